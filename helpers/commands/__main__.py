@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str]) -> int:
-    """``perfgate``; 3 where not even its modules can be loaded, since Python's own 1 is a regression's code."""
+    """Runs ``perfgate``. The exit status is 3 if its modules cannot be loaded, since Python's own status 1 stands for a
+    regression."""
     try:
         from helpers.commands.main import main as perfgate
     except Exception as error:  # noqa: BLE001 - half an update, a package that is gone

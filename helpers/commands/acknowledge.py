@@ -63,10 +63,10 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def bounds_of(nights: Sequence[StoredNight], at: str) -> tuple[str, str]:
-    """The first and the last time that ``at`` means: a day, the nights of a session, or the days of each case's first
-    night of a build.
+    """The first and the last time that ``at`` names. It may be a day, a session (the times of its nights), or a build
+    (the day of each case's first night with it).
 
-    Raises ConfigError where no night is meant.
+    Raises ConfigError if it names no night.
     """
     if _DAY.fullmatch(at):
         days = sorted({night.record.created[:10] for night in nights})
@@ -81,7 +81,7 @@ def bounds_of(nights: Sequence[StoredNight], at: str) -> tuple[str, str]:
             remedy="Nearest: " + ", ".join(sorted(nearest)),
         )
     if of_session := [night.record.created for night in nights if night.record.session == at]:
-        # Not the day, on which another session may have measured the case too.
+        # The exact times, since another session may have measured the case on the same day.
         moments = sorted(of_session, key=datetime.datetime.fromisoformat)
         return moments[0], moments[-1]
     if not _COMMIT.fullmatch(at):

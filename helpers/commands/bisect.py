@@ -33,7 +33,7 @@ from helpers.session.suite import Suite
 from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
-    # At run time they would load numpy, which takes longer than listing the commands.
+    # Not imported at run time: they would load numpy, which takes longer than listing the commands.
     from helpers.session.bisect import BuildSearch, CaseSearch, Prepare, SearchPlan
 
 NAME = "bisect"
@@ -45,13 +45,13 @@ EXITS = {
     8: "a case is not slower with the bad build; 8 outranks 7",
 }
 
-# The answer is a range, with its probability.
+# The answer is a range of builds, with its probability.
 EXIT_RANGE = 7
 # The bad build is not slower than the good one.
 EXIT_NOT_REPRODUCED = 8
 
 _MOST_RUNS, _LEAST_RUNS = 400, 8
-# By the name of a BisectEnd.
+# Exit status by the name of a BisectEnd.
 _EXITS = {
     "FOUND": EXIT_OK,
     "HIDDEN": EXIT_RANGE,
@@ -60,7 +60,7 @@ _EXITS = {
     "FASTER": EXIT_NOT_REPRODUCED,
     "UNCONFIRMED": EXIT_NOT_REPRODUCED,
 }
-# The exit status of several cases is the first of these that one of them has.
+# For several cases, the exit status is the first of these that one of the cases has.
 _WORST_FIRST = (EXIT_NOT_JUDGED, EXIT_NOT_REPRODUCED, EXIT_RANGE, EXIT_OK)
 
 
@@ -121,8 +121,8 @@ def run(
     newest: Newest | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
-    """Search for each case in turn. Exit status 0 where every case has its first bad build, 7 where one has a range, 8
-    where one is not slower with the bad build, 6 where one could not be measured, 130 when interrupted.
+    """Search for each case in turn. Returns the exit status: 0 if every case has its first bad build, 7 if one has a
+    range of builds, 8 if one is not slower with the bad build, 6 if one could not be measured, 130 if interrupted.
 
     Raises SuiteError on options, lists, files and a history that cannot be used.
     """
@@ -161,7 +161,7 @@ def run(
 
 
 def _search(search: BuildSearch, cases: Sequence[SuiteCase]) -> tuple[list[CaseSearch], bool]:
-    """What was found for each case that was begun, and whether somebody interrupted it."""
+    """The answers for all cases that were begun, and whether the search was interrupted."""
     from helpers.session.bisect import estimate
 
     found: list[CaseSearch] = []

@@ -1,4 +1,4 @@
-"""``perfgate builds``: the environments that were made of builds; makes, checks and removes them."""
+"""``perfgate builds``: lists the environments that were made of builds; makes, checks and removes them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXITS = {
 
 # 1: first format.
 BUILDS_SCHEMA_VERSION = 1
-# A build that would train nothing here, and an environment that is in use.
+# The checked build would train nothing here, or the environment to remove is in use.
 EXIT_NOT = 1
 
 _ACTIONS = {
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name != "list":
             also = "" if name == "make" else ", or the first digits of one in the list"
             action.add_argument("build", metavar="BUILD", help=f"A build as for pytest --build{also}")
-        # They may stand behind the action too; what is not given there stays as it was given before.
+        # These options may also follow the action. If they do not, values given before the action stay.
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="Print JSON")
         for options in (CONFIG_OPTIONS, BASELINES_OPTIONS):
             action.add_argument(*options, type=Path, default=argparse.SUPPRESS, help="As before the action")
@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Do what was asked for. Exit status 1 where the checked build would train nothing here, or the one to remove is
-    in use. Raises ConfigError on a name that means nothing, BuildUnavailable on a build that cannot be had."""
+    """Run the action. Exit status 1 if the checked build would train nothing here, or if the one to remove is in use.
+    Raises ConfigError on a name that is not that of a build, and BuildUnavailable if a build is not available."""
     config = load_config(arguments.config, CHOICES)
     with cache_of(config.path.parent, config.builds.most_gigabytes) as cache:
         cache.sweep()
@@ -137,7 +137,7 @@ def _check(arguments: argparse.Namespace, cache: BuildCache, config: Config, out
         config_path=arguments.config, baselines_folder=arguments.baselines, runs_folder=ROOT / "runs",
         session="asked", build=str(build.interpreter),
     )  # fmt: skip
-    # In use until the cache is left, as the suite's own would be until this process ends.
+    # The build is in use until the ``with`` block of the cache ends.
     suite = Suite.load(replace(options, builds=named_builds(options, config, cache, say)))
     trains, reasons = trained_here(suite, build)
     if arguments.json:
@@ -151,8 +151,8 @@ def _check(arguments: argparse.Namespace, cache: BuildCache, config: Config, out
 
 
 def trained_here(suite: Suite, build: PreparedBuild) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """The ids of the cases of the build's framework that this machine would run with it, by target; and why it would
-    not run the others, with their number."""
+    """By target, the ids of the cases that this machine would run with the build; and for the other cases of its
+    framework the reasons, each with the number of cases."""
     trains: dict[str, list[str]] = {}
     reasons: Counter[str] = Counter()
     for each in suite.cases:
@@ -168,7 +168,7 @@ def trained_here(suite: Suite, build: PreparedBuild) -> tuple[dict[str, list[str
 def check_lines(
     build: PreparedBuild, imported: ImportedBuild, trains: Mapping[str, Sequence[str]], reasons: Mapping[str, int]
 ) -> list[str]:
-    """What a check found, for people."""
+    """The result of a check as lines of text."""
     here = [f"{len(ids)} cases of {target}" for target, ids in sorted(trains.items())]
     lines = [
         f"build        {build.source_text}",
@@ -210,7 +210,7 @@ def _moment(seconds: float) -> str:
 
 
 def _shown(path: Path) -> str:
-    """A path as short as it can be typed from here."""
+    """A path for messages: relative if it is below the current folder."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 

@@ -1,4 +1,4 @@
-"""``perfgate calibrate``: measure a case's noise by A/A runs, store it, and say which drops it lets be found."""
+"""``perfgate calibrate``: measures a case's noise by A/A runs, stores it, and says how small a drop can be found."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CALIBRATE_SCHEMA_VERSION = 1
 
 _MOST_RUNS = 100
 _INDENT = "  "
-# Beyond it a drop is no matter of statistics, and the search for it ended.
+# The search for the smallest drop that can be found ends here; a larger drop needs no statistics.
 _LARGEST_REPORTED = 0.45
 
 
@@ -87,18 +87,18 @@ def _runs(text: str) -> int:
 
 @dataclass
 class Calibrated:
-    """What a calibration has found so far."""
+    """The results of a calibration so far."""
 
     found: list[CaseNoise] = field(default_factory=list)
-    # Those of ``found`` that the history keeps, because their runs were undisturbed.
+    # Those of ``found`` that are stored in the history, because their runs were not disturbed.
     stored: list[CaseNoise] = field(default_factory=list)
     # The cases that could not be measured, each with the reason.
     problems: list[str] = field(default_factory=list)
 
 
 def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions], Suite] = Suite.load) -> int:
-    """Calibrate the cases in turn. Exit status 6 where one could not be measured or others use the machine, 130 when
-    interrupted; finished runs are kept.
+    """Calibrate the cases in turn. Exit status 6 if one could not be measured or other processes use the machine, 130
+    if interrupted; finished runs are kept.
 
     Raises SuiteError on options, files and a history that cannot be used.
     """
@@ -133,7 +133,8 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
 
 
 def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[SuiteCase, ...]:
-    """The cases of the ids and patterns, in the matrix's order. Raises ConfigError where one means nothing."""
+    """The cases of the ids and patterns, in the order of the matrix. Raises ConfigError if one of them matches no
+    case."""
     if not wanted:
         here, _ = suite.selection_here()
         return tuple(each for each in suite.cases if each.key in here and target in (None, each.target))
@@ -143,14 +144,14 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
         if matching is None:
             found = find_cases(suite.cases, each, target)
         else:
-            # A pattern names no case, so only those that run here are meant.
+            # Of the cases that a pattern matches, only those that run here are taken, if there are any.
             found = tuple(case for case in matching if suite.why_not(case) is None) or matching
         mine |= {case.key for case in found}
     return tuple(each for each in suite.cases if each.key in mine)
 
 
 def _options(arguments: argparse.Namespace) -> SuiteOptions:
-    # A/A runs: that both builds are one is their purpose.
+    # ``same_build``: in A/A runs both builds are the same on purpose.
     return replace(
         measuring_options(arguments, "calibrate"),
         reference_env=absolute(arguments.reference_env),
@@ -182,7 +183,7 @@ def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespac
 
 
 def _noise(suite: Suite, result: CaseResult) -> tuple[CaseNoise, bool]:
-    """The case's noise, and whether the history keeps it: not where a run was disturbed."""
+    """The case's noise, and whether it is stored in the history; it is not if a run was disturbed."""
     plan, runs = result.plan, tuple(run for run in result.runs if run.measured)
     case, target, tolerances = plan.case, plan.suite_case.target, suite.config.tolerances
     segment = segment_tonight(plan, runs)
@@ -267,7 +268,8 @@ def render_noise(noise: CaseNoise, width: int) -> str:
 
 
 def tolerance_lines(found: Sequence[CaseNoise]) -> str:
-    """Lines for perf.yaml, for the cases whose tolerance is finer than their noise allows; empty without any."""
+    """Lines for perf.yaml with tolerances for the cases whose present tolerance is too small for their noise; empty if
+    there are none."""
     wanted = [each for each in found if each.recommended > each.tolerance + 1e-9]
     if not wanted:
         return ""
@@ -278,7 +280,8 @@ def tolerance_lines(found: Sequence[CaseNoise]) -> str:
 
 
 def _by_pairs(noise: CaseNoise) -> list[str]:
-    """``up to 4: none below 45%`` for the numbers of pairs that find nothing, then each with its drop."""
+    """Such as ``up to 4: none below 45%`` for the numbers of pairs that find no drop, then each number of pairs with
+    its drop."""
     none = [pairs for pairs, drop in noise.by_pairs if drop > _LARGEST_REPORTED]
     parts = [f"up to {none[-1]}: {_drop(1.0)}"] if none else []
     return parts + [f"{pairs}: {_drop(drop)}" for pairs, drop in noise.by_pairs if pairs not in none]

@@ -1,4 +1,5 @@
-"""``perfgate cases``: every case, whether its configuration is complete, and whether it runs and builds here."""
+"""``perfgate cases``: lists all cases: whether each configuration is complete, and whether the case runs and builds
+here."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ EXITS = {
 }
 
 
-# A CPU has no TF32, and its mixed precision is always bfloat16.
+# The precisions of CPU twins: a CPU has no TF32, and its mixed precision is always bfloat16.
 _STANDS_FOR = {
     Precision.FP32: (Precision.FP32,),
     Precision.TF32: (Precision.FP32,),
@@ -116,9 +117,9 @@ def _seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print the table. With ``--build`` the exit status is 6 where a build failed or none could be tried.
+    """Print the table. With ``--build`` the exit status is 6 if a build failed or none could be tried.
 
-    Raises SuiteError on options that choose nothing, and where a check gives no answer.
+    Raises SuiteError if the options choose no case, and if a check gives no answer.
     """
     if arguments.interpreter and not arguments.build:
         raise ConfigError("--interpreter", got=arguments.interpreter, expected="--build with it")
@@ -138,14 +139,14 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def _exit_code(lines: Sequence[CaseLine]) -> int:
-    """A refused build is an answer, and the table gives its reason; a build that broke is none."""
+    """A refused build is an answer, with its reason in the table; a failed build is not."""
     states = {line.build for line in lines}
     answered = states & {BuildState.BUILT.value, BuildState.REFUSED.value}
     return EXIT_OK if answered and BuildState.FAILED.value not in states else EXIT_NOT_JUDGED
 
 
 def _named(cases: Sequence[SuiteCase], arguments: argparse.Namespace) -> set[tuple[str, str]]:
-    """The keys of the cases that the ids and patterns mean. Raises ConfigError where one means nothing."""
+    """The keys of the cases of the ids and patterns. Raises ConfigError if one of them matches no case."""
     if not arguments.cases:
         return {each.key for each in cases}
     target = arguments.target
@@ -162,7 +163,8 @@ def _is_chosen(suite_case: SuiteCase, arguments: argparse.Namespace) -> bool:
 
 
 def case_lines(suite: Suite, chosen: Sequence[SuiteCase]) -> tuple[CaseLine, ...]:
-    """The lines of the chosen cases, builds not tried; the trainer's strict reader judges every configuration."""
+    """The lines of the chosen cases, before builds are tried. The trainers' strict reader checks every
+    configuration."""
     problems = configuration_problems(chosen)
     lines = []
     for suite_case, problem in zip(chosen, problems, strict=True):
@@ -183,7 +185,7 @@ def case_lines(suite: Suite, chosen: Sequence[SuiteCase]) -> tuple[CaseLine, ...
 
 
 def configuration_problems(chosen: Sequence[SuiteCase]) -> tuple[str | None, ...]:
-    """For each case None where the trainer takes all of the recipe's settings, else what is wrong."""
+    """For each case what is wrong with the recipe's settings; None if the trainer accepts them."""
     jobs: dict[int, JobSpec] = {}
     problems: list[str | None] = []
     for place, suite_case in enumerate(chosen):
@@ -191,7 +193,7 @@ def configuration_problems(chosen: Sequence[SuiteCase]) -> tuple[str | None, ...
             jobs[place] = _job(suite_case, "RUN")
             problems.append(None)
         except ConfigError as error:
-            # The same for every case of a framework, so without the case.
+            # Without the case's name, since the problem is the same for all cases of a framework.
             problems.append(str(error).removeprefix(f"case {suite_case.case.id}: "))
     for place, problem in zip(jobs, check_settings(tuple(jobs.values())), strict=True):
         problems[place] = problem
@@ -199,7 +201,7 @@ def configuration_problems(chosen: Sequence[SuiteCase]) -> tuple[str | None, ...
 
 
 class Builds:
-    """Tries the programs of GPU cases, each framework's with one interpreter."""
+    """Tries to build the programs of GPU cases, those of each framework with one interpreter."""
 
     def __init__(self, config: Config, interpreter: str | None, timeout_seconds: float) -> None:
         self._config = config
@@ -209,11 +211,11 @@ class Builds:
         self._asked: dict[str, None] = {}
 
     def describe(self) -> str:
-        """The builds that were asked, without their paths, since the text goes into documents."""
+        """The builds of frameworks that were used, without their paths, since the text goes into documents."""
         return ", ".join(self._asked) or "nothing that is installed"
 
     def tried(self, chosen: Sequence[SuiteCase], lines: Sequence[CaseLine]) -> tuple[CaseLine, ...]:
-        """``lines`` with the results of building."""
+        """``lines``, completed by the results of building."""
         changed = list(lines)
         by_interpreter: dict[str, list[int]] = {}
         for place, suite_case in enumerate(chosen):
@@ -234,7 +236,7 @@ class Builds:
         return tuple(changed)
 
     def _where(self, suite_case: SuiteCase, line: CaseLine) -> FrameworkBuild | str:
-        """The build to try a case's program with, or why nothing is tried."""
+        """The framework's build with which to build the case's program, or why it is not tried."""
         if suite_case.device == CPU or suite_case.case.execution not in (None, Execution.STATIC):
             return "only programs for a GPU are built ahead, Paddle's only where they are static"
         if line.configuration != COMPLETE:
@@ -245,7 +247,7 @@ class Builds:
 
 
 def _progress(total: int) -> Callable[[JobSpec, BuildReport], None]:
-    """Count the builds on standard error, since they take minutes and the answer comes at their end."""
+    """Report each build on standard error, since they take minutes and the answer comes only at the end."""
     number = itertools.count(1)
 
     def tell(spec: JobSpec, report: BuildReport) -> None:
@@ -267,7 +269,7 @@ def _with_report(line: CaseLine, report: BuildReport) -> CaseLine:
 
 def _job(suite_case: SuiteCase, run_folder: str) -> JobSpec:
     settings = settings_for(suite_case.case, suite_case.device)
-    # A build's processes are found and ended by the job's id, so another session's must not have the same.
+    # The processes of a build are found and ended by the job's id, so no other session may use the same id.
     job_id = "-".join(Path(run_folder).parts[-2:])
     return draft_job(suite_case, settings, device=suite_case.device, run_folder=run_folder, job_id=job_id)
 
@@ -289,7 +291,7 @@ def _needs(suite_case: SuiteCase) -> str:
 
 
 def _twin(suite: Suite, suite_case: SuiteCase) -> tuple[str, str]:
-    """The id of the twin that runs here, empty without one, and a note on it."""
+    """The id of the twin that runs here (empty if there is none), and a note on it."""
     if suite_case.target == CPU:
         return "", "a CPU case has none"
     twin = cpu_twin(suite_case.case, suite.cases)
@@ -302,11 +304,12 @@ def _twin(suite: Suite, suite_case: SuiteCase) -> tuple[str, str]:
 
 
 def cpu_twin(case: Case, cases: Iterable[SuiteCase]) -> SuiteCase | None:
-    """The CPU case that is nearest to ``case``: same framework, model, execution and features.
+    """The CPU case most similar to ``case``, with the same framework, model, execution and features; None if there is
+    none.
 
-    Its precision is the one that stands for the case's on a CPU. Automatic parallelism is static in the
-    published cases and dynamic on a CPU, so there the execution may differ. Of several such cases the nearest is taken:
-    first by several nodes, several cards and data source, then by the smaller batch. None without any.
+    Its precision is that which replaces the case's on a CPU. The execution may differ for automatic parallelism, which
+    is static in the published cases and dynamic on a CPU. Of several such cases the one that agrees in having several
+    nodes, several cards, and in the data source is taken, and among these the one with the smallest batch.
     """
     precisions = _STANDS_FOR.get(case.precision, ())
 
@@ -330,7 +333,7 @@ def cpu_twin(case: Case, cases: Iterable[SuiteCase]) -> SuiteCase | None:
 
 
 def differences(twin: Case, case: Case) -> tuple[str, ...]:
-    """How a twin differs from its case, besides its batch: ``1 card for 8``."""
+    """How a twin differs from its case besides the batch, such as ``1 card for 8``."""
     parts = []
     if twin.precision is not case.precision:
         parts.append(f"{twin.precision.value} for {case.precision.value}")
@@ -364,20 +367,20 @@ class CaseLine:
     published: tuple[str, ...]
     # COMPLETE, or what is missing.
     configuration: str
-    # None where this machine runs the case, else the reason.
+    # Why this machine does not run the case; None if it does.
     here: str | None
     # The cards, and the images of a published comparison.
     needs: str
-    # The CPU case that runs here in its place; empty without one.
+    # The CPU twin that runs here; empty if there is none.
     twin: str = ""
     # How the twin differs, or why there is none.
     twin_note: str = ""
-    # What became of building the program, and why it was not built.
+    # The result of building the program, and why it was not built.
     build: str = NOT_TRIED
     build_note: str = ""
-    # The flags and options that the tried build does not know.
+    # Flags and options that the framework's build does not know.
     not_applied: tuple[str, ...] = ()
-    # Counts of the program that was built.
+    # How many the built program has; None if it was not built.
     operators: int | None = None
     parameters: int | None = None
 
@@ -387,10 +390,10 @@ class CaseLine:
 
 @dataclass(frozen=True)
 class CaseTable:
-    """What ``perfgate cases`` answers with."""
+    """The answer of ``perfgate cases``."""
 
     lines: Sequence[CaseLine]
-    # Names machine and build.
+    # The machine and the build, by title.
     about: Mapping[str, str]
 
 
@@ -401,7 +404,7 @@ class Footnotes:
     numbers: dict[str, int] = field(default_factory=dict)
 
     def mark(self, text: str) -> str:
-        """`` [1]`` for a text, nothing for an empty one."""
+        """`` [1]`` for a text; empty for an empty text."""
         return f" [{self.numbers.setdefault(text, len(self.numbers) + 1)}]" if text else ""
 
     def lines(self, shown: Callable[[str], str] = printable) -> list[str]:
@@ -409,7 +412,7 @@ class Footnotes:
 
 
 def summary(lines: Sequence[CaseLine]) -> str:
-    """One line that counts: how many cases are complete, run here, have a twin that does, are built."""
+    """One line with the numbers of cases that are complete, run here, have a twin that runs here, and were built."""
     built = Counter(line.build for line in lines)
     parts = [
         f"{len(lines)} cases",
@@ -424,7 +427,7 @@ def summary(lines: Sequence[CaseLine]) -> str:
 
 
 def render(table: CaseTable, width: int = WIDTH) -> str:
-    """The table for a terminal: two lines a case, footnotes at the end."""
+    """The table for a terminal: two lines for each case, footnotes at the end."""
     lines, about = table.lines, table.about
     notes = Footnotes()
     noted = [_noted(line, notes) for line in lines]
@@ -443,7 +446,7 @@ def render(table: CaseTable, width: int = WIDTH) -> str:
 
 
 def render_markdown(table: CaseTable, _width: int = WIDTH) -> str:
-    """The same as a Markdown table with its footnotes below."""
+    """The table in Markdown, footnotes below."""
     lines, about = table.lines, table.about
     notes = Footnotes()
     rows = Table.of(_markdown_columns(lines), [_noted(line, notes) for line in lines]).markdown()
@@ -463,7 +466,7 @@ def render_json(table: CaseTable, _width: int = WIDTH) -> str:
 
 
 def render_lines(table: CaseTable, _width: int = WIDTH) -> str:
-    """One line a case and nothing else, for grep and for a look: id, target, configuration, build, runs here or not."""
+    """One line for each case, for grep: id, target, configuration, build, whether it runs here."""
     return "\n".join(Table.of(_LINE_COLUMNS, table.lines).grid().lines)
 
 
@@ -480,7 +483,7 @@ FORMATS: Formats[CaseTable] = {TEXT: render, MARKDOWN: render_markdown, LINES: r
 
 @dataclass(frozen=True)
 class _Noted:
-    """A line and its cells with footnotes, whose numbers follow the order in which lines are read."""
+    """A line with the cells that have footnotes. Footnotes are numbered in the order in which lines are read."""
 
     line: CaseLine
     configuration: str

@@ -1,4 +1,4 @@
-"""``perfgate compare A B``: is B slower than A, by what history keeps of both?"""
+"""``perfgate compare A B``: says whether B is slower than A, by the runs of both in the history."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ COMPARE_SCHEMA_VERSION = 2
 
 _OPEN = (Status.INCONCLUSIVE, Status.INCOMPARABLE)
 
-# What the reason below the line repeats goes first where a line is too narrow.
+# Columns that are left out first if the terminal is too narrow; the reason below the line repeats them.
 _DISPENSABLE = ("by", "evidence", "95% interval")
 _INDENT = "    "
 BASELINE = "baseline"
@@ -88,10 +88,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print the comparisons. Exit status 1 with a REGRESSION or SLOWER, 6 where nothing could be compared or, with
-    ``--gate``, something stays open.
+    """Print the comparisons. Exit status 1 if a case is REGRESSION or SLOWER; 6 if no case could be compared or, with
+    ``--gate``, a case is left undecided.
 
-    Raises ConfigError on selectors that mean the same runs, HistoryError on one that matches nothing.
+    Raises ConfigError if A and B are the same runs, and HistoryError if one of them matches nothing.
     """
     output = text_output(arguments, FILES, out)
     suite = load_suite(arguments)
@@ -172,8 +172,8 @@ def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tup
 
 
 def _judged_again(suite: Suite, history: History, pairing: Pairing) -> CaseComparison | None:
-    """The recorded baseline against the runs of one session, with the answers that pytest gave; None for several
-    sessions."""
+    """The comparison of the recorded baseline with the runs of one session, judged as pytest did; None if there are
+    several sessions."""
     sessions = {run.session for run in pairing.b}
     entry = suite.recorded_entry(pairing.target, pairing.case_id)
     if len(sessions) != 1 or entry is None:
@@ -192,19 +192,20 @@ def _judged_again(suite: Suite, history: History, pairing: Pairing) -> CaseCompa
 
 
 def _is_screening(result: RunResult) -> bool:
-    """Whether it is a usable run that the selection has taken or left out."""
+    """Whether it is a usable screening run."""
     return result.measured and (result.role, result.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value)
 
 
 def _suite_case(suite: Suite, pairing: Pairing) -> SuiteCase:
-    """The suite's, or one made up for a case that perf.yaml no longer lists: its own runs are all that counts."""
+    """The suite's case; for a case that perf.yaml no longer lists, one made for the comparison, which needs only the
+    runs."""
     known = next((each for each in suite.cases if each.key == pairing.key), None)
     protocol = next(iter(suite.config.protocols.values()))
     return known or SuiteCase(Case.parse(pairing.case_id), pairing.target, protocol)
 
 
 def _noise(history: History, pairing: Pairing) -> Noise:
-    """The case's noise in the segment of the comparison: from all its accepted nights, else from A's own."""
+    """The case's noise in the segment of the comparison: from all its accepted nights, else from those of A."""
     runs = pairing.a or pairing.b
     cards = Case.parse(pairing.case_id).cards
     past = history.past(pairing.case_id, pairing.target, runs[-1].segment, cards, session="")
@@ -213,7 +214,7 @@ def _noise(history: History, pairing: Pairing) -> Noise:
 
 
 def render_comparisons(found: Sequence[CaseComparison], about: Sequence[str], width: int) -> str:
-    """``about``: lines on what A and B are, and what was left out."""
+    """The comparisons as text; ``about`` are lines on A and B and on what was left out."""
     grid = _fitting(Table.of(_columns(found), found), width)
     lines = [line for text in about for line in hanging(text, width, "", _INDENT)]
     lines += ["", "case", grid.heading, "-" * width]
@@ -224,7 +225,7 @@ def render_comparisons(found: Sequence[CaseComparison], about: Sequence[str], wi
 
 
 def _fitting(table: Table, width: int) -> Grid:
-    """The table without the columns that ``width`` has no room for."""
+    """The table without the columns that do not fit into ``width``."""
     for heading in _DISPENSABLE:
         if table.grid(_INDENT).text_width <= width:
             break
@@ -233,7 +234,8 @@ def _fitting(table: Table, width: int) -> Grid:
 
 
 def comparison_summary(found: Sequence[CaseComparison]) -> str:
-    """``3 cases compared: 1 REGRESSION, 2 PASS``, worst first; cases that could not be compared are named too."""
+    """Such as ``3 cases compared: 1 REGRESSION, 2 PASS``, worst first; cases that could not be compared are counted
+    too."""
     counts = Counter(each.status for each in found)
     parts = [f"{counts[status]} {status.value}" for status in Status if counts[status]]
     compared = sum(bool(each.basis) for each in found)
@@ -242,7 +244,7 @@ def comparison_summary(found: Sequence[CaseComparison]) -> str:
 
 @dataclass(frozen=True)
 class ComparedSides:
-    """What ``perfgate compare`` answers with; A and B as they were given."""
+    """The answer of ``perfgate compare``; A and B as the user gave them."""
 
     a: str
     b: str
@@ -297,10 +299,10 @@ def _columns(found: Sequence[CaseComparison]) -> tuple[Column[CaseComparison], .
 
 @dataclass(frozen=True)
 class Selector:
-    """One side as the user gave it."""
+    """One side of a comparison as the user gave it."""
 
     value: str
-    # One of KINDS; empty where no prefix was given.
+    # One of KINDS; empty if no prefix was given.
     kind: str = ""
 
     @staticmethod
@@ -334,7 +336,7 @@ class Selector:
 
 @dataclass(frozen=True)
 class Selection:
-    """The runs of one side; what was left out of it, as sentences; and the cases that cannot be compared, with why."""
+    """The runs of one side; sentences on what was left out; and the cases that cannot be compared, with the reasons."""
 
     selector: Selector
     runs: tuple[KeptRun, ...] = ()
@@ -343,9 +345,9 @@ class Selection:
 
 
 def select(history: History, selector: Selector, other: Selector, pattern: str, *, allow_marked: bool) -> Selection:
-    """The runs of ``selector``'s nights, and those of its build as the reference beside ``other``'s.
+    """The runs of the nights of ``selector``, and the runs of its build as reference build in the nights of ``other``.
 
-    Raises HistoryError where nothing matches.
+    Raises HistoryError if nothing matches.
     """
     found = _nights(history, selector, pattern)
     opposite = () if other.is_baseline else _nights(history, other, pattern)
@@ -377,8 +379,8 @@ def select(history: History, selector: Selector, other: Selector, pattern: str, 
 
 
 def baseline_runs(keys: Iterable[tuple[str, str]], entry_of: Callable[[str, str], RecordedEntry | None]) -> Selection:
-    """The recorded entries of this machine for cases ``(target, case id)``; ``refused`` has those without one, and
-    those whose figures are no log rates, with the reason."""
+    """This machine's recorded entries for the cases ``(target, case id)``. ``refused`` has the cases without an entry,
+    and those whose figures are by another rule than MEDIAN_STEP, with the reasons."""
     runs: list[KeptRun] = []
     refused: dict[tuple[str, str], str] = {}
     for target, case_id in keys:
@@ -412,7 +414,8 @@ def _recorded(entry: RecordedEntry, target: str) -> list[KeptRun]:
 
 
 def _nights(history: History, selector: Selector, pattern: str) -> tuple[StoredNight, ...]:
-    """The nights of a selector, none where there are none: its build may stand beside the other side's."""
+    """The nights of a selector. There may be none, since its build may occur only as reference build of the other
+    side."""
     try:
         return history.nights_of(str(selector), pattern)
     except HistoryError as error:

@@ -1,4 +1,5 @@
-"""``perfgate compare-frameworks``: one configuration in each installed framework, in turn, beside published ratios."""
+"""``perfgate compare-frameworks``: measures a configuration in each installed framework in turn, and shows the ratios
+with the published ones."""
 
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ class _Compared:
 
     @property
     def exit_code(self) -> int:
-        """6 where an installed framework gave no figure, or where no configuration has two figures to compare."""
+        """6 if an installed framework has no figure, or if no configuration has two figures to compare."""
         if self.interrupted:
             return EXIT_INTERRUPTED
         missing = any(cell.missing for each in self.outcomes for cell in each.cells)
@@ -113,8 +114,8 @@ class _Compared:
 
 
 def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions], Suite] = Suite.load) -> int:
-    """Measure, print the table and write the files. Exit status 6 where a cell that could be measured is empty or
-    others use the machine, 130 when interrupted; what was measured is printed and kept.
+    """Measure, print the table and write the files. Exit status 6 if a cell that could be measured is empty or other
+    processes use the machine, 130 if interrupted; finished measurements are printed and kept.
 
     Raises SuiteError on options, files and a history that cannot be used.
     """
@@ -145,7 +146,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
 
 
 def _to_run(suite: Suite, found: Sequence[Configuration]) -> list[SuiteCase]:
-    """The cases that will be run. Says, before an hour of measuring, which configurations will not be."""
+    """The cases that will be run. Configurations that will not be run are reported now, before an hour of measuring."""
     cases = []
     left_out: dict[str, list[str]] = {}
     for each in found:
@@ -181,7 +182,7 @@ def _measured(suite: Suite, found: Sequence[Configuration], pairs: int) -> _Comp
 
 
 def chosen(suite: Suite, wanted: Sequence[str], target: str | None, keyword: str | None) -> tuple[Configuration, ...]:
-    """The configurations to compare. Raises ConfigError where one means nothing, and where nothing is left."""
+    """The configurations to compare. Raises ConfigError if an id or pattern matches none, and if none is left."""
     if wanted:
         found = named(suite.cases, [case for text in wanted for case in _cases(suite, text, target)])
     else:
@@ -223,6 +224,6 @@ def _options(arguments: argparse.Namespace) -> SuiteOptions:
 
 
 def _run_name(run: Progress, pairs: int) -> str:
-    # Beyond the pairs, a run is made in place of an invalid or failed one.
+    # A run beyond the number of pairs replaces an invalid or failed run.
     of = f" of {pairs}" if run.replicate < pairs else ""
     return f"  {run.case_id.partition('-')[0]}, run {run.replicate + 1}{of}"

@@ -1,4 +1,5 @@
-"""``perfgate doctor``: this machine's environment tables, and what will spoil a measurement on it."""
+"""``perfgate doctor``: prints this machine's environment tables, and everything that would spoil a measurement on
+it."""
 
 from __future__ import annotations
 
@@ -59,13 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-# Of a run: spec, result with its tables, outputs. Of a step: its line in a rank's log.
+# The bytes of a run (spec, result with its tables, outputs) and of a step (its line in a rank's log).
 _RUN_BYTES = 256 * 1024
 _STEP_BYTES = 256
 
 
 def run(arguments: argparse.Namespace, out: TextIO, io: ExaminationIO | None = None) -> int:
-    """Print tables, findings and verdict. Exit status 1 where something makes a measurement worthless."""
+    """Print tables, findings and verdict. Exit status 1 if a finding makes measurements worthless."""
     suite = load_suite(arguments)
     diagnosis = diagnosis_of(
         suite, arguments.runs_dir, arguments.data, history_url=arguments.history or suite.config.history.url, io=io
@@ -82,7 +83,7 @@ def diagnosis_of(
     history_url: str | None = None,
     io: ExaminationIO | None = None,
 ) -> Diagnosis:
-    """The doctor's diagnosis of this machine; ``data`` and ``history_url`` are what it looks at besides."""
+    """The doctor's diagnosis of this machine, and of ``data`` and ``history_url`` if they are given."""
     named = data or (Path(suite.config.data.root) if suite.config.data.root else None)
     context = examine(
         suite.config,
@@ -97,8 +98,8 @@ def diagnosis_of(
 
 
 def largest_batch(suite: Suite, machine: Machine) -> int:
-    """The most images that a step of all cards reads, over the cases that read any and whose cards are here; 0
-    without."""
+    """The most images that all cards read in a step, over the cases that read images and whose cards are here; 0 if
+    there are none."""
     return max(
         (
             each.case.batch_size_per_card * each.case.cards
@@ -111,7 +112,7 @@ def largest_batch(suite: Suite, machine: Machine) -> int:
 
 
 def night_bytes(suite: Suite, machine: Machine) -> int:
-    """About how many bytes one night of every case whose cards are here writes into the runs folder."""
+    """Estimates how many bytes a night with all cases whose cards are here writes into the runs folder."""
     total = 0
     for each in suite.cases:
         if each.case.cards_per_node <= len(machine.cards_of(each.target)):
@@ -158,7 +159,7 @@ FORMATS: Formats[Diagnosis] = {TEXT: doctor_text, MARKDOWN: doctor_markdown, JSO
 
 
 def report_text(report: SystemReport, width: int = WIDTH) -> str:
-    """Every table under its name; the topology as ``nvidia-smi topo -m`` prints it."""
+    """All tables with their names; the topology in the form of ``nvidia-smi topo -m``."""
     lines: list[str] = []
     for name, rows in report.sections.items():
         lines += ["", name] if lines else [name]

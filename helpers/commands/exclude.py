@@ -1,4 +1,4 @@
-"""``perfgate exclude``: exclude a result or a night from later comparisons, or put it back. Nothing is deleted."""
+"""``perfgate exclude``: excludes a result or a night from later comparisons, or restores it. Nothing is deleted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO, now: Clock = utc_now) -> int:
-    """Exclude, restore or list. Raises ConfigError on options that do not fit, HistoryError on what is not there."""
+    """Exclude, restore or list. Raises ConfigError if the options do not fit each other, and HistoryError if there is
+    no such result or night."""
     reason = (arguments.reason or "").strip()
     if arguments.list == (arguments.what is not None):
         raise ConfigError("perfgate exclude", expected="a result or night, or --list")
@@ -59,7 +60,8 @@ def _list(history: History, out: TextIO) -> None:
 
 
 def _uuid_of(history: History, what: str) -> str:
-    """The uuid of what is named by uuid, of a night by its session and case, or of a run by its folder."""
+    """The uuid of a result or night, which may be given by the beginning of its uuid, a night by session and case, a
+    run by its folder."""
     session, slash, case_id = what.partition("/")
     if not slash:
         return what

@@ -1,5 +1,5 @@
-"""``perfgate gate``: the night of a build in one command. Pytest takes this process's place, so its exit code, its
-signals and its last line are the command's."""
+"""``perfgate gate``: judges a build in one command. This process becomes pytest, so exit code, signals and last line
+are pytest's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXITS = {
 }
 
 RESULTS, SUMMARY, PAGE, JUNIT = "results.json", "results.md", "night.html", "junit.xml"
-# Options with a value that pytest has under the same name.
+# Options with a value that are passed to pytest under the same name.
 _PASSED_ON = ("build", "reference_build", "reference_env", "data", "runs_dir", "history", "session", "resume")
 
 Execute = Callable[[str, list[str]], object]
@@ -67,13 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO, execute: Execute = os.execv) -> int:
-    """Become the gate's pytest session. Raises ConfigError and OSError where its reports have no place."""
+    """Become the gate's pytest session. Raises ConfigError or OSError if its reports cannot be written."""
     folder: Path = arguments.output.expanduser().absolute()
     if folder.is_file():
         raise ConfigError("--output", got=str(folder), expected="a folder", remedy="Name another place")
     folder.mkdir(parents=True, exist_ok=True)
     for name in (RESULTS, SUMMARY, PAGE, JUNIT):
-        # A night that is killed must not leave the verdict of an earlier one.
+        # If this night is killed, the verdict of an earlier night must not remain.
         (folder / name).unlink(missing_ok=True)
     out.flush()
     execute(sys.executable, [sys.executable, *words(arguments, folder)])
@@ -81,8 +81,8 @@ def run(arguments: argparse.Namespace, out: TextIO, execute: Execute = os.execv)
 
 
 def words(arguments: argparse.Namespace, folder: Path) -> list[str]:
-    """The words behind the Python of the gate's pytest session, whose reports go into ``folder``."""
-    # With "=" a value that begins with a hyphen stays a value.
+    """The arguments of Python for the gate's pytest session, whose reports go into ``folder``."""
+    # With "=", a value that begins with a hyphen is not taken for an option.
     given = [(name.replace("_", "-"), getattr(arguments, name)) for name in _PASSED_ON]
     return [
         *("-m", "pytest", str(ROOT / "perf_tests"), "--gate"),

@@ -18,7 +18,7 @@ from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract.errors import printable
 
 if TYPE_CHECKING:
-    # At run time it would import numpy, also for a command that reads no log.
+    # Not imported at run time: it would import numpy, even for commands that read no log.
     from helpers.logs.importer import Group, GroupReport
 
 NAME = "group-report"
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print DLPerf's text and a table; 4 where a log gives no figure. Raises LogError where there is no group."""
+    """Print DLPerf's text and a table. Exit status 4 if a log gives no figure. Raises LogError if there is no group."""
     from helpers.logs.importer import read_groups
 
     check_files(arguments, FILES)
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         print(render_dlperf(report), file=output)
         write_files(arguments, FILES, report, out)
         if arguments.json is not None:
-            # DLPerf's own line.
+            # A line that DLPerf prints too.
             print(printable(f"Saving result to {arguments.json}"), file=output)
         print("\n" + render_groups(report, width_of(out)), file=output)
         for note in report.notes:
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def result_of(report: GroupReport) -> dict[str, dict[str, dict[str, float | int]]]:
-    """What DLPerf's scripts print and write as JSON: by model and folder. A speed-up needs a run on one card."""
+    """The result as in the JSON of DLPerf's scripts: by model and folder. A speed-up needs a run on one card."""
     result: dict[str, dict[str, dict[str, float | int]]] = {}
     for group in report.groups:
         entry: dict[str, float | int] = {
@@ -88,7 +88,7 @@ FILES: Formats[GroupReport] = {JSON: render_json}
 
 
 def render_dlperf(report: GroupReport) -> str:
-    """A line a log, with the speeds of its group so far, then the result."""
+    """One line for each log, with the speeds of its group so far; then the result."""
     lines = []
     for group in report.groups:
         speeds: dict[int, float] = {}
@@ -99,7 +99,7 @@ def render_dlperf(report: GroupReport) -> str:
 
 
 def render_groups(report: GroupReport, width: int) -> str:
-    """A table of each model's groups; below it what is not as it should be."""
+    """A table of each model's groups, with the warnings below."""
     parts = []
     for model in dict.fromkeys(each.model for each in report.groups):
         groups = [each for each in report.groups if each.model == model]

@@ -1,4 +1,4 @@
-"""``perfgate history CASE``: the nights of a case, one line each, as text, JSON or a plot."""
+"""``perfgate history CASE``: shows the nights of a case, one line each, as text, JSON or a plot."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def _svg(text: str) -> Path:
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Print the nights of the case on each target, and the results that were imported from logs.
 
-    Raises ConfigError on an unknown case, HistoryError on one without nights.
+    Raises ConfigError on an unknown case, and HistoryError on a case without nights.
     """
-    # Not at the top: every command would load the readers of logs, and numpy, with it.
+    # Not imported at the top: every command would load the readers of logs and numpy.
     from helpers.logs.results import stored_of
 
     with history_of(arguments) as history:
@@ -96,7 +96,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def _nothing_known(arguments: argparse.Namespace) -> HistoryError:
-    """Of a case without nights (one may have left perf.yaml and still have its own); ConfigError for no case."""
+    """The error for a case without nights. Raises ConfigError if there is no such case. (A case that is no longer in
+    perf.yaml may still have nights.)"""
     find_cases(load_suite(arguments).cases, arguments.case, arguments.target)
     return HistoryError(
         f"history of {arguments.case}", got="no nights", expected="one", remedy="Measure it: pytest perf_tests -k CASE"
@@ -121,7 +122,7 @@ def _shown(history: History, case: KnownCase, arguments: argparse.Namespace) -> 
 
 
 def _rates(history: History, night: StoredNight) -> Sequence[float]:
-    """The log rates that it was judged by, else those of its runs, from which later nights learn nothing."""
+    """The log rates by which the night was judged; if there are none, those of its runs."""
     if night.record.log_rates or not night.record.run_uuids:
         return night.record.log_rates
     runs = [each.result for each in history.results_of(uuids=night.record.run_uuids)]
@@ -144,7 +145,7 @@ class ShownSeries:
 
 @dataclass(frozen=True)
 class CaseHistory:
-    """What ``perfgate history`` answers with."""
+    """The answer of ``perfgate history``."""
 
     series: tuple[ShownSeries, ...]
     # Results that were read from logs.
@@ -193,8 +194,8 @@ def render_history(series: ShownSeries, width: int) -> str:
 
 
 def sparkline(lines: Sequence[NightLine], unit: str) -> str:
-    """A bar for each night from the slowest to the fastest, a dot for one without a figure, a cross for an excluded
-    one; empty below 2 bars."""
+    """For each night a bar, whose height is its rate between the slowest and the fastest night; a dot for a night
+    without a figure, a cross for an excluded one. Empty for fewer than 2 bars."""
     known = [line.samples_per_s for line in lines if line.samples_per_s is not None and not line.excluded]
     if len(known) < 2:
         return ""
@@ -225,8 +226,8 @@ def _columns(unit: str) -> tuple[Column[NightLine], ...]:
 
 
 def render_stored(results: Sequence[RunResult], width: int) -> str:
-    """For each result its figure by its publisher's rule and by the honest one, and its log."""
-    # Not at the top: every command would load numpy with them.
+    """For each result its figures by its publisher's rule and by the honest rule, and its log."""
+    # Not imported at the top: every command would load numpy.
     from helpers.logs.record import HONEST
     from helpers.logs.results import USUAL_RULE_FACT
 

@@ -1,4 +1,5 @@
-"""``perfgate import-log FILE...``: training logs of other programs as results, by every rule that applies."""
+"""``perfgate import-log FILE...``: reads training logs of other programs, and prints their figures by every rule that
+applies."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model
 
 if TYPE_CHECKING:
-    # At run time it would import numpy, also for a command that reads no log.
+    # Not imported at run time: it would import numpy, even for commands that read no log.
     from helpers.logs.importer import ImportBatch
     from helpers.logs.record import Imported, RateSpread, RuleFigure
 
@@ -38,7 +39,7 @@ EXITS = {
 
 # 1: first format.
 IMPORT_SCHEMA_VERSION = 1
-# One of the files gave nothing.
+# A file could not be read.
 EXIT_UNREAD = EXIT_USAGE
 AUTO = "auto"
 _INDENT = "  "
@@ -65,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Options for what a log may not say. They correct nothing: what contradicts the log is an error."""
+    """Add options for settings that a log may not state. They cannot correct a log: a contradiction is an error."""
     _add_choice(parser, "framework", Framework, "Framework, if the log does not name it")
     _add_choice(parser, "model", Model, "Model, if the log does not name it")
     _add_choice(parser, "precision", Precision, "Precision, if the log does not name it")
@@ -90,7 +91,7 @@ def _count(text: str) -> str:
 
 
 def asked_of(arguments: argparse.Namespace) -> Mapping[LogSetting, Stated]:
-    """What the options say of the configuration, each with its option as the place."""
+    """The settings that the options state, each with its option as the place."""
     options = {
         LogSetting.FRAMEWORK: "framework",
         LogSetting.MODEL: "model",
@@ -107,10 +108,10 @@ def asked_of(arguments: argparse.Namespace) -> Mapping[LogSetting, Stated]:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print every run of every file; 4 where a log cannot be read, 6 where ``--rule``, or without it every rule, cannot
-    be computed of one.
+    """Print all runs of all files. Exit status 4 if a log cannot be read; 6 if, for a run, the figure of ``--rule``
+    (without it, every figure) cannot be computed.
 
-    Raises LogError on a rule or a format that is not known.
+    Raises LogError on an unknown rule or format.
     """
     from helpers.logs.importer import import_files
 
@@ -130,7 +131,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def print_error(command: str, lines: Sequence[str]) -> None:
-    """On standard error: what is wrong behind the command's name, then why."""
+    """Print an error on standard error: what is wrong, with the command's name, then the reasons."""
     first, *rest = lines
     print(printable(f"perfgate {command}: error: {first}"), file=sys.stderr)
     for line in rest:
@@ -138,7 +139,7 @@ def print_error(command: str, lines: Sequence[str]) -> None:
 
 
 def _lacks_its_figure(found: Imported, rule: str) -> bool:
-    """The one that ``rule`` names; of AUTO, any."""
+    """Whether the run lacks the figure of ``rule``; for AUTO, whether it has none at all."""
     wanted = (*found.figures, found.honest) if rule == AUTO else (found.figure(found.usual),)
     return all(figure is None or figure.samples_per_s is None for figure in wanted)
 
@@ -162,9 +163,10 @@ def _record(batch: ImportBatch, stored: Sequence[str]) -> dict[str, object]:
 
 
 def _store(found: Sequence[Imported], arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
-    """Put the runs into history: what became of each, in words; or why nothing did. The figures are printed anyway.
+    """Put the runs into the history. Returns a message on each run, or why they could not be stored. The figures are
+    printed anyway.
 
-    What a history that is away, or held by another process, could not take is kept on disk for it.
+    If the history cannot be reached, or is held by another process, the runs are kept on disk for it.
     """
     from helpers.logs.results import keep, store
 
@@ -179,7 +181,8 @@ def _store(found: Sequence[Imported], arguments: argparse.Namespace) -> tuple[tu
 
 
 def render_imported(found: Imported, width: int) -> str:
-    """One run: what it is, its configuration with the place of each value, its figures, and what is to be doubted."""
+    """One run as text: its file and lines, its configuration with the place of each value, its figures, and the
+    warnings."""
     lines = [*hanging(_title(found), width, "", _INDENT), *_settings(found.settings, width), ""]
     lines += _figures(found, width)
     lines += [line for each in found.figures if each.samples_per_s is None for line in _missing(each, width)]
@@ -236,7 +239,8 @@ def _settings(settings: Mapping[LogSetting, Stated], width: int) -> list[str]:
 
 
 def _figures(found: Imported, width: int) -> list[str]:
-    """The computed figures, the publisher's first; ``against`` is each one's difference from it."""
+    """The computed figures, the publisher's first. The column ``against`` is the difference from the publisher's
+    figure."""
     usual = found.figure(found.usual)
     known = [each for each in (*found.figures, found.honest) if each.samples_per_s is not None]
     if not known:
@@ -269,7 +273,7 @@ def _columns(base: float | None, usual: RuleFigure | None, unit: str) -> tuple[C
 
 
 def rate_text(samples_per_s: float | None) -> str:
-    """As the published tables print it, with three decimals."""
+    """A rate with three decimals, as in the published tables."""
     return "-" if samples_per_s is None else f"{samples_per_s:.3f}"
 
 
@@ -285,7 +289,7 @@ def _data(found: Imported) -> str:
 
 
 def _unit(found: Imported) -> str:
-    """What the run's samples/s are called, by the model that its log names."""
+    """The unit of the run's samples/s, by the model that its log names."""
     stated = found.settings.get(LogSetting.MODEL)
     return rate_unit_of_model(stated.value if stated else "")
 

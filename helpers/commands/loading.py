@@ -1,8 +1,8 @@
-"""What several commands need: the suite and the history that the options name, cases by their ids, the formats of an
-answer, and files to write.
+"""Functions that several commands need: the suite and the history that the options name, cases by their ids, the
+formats of an answer, and files to write.
 
-A format is one entry in a command's registry, which maps the name that a user gives to a function of the answer and of
-the width of a line in columns; its options follow from that.
+A format is an entry in a command's registry, which maps the name that a user gives to a function of the answer and the
+width of a line in columns. The options follow from the registry.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
 
 if TYPE_CHECKING:
-    # At run time it would import the database libraries, also for a command that reads no history.
+    # Not imported at run time: it would import the database libraries, even for commands that read no history.
     from helpers.history.history import History
 
 _NEAREST = 3
@@ -51,7 +51,7 @@ _TITLES = {TEXT: "text", MARKDOWN: "Markdown", LINES: "one line a case", JSON: "
 
 
 def add_history(parser: argparse.ArgumentParser) -> None:
-    """``--history`` and ``--runs-dir``: where ``history_of`` looks."""
+    """Add ``--history`` and ``--runs-dir``, by which ``history_of`` finds the history."""
     parser.add_argument(
         "--history",
         metavar="URL",
@@ -64,7 +64,7 @@ def add_history(parser: argparse.ArgumentParser) -> None:
 
 
 def history_option(url: str) -> str:
-    """A database's address as the command line may hold it, for argparse."""
+    """Check a database's address on the command line, for argparse."""
     try:
         refuse_in_command_line(url)
     except HistoryError as error:
@@ -80,12 +80,12 @@ def nights_option(text: str) -> int:
 
 
 def absolute(path: str | None) -> str | None:
-    """A path of the command line as SuiteOptions takes it."""
+    """A path of the command line in the form that SuiteOptions needs."""
     return None if path is None else str(Path(path).expanduser().absolute())
 
 
 def add_build(parser: argparse.ArgumentParser) -> None:
-    """``--build``: what is measured."""
+    """Add ``--build``: the build to be measured."""
     parser.add_argument(
         "--build",
         metavar="BUILD",
@@ -95,14 +95,14 @@ def add_build(parser: argparse.ArgumentParser) -> None:
 
 
 def build_option(given: str | None) -> str | None:
-    """A build of the command line as SuiteOptions takes it."""
+    """A build of the command line in the form that SuiteOptions needs."""
     from helpers.builds.naming import anchored
 
     return anchored(given, Path.cwd())
 
 
 def measuring_options(arguments: argparse.Namespace, kind: str) -> SuiteOptions:
-    """The options of a command that measures, ``kind`` the beginning of a new session's name. Raises ConfigError."""
+    """The options of a command that measures; the name of a new session begins with ``kind``. Raises ConfigError."""
     runs_folder = arguments.runs_dir.expanduser().absolute()
     return SuiteOptions(
         config_path=arguments.config,
@@ -118,7 +118,8 @@ def measuring_options(arguments: argparse.Namespace, kind: str) -> SuiteOptions:
 
 
 def session_name(resumed: str | None, kind: str, runs_folder: Path) -> str:
-    """The session to go on with, which must be there (ConfigError), else a new one's name."""
+    """The name of the session to continue, or of a new one. Raises ConfigError if the session to continue does not
+    exist."""
     if resumed is None:
         return f"{kind}-{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     if resumed not in sessions(runs_folder):
@@ -127,7 +128,8 @@ def session_name(resumed: str | None, kind: str, runs_folder: Path) -> str:
 
 
 def history_url(arguments: argparse.Namespace) -> str:
-    """The history that the options or perf.yaml name, else the file in the run folder. Raises ConfigError."""
+    """The address of the history: that of the options, else of perf.yaml, else the file in the run folder. Raises
+    ConfigError."""
     configured = load_config(arguments.config, CHOICES).history.url
     if arguments.history is None and configured is not None:
         refuse_in_open_file(configured, arguments.config.expanduser())
@@ -135,8 +137,8 @@ def history_url(arguments: argparse.Namespace) -> str:
 
 
 def history_of(arguments: argparse.Namespace) -> History:
-    """The history, opened; a context manager. Raises ConfigError and HistoryError, also where the file does not exist,
-    because reading must not make an empty one."""
+    """The opened history, as a context manager. Raises ConfigError and HistoryError, also if the file does not exist,
+    since reading must not make an empty one."""
     url = history_url(arguments)
     path = url.partition(":///")[2] if url.startswith("sqlite:") else ""
     if path and not Path(path).exists():
@@ -153,13 +155,14 @@ def history_of(arguments: argparse.Namespace) -> History:
 
 
 def say(text: str) -> None:
-    """Say on standard error what is going on; standard output is for the answer."""
+    """Print a message about progress on standard error; standard output is for the answer."""
     with contextlib.suppress(OSError):
         print(printable(text), file=sys.stderr, flush=True)
 
 
 def say_each_run(name_of: Callable[[Progress], str]) -> Callable[[Progress], None]:
-    """What names each run on standard error when it begins, and before that its phases: a command takes an hour."""
+    """A function that reports the beginning of each run, and before the first its phases, on standard error, since a
+    command may take an hour."""
     printed: set[tuple[str, int, str]] = set()
 
     def tell(progress: Progress) -> None:
@@ -172,7 +175,7 @@ def say_each_run(name_of: Callable[[Progress], str]) -> Callable[[Progress], Non
 
 
 def check_place(option: str, path: Path | None) -> None:
-    """Refuse, before hours of measuring, a file that :func:`write_answer` could not write. Raises ConfigError."""
+    """Check before hours of measuring that :func:`write_answer` can write the file. Raises ConfigError if not."""
     if path is None:
         return
     place = path.expanduser().absolute()
@@ -185,7 +188,7 @@ def check_place(option: str, path: Path | None) -> None:
 
 
 def write_answer(option: str, path: Path, text: str) -> None:
-    """Write the file that ``option`` asked for, whole. Raises ConfigError where it cannot be written."""
+    """Write the file of ``option``, whole or not at all. Raises ConfigError if it cannot be written."""
     place = path.expanduser().absolute()
     try:
         check_replaceable(place)
@@ -204,7 +207,7 @@ def _no_place(option: str, path: Path, error: OSError) -> ConfigError:
 
 
 def user_name() -> str:
-    """The user's name; ``unknown`` where the system has none."""
+    """The user's name; ``unknown`` if the system has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -212,13 +215,13 @@ def user_name() -> str:
 
 
 def width_of(out: TextIO) -> int:
-    """Columns to write in: the terminal's (or COLUMNS) where that is narrower than 100, but not below 60."""
+    """The width for text: that of the terminal (or COLUMNS), but from 60 to 100 columns."""
     columns = shutil.get_terminal_size((_WIDEST, 0)).columns if out is sys.stdout else _WIDEST
     return max(_NARROWEST, min(_WIDEST, columns))
 
 
 def load_suite(arguments: argparse.Namespace) -> Suite:
-    """The suite of ``--config`` and ``--baselines``. Raises SuiteError where a file of them cannot be read."""
+    """The suite of ``--config`` and ``--baselines``. Raises SuiteError if one of their files cannot be read."""
     return Suite.load(
         SuiteOptions(
             config_path=arguments.config,
@@ -230,9 +233,9 @@ def load_suite(arguments: argparse.Namespace) -> Suite:
 
 
 def matching_cases(cases: Iterable[SuiteCase], pattern: str, target: str | None) -> tuple[SuiteCase, ...] | None:
-    """The cases whose ids match on any target or on ``target``; None for a text that is no pattern.
+    """The cases whose ids match the pattern, on ``target`` or on any target; None if the text is not a pattern.
 
-    Raises ConfigError on a pattern that matches none.
+    Raises ConfigError if no case matches.
     """
     if not any(sign in pattern for sign in "*?["):
         return None
@@ -245,7 +248,7 @@ def matching_cases(cases: Iterable[SuiteCase], pattern: str, target: str | None)
 def find_cases(cases: Iterable[SuiteCase], case_id: str, target: str | None) -> tuple[SuiteCase, ...]:
     """The case of this id on each of its targets, or on ``target``.
 
-    Raises ConfigError, with the nearest ids, where there is none.
+    Raises ConfigError, with the nearest ids, if there is none.
     """
     cases = tuple(cases)
     found = tuple(each for each in cases if each.case.id == case_id and target in (None, each.target))
@@ -268,7 +271,7 @@ def json_text(record: Any, *, sort_keys: bool = True) -> str:
 
 
 def add_printed_formats(parser: argparse.ArgumentParser, formats: Formats[Any]) -> None:
-    """``--json``, and ``--format`` where there is more than text and JSON; both at once are refused."""
+    """Add ``--json``, and ``--format`` if there are more formats than text and JSON. Both at once are refused."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--json", action="store_true", help="Print JSON")
     others = [name for name in formats if name != JSON]
@@ -284,7 +287,7 @@ def print_answer(arguments: argparse.Namespace, formats: Formats[Answer], answer
 
 
 def add_file_formats(parser: argparse.ArgumentParser, formats: Formats[Any]) -> None:
-    """An option ``--NAME FILE`` for each format."""
+    """Add an option ``--NAME FILE`` for each format."""
     for name in formats:
         parser.add_argument(
             f"--{name}",
@@ -295,15 +298,15 @@ def add_file_formats(parser: argparse.ArgumentParser, formats: Formats[Any]) -> 
 
 
 def check_files(arguments: argparse.Namespace, formats: Formats[Any]) -> None:
-    """Refuse, before hours of measuring, a file that could not be written. Raises ConfigError."""
+    """Check before hours of measuring that the files can be written. Raises ConfigError if not."""
     for name in formats:
         if getattr(arguments, name) != _STANDARD_OUTPUT:
             check_place(f"--{name}", getattr(arguments, name))
 
 
 def text_output(arguments: argparse.Namespace, formats: Formats[Any], out: TextIO) -> TextIO:
-    """Where the text for people goes: ``out``, or standard error where a file's place is ``-``, so that a program reads
-    one format alone. Raises ConfigError where two formats would be mixed."""
+    """The output for the text for people: ``out``, or standard error if a format is written to ``-``, so that a program
+    reads only that format. Raises ConfigError if two formats would be mixed."""
     there = [f"--{name} -" for name in formats if getattr(arguments, name) == _STANDARD_OUTPUT]
     if len(there) > 1:
         raise ConfigError("standard output", got=" and ".join(there), expected="one of them")
@@ -311,7 +314,7 @@ def text_output(arguments: argparse.Namespace, formats: Formats[Any], out: TextI
 
 
 def write_files(arguments: argparse.Namespace, formats: Formats[Answer], answer: Answer, out: TextIO) -> None:
-    """Write the files that the options of ``add_file_formats`` name. Raises ConfigError where one cannot be written."""
+    """Write the files that the options of ``add_file_formats`` name. Raises ConfigError if one cannot be written."""
     for name, render in formats.items():
         if (path := getattr(arguments, name)) is None:
             continue

@@ -1,4 +1,4 @@
-"""``perfgate COMMAND``: everything that a user does outside a pytest run. A command is a module of this folder."""
+"""``perfgate COMMAND``: the commands for everything besides pytest. Each command is a module of this folder."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ EXIT_OK = 0
 EXIT_USAGE = 4
 # A shell gives this status to a command that Ctrl-C ended.
 EXIT_INTERRUPTED = 130
-# A shell gives this status to a command that SIGPIPE ended: the reader (head, less) has seen enough. It cannot be 0,
-# which says that the whole answer was written and was good.
+# A shell gives this status to a command that SIGPIPE ended: its reader (head, less) has stopped reading. It cannot be
+# 0, which means that the whole answer was written and was good.
 EXIT_NO_READER = 141
-# How any command may end, whatever it answers; EXITS of a command has its own.
+# The exit statuses that every command may have; EXITS of a command has its own.
 EXITS_OF_ANY = {
     EXIT_UNFORESEEN: "an unforeseen error: one sentence says where its traceback is",
     EXIT_USAGE: "a wrong command line, or a file that cannot be read: there is no answer",
     EXIT_INTERRUPTED: "interrupted",
     EXIT_NO_READER: "the program that reads the output is gone",
 }
-# Options of every command, each also spelled as pytest spells it, whose own options take the shorter names.
+# Options of every command. Each may also be given by its name in pytest, which is longer, since pytest itself uses the
+# short name.
 CONFIG_OPTIONS, BASELINES_OPTIONS = ("--config", "--perf-config"), ("--baselines", "--baselines-dir")
 _VERSION = "--version"
 
@@ -49,7 +50,7 @@ class Command(Protocol):
 
     NAME: str
     HELP: str
-    # Exit status -> when it is returned; those of EXITS_OF_ANY are understood.
+    # Exit status -> when it is returned; those of EXITS_OF_ANY are not repeated.
     EXITS: Mapping[int, str]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
@@ -88,10 +89,10 @@ def commands() -> tuple[Command, ...]:
 
 
 def asked_commands(argv: Sequence[str]) -> tuple[Command, ...]:
-    """The one command that ``argv`` asks for, where its module is called so; none for the version, all for a help or a
-    wrong name.
+    """The command that ``argv`` names, if a module has its name; none for the version; all commands for help or a wrong
+    name.
 
-    Importing the others takes longer than many an answer.
+    Importing all commands takes longer than many answers.
     """
     asked = argv[0] if argv else ""
     if asked == _VERSION:
@@ -103,8 +104,8 @@ def asked_commands(argv: Sequence[str]) -> tuple[Command, ...]:
 
 
 def version() -> str:
-    """The suite's version, ``0.1.0 (e94319a0c2d1)``; the commit is left out where git does not name it."""
-    # Not at the top: it loads what looks at the machine.
+    """The suite's version, such as ``0.1.0 (e94319a0c2d1)``; without the commit if git does not know it."""
+    # Not imported at the top: it would load the code that examines the machine.
     from helpers.machine.facts import suite_commit
 
     stated = str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
@@ -119,7 +120,7 @@ def _modules() -> list[str]:
 
 
 def _command_in(module: str) -> Command | None:
-    """None for a module that is no command."""
+    """The command of a module; None for a module that is not a command."""
     found = importlib.import_module(f"helpers.commands.{module}")
     return cast(Command, found) if hasattr(found, "NAME") else None
 
@@ -171,7 +172,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str], out: TextIO | None = None) -> int:
-    """Run one command. An error is one line on standard error and status 4; one that nobody foresaw has status 3."""
+    """Run one command. An error is one line on standard error and exit status 4; an unforeseen error has status 3."""
     stream = sys.stdout if out is None else out
     name = "perfgate"
     try:
@@ -180,13 +181,13 @@ def main(argv: Sequence[str], out: TextIO | None = None) -> int:
         arguments = parsed(list(argv))
         name = f"perfgate {arguments.command}"
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that has no arrow or plus-minus sign still gets its answer.
+            # Characters that the terminal lacks (arrow, plus-minus sign) are escaped.
             stream.reconfigure(errors="backslashreplace")
         status: int = arguments.run(arguments, stream)
         stream.flush()
     except SystemExit as end:
         if not end.code and _has_no_reader(stream):
-            # argparse does not say that it could not print its help.
+            # argparse ignores errors when it prints its help.
             _silence(stream)
             return EXIT_NO_READER
         raise
@@ -207,14 +208,14 @@ def main(argv: Sequence[str], out: TextIO | None = None) -> int:
 
 
 def _ended(name: str, words: str, status: int) -> int:
-    # Where standard error has no reader either, only the status is left.
+    # If standard error has no reader either, only the exit status is left.
     with contextlib.suppress(OSError):
         print(f"{name}: {printable(words)}", file=sys.stderr, flush=True)
     return status
 
 
 def _has_no_reader(stream: TextIO) -> bool:
-    """Whether the answer's own pipe broke, and not one to a process that the command started."""
+    """Whether the pipe of the answer broke, not one to a process that the command started."""
     look = select.poll()
     try:
         look.register(stream.fileno(), select.POLLOUT)
@@ -224,7 +225,7 @@ def _has_no_reader(stream: TextIO) -> bool:
 
 
 def _flush(stream: TextIO) -> None:
-    """Write as much of the answer as there is."""
+    """Write the part of the answer that there is."""
     try:
         stream.flush()
     except (OSError, ValueError):
@@ -232,6 +233,6 @@ def _flush(stream: TextIO) -> None:
 
 
 def _silence(stream: TextIO) -> None:
-    """Keep the interpreter from complaining at exit about what it cannot flush."""
+    """Prevent the interpreter's error at exit about output that it cannot flush."""
     if stream is sys.stdout:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

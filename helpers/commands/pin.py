@@ -1,5 +1,5 @@
-"""``perfgate pin BUILD --reason TEXT``: make a build the good one of perf.yaml. Who did, when and why stays in the
-history."""
+"""``perfgate pin BUILD --reason TEXT``: makes a build the good build of perf.yaml. The history keeps who pinned it,
+when and why."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Pin a build that can be had and imported, or list the pins. Raises ConfigError, BuildUnavailable and
-    HistoryError; perf.yaml is then as it was."""
+    """Pin a build (which must be available and importable), or list the pins. Raises ConfigError, BuildUnavailable and
+    HistoryError; perf.yaml is unchanged then."""
     reason = (arguments.reason or "").strip()
     if arguments.list == (arguments.build is not None):
         raise ConfigError("perfgate pin", expected="a build, or --list")
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         with open_history(history_url(arguments), say) as history:
             history.pin(pin)
     except BaseException:
-        # A pin that nobody can look up is none.
+        # A pin that is not in the history must not stay.
         replace_text(config.path, old)
         raise
     after = f", after {before}" if before else ""
@@ -71,8 +71,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def lasting_name(given: str, source: BuildSource, build: PreparedBuild, sha256: str) -> str:
-    """The build's name by which the same build is found again: with its exact version or its digest, and with a path
-    that is right in any folder. Raises ConfigError on a name with a password in it."""
+    """A name by which the same build will be found again: with its exact version or digest, and with an absolute path.
+    Raises ConfigError if the name contains a password."""
     if without_user(given) != given:
         raise ConfigError(
             "perfgate pin", got=without_user(given), expected="an address without a password: perf.yaml is read by many"

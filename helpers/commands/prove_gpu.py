@@ -1,8 +1,8 @@
-"""``perfgate prove-gpu``: the suite at work on this machine's GPU, step by step; half an hour on a card.
+"""``perfgate prove-gpu``: shows the suite at work on this machine's GPU, step by step; it takes half an hour.
 
-Does the steps of ``proof`` in their order through the suite's own sessions. Each finished step is kept in the
-output folder, so that a second call goes on. Without a GPU it does the same on the CPU with the smallest batches, in
-four minutes on quiet cores. ``docs/gpu-proof.md`` says what is right, and what is left behind.
+It runs the steps of ``proof`` in order through sessions of the suite. Finished steps are kept in the output folder, so
+that a second call continues. Without a GPU it does the same on the CPU with the smallest batches, in four minutes on
+quiet cores. ``docs/gpu-proof.md`` says which results are right, and which files are left.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ OUT = ROOT / "runs" / "gpu-proof"
 SUMMARY = "summary.md"
 BUNDLE = "gpu-proof.tar.gz"
 EXIT_RIGHT, EXIT_WRONG, EXIT_NOT_REACHED = 0, 1, 3
-# The bundle has neither the images nor what a second call makes again.
+# Names that are not packed: the images, and files that a second call makes again.
 _NOT_BROUGHT_BACK = ("images", BUNDLE, "good-python")
 
 Clock = Callable[[], float]
@@ -71,9 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Do the steps that are not done yet; 1 where a step was wrong, 3 where steps were not reached.
+    """Run the steps that are not finished. Exit status 1 if a step is wrong, 3 if steps were not reached.
 
-    Raises SuiteError where it cannot begin.
+    Raises SuiteError if it cannot begin.
     """
     folder: Path = arguments.out.expanduser().absolute()
     (folder / "baselines" / "recorded").mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     pytorch = arguments.pytorch
     if arguments.build is not None:
         config = load_config(arguments.config, CHOICES)
-        # In use for as long as the proof lasts.
+        # The build is in use until the proof ends.
         cache = cache_of(config.path.parent, config.builds.most_gigabytes)
         source = parse_build(arguments.build, Path.cwd(), config)
         build = prepare(source, cache=cache, framework=Framework.PYTORCH, progress=report, settings=config.builds)
@@ -113,7 +113,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 @dataclass
 class Deadline:
-    """Ends the step in hand as Ctrl-C does: the suite ends the job and keeps the finished runs."""
+    """Ends the present step when the time is over, in the way of Ctrl-C: the suite ends the job and keeps the finished
+    runs."""
 
     seconds: float | None
     clock: Clock = time.monotonic
@@ -147,12 +148,13 @@ class ProofRun:
     bench: ProofBench
     steps: Sequence[ProofStep]
     run_step: Callable[[ProofStep], StepRecord]
-    # Takes a line for the user.
+    # Called with a line for the user.
     report: Callable[[str], None] = print
     clock: Clock = time.monotonic
 
     def go_on(self, state: ProofState, deadline: Deadline) -> ProofState:
-        """Do the steps that are not settled, until the deadline; each is on disk before the next begins."""
+        """Run the steps that are not settled, until the deadline. Each result is on disk before the next step
+        begins."""
         try:
             with deadline:
                 for number, step in enumerate(self.steps, start=1):
@@ -190,8 +192,8 @@ def _line(record: StepRecord) -> str:
 
 
 def ask_doctor(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Write ``doctor.txt`` and ``doctor.json`` to ``folder`` and give the latter's record; nothing that the doctor
-    finds stops the proof."""
+    """Write ``doctor.txt`` and ``doctor.json`` to ``folder``, and return the record of the latter. No finding of the
+    doctor stops the proof."""
     diagnosis = diagnosis_of(load_suite(arguments), folder / "runs")
     write_whole(folder / "doctor.txt", f"{doctor_text(diagnosis)}\n".encode())
     write_whole(folder / "doctor.json", f"{doctor_json(diagnosis)}\n".encode())
@@ -199,7 +201,7 @@ def ask_doctor(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def pack(folder: Path) -> Path:
-    """One file with everything that is to be brought back from the machine."""
+    """Pack everything to be brought back from the machine into one file."""
     bundle = folder / BUNDLE
     content = io.BytesIO()
     with tarfile.TarFile.gzopen(bundle.name, "w", fileobj=content) as archive:
@@ -215,7 +217,7 @@ def device_of(machine: Machine, cpu: bool) -> str:
 
 
 def exit_status(records: Iterable[StepRecord], missing: int) -> int:
-    """A wrong step outranks those that were not reached."""
+    """1 if a step is wrong; else 3 if steps were not reached; else 0."""
     if any(not record.right for record in records):
         return EXIT_WRONG
     return EXIT_NOT_REACHED if missing else EXIT_RIGHT

@@ -1,4 +1,4 @@
-"""``perfgate reindex``: fill the history again from the run folders, which are its source."""
+"""``perfgate reindex``: fills the history again from the run folders, from which everything in it comes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Index the folders. Exit status 6 where a file could not be taken, and where there was none.
+    """Index the folders. Exit status 6 if a file could not be read, and if there was none.
 
     Raises ConfigError without a folder, HistoryError.
     """

@@ -1,4 +1,4 @@
-"""``perfgate show CASE``: one case in words, its settings with their sources, and whether this machine runs it."""
+"""``perfgate show CASE``: describes a case, its settings with their sources, and whether this machine runs it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ SHOW_SCHEMA_VERSION = 1
 WIDTH = 100
 _INDENT = "  "
 _ENVIRONMENT = "environment."
-# A longer value is not padded to, so that the other remarks stay near their values.
+# The column of values is padded at most to this width, so that remarks stay near their values.
 _WIDEST_VALUE = 26
 
 
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], device: str | None = None) -> CaseSheet:
-    """The sheet of a case, with settings and command for ``device``, by default the target's.
+    """The sheet of a case. Settings and command are those for ``device``, by default the target's device.
 
     Raises ConfigError on an override that the case's settings do not have.
     """
@@ -158,7 +158,7 @@ def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], 
 
 
 def _departures(suite: Suite, suite_case: SuiteCase) -> tuple[DepartureLine, ...]:
-    """In what the suite's program is not the one behind the case's published figures; nothing without any."""
+    """How the suite's program differs from that of the case's published figures; empty if it has none."""
     if not suite_case.figures:
         return ()
     build = suite.build(suite_case)
@@ -185,7 +185,7 @@ def _launch_commands(case: Case, job: JobSpec) -> tuple[LaunchCommand, ...]:
 
 
 def _lines(table: SettingsTable, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[SettingLine, ...]:
-    """A line for each setting; a whole group that ``--set`` gives is one line."""
+    """A line for each setting. A whole group that was changed with ``--set`` is one line."""
     lines = []
     shown: set[str] = set()
     usual = plain_values(table)
@@ -268,16 +268,16 @@ class FigureLine:
 class SettingLine:
     """One setting."""
 
-    # With dots between the groups.
+    # The key, with dots between groups.
     key: str
     value: Any
     # The case's own value.
     usual: Any
-    # Where the usual value comes from.
+    # The source of the usual value.
     source: str
     # The source's remark.
     reason: str = ""
-    # Why a change leaves the throughput alone; None where nothing is changed or where the change may matter.
+    # Why a change does not affect the throughput; None if nothing is changed or if it may.
     neutral: str | None = None
 
     @property
@@ -287,7 +287,7 @@ class SettingLine:
 
 @dataclass(frozen=True)
 class FixedLine:
-    """Something that no setting changes."""
+    """A property of the training that no setting changes."""
 
     name: str
     value: str
@@ -296,12 +296,12 @@ class FixedLine:
 
 @dataclass(frozen=True)
 class DepartureLine:
-    """Something in which the suite's program is not the publisher's."""
+    """A difference of the suite's program from the publisher's."""
 
     about: str
     published: str
     here: str
-    # Where it stands what the publisher had.
+    # The source for the publisher's program.
     source: str
 
 
@@ -318,11 +318,11 @@ class RecordedLine:
 
 @dataclass(frozen=True)
 class CaseSheet:
-    """One case on one target. Tolerances are shares."""
+    """One case on one target. Tolerances are fractions."""
 
     case_id: str
     target: str
-    # What settings and command are for.
+    # The device for which settings and command are.
     device: str
     # The case's dimensions, each with its title.
     words: Mapping[str, str]
@@ -338,7 +338,7 @@ class CaseSheet:
     fixed: tuple[FixedLine, ...]
     environment: Mapping[str, str]
     commands: tuple[tuple[str, ...], ...]
-    # None where this machine runs the case, else the reason.
+    # Why this machine does not run the case; None if it does.
     here: str | None
     machine: str
     # Why there are no settings, or what the trainer refuses in them.
@@ -346,7 +346,7 @@ class CaseSheet:
     # Why there is no command.
     not_launched: str | None = None
     recorded: RecordedLine | None = None
-    # How many images a published comparison takes; empty where it reads none.
+    # In words, how many images a comparison with the published figure needs; empty if the case reads none.
     images_needed: str = ""
     # Empty for a case without a published figure.
     departures: tuple[DepartureLine, ...] = ()
@@ -365,7 +365,7 @@ class CaseSheet:
 
 
 def render(sheet: CaseSheet, width: int = WIDTH) -> str:
-    """The sheet as text of at most ``width`` columns; longer words stay whole."""
+    """The sheet as text of at most ``width`` columns; longer words are not broken."""
     sections = (
         ("case", _named(sheet.words, width)),
         ("published", _figures(sheet, width)),
@@ -460,7 +460,7 @@ def _environment(sheet: CaseSheet, width: int) -> list[str]:
 
 
 def _by_source(settings: Sequence[SettingLine], width: int) -> list[str]:
-    """Settings under the source they share, each with the source's remark on it."""
+    """The settings grouped by source, each with the source's remark."""
     lines: list[str] = []
     for source in dict.fromkeys(each.source for each in settings):
         mine = [each for each in settings if each.source == source]
@@ -526,7 +526,7 @@ def _named(values: Mapping[str, str], width: int) -> list[str]:
 
 
 def _continued(command: Sequence[str], width: int) -> list[str]:
-    """A command over as many lines as it needs, each but the last ended by a backslash; options keep their values."""
+    """A command on several lines, each except the last ended by a backslash; an option and its value stay together."""
     lines: list[str] = []
     current = ""
     for group in _groups([shlex.quote(word) for word in command]):
@@ -539,7 +539,7 @@ def _continued(command: Sequence[str], width: int) -> list[str]:
 
 
 def _groups(words: Sequence[str]) -> Iterator[str]:
-    """An option with the value after it stays on one line."""
+    """The words of a command; an option is joined with its value."""
     waiting: str | None = None
     for word in words:
         if waiting is not None and not word.startswith("-"):

@@ -1,4 +1,5 @@
-"""``perfgate trend``: steps and slow drift over the nights in the history. Reported, never a gate."""
+"""``perfgate trend``: finds steps and slow drift over the nights in the history. They are reported and never fail a
+gate."""
 
 from __future__ import annotations
 
@@ -63,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print the trends. Exit status 6 where Otava gives no answer. Raises SuiteError on a case that the history does
-    not know."""
+    """Print the trends. Exit status 6 if Otava gives no answer. Raises SuiteError on a case that the history does not
+    have."""
     output = text_output(arguments, FILES, out)
     sensitivity = Sensitivity()
     with history_of(arguments) as history:
@@ -81,7 +82,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def _series(history: History, patterns: Sequence[str], last: int | None) -> tuple[Series, ...]:
-    """The series of the cases that fit one of ``patterns``, or of all. Raises ConfigError where a pattern fits none."""
+    """The series of the cases that match one of ``patterns`` (without patterns, of all cases). Raises ConfigError if a
+    pattern matches none."""
     case_ids: dict[str, None] = {}
     for pattern in patterns or ["*"]:
         found = history.cases(pattern)
@@ -95,7 +97,7 @@ def _series(history: History, patterns: Sequence[str], last: int | None) -> tupl
 
 
 def render_trends(trends: Sequence[Trend], sensitivity: Sensitivity, width: int) -> str:
-    """A paragraph a series and a sum at the end; an empty history is one sentence."""
+    """A paragraph for each series, and a summary at the end; one sentence for an empty history."""
     if not trends:
         return "The history has no nights that a trend could be found in"
     parts = ["\n".join(_lines(trend, sensitivity, width)) for trend in trends]
@@ -103,7 +105,7 @@ def render_trends(trends: Sequence[Trend], sensitivity: Sensitivity, width: int)
 
 
 def trends_record(trends: Sequence[Trend], sensitivity: Sensitivity) -> dict[str, Any]:
-    """For programs: every series with its points, steps and drift; effects as fractions, rates in images/s."""
+    """All series with their points, steps and drift, for programs; effects are fractions, rates are images/s."""
     return {
         "schema_version": TREND_SCHEMA_VERSION,
         "sensitivity": asdict(sensitivity),
@@ -128,7 +130,8 @@ FILES: Formats[tuple[Sequence[Trend], Sensitivity]] = {JSON: lambda found, _: js
 
 
 def next_command(series: Series, step: LevelStep) -> str:
-    """How to find the cause of a drop: a bisection of its commits, an A/B of its builds, or a look at the machine."""
+    """The command that helps to find the cause of a drop: a bisection of the commits, a comparison of the builds, or a
+    look at the machine."""
     before, after = step.before, step.after
     if (before.build, before.commit) == (after.build, after.commit):
         nights = [shlex.quote(f"session:{each.session}") for each in (before, after)]
@@ -143,7 +146,8 @@ def next_command(series: Series, step: LevelStep) -> str:
 
 
 def _word(case_id: str) -> str:
-    """For a shell, in the quotes that a reader expects about ``-k``, unless it holds what those do not keep."""
+    """A case id for a shell: in double quotes, as usual for ``-k``, unless it contains characters with a meaning in
+    these."""
     quoted = shlex.quote(case_id)
     return f'"{case_id}"' if quoted == case_id else quoted
 

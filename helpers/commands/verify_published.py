@@ -1,4 +1,4 @@
-"""``perfgate verify-published DIR``: do the logs of published figures give those figures?"""
+"""``perfgate verify-published DIR``: checks whether the logs of published figures give these figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract.errors import printable
 
 if TYPE_CHECKING:
-    # At run time it would import numpy, also for a command that reads no log.
+    # Not imported at run time: it would import numpy, even for commands that read no log.
     from helpers.logs.published import Verified
 
 NAME = "verify-published"
@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print published, computed, difference and rule of each row. Exit status 1 where a row does not agree.
+    """Print the published figure, the computed figure, their difference and the rule of each row. Exit status 1 if a
+    row does not agree.
 
     Raises LogError on an index that cannot be read.
     """
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def render_verified(found: Sequence[Verified], width: int) -> str:
-    """A row's file and configuration on one line, its figures below, its problem below them."""
+    """For each row: its file and configuration on one line, then its figures, then its problem."""
     grid = Table.of(_COLUMNS, found).grid(_INDENT)
     lines = [grid.heading, "-" * width]
     for each, line in zip(found, grid.lines, strict=True):
@@ -68,7 +69,7 @@ def render_verified(found: Sequence[Verified], width: int) -> str:
 
 
 def verified_record(each: Verified) -> dict[str, Any]:
-    """One row as plain values; published and index figures as printed."""
+    """One row as plain values; the figures of the index as they are printed there."""
     entry = each.entry
     return {
         "line": entry.line,
@@ -103,7 +104,7 @@ def _configuration(each: Verified) -> str:
 
 
 def _short(file: str, width: int) -> str:
-    """The end of a path, which tells more than its beginning."""
+    """The end of a path, which says more than its beginning."""
     return file if len(file) <= width else "…" + file[-(width - 1) :]
 
 

@@ -1,4 +1,4 @@
-"""The steps of ``perfgate prove-gpu`` in their order, as data: once for a GPU and once for the CPU."""
+"""The ordered steps of ``perfgate prove-gpu`` as data, for a GPU and for the CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CPU, GPU = "cpu", "gpu"
 
 
 class StepKind(enum.Enum):
-    """What is done with a step's case."""
+    """The kinds of steps: what is done with a step's case."""
 
     MEASURE = "measured and recorded"
     REPEAT = "one more night of the same build"
@@ -27,24 +27,24 @@ class StepKind(enum.Enum):
 
 @dataclass(frozen=True)
 class ProofStep:
-    """One piece of the proof, done whole or not at all."""
+    """One step of the proof; it is completed or not done."""
 
     # Its name on disk.
     key: str
-    # What it belongs to; a heading of the summary.
+    # The part of the proof to which it belongs; a heading of the summary.
     part: str
     kind: StepKind
     case: Case | None = None
     protocol: MeasuringProtocol | None = None
     budget: Budget = field(default_factory=Budget)
-    # The share by which the steps of a SLOWED build are longer.
+    # For SLOWED: the fraction by which each training step is longer.
     slowdown: float = 0.0
-    # Of a BARE_LOOP: how many pairs of processes, and the turns of each pair.
+    # For BARE_LOOP: the number of pairs of processes, and the turns of each pair.
     pairs: int = 0
     turns: Turns = field(default_factory=lambda: Turns(1))
-    # The step is right also where the batch does not fit into the card's memory.
+    # Whether the step is also right if the batch does not fit into the card's memory.
     may_not_fit: bool = False
-    # The step is right also where this machine lacks what the case needs.
+    # Whether the step is also right if this machine lacks something that the case needs.
     optional: bool = False
 
 
@@ -54,7 +54,7 @@ class Proof:
 
     device: str
     steps: tuple[ProofStep, ...]
-    # The parts that this device cannot have, each with the reason.
+    # The parts that are impossible on this device, each with the reason.
     left_out: tuple[str, ...] = ()
 
     @property
@@ -65,14 +65,14 @@ class Proof:
 
 
 REPEATS = 10
-# Like the published protocols it warms up until the steps are steady; with fewer steps and runs, as cards are lent for
-# minutes.
+# It warms up until the steps are steady, like the published protocols, but with fewer steps and runs, since a card may
+# be available only for minutes.
 _ON_GPU = MeasuringProtocol("gpu-proof", 60, 60, 3, steady_window_steps=20, most_warmup_steps=200)
-# Steps on a busy CPU are seldom steady, and the proof does not need them to be.
+# Steady steps are not required: on a busy CPU they are rare, and the proof does not need them.
 _ON_CPU = MeasuringProtocol("gpu-proof-on-cpu", 3, 4, 2)
-# A repeat is one run and its verdict, whatever that is; nothing is run again.
+# A repeat is a single run with its verdict; nothing is run again.
 _ONE_RUN = Budget(screen_runs=1, first_runs=1, repeats=0, retries=0)
-# The slowed build is compared with the good one because it is suspected, not because its turn has come.
+# Without turns of unasked comparisons: the slowed build must be compared because it is suspected.
 _CONFIRM = Budget(rotation=100)
 
 _SYNTHETIC = "ResNet50 on synthetic data"
@@ -86,12 +86,13 @@ _MEMORY = "a batch that does not fit"
 _NEIGHBOUR = "another process on the card"
 _SPEED = "the suite beside a bare loop"
 _PADDLE = "Paddle"
-# DALI is a wheel of its own, Paddle's wheel has no code for the newest cards, and compiling needs a C compiler.
+# Parts that may be missing: DALI is a separate wheel, Paddle's wheel has no code for the newest cards, and compiling
+# needs a C compiler.
 _OPTIONAL = (_DALI, _PADDLE, _FEATURES)
 
 
 def proof_on_gpu() -> Proof:
-    """The parts that tell most come first, since the time may end before the last."""
+    """The most important parts come first, since the time may end before the last."""
     first = "pytorch-resnet50v1.5-bf16-bs256-1x1-synthetic"
     few = replace(_ON_GPU, runs=2)
     steps = [
@@ -104,7 +105,8 @@ def proof_on_gpu() -> Proof:
         *(_measure(_VGG16, f"pytorch-vgg16-{each}-bs128-1x1-synthetic", few) for each in ("bf16", "amp", "tf32")),
         *(replace(_measure(_BATCHES, f"pytorch-resnet50v1.5-bf16-bs{batch}-1x1-synthetic", few), may_not_fit=True)
           for batch in (128, 64, 32, 512)),
-        # A turn is long compared with the wait for the card at its end; the warm-up lets cuDNN search its algorithms.
+        # A turn must be long compared with the wait for the card at its end. During warm-up cuDNN searches for its
+        # algorithms.
         _bare_loop(first, 4, Turns(rounds=4, steps_per_block=20, warmup_steps=20)),
         _measure(_PADDLE, "paddle-resnet50v1.5-amp_o2-bs256-1x1-synthetic-static", few),
         _other(StepKind.NEIGHBOUR, _NEIGHBOUR, first, replace(few, runs=1)),
@@ -115,7 +117,7 @@ def proof_on_gpu() -> Proof:
 
 
 def proof_on_cpu() -> Proof:
-    """The same parts with the smallest batches that train, so that the whole of it takes four minutes."""
+    """The same parts with the smallest batches that can be trained, so that everything takes four minutes."""
     first = "pytorch-resnet50v1.5-fp32-bs2-1x1-synthetic"
     once = replace(_ON_CPU, runs=1)
     steps = [

@@ -1,8 +1,7 @@
-"""The suite as ``perfgate prove-gpu`` uses it: a session for each step, all in one folder with one history.
+"""Runs the suite for ``perfgate prove-gpu``: a session for each step, all in one folder with one history.
 
-It is the Suite that pytest uses, so leases, supervision, health and verdicts are the suite's own. pytest itself is not
-used, because each step has runs, a budget and a build of its own. The recorded cases are those of perf.yaml's target
-gpu.
+It uses the same Suite as pytest, with its leases, supervision, health checks and verdicts. pytest itself is not used,
+because each step has its own runs, budget and build. The recorded cases are those of perf.yaml's target gpu.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE
 
 CONFIG = "perf.yaml"
-# Enough for several batches of 256; the usual small dataset is one.
+# Enough for several batches of 256 images; the usual small dataset has only one.
 _IMAGES_PER_CLASS_ON_GPU = 256
-# Other processes on the cores of a newcomer's machine are reported and do not end the proof.
+# Foreign processes on the cores of a user's machine are reported but do not end the proof.
 _ANY_SHARE = 0.99
 
 _BUSY_CPU = "print('ready', flush=True)\nwhile True: pass\n"
@@ -68,7 +67,7 @@ class ProofBench:
     machine: Machine
     # The user's image folder; None for a small one that is made in ``folder``.
     data: Path | None = None
-    # Takes one line on what became of the history.
+    # Called with one line about the history.
     report: Callable[[str], None] = print
 
     @cached_property
@@ -79,7 +78,7 @@ class ProofBench:
 
     @property
     def interpreter(self) -> str:
-        """The Python that has PyTorch. ConfigError where none is named."""
+        """The Python that has PyTorch. Raises ConfigError if none is named."""
         found = self.config.frameworks[Framework.PYTORCH].interpreter
         if found is None:
             raise ConfigError(
@@ -91,7 +90,8 @@ class ProofBench:
         return found
 
     def measure(self, step: ProofStep) -> CaseRow:
-        """Measure the step's case in a session of its own, from where an earlier call left it. Raises SuiteError."""
+        """Measure the step's case in a session of its own, or continue the session of an earlier call. Raises
+        SuiteError."""
         case, suite = self._case(step), self._suite(step)
         with _slowdown(step.slowdown):
             suite.prepare([case])
@@ -105,18 +105,18 @@ class ProofBench:
         return row
 
     def why_not(self, step: ProofStep) -> str | None:
-        """Why this machine cannot run the step's case with what is installed; None where it can."""
+        """Why this machine cannot run the step's case with the installed software; None if it can."""
         return self._suite(step).why_not(self._case(step))
 
     def runs_of(self, folders: tuple[str, ...]) -> list[RunResult]:
         return [read_result(self.folder / each / "result.json") for each in folders]
 
     def within(self, folder: str) -> str:
-        """A run's folder as the state names it: relative to the proof's folder."""
+        """A run's folder relative to the proof's folder, as in the state file."""
         return Path(folder).resolve().relative_to(self.folder.resolve()).as_posix()
 
     def _accepted(self, case: SuiteCase) -> tuple[Accepted, ...]:
-        """On a CPU, whose cores others may use, the proof records any figure."""
+        """On a CPU, whose cores other processes may use, the proof records any figure."""
         reason = "a proof of the suite's steps, on cores with neighbours"
         return (Accepted(case.case.id, reason),) if self.proof.device == CPU else ()
 
@@ -137,14 +137,14 @@ class ProofBench:
             session=step.key,
             resume=True,
             data_root=str(self._images) if step.case and step.case.data.value.startswith("dali") else None,
-            # A slowed build's results are marked, and only --allow-contention accepts marked ones.
+            # Results of a slowed build are marked, and only --allow-contention accepts marked results.
             allow_contention=slowed,
             reference_env=str(self._good_build) if slowed else None,
-            # The good build is the slowed one without its slowdown.
+            # The good build is the same build without the slowdown.
             same_build=slowed,
             to_record=step.kind is StepKind.MEASURE,
             utilisation=step.kind is StepKind.MEASURE,
-            # All steps share it, though each is a session of its own.
+            # Shared by the sessions of all steps.
             peaks_folder=str(self.folder / "peaks"),
         )
         return Suite(options, config, {}, machine=self.machine)
@@ -159,7 +159,7 @@ class ProofBench:
 
     @cached_property
     def _good_build(self) -> Path:
-        """The same interpreter, without the slowdown."""
+        """A script that runs the same interpreter without the slowdown."""
         path = self.folder / "good-python"
         path.write_text(f'#!/bin/sh\nunset {SLOWDOWN_VARIABLE}\nexec {shlex.quote(self.interpreter)} "$@"\n')
         path.chmod(0o755)
@@ -180,15 +180,15 @@ class ProofBench:
 
 
 def write_config(folder: Path, source: Path, pytorch: str | None) -> Path:
-    """Write the configuration ``source`` to ``folder`` with absolute paths, and with ``pytorch`` as PyTorch's
-    interpreter where one is named; gives the new file."""
+    """Write the configuration ``source`` to ``folder`` with absolute paths, and with ``pytorch`` (if not None) as
+    PyTorch's interpreter. Returns the new file."""
     known = load_config(source, CHOICES)
     found = cast(dict[str, Any], read_yaml(source).value)
     for framework, entry in known.frameworks.items():
         if entry.interpreter is not None:
             found["frameworks"][framework.value]["interpreter"] = entry.interpreter
     if pytorch is not None:
-        # Without ``env`` beside it: the suite must not make an environment that the user named.
+        # Without ``env``: the suite must not make an environment that the user named.
         found["frameworks"]["pytorch"] = {"interpreter": str(Path(pytorch).expanduser().absolute())}
     found["data"] = {"root": known.data.root}
     path = folder / CONFIG
@@ -198,7 +198,7 @@ def write_config(folder: Path, source: Path, pytorch: str | None) -> Path:
 
 @contextmanager
 def _slowdown(share: float) -> Iterator[None]:
-    """Slow down every job that is started meanwhile by ``share``; 0 leaves jobs alone."""
+    """Slow down all jobs that are started in the ``with`` block by the fraction ``share``; 0 changes nothing."""
     if share:
         os.environ[SLOWDOWN_VARIABLE] = f"{share:g}"
     try:
@@ -210,8 +210,8 @@ def _slowdown(share: float) -> Iterator[None]:
 
 @contextmanager
 def neighbour(card: Card, interpreter: str) -> Iterator[int]:
-    """Start a process that keeps the card busy (of a CPU card, one of its cores); gives its id. Raises LaunchError
-    where it ends."""
+    """Run a process that keeps the card (of a CPU card, one core) busy; yields its id. Raises LaunchError if it
+    ends."""
     on_gpu = isinstance(card, Gpu)
     argv: Sequence[str] = [interpreter, "-c", _BUSY_GPU] if on_gpu else [sys.executable, "-c", _BUSY_CPU]
     process = subprocess.Popen(

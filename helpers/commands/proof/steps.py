@@ -1,5 +1,5 @@
-"""One step of ``perfgate prove-gpu``: what is run for each kind, whether it showed what it had to show, and the file
-that remembers it."""
+"""Runs the steps of ``perfgate prove-gpu``: how each kind is run, whether its result is right, and the file that keeps
+the results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from helpers.trainers.contract.frameworks import Framework
 STATE_VERSION = 1
 STATE_FILE = "state.json"
 _MOST_STATE_BYTES = 16 * 1024**2
-# The key in a record's ``extra`` of the case's share of the card's peak, as text.
+# The key in ``extra`` for the case's share of the card's peak, as text.
 UTILISATION = "utilisation"
 
 
@@ -36,16 +36,16 @@ class StepRecord:
     """How a step ended."""
 
     key: str
-    # The suite's, or the step's own word.
+    # A status of the suite, or the step's own word.
     status: str
-    # Whether it showed what it had to show.
+    # Whether the result is right.
     right: bool
-    # A second call would find the same and does not try.
+    # Whether a second call need not repeat it, because the result would be the same.
     settled: bool
-    # For the reader. In the file the key is "told".
+    # A message for people. In the file its key is "told".
     message: str
     seconds: float = 0.0
-    # From here to ``run_folders`` only of a measured case.
+    # The fields from here to ``run_folders`` are only for a measured case.
     case_id: str = ""
     target: str = ""
     samples_per_s: float | None = None
@@ -54,15 +54,16 @@ class StepRecord:
     run_samples_per_s: tuple[float, ...] = ()
     reader_share: float | None = None
     run_folders: tuple[str, ...] = ()
-    # What only this kind of step has.
+    # Values that only this kind of step has.
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ProofState:
-    """What is finished of one machine's proof. Every step rewrites it whole, and a second call goes on from it."""
+    """The finished steps of the proof on one machine. The file is rewritten after every step, and a second call
+    continues from it."""
 
-    # What must be the same to go on with it.
+    # Facts that must be the same for a second call to continue.
     about: Mapping[str, str]
     # By the step's key.
     records: Mapping[str, StepRecord] = field(default_factory=dict)
@@ -84,7 +85,7 @@ class ProofState:
 
 
 def read_state(folder: Path, about: Mapping[str, str]) -> ProofState:
-    """The state in ``folder``, an empty one where there is none. ResultError on another machine's, or a damaged one."""
+    """The state in ``folder``, empty if there is none. Raises ResultError if it is another machine's or damaged."""
     path = folder / STATE_FILE
     remedy = "Name another folder with --out, or move this one away"
     if not path.exists():
@@ -129,14 +130,14 @@ _KERNELS = "card and framework"
 
 @dataclass(frozen=True)
 class StepRunner:
-    """Does one step on a bench and says whether it showed what it had to show."""
+    """Runs single steps on a bench, and decides whether their results are right."""
 
     bench: ProofBench
     # The record that ``perfgate doctor --json`` prints.
     doctor: Mapping[str, Any]
 
     def run(self, step: ProofStep) -> StepRecord:
-        """Raises SuiteError where the step could not even begin; KeyboardInterrupt passes through."""
+        """Run a step. Raises SuiteError if the step could not begin; KeyboardInterrupt passes through."""
         return self._kinds[step.kind](step)
 
     @property
@@ -173,7 +174,7 @@ class StepRunner:
         card = bench.machine.cards_of(bench.proof.device)[0]
         with neighbour(card, bench.interpreter) as pid:
             row = bench.measure(step)
-        # In a container NVML gives the host's process numbers: then the process is seen, but not by this number.
+        # In a container NVML may give process ids of the host: then the process is seen, but with another id.
         named = f"pid {pid}" in row.reason
         record = self._record(step, row, row.status == Status.INVALID.value and CONTENDED in row.reason)
         return replace(record, settled=record.right, extra={"named": named, "pid": pid})
@@ -193,8 +194,8 @@ class StepRunner:
         return StepRecord(step.key, MEASURED, right, True, message, case_id=step.case.id, extra=asdict(ratio))
 
     def _no_kernels(self, step: ProofStep) -> str:
-        """What the doctor found where the installed wheel has no code for the card; empty where it has, and for
-        PyTorch, without which the proof does not begin."""
+        """The doctor's finding if the installed wheel has no code for the card; empty if it has, and for PyTorch,
+        without which the proof does not begin."""
         if step.case is None or step.case.framework is Framework.PYTORCH:
             return ""
         findings = self.doctor["findings"]
@@ -202,8 +203,8 @@ class StepRunner:
         return next((f["found"] for f in findings if f["name"] == _KERNELS and name in f["found"]), "")
 
     def _record(self, step: ProofStep, row: CaseRow, right: bool) -> StepRecord:
-        """The next call tries again what an infrastructure failure or a disturbance ended, except a batch that does not
-        fit, which never will."""
+        """The record of a measured step. The next call repeats a step that ended by an infrastructure failure or a
+        disturbance, except for a batch that does not fit."""
         fits = row.failure_class != FailureClass.GPU_MEMORY.value
         settled = Status(row.status) not in _NOT_SETTLED or not fits
         standing = asdict(row.standing) if row.standing else {}
@@ -229,7 +230,7 @@ class StepRunner:
 
 
 def not_run(step: ProofStep, reason: str) -> StepRecord:
-    """The record of a step that cannot run with what is installed here; the next call tries it again."""
+    """The record of a step that cannot run with the installed software; the next call tries it again."""
     case_id = step.case.id if step.case else ""
     return StepRecord(step.key, Status.NOT_RUN.value, step.optional, False, reason, case_id=case_id)
 

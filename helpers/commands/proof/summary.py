@@ -1,5 +1,5 @@
-"""``summary.md`` of ``perfgate prove-gpu``: what has run where, with the figures, which parts of the suite only
-NVIDIA's GPUs have and whether each was seen at work, and what was not reached."""
+"""Writes ``summary.md`` of ``perfgate prove-gpu``: what has run where with its figures, which of the parts that need an
+NVIDIA GPU were seen at work, and what was not reached."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _ON_GPU = "decoding on GPU"
 
 @dataclass(frozen=True)
 class GpuPart:
-    """A part of the suite that only NVIDIA's GPUs have, and whether this proof has seen it at work."""
+    """A part of the suite that needs an NVIDIA GPU, and whether this proof has seen it at work."""
 
     name: str
     found: bool
-    # The numbers where it was found, else what was missing.
+    # The numbers if it was seen, else what was missing.
     message: str
 
 
 @dataclass(frozen=True)
 class ProofEvidence:
-    """What the steps have left behind."""
+    """The results of the steps."""
 
     machine: Machine
     proof: Proof
@@ -55,7 +55,7 @@ class ProofEvidence:
 
 @dataclass(frozen=True)
 class ProofReport:
-    """Everything that the summary is made of."""
+    """The content of the summary."""
 
     evidence: ProofEvidence
     steps: Sequence[ProofStep]
@@ -84,7 +84,7 @@ def summary(report: ProofReport) -> str:
 
 
 def not_reached(report: ProofReport) -> list[str]:
-    """The steps without an answer, by part in their order, and the parts that this device cannot have."""
+    """The steps without a result, by part and in order, and the parts that are impossible on this device."""
     missing: dict[str, list[str]] = {}
     for step in report.steps:
         if step.key not in report.records:
@@ -99,7 +99,7 @@ def not_reached(report: ProofReport) -> list[str]:
 
 
 def shares(report: ProofReport) -> dict[str, str]:
-    """Each measured case's utilisation as text, or why there is none; slowed and repeated cases are left out."""
+    """The utilisation of each measured case as text, or why there is none; slowed and repeated cases are left out."""
     keys = [step.key for step in report.steps if step.kind is StepKind.MEASURE]
     found = [report.records[key] for key in keys if key in report.records]
     return {each.case_id: str(each.extra.get(UTILISATION, "no measured peak")) for each in found if each.samples_per_s}
@@ -161,7 +161,7 @@ def _figure(record: StepRecord) -> str:
     if record.samples_per_s is None:
         return "-"
     runs = len(record.run_samples_per_s)
-    # Two runs far from each other have an interval that no throughput has.
+    # The interval of two runs that differ much may reach below 0; it is not shown then.
     known = record.low is not None and record.high is not None and record.low > 0
     interval = f"{number(record.low or 0)} to {number(record.high or 0)}, " if known else ""
     return f"{number(record.samples_per_s)} ({interval}n={runs})"
@@ -272,7 +272,7 @@ def _leases(evidence: ProofEvidence) -> tuple[bool, str]:
 
 
 def _visible(evidence: ProofEvidence) -> tuple[bool, str]:
-    """The program that measured a peak must have seen the card that the lease's UUID names in CUDA_VISIBLE_DEVICES."""
+    """Whether the program that measured a peak saw the leased card, whose UUID was in CUDA_VISIBLE_DEVICES."""
     cards = {gpu.uuid for gpu in evidence.machine.gpus}
     visible = set(evidence.facts("peak_uuid")) - {""}
     if not visible:
