@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--commit", metavar="HASH", required=True, type=_commit, help="Name the commit that caused it")
     parser.add_argument("--reason", metavar="TEXT", required=True, help="Say why it stays")
-    parser.add_argument("--who", metavar="NAME", default=None, help="Name whoever says so. Default: the user")
+    parser.add_argument("--who", metavar="NAME", default=None, help="Name who says so. Default: the user")
     add_history(parser)
 
 
@@ -112,5 +112,5 @@ def _ordinal(day: str) -> int:
 
 def _commit(text: str) -> str:
     if not _COMMIT.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no commit: expected 4 to 40 hexadecimal digits")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a commit: expected 4 to 40 hexadecimal digits")
     return text.lower()

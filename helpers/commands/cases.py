@@ -112,7 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _seconds(text: str) -> float:
     value = float(text)
     if not finite(value) or value <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: expected seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: expected seconds above 0")
     return value
 
 

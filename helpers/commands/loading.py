@@ -75,7 +75,7 @@ def history_option(url: str) -> str:
 def nights_option(text: str) -> int:
     """A number of nights, for argparse."""
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of nights: expected 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nights: expected 1 or more")
     return int(text)
 
 

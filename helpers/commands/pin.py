@@ -29,7 +29,7 @@ EXITS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("build", metavar="BUILD", nargs="?", help="A build as for pytest --build")
     parser.add_argument("--reason", metavar="TEXT", help="Say why it is good")
-    parser.add_argument("--who", metavar="NAME", default=None, help="Name whoever says so. Default: the user")
+    parser.add_argument("--who", metavar="NAME", default=None, help="Name who says so. Default: the user")
     parser.add_argument("--list", action="store_true", help="List what was pinned, by whom, when and why")
     add_history(parser)
 

@@ -173,7 +173,7 @@ def _doubt(runs: Sequence[Imported]) -> str:
     if len(rates) < 2 or not named or max(rates) / min(rates) - 1 <= _DIFFER:
         return ""
     return (
-        f"the log's name alone tells {', '.join(each.value for each in named)} of {len(runs)} runs in it that "
+        f"only the log's name states {', '.join(each.value for each in named)} of {len(runs)} runs in it that "
         f"differ by {max(rates) / min(rates) - 1:.0%}: it may not be true of each"
     )
 

@@ -86,7 +86,7 @@ def _rate_or_reason(figure: RuleFigure) -> float | str:
     rate = figure.samples_per_s
     if rate is None:
         return figure.reason or f"rule {figure.rule} gives no figure"
-    return float(rate) if finite(rate) and rate > 0 else f"rule {figure.rule} gave {rate!r}, which is no throughput"
+    return float(rate) if finite(rate) and rate > 0 else f"rule {figure.rule} gave {rate!r}, which is not a throughput"
 
 
 def _line(name: str, imported: Imported, version: str) -> str:

@@ -273,7 +273,7 @@ def refuse_unmatched(accepted: Sequence[Accepted], case_ids: Collection[str]) ->
 
 
 def how_to_accept(case_id: str) -> str:
-    return f'{OPTION} "{case_id}=REASON" records it all the same'
+    return f'{OPTION} "{case_id}=REASON" records it anyway'
 
 
 def _parse(text: str) -> Accepted:
@@ -288,7 +288,7 @@ def _parse(text: str) -> Accepted:
             OPTION,
             got=text,
             expected="a pattern that names cases",
-            remedy=f"One that means all of them takes in what nobody looked at. Name the case: {_EXAMPLE}",
+            remedy=f"A pattern for all cases also accepts figures that nobody looked at. Name the case: {_EXAMPLE}",
         )
     return Accepted(pattern, reason)
 

@@ -210,7 +210,7 @@ def finite(value: object) -> bool:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _check_json(about: str, name: str, value: Any) -> None:

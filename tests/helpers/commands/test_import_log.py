@@ -61,7 +61,7 @@ def test_the_text_has_the_configuration_with_its_places_and_every_figure(log: Pa
     assert figures[2][0] == "honest"
     assert figures[3][:3] == ["ngc-tf-average:", "not", "computed:"]
     assert any(line.startswith("  spread: 25 records after warm-up, median 517 images/s") for line in lines)
-    assert "  data: the records of nvidia-tensorflow do not tell how long a step waited for data" in lines
+    assert "  data: the records of nvidia-tensorflow do not state how long a step waited for data" in lines
     assert any(line.startswith("  warning: drift: the last third of the run is 3.3% faster") for line in lines)
     assert max(map(len, lines)) <= max(100, len(str(log)) + 1)
 

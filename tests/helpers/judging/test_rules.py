@@ -351,7 +351,7 @@ def test_a_run_without_a_figure_leaves_the_case_without_one(bad: float | str | N
     runs = [{WALL_CLOCK: 5.0}, {} if bad is None else {WALL_CLOCK: bad}]
     found = over(WALL_CLOCK, runs)
     assert (found.samples_per_s, found.run_samples_per_s) == (None, (5.0,))
-    told = "was not computed" if bad is None else f"gave {bad}, which is no throughput"
+    told = "was not computed" if bad is None else f"gave {bad}, which is not a throughput"
     assert found.reason == (bad if isinstance(bad, str) else f"rule {WALL_CLOCK} {told}")
 
 

@@ -90,7 +90,7 @@ def test_steps_that_begin_anew_are_a_new_run_with_a_note() -> None:
     runs = read(*records(5, 9), "the end", "bye", *records(5, 8), *records(5, 20))
     assert places(runs) == [(1, 3, 1, 6, 4), (2, 3, 7, 9, 3), (3, 3, 10, 24, 15)]
     assert runs[0].notes == ()
-    assert runs[1].notes == ("line 7: steps begin anew without a line that says so: taken for a new run",)
+    assert runs[1].notes == ("line 7: steps start again, though no line announces a run: taken for a new run",)
 
 
 def test_a_run_that_no_line_announces_has_the_lines_behind_the_last_record_too() -> None:
