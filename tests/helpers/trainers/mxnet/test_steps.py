@@ -12,9 +12,9 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.cores import own_cores
-from tests.helpers.trainers.mxnet_environment import needs_mxnet, run_in_mxnet
+from tests.helpers.trainers.environments import MXNET
 
-pytestmark = [pytest.mark.slow, needs_mxnet]
+pytestmark = [pytest.mark.slow, MXNET.needs]
 
 CORES = own_cores()
 
@@ -29,7 +29,7 @@ def _spec(cards: int) -> str:
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     specs = tmp_path_factory.mktemp("units") / "specs.json"
     specs.write_text(json.dumps({"one": _spec(1), "two": _spec(2)}), encoding="utf-8")
-    printed = run_in_mxnet(str(Path(__file__).with_name("step_units.py")), str(specs))
+    printed = MXNET.run(str(Path(__file__).with_name("step_units.py")), str(specs))
     answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return answer
 

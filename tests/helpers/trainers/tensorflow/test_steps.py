@@ -11,9 +11,9 @@ from helpers.launch.failure import FailureClass, class_of_failure
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from tests.helpers.trainers.tensorflow_environment import needs_tensorflow, run_in_tensorflow
+from tests.helpers.trainers.environments import TENSORFLOW
 
-pytestmark = [pytest.mark.slow, needs_tensorflow]
+pytestmark = [pytest.mark.slow, TENSORFLOW.needs]
 
 CASE = Case.parse("tensorflow-resnet50v1.5-fp32-bs4-1x1-synthetic")
 
@@ -23,7 +23,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("units")
     spec = JobSpec("j", CASE, 0, str(folder), "cpu", 0, 1, settings=settings_for(CASE, "cpu"))
     spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    printed = run_in_tensorflow("-m", "tests.helpers.trainers.tensorflow.step_units", str(spec.spec_path))
+    printed = TENSORFLOW.run("-m", "tests.helpers.trainers.tensorflow.step_units", str(spec.spec_path))
     answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return answer
 
