@@ -74,6 +74,15 @@ def test_a_network_in_float16_keeps_its_norms_and_the_optimizer_s_weights_in_flo
     }
 
 
+def test_a_card_s_time_is_that_of_the_engine_s_operators_on_it(told: dict[str, Any]) -> None:
+    profiles = told["profiles"]
+    assert profiles["cards"] == ["gpu/3", "cpu/1"]
+    assert profiles["known"] == {"gpu/0": [2, pytest.approx(2.5)], "gpu/1": [1, pytest.approx(0.5)]}
+    assert profiles["no event"] == {}
+    for name in ("unpaired", "no trace"):
+        assert profiles[name].startswith("mx.profiler's trace is not in its format (")
+
+
 def test_labels_are_smoothed_by_the_formula(told: dict[str, Any]) -> None:
     measured, wanted = told["smoothed"]
     assert measured == pytest.approx(wanted, rel=1e-6)

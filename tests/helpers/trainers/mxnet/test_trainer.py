@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from helpers.launch.failure import FailureClass
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.plan.small_dataset import make_small_dataset
+from helpers.trainers.contract.device_time import DeviceTime
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.environments import MXNET
 from tests.helpers.trainers.jobs import CORES, TWO_CORES, job, kill, run
@@ -47,6 +49,20 @@ def test_one_process_drives_two_cards_and_records_what_it_is(tmp_path: Path, ima
     assert facts["loader"].startswith("DALI ")
     beats = [json.loads(line)["phase"] for line in spec.heartbeat_path(0).read_text().splitlines()]
     assert beats == ["import mxnet", "data", "build model", "first step", "warm-up", "window", "window"]
+
+
+@TWO_CORES
+@pytest.mark.parametrize("static", [False, True])
+def test_mxnet_s_own_profiler_says_how_long_a_step_took_on_the_card(tmp_path: Path, images: Path, static: bool) -> None:
+    # With static memory and shapes the engine runs operators in groups.
+    settings = {"static_alloc": static, "static_shape": static}
+    spec = job(tmp_path, f"{RESNET50}-fp32-bs2-1x1-synthetic", images, 3, settings=settings, profiled_steps=3)
+    # MXNet's profiler knows as many CPUs as the process has cores, and the card is the second of them.
+    outcome = _run(replace(spec, cores=(tuple(CORES[:2]),)))
+    assert outcome.kind is OutcomeKind.COMPLETE, outcome.log_tail
+    answer = DeviceTime.from_json(spec.device_time_path(0).read_text(), "answer")
+    assert answer.seconds_per_step is not None, answer.reason
+    assert 0.2 < answer.seconds_per_step / min(step.step_seconds for step in outcome.logs[0].window) < 5
 
 
 def test_what_cannot_run_here_is_refused_with_its_reason(tmp_path: Path, images: Path) -> None:

@@ -79,6 +79,21 @@ def test_a_step_on_a_card_ends_when_the_card_has_done_it(told: dict[str, Any]) -
     assert told["waiting"] == ["wait", "clock"] * 3 + [[[1.0, 2.5], [2.5, 4.0]]]
 
 
+def test_a_card_s_time_is_that_of_its_streams_in_the_profile(told: dict[str, Any]) -> None:
+    assert told["profiles"]["known"] == {
+        "/device:GPU:0": [3, pytest.approx(2.0)], "/device:GPU:1": [1, pytest.approx(3.0)],
+        "/host:CPU": [1, pytest.approx(9.0)],
+    }  # fmt: skip
+    assert told["profiles"]["names"] == ["conv", "copy"]
+    assert told["profiles"]["none"] == {}
+
+
+def test_a_profile_that_lost_events_is_none(told: dict[str, Any]) -> None:
+    assert told["profiles"]["dropped"] == (
+        "the profile is not whole: Detected GPU events dropped on host: 5 events dropped"
+    )
+
+
 def test_aligned_memory_is_lent_and_other_memory_copied(told: dict[str, Any]) -> None:
     assert told["lending"] == {"aligned": True, "elsewhere": False}
 

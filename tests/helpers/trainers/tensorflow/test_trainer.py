@@ -11,7 +11,9 @@ import pytest
 from helpers.launch.failure import FailureClass
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.plan.small_dataset import make_small_dataset
+from helpers.trainers.contract.device_time import PROFILE, DeviceTime
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.steplog import StepLog
 from tests.helpers.trainers.environments import TENSORFLOW
 from tests.helpers.trainers.jobs import CORES, TWO_CORES, job, kill, run
 
@@ -30,13 +32,21 @@ def _run(spec: JobSpec, disturb: Callable[[JobSpec], None] | None = None) -> Job
     return run(spec, TENSORFLOW.interpreter, disturb)
 
 
+def _is_believable(spec: JobSpec, log: StepLog) -> None:
+    """Whether TensorFlow's own profiler said of two more steps that they took about as long as those of the window."""
+    answer = DeviceTime.from_json(spec.device_time_path(0).read_text(), "answer")
+    assert answer.seconds_per_step is not None, answer.reason
+    assert answer.method == "tf.profiler: what TensorFlow's threads ran"
+    assert 0.2 < answer.seconds_per_step / min(step.step_seconds for step in log.window) < 5
+
+
 def _losses(outcome: JobOutcome) -> list[list[float | None]]:
     return [[step.loss for step in log.steps] for log in outcome.logs]
 
 
 def test_one_card_records_what_it_is_and_tells_its_phases(tmp_path: Path, images: Path) -> None:
     settings = {"environment": {"TF_DETERMINISTIC_OPS": "1"}}
-    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali", images, settings=settings)
+    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali", images, settings=settings, profiled_steps=2)
     outcome = _run(spec)
     assert outcome.kind is OutcomeKind.COMPLETE, outcome.log_tail
     (log,) = outcome.logs
@@ -47,7 +57,9 @@ def test_one_card_records_what_it_is_and_tells_its_phases(tmp_path: Path, images
     assert facts["loader"].startswith("DALI ")
     assert (facts["deterministic"], facts["step_timer"]) == ("on", "the host's clock; steps on a CPU are synchronous")
     beats = [json.loads(line)["phase"] for line in spec.heartbeat_path(0).read_text().splitlines()]
-    assert beats == ["import tensorflow", "data", "build model", "first step", "warm-up", "window", "window"]
+    trained = ["import tensorflow", "data", "build model", "first step", "warm-up", "window", "window"]
+    assert beats == [*trained, PROFILE, PROFILE, PROFILE]
+    _is_believable(spec, log)
 
 
 @TWO_CORES
