@@ -1,4 +1,4 @@
-"""Reads what the ranks' profilers said of the steps behind the window (contract/device_time.py)."""
+"""Reads what the ranks' profilers said of the steps after the window (contract/device_time.py)."""
 
 from __future__ import annotations
 

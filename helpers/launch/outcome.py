@@ -132,8 +132,8 @@ def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch],
 
 
 def was_profiling(ranks: Sequence[RankWatch]) -> bool:
-    """Whether all was measured and logged, and a rank was profiling the steps behind it: what becomes of them changes
-    no figure (contract/device_time.py)."""
+    """Whether all was measured and logged, and a rank was profiling the steps after the window, which no figure
+    contains (contract/device_time.py)."""
     return all(rank.footer_status == COMPLETE for rank in ranks) and any(rank.phase == PROFILE for rank in ranks)
 
 

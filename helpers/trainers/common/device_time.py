@@ -1,4 +1,4 @@
-"""Profiles some steps behind the measured window, and reads from the profile how long each card computed.
+"""Profiles some steps after the measured window, and reads from the profile how long each card computed.
 
 What a profiler recorded is a timeline of each card. A framework's ``profile.py`` reads its own profiler's format into
 timelines; what is computed from them is the same for all.

@@ -1,7 +1,7 @@
 """How long the cards of a rank computed for a step, where the framework's profiler says so: a file beside the step log.
 
 A framework that gives no way to its CUDA streams has its steps timed by the host's clock. Some more steps are then
-profiled behind the measured window. The rank writes this file when its step log has its footer, so that whatever
+profiled after the measured window. The rank writes this file when its step log has its footer, so that whatever
 becomes of the profiler changes no figure.
 """
 

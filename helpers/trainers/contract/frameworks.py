@@ -51,7 +51,7 @@ class FrameworkSpec:
     names_execution: bool = False
     # Whether one of its processes can drive several cards: its recipe then says how many (``cards_per_process``).
     several_cards: bool = False
-    # Steps that are profiled behind the window of a GPU job, because the host's clock times the framework's steps. 0
+    # Steps that are profiled after the window of a GPU job, because the host's clock times the framework's steps. 0
     # where the card's own events time them.
     profiled_steps: int = 0
 

@@ -60,7 +60,7 @@ class JobSpec:
     # ``most_warmup_steps`` steps. If both are 0, warm-up has ``warmup_steps``.
     steady_window_steps: int = 0
     most_warmup_steps: int = 0
-    # So many more steps are trained behind the window under the framework's profiler (``contract/device_time.py``).
+    # So many more steps are trained after the window under the framework's profiler (``contract/device_time.py``).
     profiled_steps: int = 0
     seed: int = 1234
     # The ImageNet-layout folder; None for synthetic data.

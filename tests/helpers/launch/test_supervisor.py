@@ -164,7 +164,7 @@ def test_each_fault_of_a_rank_is_named(tmp_path: Path, behaviour: str, kind: Out
         (("hangs-profiling",), replace(LIMITS, run_seconds=1.0, no_progress_seconds=15.0)),
     ],
 )
-def test_what_becomes_of_the_steps_behind_the_window_changes_no_measurement(
+def test_what_becomes_of_the_steps_after_the_window_changes_no_measurement(
     tmp_path: Path, behaviours: tuple[str, ...], limits: JobLimits
 ) -> None:
     outcome = run(tmp_path, *behaviours, limits=limits)

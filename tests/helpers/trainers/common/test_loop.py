@@ -92,7 +92,7 @@ def test_steps_are_contiguous_and_hold_their_reading_time() -> None:
     assert all(step.reader_seconds == 0.25 and step.samples == 4 for step in steps)
 
 
-def test_steps_behind_the_window_go_on_with_the_data_and_are_not_recorded() -> None:
+def test_steps_after_the_window_go_on_with_the_data_and_are_not_recorded() -> None:
     world = World(batches_per_epoch=4)
     io = LoopIO(world.record, lambda phase, step: world.beats.append((phase, step)), world.barrier, world.clock)
     go_on = train(LoopPlan(1, 2, 1), world, world, HostTimer(world.clock), io)
