@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from helpers.plan.baseline_files import RECORDED, UNIT, cannot_write, refuse_link, write_document
-from helpers.plan.recorded import LEAST_RUNS, RECORDED_VERSION, RecordedEntry, RecordedSet, load_recorded
+from helpers.plan.recorded import LEAST_RUNS, RecordedEntry, RecordedSet, document_of, load_recorded
 from helpers.trainers.contract.errors import BaselineError
 
 OPTION = "--accept-regression"
@@ -352,13 +352,7 @@ def _merge(
                 proposal = replace(proposal, kind=ProposalKind.REFUSED, old=present, reason=overtaken(present))
         outcome.append(proposal)
     if any(_writes(proposal) for proposal in outcome):
-        data = {
-            "schema_version": RECORDED_VERSION,
-            "machine_key": machine_key,
-            "unit": UNIT,
-            "entries": {case_id: entry.to_json() for case_id, entry in entries.items()},
-        }
-        write_document(path, data, schema=RECORDED / "schema.json")
+        write_document(path, document_of(machine_key, entries), schema=RECORDED / "schema.json")
     return tuple(outcome)
 
 

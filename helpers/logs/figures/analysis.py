@@ -73,6 +73,7 @@ def analyse(run: LogRun, rule: str = AUTO) -> Imported:
         spread=spread,
         dropped=run.dropped,
         warnings=doubts(run, by_rule, honest_figure, spread),
+        began=run.began,
     )
 
 

@@ -310,7 +310,7 @@ def test_a_record_of_a_rival_makes_the_log_ambiguous() -> None:
     with pytest.raises(LogError) as error:
         read_log(log, PLAIN, SAID, (PLAIN, OTHER))
     assert "1999 records of plain, line 1: e0 s1 rate: 101; 2 records of other, line 2000: speed=5" in str(error.value)
-    assert "Give --format plain or other, or split the log" in str(error.value)
+    assert "Give --log-format plain or other, or split the log" in str(error.value)
     assert read_log(log, PLAIN, SAID)[0].records == 1999
 
 

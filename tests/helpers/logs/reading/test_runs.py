@@ -243,4 +243,4 @@ def test_two_formats_of_records_stay_ambiguous_beside_it(tmp_path: Path) -> None
     assert error.value.lines[0] == f"{tmp_path / 'a.txt'}: records of several formats"
     assert error.value.lines[1].startswith("  40 records of paddleclas, line 2: [2031")
     assert error.value.lines[2].startswith("  1 records of fleetx, line 1: Pass 1")
-    assert error.value.lines[3] == "Give --format paddleclas or fleetx, or split the log"
+    assert error.value.lines[3] == "Give --log-format paddleclas or fleetx, or split the log"
