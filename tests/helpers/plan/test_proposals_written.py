@@ -344,7 +344,7 @@ entries = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(entries, max_size=3, unique_by=lambda each: each.case_id), full_texts)
 def test_what_is_written_is_what_is_read(tmp_path: Path, several: list[RecordedEntry], machine_key: str) -> None:
     path = tmp_path / "m.json"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.logs.reading import reader as reading
@@ -352,7 +352,6 @@ def told(log: TextLog) -> object:
     ]
 
 
-@settings(max_examples=150, deadline=None)
 @given(lines=LINES, rising=st.booleans(), block_bytes=st.integers(1, 300), last_end=st.booleans())
 def test_what_is_read_does_not_depend_on_where_blocks_are_divided(
     lines: Sequence[str], rising: bool, block_bytes: int, last_end: bool
