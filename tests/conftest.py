@@ -97,7 +97,7 @@ def running_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmClu
 @pytest.fixture
 def slurm(running_slurm: SlurmCluster) -> SlurmCluster:
     """The Slurm of this session, with idle nodes."""
-    running_slurm.wait_until_idle()
+    running_slurm.mend()
     return running_slurm
 
 

@@ -17,6 +17,7 @@ from helpers.commands.loading import (
     PLAIN_JSON,
     add_history,
     add_json,
+    add_session,
     find_cases,
     matching_cases,
     measuring_options,
@@ -94,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hours", type=_hours, metavar="H", help="Begin no pair after H hours of this call")
     parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
-    parser.add_argument("--resume", metavar="SESSION", help="Go on with an interrupted search, or with a larger budget")
+    add_session(parser, "an interrupted search, or with a larger budget")
     add_json(parser)
     parser.set_defaults(build=None)
     add_history(parser)

@@ -15,6 +15,7 @@ from helpers.commands.loading import (
     add_build,
     add_history,
     add_json,
+    add_session,
     build_option,
     find_cases,
     matching_cases,
@@ -77,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-contention", action="store_true", help="Calibrate on a disturbed machine, and store nothing"
     )
-    parser.add_argument("--resume", metavar="SESSION", help="Go on with an interrupted calibration")
+    add_session(parser, "an interrupted calibration")
     add_json(parser)
     add_history(parser)
 

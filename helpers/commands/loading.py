@@ -109,7 +109,7 @@ def measuring_options(arguments: argparse.Namespace, kind: str) -> SuiteOptions:
         config_path=arguments.config,
         baselines_folder=arguments.baselines,
         runs_folder=runs_folder,
-        session=session_name(arguments.resume, kind, runs_folder),
+        session=session_name(arguments, kind, runs_folder),
         resume=arguments.resume is not None,
         data_root=absolute(arguments.data),
         allow_contention=arguments.allow_contention,
@@ -118,14 +118,28 @@ def measuring_options(arguments: argparse.Namespace, kind: str) -> SuiteOptions:
     )
 
 
-def session_name(resumed: str | None, kind: str, runs_folder: Path) -> str:
+def add_session(parser: argparse.ArgumentParser, what: str) -> None:
+    """``--session`` and ``--resume``; ``what`` is what an interrupted session was."""
+    named = parser.add_mutually_exclusive_group()
+    named.add_argument("--session", metavar="NAME", help="Name this session's folder NAME")
+    named.add_argument("--resume", metavar="SESSION", help=f"Go on with {what}")
+
+
+def session_name(arguments: argparse.Namespace, kind: str, runs_folder: Path) -> str:
     """The name of the session to continue, or of a new one. Raises ConfigError if the session to continue does not
-    exist."""
-    if resumed is None:
-        return f"{kind}-{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    if resumed not in sessions(runs_folder):
+    exist, or the named new one does."""
+    resumed, named, known = arguments.resume, arguments.session, sessions(runs_folder)
+    if resumed is not None and resumed not in known:
         raise ConfigError("--resume", got=resumed, expected=f"a session in {runs_folder}")
-    return resumed
+    if named is not None and named in known:
+        expected = f"a name that {runs_folder} lacks"
+        raise ConfigError("--session", got=named, expected=expected, remedy=f"--resume {named} goes on with it")
+    return resumed or named or new_session(kind)
+
+
+def new_session(kind: str) -> str:
+    """A name that no session has."""
+    return f"{kind}-{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def history_url(arguments: argparse.Namespace) -> str:

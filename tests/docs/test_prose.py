@@ -37,6 +37,8 @@ AREAS = (
 )
 # Programs of others that the pages name with their options.
 OTHERS = {"--nnodes", "--rank", "--master", "--host", "--nproc_per_node", "--close", "--no-index", "--signal"}
+# Those of srun and sbatch.
+OTHERS |= {"--gres", "--constraint", "--container", "--requeue"}
 # An option that a trial of docs/extending.md made, and one of perfgate itself.
 OTHERS |= {"--csv", "--version"}
 
