@@ -49,11 +49,8 @@ help:
 	@echo "make fuzz    each reader of files under Hypothesis, then a minute of atheris, in .venv-fuzz (a download of 36 MB)"
 	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-tensorflow, .venv-mxnet, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
 
-# make ends with 2 whatever failed: the last line says pytest's own code.
 perf: env
-	@echo "$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION)" '$(subst ','\'',$(PYTEST_ARGS))'
-	@$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION) $(PYTEST_ARGS); code=$$?; \
-		echo "make perf: pytest's exit code is $$code"; exit $$code
+	$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION) $(PYTEST_ARGS)
 
 test: env-dev env-pytorch env-tensorflow
 	$(VENV_PYTHON) -m pytest tests -m "not training" $(SIDE_BY_SIDE) $(OR_NONE)
@@ -74,6 +71,7 @@ check: env-dev
 bench: env-dev env-pytorch env-tensorflow
 	$(VENV_PYTHON) -m benchmarks.suite_overhead
 	$(VENV_PYTHON) -m benchmarks.history_scale
+	$(VENV_PYTHON) -m benchmarks.publish_scale
 	$(VENV_PYTHON) -m benchmarks.importing
 	$(VENV_PYTHON) -m benchmarks.page
 	$(VENV_PYTHON) -m benchmarks.loader_cost
@@ -83,9 +81,6 @@ bench: env-dev env-pytorch env-tensorflow
 	$(VENV_PYTHON) -m benchmarks.trainer_speed
 	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework pytorch
 	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework tensorflow
-	@if "$(PYTHON)" requirements/bootstrap.py --probe --requirements mxnet; then \
-		$(MAKE) env-mxnet && $(VENV_PYTHON) -m benchmarks.trainer_speed --framework mxnet; \
-	else echo "bench: MXNet's trainer is left out, for the reason above"; fi
 	$(VENV_PYTHON) -m benchmarks.watching
 	$(VENV_PYTHON) -m tests.faults
 

@@ -9,6 +9,7 @@ night is held against and judging it, and adding a result and a night. Prints me
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import random
@@ -194,13 +195,23 @@ def _fill(connection: sqlite3.Connection, last: int, rng: random.Random) -> None
                 rows["results"].append(_row(results, {**run, **own, "log_rate": rate}))
                 rows["steps"].append((run_id, *rng.choice(packed).values()))
                 rows["night_runs"].append((night_id, replicate, name))
+            body = _body(night["body"], day, created, rates)
             own = {"id": night_id, "uuid": uuid.UUID(int=rng.getrandbits(128)).hex, "session": f"s{day}"}
-            left = {"created": created, "first_rate": rates[0], "learned": to_text(rates)}
+            own["build_commit"] = f"{day:040x}"
+            left = {"created": created, "first_rate": rates[0], "learned": to_text(rates), "body": body}
             rows["nights"].append(_row(nights, {**night, **own, **left}))
         for table in (results, steps, nights, night_runs):
-            marks = ", ".join("?" * len(table.c))
-            connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", rows[table.name])
+            # By name: a migration adds a column at the end of its table.
+            columns, marks = ", ".join(column.name for column in table.c), ", ".join("?" * len(table.c))
+            connection.executemany(f"INSERT INTO {table.name} ({columns}) VALUES ({marks})", rows[table.name])
     connection.execute(f"UPDATE series SET last_created = '{_created(last, CASES)}'")
+
+
+def _body(first: str, day: int, created: str, rates: Sequence[float]) -> str:
+    """The night's record as that of the first day, with its own session, time, build and rates."""
+    record = json.loads(first)
+    build = {**record["build"], "commit": f"{day:040x}"}
+    return to_text({**record, "session": f"s{day}", "created": created, "build": build, "log_rates": rates})
 
 
 def _models(connection: sqlite3.Connection, number: int) -> tuple[dict[str, Any], dict[str, Any]]:

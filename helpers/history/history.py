@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
-from helpers.history import past, reading, remarks, writing
+from helpers.history import listing, past, reading, remarks, writing
 from helpers.history.codec import run_row
 from helpers.history.database import WAIT_SECONDS, Database, came_between, open_database
 from helpers.history.nights import NightRecord
@@ -57,15 +57,9 @@ class History:
         self._documents = writing.Documents()
 
     @staticmethod
-    def open(
-        url: str,
-        wait_seconds: float = WAIT_SECONDS,
-        on_wait: Callable[[str], None] | None = None,
-        *,
-        writes: bool = True,
-    ) -> History:
+    def open(url: str, wait_seconds: float = WAIT_SECONDS, on_wait: Callable[[str], None] | None = None) -> History:
         """See ``helpers.history.open_history``; ``wait_seconds`` is how long a call waits for other writers."""
-        return History(open_database(url, wait_seconds, on_wait, writes=writes))
+        return History(open_database(url, wait_seconds, on_wait))
 
     @property
     def url(self) -> str:
@@ -112,6 +106,15 @@ class History:
     pins = _asked(remarks.all_pins)
     calibration = _asked(remarks.calibration)
 
+    # ---- all nights, for pages that list them
+
+    count_nights = _asked(listing.count_nights)
+    newest_rows = _asked(listing.newest_rows)
+    listed_nights = _asked(listing.listed_nights)
+    session_nights = _asked(listing.session_nights)
+    changes_since = _asked(listing.changes_since)
+    listing = _asked(listing.listing)
+
     # ---- remarks and calibrations
 
     def exclude(self, uuid: str, who: str, created: str, reason: str) -> Exclusion:
@@ -126,10 +129,6 @@ class History:
     def acknowledge(self, made: Acknowledgement) -> None:
         """Keep the remark that a change is known."""
         self._write(lambda connection: remarks.acknowledge(connection, made))
-
-    def take_back(self, made: Acknowledgement, who: str, created: str, reason: str) -> Acknowledgement:
-        """Take an acknowledgement back."""
-        return self._write(lambda connection: remarks.take_back(connection, made, who, created, reason))
 
     def pin(self, made: Pin) -> None:
         """Keep the remark who made which build the good one."""

@@ -98,17 +98,54 @@ def night_of(text: str, about: str) -> NightRecord:
         if part is not None and (wrong := checker.violation(part)) is not None:
             remedy = _UPDATE if wrong.got == "an unknown key" else None
             raise _no_night(about, name + wrong.field, wrong.got, wrong.expected, remedy)
+    try:
+        return _night_of_record(record)
+    except SuiteError as error:
+        raise _no_night(about, "compared", error.got, error.expected or "") from error
+
+
+def listed_night_of(text: str, about: str) -> NightRecord:
+    """As ``night_of``, 20 times as fast, for the nights of a whole history that are only shown: the schema is asked
+    only about a night in which something looks odd."""
+    try:
+        record = _DECODER.decode(text)
+        if record.pop("schema_version", 1) in range(1, NIGHT_SCHEMA_VERSION + 1):
+            night = _night_of_record(record)
+            if _looks_right(night):
+                return night
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, SuiteError):
+        pass
+    return night_of(text, about)
+
+
+def _night_of_record(record: dict[str, Any]) -> NightRecord:
+    """Raises SuiteError for wrong pairs, and anything else for a record that was not checked."""
     standing, compared = record.pop("standing"), record.pop("compared", None)
     for name in ("log_rates", "run_uuids"):
         record[name] = tuple(record[name])
-    try:
-        return NightRecord(
-            **record,
-            standing=None if standing is None else Standing(**standing),
-            compared=None if compared is None else compared_of(compared),
-        )
-    except SuiteError as error:
-        raise _no_night(about, "compared", error.got, error.expected or "") from error
+    return NightRecord(
+        **record,
+        standing=None if standing is None else Standing(**standing),
+        compared=None if compared is None else compared_of(compared),
+    )
+
+
+def _looks_right(night: NightRecord) -> bool:
+    """Whether the values that are shown are texts and numbers as ``night_of`` expects them."""
+    standing, compared = night.standing, night.compared
+    texts = (night.session, night.case_id, night.target, night.created, night.status, night.code, night.reason)
+    rates = night.log_rates if compared is None else (*night.log_rates, *compared.reference)
+    numbers = () if standing is None else (standing.effect, standing.low, standing.high, standing.smallest_drop)
+    sigma = 0.0 if standing is None else standing.sigma
+    return (
+        {*map(type, texts), type(night.host)} == {str}
+        and {*map(type, night.build.values()), *map(type, night.segment.values())} <= {str}
+        and all(type(each) is float and _LEAST_LOG_RATE <= each <= _MOST_LOG_RATE for each in rates)
+        and all(each is None or (type(each) is float and -1 <= each < 1e300) for each in numbers)
+        and type(sigma) is float
+        and 0 <= sigma < 1e3
+        and (standing is None or (type(standing.evidence) is float and type(standing.segment_reason) is str))
+    )
 
 
 def compared_of(record: Mapping[str, Any]) -> Compared:
@@ -122,12 +159,15 @@ def stored_name(uuid: str) -> str:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
+    raise ValueError(f"{name} is no JSON number")
 
 
 def _no_night(about: str, field: str | None, got: object, expected: str, remedy: str | None = None) -> HistoryError:
     return HistoryError(about, field=field, got=got, expected=expected, remedy=remedy)
 
+
+# Kept, because making one takes as long as reading a night.
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 # ---- what a night's JSON has to be
 

@@ -30,7 +30,7 @@ from helpers.report.html.comparison_drawings import draw_efficiency, draw_ratios
 from helpers.report.html.marks import badge_shape, definitions, markup, name_of
 from helpers.report.row import CaseRow, share_cell
 from helpers.report.scaling import AGAINST, ScalingTable, scaling_tables
-from helpers.report.sentences import NO_RESULT, badness, doubts_of, headline, in_short, lost_cases, needs_someone
+from helpers.report.sentences import NO_RESULT, badness, headline, in_short, lost_cases, needs_someone
 from helpers.report.table import Align, Table
 from helpers.report.text import shown_published, summary_line
 from helpers.session.case_details import RUN_SECTION, CaseDetails, environment_of
@@ -86,21 +86,35 @@ class Page:
 
 def night_page(report: SessionReport) -> str:
     """The page of a session. ``report.details`` is asked for each case that it has an outcome of."""
-    environment = _environment()
-    style, script = drawing_style() + _source(_STYLE), _source(_SCRIPT)
-    return environment.get_template(_PAGE).render(
-        page=page_of(report),
-        style=Markup(style),
-        script=Markup(script),
-        policy=_policy(style, script),
-        definitions=markup(definitions()),
+    style, script = page_style(), page_script()
+    return (
+        environment()
+        .get_template(_PAGE)
+        .render(
+            page=page_of(report),
+            style=Markup(style),
+            script=Markup(script),
+            policy=_policy(style, script),
+            definitions=markup(definitions()),
+        )
     )
 
 
-def _source(name: str) -> str:
-    environment = _environment()
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0]
+def page_style() -> str:
+    """The stylesheet of every page."""
+    return drawing_style() + source(_STYLE)
+
+
+def page_script() -> str:
+    """What sorts, filters and tells values; a page is read without it."""
+    return source(_SCRIPT)
+
+
+def source(name: str) -> str:
+    """A file of the templates as it is."""
+    loader = environment().loader
+    assert loader is not None
+    return loader.get_source(environment(), name)[0]
 
 
 def page_of(report: SessionReport) -> Page:
@@ -174,8 +188,9 @@ def _machine_tables(outcomes: Sequence[CaseOutcome]) -> dict[str, dict[str, str]
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates, in which every text is escaped."""
+    made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
@@ -183,15 +198,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        number=number,
-        shape=badge_shape,
-        status_class=name_of,
-        badness=badness,
-        needs_someone=needs_someone,
-        doubts=doubts_of,
-    )
-    environment.globals.update(
+    made.filters.update(number=number, shape=badge_shape, status_class=name_of, badness=badness)
+    made.globals.update(
         folded_after=FOLDED_AFTER,
         share_cell=share_cell,
         no_result=NO_RESULT,
@@ -199,7 +207,7 @@ def _environment() -> Environment:
         published_of=shown_published,
         right=Align.RIGHT,
     )
-    return environment
+    return made
 
 
 def _shown(value: object) -> object:

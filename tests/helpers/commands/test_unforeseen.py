@@ -78,7 +78,6 @@ ARGUMENTS = {
     "exclude": ["abcdef", "--reason", "y"],
     "import-log": ["x.log"],
     "group-report": ["folder"],
-    "completion": ["bash"],
 }
 
 

@@ -1,6 +1,6 @@
 "use strict";
-(() => {
-  const all = document.getElementById("all"), body = all.tBodies[0], rows = [...body.rows];
+const sortAndFilter = (all) => {
+  const body = all.tBodies[0], rows = [...body.rows];
   const cellValue = (row, at) => {
     const cell = row.cells[at];
     if (!("v" in cell.dataset)) return cell.textContent.trim().toLowerCase();
@@ -25,7 +25,9 @@
     });
   });
 
-  const form = document.getElementById("filter"), texts = rows.map((row) => row.textContent.toLowerCase());
+  const form = document.getElementById("filter");
+  if (!form) return;
+  const texts = rows.map((row) => row.textContent.toLowerCase());
   const filter = () => {
     const words = form.elements.words.value.toLowerCase().split(/\s+/).filter(Boolean);
     const status = form.elements.status.value;
@@ -41,6 +43,11 @@
   form.addEventListener("input", filter);
   form.addEventListener("submit", (event) => event.preventDefault());
   filter();
+};
+
+(() => {
+  const all = document.getElementById("all");
+  if (all) sortAndFilter(all);
 
   // A chart of nights tells the night below the pointer, or the one that the arrow keys have reached.
   const tip = document.getElementById("tip");
@@ -48,7 +55,8 @@
     const { left, right, count } = chart.dataset, table = chart.closest("figure").querySelector("table.nights");
     const step = (right - left) / count, x = Number(left) + (at + 0.5) * step;
     const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
-    const values = [...table.tBodies[0].rows[at].cells].map((cell) => cell.textContent.trim());
+    const row = table.tBodies[0].rows["newestFirst" in table.dataset ? count - 1 - at : at];
+    const values = [...row.cells].map((cell) => cell.textContent.trim());
     tip.textContent = values.map((value, n) => value && `${names[n]}: ${value.slice(0, 200)}`).filter(Boolean).join("\n");
     let cursor = chart.querySelector(".cursor");
     if (!cursor) {
@@ -103,10 +111,10 @@
   });
   for (const chart of document.querySelectorAll("svg.chart[data-count]")) arrived.observe(chart.closest(".scroll"));
 
-  // Of the cases that need someone what is folded is printed too, and every long text is printed whole.
+  // What is folded is printed too.
   let folded = [];
   addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll(".needed details:not([open]), details.long:not([open])")];
+    folded = [...document.querySelectorAll("details:not([open])")];
     for (const each of folded) each.open = true;
   });
   addEventListener("afterprint", () => {

@@ -1,0 +1,65 @@
+"""``perfgate publish FOLDER``: all nights of the history as a site of static pages."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TextIO
+from urllib.parse import urlsplit
+
+from helpers.commands.loading import add_history, history_of, say
+from helpers.session.gate import EXIT_OK
+from helpers.trainers.contract.errors import ConfigError, printable
+
+NAME = "publish"
+HELP = "Write all nights of the history as static pages, with a feed of regressions, badges and JSON"
+EXITS = {
+    0: "the site shows all that the history has",
+}
+_TITLE = "perfgate"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="Write the site into FOLDER, which it has for itself"
+    )
+    parser.add_argument("--title", default=_TITLE, metavar="TEXT", help=f"Name the site TEXT. Default: {_TITLE}")
+    parser.add_argument(
+        "--url",
+        type=_address,
+        metavar="URL",
+        help="Have the feed's links begin with URL, where the site will be found. Default: they are relative",
+    )
+    add_history(parser)
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Publish. Raises SuiteError where the history or the folder cannot be used."""
+    # Not at the top: no other command needs all of the templates and drawings.
+    from helpers.report.site.publish import publish
+    from helpers.report.site.rendering import Look
+
+    began = time.monotonic()
+    folder = arguments.folder.expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError("perfgate publish", field="FOLDER", got=f"{folder}, a file", expected="a folder")
+    with history_of(arguments) as history:
+        made = publish(history, folder, Look(arguments.title, arguments.url or ""), say)
+    seconds = time.monotonic() - began
+    what = "all pages" if made.everything else f"pages of {made.cases} cases and {made.sessions} sessions"
+    text = f"{what} made: {made.written} files written, {made.removed} removed, {made.files} in all"
+    print(f"{text}; {made.nights} nights, {seconds:.1f} s", file=out)
+    print(printable(f"look at it: {folder / 'index.html'}"), file=out)
+    return EXIT_OK
+
+
+def _address(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and bool(parts.netloc) and text.isprintable()
+    except ValueError:
+        good = False
+    if not good:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address: expected http://… or https://…")
+    return text

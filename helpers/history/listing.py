@@ -1,0 +1,401 @@
+"""Questions about all nights at once, for pages that list them: which nights there are of each case, session and build,
+and which of them are new or look different since an earlier answer.
+
+The tables keep no time of a change, so an answer carries marks of what nights and remarks it saw (``Revision``).
+"""
+
+from __future__ import annotations
+
+import datetime
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import sqlalchemy as sa
+
+from helpers.history.nights import NightRecord, listed_night_of, stored_name
+from helpers.history.remarks import AT_ONCE, acknowledged, all_exclusions, exclusions_of
+from helpers.history.stored import Acknowledgement, StoredNight
+from helpers.history.tables import calibrations, documents, night_runs, nights, segment_starts, series
+from helpers.history.writing import NIGHT, RESULT, learned_rates
+from helpers.trainers.contract.errors import HistoryError
+
+# A session that goes on judges a case a second time, with a new time. So the newest nights are looked at again.
+_RECENT_DAYS = 2
+
+
+@dataclass(frozen=True, order=True)
+class CaseKey:
+    """A case of a target on a machine (the host of its segments)."""
+
+    case_id: str
+    target: str
+    host: str
+
+
+@dataclass(frozen=True, order=True)
+class SessionKey:
+    """A session on a machine: two machines may give their sessions the same name."""
+
+    session: str
+    host: str
+
+
+@dataclass(frozen=True, order=True)
+class BuildKey:
+    """A build as nights name it; a field is empty where it is not known."""
+
+    framework: str
+    version: str
+    commit: str
+
+
+@dataclass(frozen=True)
+class Revision:
+    """What an answer saw of the history. Each field is plain JSON."""
+
+    # The uuid of the first night: another history has another one.
+    first: str = ""
+    newest_id: int = 0
+    # When the newest night was judged.
+    newest: str = ""
+    # The number of nights that are older than the recent ones.
+    settled: int = 0
+    # A checksum of each recent night, by its row.
+    recent: Mapping[str, int] = field(default_factory=dict)
+    # A checksum of each exclusion that holds, by its subject and uuid.
+    exclusions: Mapping[str, int] = field(default_factory=dict)
+    # Every acknowledgement: pattern, first, last, commit, reason, who, created.
+    acknowledgements: tuple[tuple[str, ...], ...] = ()
+    # Every start of a segment: case, target, created.
+    starts: tuple[tuple[str, ...], ...] = ()
+    # Every calibration: case, target, created.
+    calibrations: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class NightPlace:
+    """Where a night belongs."""
+
+    case: CaseKey
+    session: SessionKey
+    created: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is new since a revision, or looks different."""
+
+    revision: Revision
+    nights: tuple[NightPlace, ...] = ()
+    # Cases of which something besides a night is new.
+    cases: frozenset[CaseKey] = frozenset()
+    # Why nothing of the earlier answer can be kept; empty where ``nights`` and ``cases`` are all that changed.
+    everything: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The cases in the history, and the rows that hold their nights. Nights that are written later are not seen."""
+
+    newest_id: int
+    # The rows of ``series`` of each case.
+    cases: Mapping[CaseKey, tuple[int, ...]]
+    # The rows of nights without a segment (nothing ran), by the case to which they belong.
+    strays: Mapping[CaseKey, tuple[int, ...]]
+    # The segment's digest by the row of ``series``.
+    digests: Mapping[int, str]
+    key_of_series: Mapping[int, CaseKey]
+    key_of_stray: Mapping[int, CaseKey]
+
+
+@dataclass(frozen=True)
+class ListedNight:
+    """A night, and the case and the session to which it belongs."""
+
+    # Its row.
+    row: int
+    case: CaseKey
+    session: SessionKey
+    night: StoredNight
+
+
+def listing(connection: sa.Connection) -> Listing:
+    """The cases that have nights."""
+    newest_id = connection.execute(sa.select(sa.func.max(nights.c.id))).scalar_one() or 0
+    rows = connection.execute(
+        sa.select(series.c.id, series.c.case_id, series.c.target, series.c.host, documents.c.digest)
+        .join_from(series, documents, documents.c.id == series.c.segment_id)
+        .where(sa.exists().where(nights.c.series_id == series.c.id))
+        .order_by(series.c.id)
+    ).all()
+    cases: dict[CaseKey, list[int]] = {}
+    without_host = []
+    for row in rows:
+        if row.host:
+            cases.setdefault(CaseKey(row.case_id, row.target, row.host), []).append(row.id)
+        else:
+            without_host.append(row.id)
+    strays = _strays(connection, without_host, cases)
+    return Listing(
+        newest_id,
+        {key: tuple(cases.get(key, ())) for key in sorted({*cases, *strays.values()})},
+        _grouped(strays),
+        {row.id: row.digest[:12] for row in rows},
+        {series_id: key for key, ids in cases.items() for series_id in ids},
+        strays,
+    )
+
+
+def _grouped(strays: Mapping[int, CaseKey]) -> dict[CaseKey, tuple[int, ...]]:
+    found: dict[CaseKey, list[int]] = {}
+    for night_id, key in strays.items():
+        found.setdefault(key, []).append(night_id)
+    return {key: tuple(ids) for key, ids in found.items()}
+
+
+def _strays(
+    connection: sa.Connection, series_ids: Sequence[int], cases: Mapping[CaseKey, Sequence[int]]
+) -> dict[int, CaseKey]:
+    """The case of each night that has no segment, and so no host in its series: on the machine that judged it.
+
+    A segment may have the name of perf.yaml, and a pool's, for that machine. So it is the machine on which the case ran
+    by a newer night of the same host, or the only one that the case has.
+    """
+    if not series_ids:
+        return {}
+    rows = connection.execute(
+        sa.select(nights.c.id, nights.c.uuid, nights.c.body, series.c.case_id, series.c.target)
+        .join_from(nights, series)
+        .where(series.c.id.in_(series_ids))
+    ).all()
+    known: dict[tuple[str, str], list[CaseKey]] = {}
+    for key in cases:
+        known.setdefault((key.case_id, key.target), []).append(key)
+    judged_by: dict[CaseKey, str] = {}
+    found = {}
+    for row in rows:
+        try:
+            host = listed_night_of(row.body, stored_name(row.uuid)).host
+        except HistoryError:
+            host = ""
+        places = known.get((row.case_id, row.target), [])
+        if len(places) > 1:
+            judged_by.update({key: _judge_of(connection, cases[key]) for key in places if key not in judged_by})
+            places = [key for key in places if host in (judged_by[key], key.host)]
+        found[row.id] = places[0] if places else CaseKey(row.case_id, row.target, host)
+    return found
+
+
+def _judge_of(connection: sa.Connection, series_ids: Sequence[int]) -> str:
+    """The host that judged the newest night of these series."""
+    row = connection.execute(
+        sa.select(nights.c.uuid, nights.c.body)
+        .where(nights.c.series_id.in_(series_ids))
+        .order_by(nights.c.created.desc())
+        .limit(1)
+    ).one()
+    return listed_night_of(row.body, stored_name(row.uuid)).host
+
+
+# ---- nights
+
+
+def count_nights(connection: sa.Connection, known: Listing, case: CaseKey, before: str = "") -> int:
+    """The number of a case's nights, or of those before a moment."""
+    query = sa.select(sa.func.count()).select_from(nights).where(_of_case(known, case))
+    return int(connection.execute(query.where(nights.c.created < before) if before else query).scalar_one())
+
+
+def newest_rows(connection: sa.Connection, known: Listing, case: CaseKey, count: int) -> tuple[int, ...]:
+    """The rows of a case's ``count`` newest nights, oldest first."""
+    query = sa.select(nights.c.id).where(_of_case(known, case))
+    found = connection.execute(query.order_by(nights.c.created.desc(), nights.c.id.desc()).limit(count)).scalars().all()
+    return tuple(reversed(found))
+
+
+def _of_case(known: Listing, case: CaseKey) -> sa.ColumnElement[bool]:
+    of_series = nights.c.series_id.in_(known.cases[case])
+    chosen = sa.or_(of_series, nights.c.id.in_(known.strays[case])) if case in known.strays else of_series
+    return sa.and_(chosen, nights.c.id <= known.newest_id)
+
+
+def listed_nights(connection: sa.Connection, known: Listing, ids: Sequence[int]) -> tuple[ListedNight, ...]:
+    """The nights of these rows, oldest first. A night that cannot be read raises HistoryError with its uuid; one that
+    is excluded, too, is left out."""
+    return _listed(connection, known, _in_groups(ids, lambda group: [nights.c.id.in_(group)]))
+
+
+def session_nights(connection: sa.Connection, known: Listing, session: SessionKey) -> tuple[ListedNight, ...]:
+    """The nights of a session on its machine, oldest first."""
+    found = _listed(connection, known, [[nights.c.session == session.session, nights.c.id <= known.newest_id]])
+    return tuple(each for each in found if each.session == session)
+
+
+def _in_groups(
+    values: Sequence[Any], chosen: Callable[[Sequence[Any]], list[sa.ColumnElement[bool]]]
+) -> list[list[sa.ColumnElement[bool]]]:
+    return [chosen(values[at : at + AT_ONCE]) for at in range(0, len(values), AT_ONCE)]
+
+
+def _listed(
+    connection: sa.Connection, known: Listing, groups: Iterable[Sequence[sa.ColumnElement[bool]]]
+) -> tuple[ListedNight, ...]:
+    columns = ("id", "uuid", "session", "created", "learned", "unlearned", "body", "series_id")
+    query = sa.select(*(nights.c[name] for name in columns))
+    rows = [row for chosen in groups for row in connection.execute(query.where(*chosen)).all()]
+    rows.sort(key=lambda row: (row.created, row.id))
+    excluded = exclusions_of(connection, NIGHT, [row.uuid for row in rows if row.unlearned])
+    found = []
+    for row in rows:
+        try:
+            record = listed_night_of(row.body, stored_name(row.uuid))
+        except HistoryError:
+            if row.uuid in excluded:
+                continue
+            raise
+        if record.created[:19] != row.created[:19]:
+            # Another zone: the row has the moment in UTC.
+            record = replace(record, created=row.created)
+        night = StoredNight(
+            uuid=row.uuid,
+            record=record,
+            rates=learned_rates(row.learned),
+            segment_digest=known.digests.get(row.series_id, ""),
+            unlearned=row.unlearned,
+            exclusion=excluded.get(row.uuid),
+        )
+        key = _key(known, row)
+        found.append(ListedNight(row.id, key, SessionKey(row.session, key.host), night))
+    return tuple(found)
+
+
+def _key(known: Listing, row: sa.Row[Any]) -> CaseKey:
+    """The case of a night; it may be newer than the listing."""
+    key = known.key_of_stray.get(row.id) or known.key_of_series.get(row.series_id)
+    return CaseKey("", "", "") if key is None else key
+
+
+def build_of(record: NightRecord) -> BuildKey:
+    """The build that a night measured."""
+    build = record.build
+    return BuildKey(build.get("framework", ""), build.get("version", ""), build.get("commit", "").lower())
+
+
+# ---- what changed
+
+
+def changes_since(connection: sa.Connection, known: Listing, earlier: Revision | None) -> Changes:
+    """What changed since ``earlier``."""
+    now = _revision(connection, known.newest_id)
+    if earlier is None:
+        return Changes(now, everything="it is the first time")
+    if earlier.first != now.first:
+        return Changes(now, everything="it is another history")
+    if earlier.newest_id > now.newest_id or _settled(connection, earlier) != earlier.settled:
+        return Changes(now, everything="nights that were there are gone")
+    chosen, cases = _changed(earlier, now, known)
+    rows: dict[int, sa.Row[Any]] = {}
+    query = sa.select(nights.c.id, nights.c.session, nights.c.series_id, nights.c.created)
+    for condition in chosen:
+        rows.update({row.id: row for row in connection.execute(query.where(condition))})
+    places = (NightPlace(key := _key(known, row), SessionKey(row.session, key.host), row.created)
+              for row in rows.values())  # fmt: skip
+    return Changes(now, tuple(each for each in places if each.case in known.cases), frozenset(cases))
+
+
+def _revision(connection: sa.Connection, newest_id: int) -> Revision:
+    seen = nights.c.id <= newest_id
+    newest = connection.execute(sa.select(sa.func.max(nights.c.created)).where(seen)).scalar_one()
+    if newest is None:
+        return Revision()
+    first = connection.execute(sa.select(nights.c.uuid).order_by(nights.c.id).limit(1)).scalar_one()
+    found = Revision(first, newest_id, newest)
+    columns = (nights.c.id, nights.c.created, nights.c.status, nights.c.unlearned, nights.c.body)
+    recent = connection.execute(sa.select(*columns).where(seen, nights.c.created >= _recent_from(newest)))
+    starts = sa.select(segment_starts.c.case_id, segment_starts.c.target, segment_starts.c.created)
+    measured = sa.select(calibrations.c.case_id, calibrations.c.target, calibrations.c.created)
+    return Revision(
+        first,
+        newest_id,
+        newest,
+        _settled(connection, found),
+        {str(row.id): _checksum(row) for row in recent},
+        {
+            f"{each.subject} {each.uuid}": _checksum((each.who, each.created, each.reason))
+            for each in all_exclusions(connection)
+        },
+        tuple(_acknowledgement_row(each) for each in acknowledged(connection)),
+        tuple(sorted(tuple(row) for row in connection.execute(starts))),
+        tuple(sorted(tuple(row) for row in connection.execute(measured))),
+    )
+
+
+def _acknowledgement_row(each: Acknowledgement) -> tuple[str, ...]:
+    return (each.pattern, each.first, each.last, each.commit, each.reason, each.who, each.created)
+
+
+def _checksum(values: Iterable[object]) -> int:
+    return zlib.crc32("\x00".join(map(str, values)).encode("utf-8", "backslashreplace"))
+
+
+def _recent_from(newest: str) -> str:
+    moment = datetime.datetime.fromisoformat(newest) - datetime.timedelta(days=_RECENT_DAYS)
+    return moment.isoformat(timespec="microseconds")
+
+
+def _settled(connection: sa.Connection, revision: Revision) -> int:
+    """How many of the nights that ``revision`` saw are older than its recent ones."""
+    if not revision.newest:
+        return 0
+    older = sa.and_(nights.c.created < _recent_from(revision.newest), nights.c.id <= revision.newest_id)
+    return int(connection.execute(sa.select(sa.func.count()).select_from(nights).where(older)).scalar_one())
+
+
+def _changed(earlier: Revision, now: Revision, known: Listing) -> tuple[list[sa.ColumnElement[bool]], set[CaseKey]]:
+    """Conditions that choose the changed nights, and the cases of which something else is new."""
+    recent = {int(row) for row, checksum in now.recent.items() if earlier.recent.get(row) != checksum}
+    new = sa.and_(nights.c.id > earlier.newest_id, nights.c.id <= now.newest_id)
+    chosen: list[sa.ColumnElement[bool]] = [new]
+    chosen += [group for (group,) in _in_groups(sorted(recent), lambda ids: [nights.c.id.in_(ids)])]
+    uuids: dict[str, list[str]] = {NIGHT: [], RESULT: []}
+    for name, _ in sorted(earlier.exclusions.items() ^ now.exclusions.items()):
+        subject, _, uuid = name.partition(" ")
+        uuids.setdefault(subject, []).append(uuid)
+    chosen += [group for (group,) in _in_groups(uuids[NIGHT], lambda each: [nights.c.uuid.in_(each)])]
+    runs = sa.select(night_runs.c.night_id)
+    chosen += [
+        nights.c.id.in_(runs.where(night_runs.c.run_uuid.in_(group)))
+        for (group,) in [(uuids[RESULT][at : at + AT_ONCE],) for at in range(0, len(uuids[RESULT]), AT_ONCE)]
+    ]
+    for row in sorted(set(earlier.acknowledgements) ^ set(now.acknowledgements)):
+        made = Acknowledgement(*row)
+        ids = [each for key, own in known.cases.items() if fnmatchcase(key.case_id, made.pattern) for each in own]
+        chosen += _within(made, ids)
+    for case_id, target, created in sorted(set(earlier.starts) ^ set(now.starts)):
+        ids = [
+            each for key, own in known.cases.items() if (key.case_id, key.target) == (case_id, target) for each in own
+        ]
+        chosen.append(sa.and_(nights.c.series_id.in_(ids), nights.c.created >= created))
+    calibrated = {row[:2] for row in set(earlier.calibrations) ^ set(now.calibrations)}
+    return chosen, {key for key in known.cases if (key.case_id, key.target) in calibrated}
+
+
+def _within(made: Acknowledgement, series_ids: Sequence[int]) -> list[sa.ColumnElement[bool]]:
+    """The nights of these series that an acknowledgement may cover: whole days, and one more at both ends."""
+    bounds = []
+    if made.first:
+        bounds.append(nights.c.created >= _days_from(made.first, -1))
+    if made.last:
+        bounds.append(nights.c.created < _days_from(made.last, 2))
+    return [sa.and_(group, *bounds) for (group,) in _in_groups(series_ids, lambda ids: [nights.c.series_id.in_(ids)])]
+
+
+def _days_from(bound: str, days: int) -> str:
+    day = datetime.date.fromisoformat(bound[:10])
+    try:
+        return (day + datetime.timedelta(days=days)).isoformat()
+    except OverflowError:
+        return bound[:10]

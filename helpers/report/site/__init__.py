@@ -1,0 +1,1 @@
+"""All nights of a history as a folder of static pages."""

@@ -1,0 +1,183 @@
+"""The pages of a case: its newest nights on one page, its older ones on pages that never change again.
+
+A page of older nights has GROUP of them. The case's own page has the rest, between one and two times as many, so that a
+new night changes one page of a case, and once in GROUP nights a second one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup
+
+from helpers.history.listing import CaseKey, ListedNight, SessionKey
+from helpers.judging.statistics import number
+from helpers.report.html.case_view import Fact
+from helpers.report.html.marks import markup
+from helpers.report.html.night_drawings import draw_nights
+from helpers.report.nights import NightLine
+from helpers.report.site import names, rendering, rows
+from helpers.report.site.folder import Item
+from helpers.report.site.lines import (
+    case_item,
+    case_record,
+    counts_of,
+    json_page,
+    levels_of,
+    lines_of,
+    regressions_of,
+    unit_of,
+    without_picture,
+)
+from helpers.report.site.site import Site
+from helpers.report.site.tones import tone_of_case
+
+GROUP = 60
+_Shown = Sequence[tuple[ListedNight, NightLine]]
+_KEPT_ENTRIES = 1000
+
+
+def make_case(site: Site, key: CaseKey, since: str) -> dict[SessionKey, str]:
+    """Make the pages of the case's nights from ``since`` on. Returns the sessions of these nights, with a time each."""
+    count = site.history.count_nights(site.known, key)
+    newest_from = max(0, count // GROUP - 1) * GROUP
+    first = _first_to_make(site, key, newest_from, since)
+    # Each page is made with the night before it, with which the segment of its first one is compared.
+    before = int(first > 0)
+    places = site.history.newest_rows(site.known, key, count - first + before)
+    nights = {each.row: each for each in site.history.listed_nights(site.known, places)}
+    for begin in range(first, newest_from, GROUP):
+        shown = _shown(
+            site, key, places[max(0, begin - first + before - 1) : begin - first + before + GROUP], nights, begin
+        )
+        _put_older(site, key, begin // GROUP + 1, newest_from // GROUP, shown)
+    _forget_older(site, key, newest_from // GROUP)
+    shown = _shown(site, key, places[max(0, newest_from - first + before - 1) :], nights, newest_from)
+    if shown:
+        page = names.case_page(key)
+        began = site.state.cases[page]["first"] if first else next(iter(nights.values())).night.record.created
+        item = case_item(key, count, began, [night for night, _ in shown], [line for _, line in shown])
+        site.state.cases[page] = item
+        _put_case(site, key, item, shown, newest_from // GROUP)
+    site.touched_machines.add(key.host)
+    return {each.session: each.night.record.created for each in reversed(nights.values())}
+
+
+def _first_to_make(site: Site, key: CaseKey, newest_from: int, since: str) -> int:
+    """The number of the night with which the first page begins that is to be made."""
+    place = site.history.count_nights(site.known, key, since) if since else 0
+    first = min(place // GROUP * GROUP, newest_from)
+    missing = False
+    while first and f"{names.older_page(key, first // GROUP)}.html" not in site.folder.files:
+        first, missing = first - GROUP, True
+    # The page before a new one leads to it.
+    return max(0, first - GROUP) if missing else first
+
+
+def _shown(site: Site, key: CaseKey, rows: Sequence[int], nights: Mapping[int, ListedNight], begin: int) -> _Shown:
+    """The nights of a page with their lines; where it does not begin with the first night, ``rows`` has the one before.
+
+    An excluded night that cannot be read is left out.
+    """
+    there = [nights[row] for row in rows if row in nights]
+    starts = site.history.segment_starts(key.case_id, key.target)
+    lines = lines_of(there, site.acknowledged(key.case_id), starts)
+    skipped = 1 if begin and rows and rows[0] in nights else 0
+    _keep_regressions(site, regressions_of(key, there, lines, skipped), lines[skipped:])
+    return list(zip(there, lines, strict=True))[skipped:]
+
+
+def _forget_older(site: Site, key: CaseKey, last: int) -> None:
+    after = last + 1
+    while site.folder.forget(f"{names.older_page(key, after)}.html"):
+        site.folder.forget(f"{names.older_page(key, after)}.json")
+        after += 1
+
+
+def _keep_regressions(site: Site, found: Sequence[Item], lines: Sequence[NightLine]) -> None:
+    kept = site.state.regressions
+    uuids = {line.uuid for line in lines}
+    for uuid in [uuid for uuid in kept if uuid in uuids]:
+        del kept[uuid]
+    kept.update({each["uuid"]: each for each in found})
+    if len(kept) > 2 * _KEPT_ENTRIES:
+        newest = sorted(kept.values(), key=lambda each: (each["created"], each["uuid"]))[-_KEPT_ENTRIES:]
+        site.state.regressions = {each["uuid"]: each for each in newest}
+
+
+def _put_older(site: Site, key: CaseKey, number_of_page: int, last: int, group: _Shown) -> None:
+    page = names.older_page(key, number_of_page)
+    name = names.case_page(key).rpartition("/")[2]
+    if not group:
+        return
+    html = rendering.page(
+        site.look,
+        page,
+        "older",
+        title=f"{key.case_id} {key.target}, older nights",
+        key=key,
+        unit=unit_of([key.case_id]),
+        night_rows=_rows(key, group),
+        first=group[0][1].created,
+        last=group[-1][1].created,
+        before=f"{name}.{number_of_page - 1}.html" if number_of_page > 1 else "",
+        after=f"{name}.{number_of_page + 1}.html" if number_of_page < last else f"{name}.html",
+        newest=f"{name}.html",
+    )
+    site.put(page, html, json_page("nights of a case", case_record(key, [line for _, line in group])))
+
+
+def _put_case(site: Site, key: CaseKey, item: Item, newest: _Shown, older: int) -> None:
+    page, lines = item["page"], [line for _, line in newest]
+    levels = levels_of(lines)
+    picture = draw_nights(key.case_id, lines, levels)
+    name = page.rpartition("/")[2]
+    elsewhere = [other for other in site.known.cases if other.case_id == key.case_id and other != key]
+    html = rendering.page(
+        site.look,
+        page,
+        "case",
+        title=f"{key.case_id} {key.target}",
+        tone=tone_of_case(item),
+        item=item,
+        facts=_facts(site, key, item, newest[-1][0]),
+        night_rows=_rows(key, newest),
+        shown=len(newest),
+        picture=markup(picture),
+        levels=levels,
+        shown_statuses=list(counts_of(line.status for line in lines)),
+        unit=unit_of([key.case_id]),
+        elsewhere=[{"page": names.case_page(each), "host": each.host, "target": each.target} for each in elsewhere],
+        older=[(f"{name}.{at}.html", f"{(at - 1) * GROUP + 1} to {at * GROUP}") for at in range(1, older + 1)],
+        badge=f"../{names.badge_of(page)}.svg",
+        badge_path=f"{names.badge_of(page)}.svg",
+        command=f"perfgate history {key.case_id} --target {key.target}",
+    )
+    older_pages = [f"{name}.{at}.json" for at in range(1, older + 1)]
+    record = {**case_record(key, lines), "summary": without_picture(item), "older": older_pages}
+    site.put(page, html, json_page("case", record))
+    words = item["status"] if item["effect"] is None else f"{item['status']} {item['effect']:+.1%}"
+    site.folder.put(f"{names.badge_of(page)}.svg", rendering.badge(key.case_id, words, tone_of_case(item)))
+
+
+def _facts(site: Site, key: CaseKey, item: Item, newest: ListedNight) -> list[Fact]:
+    unit = unit_of([key.case_id])
+    facts = []
+    if item["images_per_s"] is not None:
+        interval = "" if item["low"] is None else f"95% {number(item['low'])} to {number(item['high'])}, "
+        facts.append(Fact("newest night", f"{number(item['images_per_s'])} {unit}", f"{interval}{item['last'][:10]}"))
+    if item["effect"] is not None:
+        facts.append(Fact("change", f"{item['effect']:+.2%}", "against its reference that night"))
+    if item["smallest_drop"] is not None:
+        text = f"the night of {item['smallest_drop_of'][:10]} would have found it with 80% power"
+        facts.append(Fact("smallest drop", f"{item['smallest_drop']:.2%}", text))
+    measured = site.history.calibration(key.case_id, key.target, newest.night.record.segment)
+    if measured is not None:
+        text = f"{measured.runs} runs on {measured.created[:10]}: what a night would find with 80% power"
+        facts.append(Fact("smallest drop by calibration", f"{measured.smallest_drop:.2%}", text))
+    return facts
+
+
+def _rows(key: CaseKey, shown: _Shown) -> Markup:
+    """The newest first."""
+    return Markup("").join([rows.of_case(key, night, line) for night, line in reversed(shown)])

@@ -1,0 +1,199 @@
+"""What the pages of a site show of nights: as entries of lists, and as records for programs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+from helpers.history.listing import BuildKey, CaseKey, ListedNight, SessionKey, build_of
+from helpers.history.stored import Acknowledgement, SegmentStart
+from helpers.judging.rates import key_of, rate_unit
+from helpers.judging.verdict import Status
+from helpers.report.html.night_drawings import Level, draw_small
+from helpers.report.nights import NightLine, build_text, lines_of_nights
+from helpers.report.site import names
+from helpers.report.site.folder import MARKER, Item
+
+# 1: first format.
+SITE_SCHEMA_VERSION = 1
+_FIELDS = [each.name for each in fields(NightLine)]
+_KEYS = [key_of(name) for name in _FIELDS]
+_VALUES = attrgetter(*_FIELDS)
+# The small picture of a list.
+_SMALL_NIGHTS = 30
+_FINE = (Status.PASS.value, Status.IMPROVEMENT.value, Status.NOT_RUN.value, "calibrated")
+_BAD = (
+    Status.REGRESSION.value,
+    Status.SLOWER.value,
+    Status.BELOW_PUBLISHED.value,
+    Status.INFRA_ERROR.value,
+    Status.INVALID.value,
+)
+REGRESSIONS = _BAD[:3]
+_ORDER = (*_BAD, *(each.value for each in Status if each.value not in _BAD))
+
+
+def badness(status: str) -> int:
+    """0 is the worst: what is slow comes first, then what could not be judged."""
+    return _ORDER.index(status) if status in _ORDER else len(_ORDER)
+
+
+def is_bad(status: str) -> bool:
+    return status in _BAD
+
+
+def is_fine(status: str) -> bool:
+    return status in _FINE
+
+
+@lru_cache(maxsize=2**16)
+def _unit_of(case_id: str) -> str:
+    return rate_unit(case_id)
+
+
+def unit_of(case_ids: Iterable[str]) -> str:
+    """As ``rate_unit``, for the same cases again and again."""
+    units = set(map(_unit_of, case_ids))
+    return units.pop() if len(units) == 1 else rate_unit(*case_ids)
+
+
+def lines_of(
+    nights: Sequence[ListedNight],
+    acknowledgements: Sequence[Acknowledgement] = (),
+    starts: Sequence[SegmentStart] = (),
+) -> tuple[NightLine, ...]:
+    """A line for each night of one case, oldest first."""
+    stored = [each.night for each in nights]
+    return lines_of_nights(stored, lambda night: night.record.log_rates, acknowledgements, starts)
+
+
+def record_of(line: NightLine) -> dict[str, Any]:
+    """As ``perfgate history --json`` prints it."""
+    return dict(zip(_KEYS, _VALUES(line), strict=True))
+
+
+def json_page(kind: str, content: dict[str, Any]) -> str:
+    """The record beside a page, ASCII only."""
+    record = {"made_by": MARKER, "schema_version": SITE_SCHEMA_VERSION, "kind": kind, **content}
+    return json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def levels_of(lines: Iterable[NightLine]) -> tuple[Level, ...]:
+    """The good build's newest level, where the nights have one."""
+    newest = next((each for each in reversed(tuple(lines)) if each.good_samples_per_s is not None), None)
+    if newest is None or newest.good_samples_per_s is None:
+        return ()
+    return (Level("good", "good build", f"the good build's runs, {newest.created[:10]}", newest.good_samples_per_s),)
+
+
+def counts_of(statuses: Iterable[str]) -> dict[str, int]:
+    """How many nights have each status, the worst first."""
+    found = Counter(statuses)
+    return {status: found[status] for status in sorted(found, key=lambda each: (badness(each), each))}
+
+
+# ---- entries of lists
+
+
+def case_item(key: CaseKey, count: int, first: str, nights: Sequence[ListedNight], lines: Sequence[NightLine]) -> Item:
+    """A case by its newest nights: ``lines`` with the nights that they show, oldest first. ``count`` is of all."""
+    counting = [each for each in lines if not each.excluded] or list(lines)
+    newest = counting[-1]
+    since = newest
+    for each in reversed(counting):
+        if each.status != newest.status:
+            break
+        since = each
+    drops = ((each.night.record.standing, each.night.record.created) for each in reversed(nights))
+    found = next(((found.smallest_drop, when) for found, when in drops if found and found.smallest_drop), (None, ""))
+    small = draw_small(key.case_id, lines[-_SMALL_NIGHTS:], levels_of(lines))
+    record = nights[-1].night.record
+    return {
+        "case_id": key.case_id,
+        "target": key.target,
+        "host": key.host,
+        "page": names.case_page(key),
+        "nights": count,
+        "first": first,
+        "last": newest.created,
+        "status": newest.status,
+        "since": since.created,
+        # Whether the nights that are shown begin with this status: it may be older.
+        "since_or_before": since is counting[0] and count > len(lines),
+        "before": next((each.status for each in reversed(counting) if each.status != newest.status), ""),
+        "acknowledged": any(each.acknowledged for each in counting[counting.index(since) :]),
+        "reason": newest.reason[:2000],
+        "build": newest.build,
+        "build_page": names.build_page(build_of(record)),
+        "session_page": f"{names.session_page(nights[-1].session)}.html#{names.anchor(key)}",
+        "images_per_s": newest.samples_per_s,
+        "low": newest.low,
+        "high": newest.high,
+        "effect": newest.effect,
+        "smallest_drop": found[0],
+        "smallest_drop_of": found[1],
+        "picture": "" if small is None else str(small),
+    }
+
+
+def session_item(key: SessionKey, nights: Sequence[ListedNight], lines: Sequence[NightLine]) -> Item:
+    builds = dict.fromkeys(build_of(each.night.record) for each in nights)
+    return {
+        "session": key.session,
+        "host": key.host,
+        "page": names.session_page(key),
+        "first": min(each.created for each in lines),
+        "last": max(each.created for each in lines),
+        "cases": len(lines),
+        "statuses": counts_of(each.status for each in lines),
+        "excluded": sum(each.excluded for each in lines),
+        "builds": [{"text": build_words(each), "page": names.build_page(each)} for each in builds],
+    }
+
+
+def build_words(key: BuildKey) -> str:
+    """``paddle 3.3.1 @0123456``"""
+    return f"{key.framework} {build_text({'version': key.version, 'commit': key.commit})}".strip()
+
+
+def regressions_of(key: CaseKey, nights: Sequence[ListedNight], lines: Sequence[NightLine], skipped: int) -> list[Item]:
+    """The nights on which a regression began, after the first ``skipped`` ones."""
+    found = []
+    before = ""
+    for at, (night, line) in enumerate(zip(nights, lines, strict=True)):
+        if line.excluded:
+            continue
+        if at >= skipped and line.status in REGRESSIONS and line.status != before:
+            found.append(
+                {
+                    "uuid": line.uuid,
+                    "created": line.created,
+                    "case_id": key.case_id,
+                    "target": key.target,
+                    "host": key.host,
+                    "page": names.case_page(key),
+                    "session_page": f"{names.session_page(night.session)}.html#{names.anchor(key)}",
+                    "status": line.status,
+                    "effect": line.effect,
+                    "build": build_words(build_of(night.night.record)),
+                    "reason": line.reason[:2000],
+                    "acknowledged": line.acknowledged,
+                }
+            )
+        before = line.status
+    return found
+
+
+def case_record(key: CaseKey, lines: Iterable[NightLine]) -> Item:
+    own: Item = {"case_id": key.case_id, "target": key.target, "host": key.host}
+    found = [record_of(line) for line in lines]
+    return {**own, "nights": found} if found else own
+
+
+def without_picture(item: Mapping[str, Any]) -> Item:
+    return {name: value for name, value in item.items() if name != "picture"}

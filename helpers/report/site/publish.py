@@ -1,0 +1,153 @@
+"""Publishes a history as a site: the pages of what is new or looks different since the last time, and the lists.
+
+A page is a function of the history: it is the same whether it is made among all others or alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helpers.history.listing import CaseKey, Changes, Listing, SessionKey
+from helpers.history.waiting import Waiting, file_lock
+from helpers.report.site import names, rendering
+from helpers.report.site.build_pages import Builds
+from helpers.report.site.case_pages import make_case
+from helpers.report.site.folder import (
+    Folder,
+    State,
+    StateError,
+    files_of_suite,
+    gone_or_changed,
+    read_state,
+    write_state,
+)
+from helpers.report.site.lists import make_lists
+from helpers.report.site.rendering import Look
+from helpers.report.site.session_pages import make_session
+from helpers.report.site.site import Site
+from helpers.trainers.contract.errors import ConfigError
+
+if TYPE_CHECKING:
+    from helpers.history.history import History
+
+_LOCK_SECONDS = 5
+_FIRST_TIME = "it is the first time"
+# Later than any night: of a case of which only something besides a night is new.
+_NO_NIGHT = "9999"
+
+
+@dataclass(frozen=True)
+class Published:
+    """What publishing did."""
+
+    # Why everything was made anew; empty where only changes were.
+    everything: str
+    # How many of these got new pages.
+    cases: int
+    sessions: int
+    # Of the whole site.
+    nights: int
+    files: int
+    written: int
+    removed: int
+
+
+def publish(history: History, folder: Path, look: Look, say: Callable[[str], None]) -> Published:
+    """Bring the site in ``folder`` up to the history. Raises ConfigError, HistoryError, OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with file_lock(folder / names.LOCK, Waiting(f"the site in {folder}", _LOCK_SECONDS, say)):
+            return _publish(history, folder, look, say)
+    except TimeoutError as error:
+        raise ConfigError(
+            "perfgate publish",
+            field="FOLDER",
+            got=f"{folder}, into which another process publishes",
+            expected="one process at a time",
+        ) from error
+
+
+def _publish(history: History, place: Path, look: Look, say: Callable[[str], None]) -> Published:
+    known = history.listing()
+    plan = _plan(history, known, place, look)
+    if plan.everything and plan.everything != _FIRST_TIME:
+        say(f"note: everything is made anew: {plan.everything}")
+    state = State() if plan.everything else plan.earlier
+    state.form, state.revision = rendering.form_of(look), plan.changes.revision
+    folder = Folder(place, plan.earlier.files, everything=bool(plan.everything))
+    site = Site(history, known, history.acknowledgements(), look, folder, state)
+    cases, sessions = _cases_to_make(plan, known), _sessions_to_make(plan)
+    for key, since in cases.items():
+        for session, created in make_case(site, key, since).items():
+            if plan.everything:
+                sessions[session] = min(created, sessions.get(session, created))
+    builds = Builds(site)
+    for session in sorted(sessions, key=lambda each: (sessions[each], each)):
+        make_session(site, builds, session)
+    builds.close()
+    make_lists(site)
+    for path, text in rendering.shared_files().items():
+        folder.put(path, text)
+    state.files = folder.files
+    folder.remove_rest(plan.left_behind)
+    write_state(place, state)
+    nights = sum(item["nights"] for item in state.cases.values())
+    return Published(
+        plan.everything, len(cases), len(sessions), nights, len(folder.files), folder.written, folder.removed
+    )
+
+
+# ---- what is to be made
+
+
+@dataclass(frozen=True)
+class _Plan:
+    earlier: State
+    # Why nothing of ``earlier`` is gone on from; empty where only ``changes`` are made.
+    everything: str
+    changes: Changes
+    # Files of the suite of which ``earlier`` does not know.
+    left_behind: tuple[str, ...] = ()
+
+
+def _plan(history: History, known: Listing, place: Path, look: Look) -> _Plan:
+    try:
+        earlier = read_state(place)
+    except StateError as error:
+        return _begun_anew(history, known, place, str(error))
+    if earlier is None:
+        there = any(path.name != names.LOCK for path in place.iterdir())
+        return _begun_anew(history, known, place, f"{place} has no {names.STATE}" if there else _FIRST_TIME)
+    changes = history.changes_since(known, earlier.revision)
+    if gone := gone_or_changed(place, earlier.files):
+        # No content has an empty mark: each is written again.
+        earlier.files.update(dict.fromkeys(gone, ""))
+        return _Plan(earlier, f"{len(gone)} files are gone or changed, such as {gone[0]}", changes)
+    if not changes.everything and earlier.form != rendering.form_of(look):
+        return _Plan(earlier, "the pages have another form, title or address", changes)
+    return _Plan(earlier, changes.everything, changes)
+
+
+def _begun_anew(history: History, known: Listing, place: Path, why: str) -> _Plan:
+    return _Plan(State(), why, history.changes_since(known, None), tuple(files_of_suite(place)))
+
+
+def _cases_to_make(plan: _Plan, known: Listing) -> dict[CaseKey, str]:
+    """Each case with the time of its first changed night; empty for all of its nights."""
+    if plan.everything:
+        return dict.fromkeys(known.cases, "")
+    found = dict.fromkeys(sorted(plan.changes.cases), _NO_NIGHT)
+    for each in plan.changes.nights:
+        found[each.case] = min(each.created, found.get(each.case, each.created))
+    return found
+
+
+def _sessions_to_make(plan: _Plan) -> dict[SessionKey, str]:
+    """Each session with the time of one of its nights; with ``everything`` they are found among the cases' nights."""
+    found: dict[SessionKey, str] = {}
+    for each in () if plan.everything else plan.changes.nights:
+        found[each.session] = min(each.created, found.get(each.session, each.created))
+    return found

@@ -1,0 +1,206 @@
+"""The pages of a site as text: templates filled, lists cut into parts before a page grows too large.
+
+The stylesheet and the script are files of their own, beside the pages. A content security policy in each page allows
+these and nothing that is elsewhere, and every link is relative.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import svg
+from jinja2 import Environment
+from markupsafe import Markup
+
+from helpers.drawing.axes import words
+from helpers.report.html import page as night_of_page
+from helpers.report.html.marks import definitions
+from helpers.report.site import names
+from helpers.report.site.folder import MARKER, Item
+from helpers.report.site.lines import SITE_SCHEMA_VERSION, badness, is_bad
+from helpers.trainers.contract.errors import printable
+
+_POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'"
+# The rows of a list on one page; the rest of a page is below 150 kB.
+_MOST_ROWS_BYTES = 300_000
+_FEED = uuid.UUID("3f1de7a2-6f0f-4c5c-8f0b-9c1d7a6f2c55")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a user chooses for a site."""
+
+    title: str
+    # The address at which it will be found, for the feed; empty if it is not known.
+    url: str
+
+
+@cache
+def _templates() -> Environment:
+    made = night_of_page.environment().overlay()
+    made.filters.update(
+        cut=cut, markup=Markup, machine_page=names.machine_page, site_badness=badness, site_is_bad=is_bad
+    )
+    return made
+
+
+def cut(text: str, most: int) -> str:
+    """Foreign text on one line, of at most so many characters."""
+    shown = printable(text)
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def form_of(look: Look) -> str:
+    """A digest of all that decides how pages look."""
+    templates = night_of_page.environment().list_templates(filter_func=lambda name: name.startswith(("site/", "parts")))
+    chosen = f"{SITE_SCHEMA_VERSION} {look.title}\x00{look.url}"
+    texts = [*map(night_of_page.source, templates), chosen]
+    return hashlib.sha256("\x00".join(texts).encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def shared_files() -> dict[str, str]:
+    """The files that all pages use."""
+    style = f"{night_of_page.page_style()}{night_of_page.source('site/site.css')}"
+    return {
+        names.STYLE: f"/* {MARKER} */\n{style}",
+        names.SCRIPT: f"// {MARKER}\n{night_of_page.page_script()}",
+    }
+
+
+def row(macro: str, *values: object) -> str:
+    """A row of a list, by its macro in ``site/rows.html``."""
+    return str(_rows()(macro)(*values))
+
+
+@cache
+def _rows() -> Any:
+    module = _templates().get_template("site/rows.html").module
+    return lambda macro: getattr(module, macro)
+
+
+def page(
+    look: Look, path: str, template: str, *, title: str, tone: str = "plain", json: bool = True, **values: Any
+) -> str:
+    """The page at ``path`` (without its ending)."""
+    return (
+        _templates()
+        .get_template(f"site/{template}.html")
+        .render(
+            policy=_POLICY,
+            marker=MARKER,
+            definitions=_definitions(),
+            root="../" if "/" in path else "",
+            site_title=look.title,
+            page_title=f"{title} · {look.title}",
+            tone=tone,
+            json=f"{path.rpartition('/')[2]}.json" if json else "",
+            **values,
+        )
+    )
+
+
+@cache
+def _definitions() -> Markup:
+    return Markup(definitions().as_str())
+
+
+def in_parts(rows: Sequence[str], most_bytes: int = _MOST_ROWS_BYTES) -> list[list[Markup]]:
+    """The rows of each part of a page; one part at least."""
+    parts: list[list[Markup]] = [[]]
+    size = 0
+    for each in rows:
+        length = len(each.encode("utf-8", "backslashreplace"))
+        if parts[-1] and size + length > most_bytes:
+            parts.append([])
+            size = 0
+        parts[-1].append(Markup(each))
+        size += length
+    return parts
+
+
+def part_links(path: str, count: int) -> list[str]:
+    """The relative address of each part."""
+    return [f"{names.part(path, number).rpartition('/')[2]}.html" for number in range(1, count + 1)]
+
+
+def feed(look: Look, first: str, updated: str, entries: Iterable[Item]) -> str:
+    """Atom; ``first`` is the history's first night, by which the feed is told from others."""
+    base = f"{look.url.rstrip('/')}/" if look.url else ""
+    return (
+        _templates()
+        .get_template("site/feed.xml")
+        .render(
+            marker=MARKER,
+            base=base,
+            feed_id=str(uuid.uuid5(_FEED, first)),
+            site_title=look.title,
+            updated=updated,
+            entries=[{**each, **_entry_words(each)} for each in entries],
+        )
+    )
+
+
+def _entry_words(item: Item) -> dict[str, str]:
+    change = "" if item["effect"] is None else f" {item['effect']:+.2%}"
+    return {
+        "urn": str(uuid.uuid5(_FEED, item["uuid"])),
+        "title": f"{item['status']}{change}: {item['case_id']} [{item['target']}] on {item['host'] or '?'}",
+        "summary": f"{'acknowledged; ' if item['acknowledged'] else ''}build {item['build'] or '?'}: {item['reason']}",
+    }
+
+
+# ---- badges
+
+_HEIGHT, _LETTER, _ROOM = 20, 6.6, 7
+_BADGE_COLOURS = {"fail": "#b3261e", "warn": "#7d5a00", "pass": "#1a7340", "plain": "#5a646e"}
+
+
+def badge(name: str, status: str, tone: str) -> str:
+    """A small picture with a name and a status, for a README or a dashboard."""
+    left, right = cut(name, 70), cut(status, 40)
+    first, second = (round(len(text) * _LETTER + 2 * _ROOM) for text in (left, right))
+    width = first + second
+    elements: list[svg.Element] = [
+        svg.Title(text=words(f"{left}: {right}")),
+        svg.Desc(text=MARKER),
+        svg.Rect(width=first, height=_HEIGHT, fill="#3b444d"),
+        svg.Rect(x=first, width=second, height=_HEIGHT, fill=_BADGE_COLOURS[tone]),
+        *_badge_text(left, first / 2, first - 2 * _ROOM),
+        *_badge_text(right, first + second / 2, second - 2 * _ROOM),
+    ]
+    picture = svg.SVG(
+        width=width,
+        height=_HEIGHT,
+        viewBox=svg.ViewBoxSpec(0, 0, width, _HEIGHT),
+        extra={"role": "img", "aria-label": words(f"{left}: {right}")},
+        elements=elements,
+    )
+    return f"{picture}\n"
+
+
+def _badge_text(text: str, middle: float, length: float) -> list[svg.Element]:
+    """Stretched to the width that was counted for it, whatever font is there."""
+    return [
+        svg.Text(
+            text=words(text),
+            x=middle,
+            y=14,
+            fill="#fff",
+            font_family="Verdana, DejaVu Sans, sans-serif",
+            font_size=11,
+            text_anchor="middle",
+            textLength=round(length, 1),
+        )
+    ]
+
+
+def tone_of(statuses: Mapping[str, int], *, fine: int) -> str:
+    """``fail``, ``warn`` or ``pass`` for some cases, of which ``fine`` need nobody."""
+    if any(is_bad(status) for status in statuses):
+        return "fail"
+    return "pass" if fine == sum(statuses.values()) else "warn"

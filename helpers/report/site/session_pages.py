@@ -1,0 +1,61 @@
+"""The page of a session: every case that it judged, the worst first."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from helpers.history.listing import BuildKey, SessionKey, build_of
+from helpers.report.site import names, rendering, rows
+from helpers.report.site.build_pages import Builds
+from helpers.report.site.lines import badness, json_page, lines_of, record_of, session_item, unit_of
+from helpers.report.site.site import Site
+from helpers.report.site.tones import headline_of, tone_of
+
+
+def make_session(site: Site, builds: Builds, key: SessionKey) -> None:
+    """Make the page of a session, and add what it found to the builds that it measured."""
+    page = names.session_page(key)
+    nights = site.history.session_nights(site.known, key)
+    if not nights:
+        return
+    lines = [lines_of([each], site.acknowledged(each.case.case_id))[0] for each in nights]
+    item = session_item(key, nights, lines)
+    site.state.sessions[page] = item
+    order = sorted(range(len(lines)), key=lambda at: (badness(lines[at].status), nights[at].case))
+    parts = rendering.in_parts([rows.of_session(nights[at], lines[at]) for at in order])
+    for here, judged_rows in enumerate(parts, 1):
+        html = rendering.page(
+            site.look,
+            names.part(page, here),
+            "session",
+            title=f"{key.session}, {item['first'][:10]}",
+            tone=tone_of(item["statuses"]),
+            json=here == 1,
+            item=item,
+            headline=headline_of(item["statuses"], item["cases"]),
+            judged_rows=Markup("").join(judged_rows),
+            pages=rendering.part_links(page, len(parts)),
+            here=here,
+            unit=unit_of([each.case.case_id for each in nights]),
+        )
+        site.put(names.part(page, here), html)
+    site.forget_parts(page, len(parts))
+    record = {
+        "session": key.session,
+        "host": key.host,
+        "nights": [
+            {"case_id": each.case.case_id, "target": each.case.target, **record_of(line)}
+            for each, line in zip(nights, lines, strict=True)
+        ],
+    }
+    site.folder.put(f"{page}.json", json_page("session", record))
+    site.touched_machines.add(key.host)
+    if runs := [
+        (each.night.record.created, each.night.record.run_uuids[0]) for each in nights if each.night.record.run_uuids
+    ]:
+        site.newest_run[key.host] = max(runs[-1], site.newest_run.get(key.host, ("", "")))
+    by_build: dict[BuildKey, list[int]] = {}
+    for at, each in enumerate(nights):
+        by_build.setdefault(build_of(each.night.record), []).append(at)
+    for build, places in by_build.items():
+        builds.add(build, key, [nights[at] for at in places], [lines[at] for at in places])

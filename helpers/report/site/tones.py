@@ -1,0 +1,76 @@
+"""The state of cases in words and in a tone: ``fail``, ``warn`` or ``pass``."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from helpers.report.site.lines import is_bad, is_fine
+
+# Of a case that was not measured for so long nothing is known of today's builds.
+STALE_DAYS = 14
+
+
+def is_stale(item: Mapping[str, Any], newest: str) -> bool:
+    """Whether the case was not measured for so long that nothing is known of today's builds."""
+    return bool(item["last"] < days_before(newest, STALE_DAYS))
+
+
+def days_before(moment: str, days: int) -> str:
+    if not moment:
+        return ""
+    try:
+        return (datetime.datetime.fromisoformat(moment) - datetime.timedelta(days=days)).isoformat()
+    except OverflowError:
+        return moment
+
+
+def tone_of_case(item: Mapping[str, Any]) -> str:
+    if is_fine(item["status"]):
+        return "pass"
+    return "fail" if is_bad(item["status"]) and not item["acknowledged"] else "warn"
+
+
+def tone_of_cases(items: Iterable[Mapping[str, Any]]) -> str:
+    tones = {tone_of_case(each) for each in items}
+    return next((tone for tone in ("fail", "warn", "pass") if tone in tones), "warn")
+
+
+def tone_of(statuses: Mapping[str, int]) -> str:
+    if any(map(is_bad, statuses)):
+        return "fail"
+    return "pass" if all(map(is_fine, statuses)) else "warn"
+
+
+def _needing(items: Iterable[Mapping[str, Any]]) -> int:
+    return sum(not is_fine(each["status"]) and not each["acknowledged"] for each in items)
+
+
+def headline(items: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """The state of the cases in words, and its tone."""
+    if not items:
+        return "The history has no nights yet", "warn"
+    needing, all_of = _needing(items), f"{len(items)} case{'' if len(items) == 1 else 's'}"
+    if needing:
+        return f"{needing} of {all_of} need{'s' if needing == 1 else ''} someone", tone_of_cases(items)
+    return f"None of {all_of} needs anyone", "pass"
+
+
+def headline_of(statuses: Mapping[str, int], count: int) -> str:
+    passed = sum(times for status, times in statuses.items() if is_fine(status))
+    return f"{passed} of {count} case{'' if count == 1 else 's'} passed"
+
+
+def badge_words(items: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    needing = _needing(items)
+    if not items:
+        return "no nights", "plain"
+    return (f"{needing} of {len(items)} need someone", tone_of_cases(items)) if needing else ("passing", "pass")
+
+
+def counted(items: Sequence[Mapping[str, Any]], machines: int, newest: str, stale: int) -> str:
+    nights = sum(each["nights"] for each in items)
+    text = f"{nights} nights of {len(items)} cases on {machines} machine{'' if machines == 1 else 's'}"
+    text += f", the newest {newest[:16].replace('T', ' ')} UTC" if newest else ""
+    return f"{text}; {stale} cases were not measured in the {STALE_DAYS} days before that" if stale else text

@@ -1,0 +1,451 @@
+"""A site over its life: the first time, one night more, remarks on old nights, and damaged or foreign files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import sqlalchemy as sa
+
+from helpers.history import open_history
+from helpers.history.codec import plain
+from helpers.history.history import History
+from helpers.history.stored import Acknowledgement, Calibration, SegmentStart
+from helpers.history.tables import night_runs, nights
+from helpers.machine.files import open_lock
+from helpers.report.site import names, publish
+from helpers.report.site.case_pages import GROUP
+from helpers.report.site.folder import STATE
+from helpers.report.site.rendering import Look
+from helpers.trainers.contract.errors import ConfigError, HistoryError
+from tests.helpers.history.made import moment, segment
+from tests.helpers.report.site.made import (
+    QUIET,
+    SLOW,
+    add_night,
+    files_in,
+    fill,
+    published,
+)
+from tests.hostile_strings import TEXTS, check_json, check_xml
+
+MOST_BYTES = 500_000
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A history of 12 days and its site, to be copied."""
+    folder: Path = tmp_path_factory.mktemp("made")
+    url = f"sqlite:///{folder / 'history.sqlite'}"
+    fill(url, range(1, 13))
+    published(url, folder / "site")
+    return folder
+
+
+@pytest.fixture
+def world(made: Path, tmp_path: Path) -> tuple[str, Path]:
+    """The history's URL and the site."""
+    shutil.copytree(made, tmp_path / "world")
+    return f"sqlite:///{tmp_path / 'world' / 'history.sqlite'}", tmp_path / "world" / "site"
+
+
+class Links(HTMLParser):
+    """The addresses and the anchors of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        for name, value in attributes:
+            if name in ("href", "src") and value and tag != "use":
+                self.addresses.append(value)
+            if name == "id" and value:
+                self.anchors.add(value)
+
+
+def broken_links(site: Path) -> list[str]:
+    """Each link of a page that leads to no file or to no part of it, or out of the site."""
+    pages = {path.resolve(): Links(path.read_text("utf-8")) for path in site.rglob("*.html")}
+    broken = []
+    for path, links in pages.items():
+        for address in links.addresses:
+            file, _, anchor = address.partition("#")
+            target = (path.parent / file).resolve() if file else path
+            if not target.is_relative_to(site.resolve()) or not target.is_file():
+                broken.append(f"{path.name}: {address}")
+            elif anchor and anchor not in pages[target].anchors:
+                broken.append(f"{path.name}: {address} (no such part)")
+    return broken
+
+
+def assert_as_made_anew(url: str, site: Path) -> None:
+    """The site is what publishing the whole history into an empty folder gives."""
+    fresh = site.parent / "fresh"
+    shutil.rmtree(fresh, ignore_errors=True)
+    published(url, fresh)
+    mine, anew = files_in(site), files_in(fresh)
+    assert sorted(mine) == sorted(anew)
+    assert [name for name in mine if mine[name] != anew[name]] == []
+
+
+def page_of(site: Path, case_id: str = SLOW, host: str = "h0") -> Path:
+    from helpers.history.listing import CaseKey
+
+    return site / f"{names.case_page(CaseKey(case_id, 'cpu', host))}.html"
+
+
+def test_every_machine_case_build_and_night_has_a_page_and_every_link_leads_to_one(world: tuple[str, Path]) -> None:
+    _, site = world
+    counts = {folder: len(list((site / folder).glob("*.html"))) for folder in ("machines", "cases", "builds", "nights")}
+    # With the lists of builds and nights. h1 measured on every second day.
+    assert counts == {"machines": 2, "cases": 3, "builds": 5 + 1, "nights": 12 + 6 + 1}
+    assert broken_links(site) == []
+    assert {path.with_suffix(".json").exists() for path in site.rglob("*.html")} == {True}
+
+
+def test_the_first_page_says_who_is_needed_and_what_changed_lately(world: tuple[str, Path]) -> None:
+    text = (world[1] / "index.html").read_text("utf-8")
+    assert "1 of 3 cases needs someone" in text and "since 2024-01-10, before that PASS" in text
+    record = json.loads((world[1] / "index.json").read_text("utf-8"))
+    assert [each["case_id"] for each in record["cases"]] == [SLOW, QUIET, QUIET]
+    assert record["cases"][0]["smallest_drop"] == 0.012 and len(record["lately"]) == 1
+
+
+def test_the_feed_has_one_entry_for_each_beginning_of_a_regression_and_keeps_its_ids(world: tuple[str, Path]) -> None:
+    url, site = world
+    atom = "{http://www.w3.org/2005/Atom}"
+
+    def entries() -> list[tuple[str | None, str | None]]:
+        root = ElementTree.fromstring((site / "feed.xml").read_bytes())
+        return [(each.findtext(f"{atom}id"), each.findtext(f"{atom}updated")) for each in root.iter(f"{atom}entry")]
+
+    before = entries()
+    assert [when and when[:10] for _, when in before] == ["2024-01-10", "2024-01-06"]
+    fill(url, [13])
+    published(url, site)
+    assert entries() == before
+
+
+def test_links_of_the_feed_begin_with_the_address_where_one_is_given(world: tuple[str, Path]) -> None:
+    url, site = world
+    _, said = published(url, site, Look("perfgate", "https://example.org/perf"))
+    assert said == ["note: everything is made anew: the pages have another form, title or address"]
+    assert 'href="https://example.org/perf/cases/' in (site / "feed.xml").read_text("utf-8")
+
+
+def test_publishing_again_writes_nothing(world: tuple[str, Path]) -> None:
+    done, said = published(*world)
+    assert (done.everything, done.written, done.removed, said) == ("", 0, 0, [])
+
+
+def test_a_night_touches_what_it_changes_and_nothing_else(world: tuple[str, Path]) -> None:
+    url, site = world
+    before = files_in(site)
+    with open_history(url) as history:
+        add_night(history, 14, QUIET)
+    published(url, site)
+    after = files_in(site)
+    changed = {name.rpartition("-")[0] or name for name in after if after[name] != before.get(name)}
+    assert changed == {
+        "badges/paddle-resnet50v1.5-fp32-bs8-1x2-dali-static-cpu",
+        "builds/index.html", "builds/index.json", "builds/paddle-3.3.1-000000000000",
+        "cases/paddle-resnet50v1.5-fp32-bs8-1x2-dali-static-cpu",
+        "index.html", "index.json", "machines/h0", "nights/index.html", "nights/index.json", "nights/s14", "feed.xml",
+    } - {"feed.xml"}  # fmt: skip
+    assert_as_made_anew(url, site)
+
+
+def _excluded(history: History) -> None:
+    history.exclude(history.series(SLOW)[4].uuid, "ada", moment(20), "a broken fan")
+
+
+def _restored(history: History) -> None:
+    _excluded(history)
+    history.restore(history.series(SLOW)[4].uuid, "ada", moment(21), "the fan was fine")
+
+
+def _run_excluded(history: History) -> None:
+    history.exclude(history.series(SLOW)[2].record.run_uuids[0], "ada", moment(20), "a broken fan")
+
+
+def _acknowledged(history: History) -> None:
+    history.acknowledge(
+        Acknowledgement("*vgg16*", "2024-01-06", "2024-01-06", "0123", "new kernels", "ada", moment(20))
+    )
+
+
+def _segment_began(history: History) -> None:
+    history.start_segment(SegmentStart(SLOW, "cpu", segment(host="h0"), moment(7, 60), "recorded anew", "0123"))
+
+
+def _calibrated(history: History) -> None:
+    history.add_calibration(
+        Calibration(SLOW, "cpu", segment(host="h0"), moment(20), "c", 9, 0.003, 8.0, 0.002, 0.004, 0.0123)
+    )
+
+
+def _judged_again(history: History) -> None:
+    add_night(history, 12, status="PASS", created=moment(12, 600), reason="no worse after all")
+
+
+def _old_night_taken_in(history: History) -> None:
+    add_night(history, 3, session="reindexed", created=moment(3, 600))
+
+
+def _nothing_ran(history: History) -> None:
+    add_night(history, 14, status="INFRA_ERROR", segment={}, host="h0", log_rates=(), standing=None, run_uuids=())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _excluded,
+        _restored,
+        _run_excluded,
+        _acknowledged,
+        _segment_began,
+        _calibrated,
+        _judged_again,
+        _old_night_taken_in,
+        _nothing_ran,
+    ],
+)
+def test_what_changes_later_is_made_again_and_the_site_is_as_if_made_anew(
+    world: tuple[str, Path], change: Callable[[History], None]
+) -> None:
+    url, site = world
+    before = page_of(site).read_bytes()
+    with open_history(url) as history:
+        change(history)
+    done, said = published(url, site)
+    assert done.everything == "" and said == []
+    assert (page_of(site).read_bytes() == before) == (change is _restored)
+    assert_as_made_anew(url, site)
+    assert broken_links(site) == []
+
+
+def test_a_case_that_did_not_run_is_shown_on_its_machine_as_what_it_is(world: tuple[str, Path]) -> None:
+    url, site = world
+    with open_history(url) as history:
+        _nothing_ran(history)
+    published(url, site)
+    record = json.loads(page_of(site).with_suffix(".json").read_text("utf-8"))
+    assert record["summary"]["status"] == "INFRA_ERROR" and record["summary"]["nights"] == 13
+
+
+def test_older_nights_move_to_pages_that_stay_as_they_are(tmp_path: Path) -> None:
+    url, site = f"sqlite:///{tmp_path / 'h.sqlite'}", tmp_path / "site"
+    with open_history(url) as history:
+        for day in range(2 * GROUP - 1):
+            add_night(history, day)
+        published(url, site)
+        assert list((site / "cases").glob("*.1.html")) == []
+        for day in range(2 * GROUP - 1, 3 * GROUP):
+            add_night(history, day)
+    done, _ = published(url, site)
+    assert not done.everything
+    [oldest] = (site / "cases").glob("*.1.html")
+    assert oldest.read_text("utf-8").count("<tr><td>") == GROUP and len(list((site / "cases").glob("*.2.html"))) == 1
+    assert_as_made_anew(url, site)
+    assert broken_links(site) == []
+    # An old night that comes late moves all that are newer.
+    with open_history(url) as history:
+        add_night(history, 3, session="late", created=moment(3, 600))
+    published(url, site)
+    assert_as_made_anew(url, site)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda site: (site / STATE).write_text("{"), "is damaged or not of this version"),
+        (lambda site: (site / STATE).write_text('{"schema_version": 99}'), "schema_version 99, known is 1"),
+        (lambda site: (site / STATE).unlink(), f"has no {STATE}"),
+        (lambda site: page_of(site).unlink(), "1 files are gone or changed, such as cases/"),
+        (lambda site: page_of(site).write_text("x"), "1 files are gone or changed, such as cases/"),
+        (lambda site: (site / "badges" / "all.svg").write_text(""), "such as badges/all.svg"),
+    ],
+)
+def test_a_damaged_site_is_said_and_made_anew(
+    world: tuple[str, Path], damage: Callable[[Path], object], words: str
+) -> None:
+    url, site = world
+    before = files_in(site)
+    damage(site)
+    done, said = published(url, site)
+    assert words in done.everything and said == [f"note: everything is made anew: {done.everything}"]
+    assert files_in(site) == before
+
+
+def test_a_changed_character_of_the_state_is_found_by_its_checksum(world: tuple[str, Path]) -> None:
+    url, site = world
+    text = (site / STATE).read_text("utf-8")
+    (site / STATE).write_text(text.replace(SLOW, SLOW.replace("vgg16", "vgg61"), 1))
+    done, _ = published(url, site)
+    assert "its checksum does not fit" in done.everything
+    assert_as_made_anew(url, site)
+
+
+def test_another_history_and_lost_nights_make_everything_anew_and_remove_what_is_nothings(
+    world: tuple[str, Path], tmp_path: Path
+) -> None:
+    url, site = world
+    with open_history(url) as history, history._database.writing() as connection:
+        gone = sa.select(nights.c.id).where(nights.c.session == "s3")
+        connection.execute(sa.delete(night_runs).where(night_runs.c.night_id.in_(gone)))
+        connection.execute(sa.delete(nights).where(nights.c.session == "s3"))
+    done, _ = published(url, site)
+    # Pages and records of both machines' session.
+    assert done.everything == "nights that were there are gone" and done.removed == 4
+    assert_as_made_anew(url, site)
+    other = f"sqlite:///{tmp_path / 'other.sqlite'}"
+    with open_history(other) as history:
+        add_night(history, 40)
+    done, _ = published(other, site)
+    assert done.everything == "it is another history"
+    assert_as_made_anew(other, site)
+
+
+def test_a_file_of_somebody_else_is_neither_overwritten_nor_removed(world: tuple[str, Path], tmp_path: Path) -> None:
+    url, site = world
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "index.html").write_text("my own page")
+    with pytest.raises(ConfigError, match=r"index\.html, which the suite did not write.*Name an empty or a new folder"):
+        published(url, tmp_path / "mine")
+    assert (tmp_path / "mine" / "index.html").read_text() == "my own page"
+    # A state that names other files removes none of them.
+    victims = [tmp_path / "victim.html", site / "nights" / "notes.html", site / "README.md"]
+    for each in victims:
+        each.write_text("not the suite's")
+    from helpers.report.site.folder import read_state, write_state
+
+    state = read_state(site)
+    assert state is not None
+    state.files.update({f"../{victims[0].name}": "15 0", "../../victim.html": "15 0", "nights/notes.html": "15 0"})
+    state.files["README.md"] = "15 0"
+    state.revision = replace(state.revision, first="another")
+    write_state(site, state)
+    published(url, site)
+    assert [each.read_text() for each in victims] == ["not the suite's"] * 3
+
+
+def test_two_processes_do_not_publish_into_one_folder(world: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+    import os
+
+    url, site = world
+    monkeypatch.setattr(publish, "_LOCK_SECONDS", 0)
+    held = open_lock(site / names.LOCK, 0o666)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(ConfigError, match="into which another process publishes"):
+        published(url, site)
+    os.close(held)
+    assert published(url, site)[0].written == 0
+
+
+def test_a_history_without_nights_has_a_site_that_says_so(tmp_path: Path) -> None:
+    done, _ = published(f"sqlite:///{tmp_path / 'h.sqlite'}", tmp_path / "site")
+    assert done.nights == 0 and "The history has no nights yet" in (tmp_path / "site" / "index.html").read_text("utf-8")
+    assert broken_links(tmp_path / "site") == []
+    assert published(f"sqlite:///{tmp_path / 'h.sqlite'}", tmp_path / "site")[0].written == 0
+
+
+def test_a_night_that_cannot_be_read_is_named_and_left_out_once_it_is_excluded(world: tuple[str, Path]) -> None:
+    url, site = world
+    with open_history(url) as history:
+        bad = history.series(SLOW)[3].uuid
+        with history._database.writing() as connection:
+            connection.execute(sa.update(nights).where(nights.c.uuid == bad).values(body='{"log_rates": ["<b>"]}'))
+    shutil.rmtree(site)
+    with pytest.raises(HistoryError, match=f"night {bad}.*exclude"):
+        published(url, site)
+    with open_history(url) as history:
+        history.exclude(bad, "ada", moment(20), "damaged")
+    done, _ = published(url, site)
+    assert done.nights == 30 and broken_links(site) == []
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_text_from_outside_stays_text(tmp_path: Path, name: str) -> None:
+    text = TEXTS[name]
+    url, site = f"sqlite:///{tmp_path / 'h.sqlite'}", tmp_path / "site"
+    # A series is named by a text that every database takes.
+    written = plain(text)
+    with open_history(url) as history:
+        build = {"framework": f"f{text}", "version": f"v{text}", "commit": f"c{text}"}
+        for day in (1, 2):
+            add_night(
+                history,
+                day,
+                status="REGRESSION",
+                case_id=f"case{written}",
+                host=f"h{text}",
+                session=f"s{day}{text}",
+                target=f"t{written}",
+                reason=f"r{text}",
+                build=build,
+                run_uuids=(),
+                segment_reason=text,
+                new_segment=True,
+            )
+        uuid = history.series(f"case{written}")[0].uuid
+        history.exclude(uuid, f"who{text}", moment(3), f"why{text}")
+        history.acknowledge(Acknowledgement("*", "2024-01-03", "", f"c{text}", f"why{text}", f"who{text}", moment(3)))
+    published(url, site, Look(f"title{text}", ""))
+    assert broken_links(site) == []
+    for path in site.rglob("*"):
+        if path.suffix == ".html":
+            page = path.read_text("utf-8")
+            assert path.stat().st_size < MOST_BYTES
+            assert "<script>alert" not in page and "<img src=x" not in page and "</style" not in page, path
+            assert "\u202e" not in page and "\x1b" not in page and "<x>" not in page, path
+        elif path.suffix == ".json" and path.name != STATE:
+            check_json(path.read_text("utf-8").rstrip("\n"), path.name)
+        elif path.suffix == ".svg":
+            check_xml(path.read_text("utf-8"), path.name)
+        elif path.suffix == ".xml":
+            words = "".join(ElementTree.fromstring(path.read_bytes()).itertext()).replace("\n", "")
+            assert words.isprintable()
+
+
+def test_a_page_of_many_long_texts_is_cut_into_parts_before_it_grows_too_large(tmp_path: Path) -> None:
+    url, site = f"sqlite:///{tmp_path / 'h.sqlite'}", tmp_path / "site"
+    with open_history(url) as history:
+        for number in range(60):
+            add_night(
+                history, 1, case_id=f"{QUIET}-{number}", reason='"' * 20_000, run_uuids=(), build={"version": '"' * 900}
+            )
+    published(url, site)
+    pages = sorted(path.name for path in (site / "nights").glob("s1-*.html"))
+    assert len(pages) > 5 and any(".part2." in name for name in pages)
+    assert max(path.stat().st_size for path in site.rglob("*.html")) < MOST_BYTES
+    # Rows of a later part are reached by its address, and every part leads to all others.
+    assert [link for link in broken_links(site) if "no such part" not in link] == []
+    with open_history(url) as history:
+        for number in range(59):
+            history.add_night(
+                replace(history.series(f"{QUIET}-{number}")[0].record, reason="short", created=moment(1, 60))
+            )
+    done, _ = published(url, site)
+    assert done.removed == len(pages) - 1
+    assert_as_made_anew(url, site)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("a/b", "a-b"), ("a", "A"), ("a\u202eb", "a-b"), ("x" * 200, "x" * 201), ("", "-"), ("..", "."), ("ü", "ö")],
+)
+def test_names_that_differ_only_by_odd_characters_have_files_of_their_own(one: str, other: str) -> None:
+    pages = [names.machine_page(each) for each in (one, other)]
+    assert len({each.lower() for each in pages}) == 2
+    for each in pages:
+        assert names.is_ours(f"{each}.html") and len(each) < 120
