@@ -49,8 +49,11 @@ help:
 	@echo "make fuzz    each reader of files under Hypothesis, then a minute of atheris, in .venv-fuzz (a download of 36 MB)"
 	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-tensorflow, .venv-mxnet, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
 
+# make ends with 2 whatever failed: the last line says pytest's own code.
 perf: env
-	$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION) $(PYTEST_ARGS)
+	@echo "$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION)" '$(subst ','\'',$(PYTEST_ARGS))'
+	@$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION) $(PYTEST_ARGS); code=$$?; \
+		echo "make perf: pytest's exit code is $$code"; exit $$code
 
 test: env-dev env-pytorch env-tensorflow
 	$(VENV_PYTHON) -m pytest tests -m "not training" $(SIDE_BY_SIDE) $(OR_NONE)
@@ -81,6 +84,9 @@ bench: env-dev env-pytorch env-tensorflow
 	$(VENV_PYTHON) -m benchmarks.trainer_speed
 	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework pytorch
 	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework tensorflow
+	@if "$(PYTHON)" requirements/bootstrap.py --probe --requirements mxnet; then \
+		$(MAKE) env-mxnet && $(VENV_PYTHON) -m benchmarks.trainer_speed --framework mxnet; \
+	else echo "bench: MXNet's trainer is left out, for the reason above"; fi
 	$(VENV_PYTHON) -m benchmarks.watching
 	$(VENV_PYTHON) -m tests.faults
 

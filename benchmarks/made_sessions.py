@@ -266,7 +266,7 @@ def _outcome(
         "v100",
         verdict,
         effect(status, Gated(Needs.RECORDED, has_published=True)),
-        rule=MEDIAN_STEP,
+        rule=WALL_CLOCK,
         runs=runs,
         run_folders=tuple(f"nowhere/r{run.replicate}" for run in runs),
         reference_build="paddle 3.3.1 @7688495538f4" if standing else "",

@@ -292,7 +292,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             ", ".join(FRAMEWORKS)
         ),
     )
-    parser.add_argument("--probe", action="store_true", help="only say by the exit status if this Python will do")
+    parser.add_argument(
+        "--probe",
+        action="store_true",
+        help="only say by the exit status if this Python will do, or if a framework's Python and libraries are there",
+    )
     return parser.parse_args(arguments)
 
 
@@ -350,11 +354,14 @@ def main(arguments: Sequence[str]) -> int:
     try:
         machine.check_python(version)
         options = parse(arguments)
+        framework = framework_of(options.requirements)
         if options.probe:
             source_of_pip(base)
+            if framework:
+                machine.check_libraries(machine.loads, framework)
+                older_python(framework, version)
             return 0
         machine.check_platform(platform.system(), platform.machine(), machine.libc_name())
-        framework = framework_of(options.requirements)
         machine.check_libraries(machine.loads, framework)
         older = older_python(framework, version)
         if older:

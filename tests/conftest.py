@@ -46,11 +46,12 @@ def _load_hypothesis_profiles() -> None:
     from hypothesis import HealthCheck, settings
 
     # How long an example takes says how busy the machine is, and nothing about the code.
-    settings.register_profile("perfgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    # Each check draws new examples, so that many checks see many.
+    settings.register_profile("perfgate", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
     # The readers under test (tests/fuzz): the same few examples in every check, and many new ones in "make fuzz", which
     # loads that profile by its name (--hypothesis-profile).
     fuzz = settings(deadline=None, suppress_health_check=list(HealthCheck))
-    settings.register_profile("fuzz-quick", fuzz, max_examples=200, derandomize=True, database=None)
+    settings.register_profile("fuzz-quick", fuzz, max_examples=60, derandomize=True, database=None)
     settings.register_profile("fuzz-long", fuzz, max_examples=5000, print_blob=True)
     settings.load_profile("perfgate")
 
@@ -96,7 +97,7 @@ def running_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmClu
 @pytest.fixture
 def slurm(running_slurm: SlurmCluster) -> SlurmCluster:
     """The Slurm of this session, with idle nodes."""
-    running_slurm.wait_until_idle()
+    running_slurm.mend()
     return running_slurm
 
 

@@ -67,6 +67,14 @@ class SlurmCluster:
             time.sleep(0.2)
         raise ClusterError(f"Slurm is not idle within {seconds:g} s: {last}\n{self.logs()}")
 
+    def mend(self) -> None:
+        """Cancel all jobs, and take back what was said of nodes."""
+        self.command("scancel", f"--user={getpass.getuser()}")
+        for node, state in self.states().items():
+            if state.startswith(("down", "drain")):
+                self.command("scontrol", "update", f"nodename={node}", "state=resume")
+        self.wait_until_idle()
+
     def start(self, name: str) -> None:
         """Start one daemon: ``munged``, ``slurmctld`` or ``slurmd-NODE``. A controller knows the jobs that it had."""
         log = (self.folder / f"{name}.out").open("ab")
@@ -84,8 +92,7 @@ class SlurmCluster:
     def stop(self) -> None:
         """End all jobs, then all daemons."""
         with contextlib.suppress(ClusterError, subprocess.TimeoutExpired):
-            user = getpass.getuser()
-            self.command("scancel", f"--user={user}", seconds=_STOP_SECONDS)
+            self.command("scancel", f"--user={getpass.getuser()}", seconds=_STOP_SECONDS)
             self.wait_until_idle(_STOP_SECONDS)
         for daemon in reversed(self.daemons.values()):
             if daemon.poll() is None:
@@ -170,7 +177,8 @@ def _configuration(folder: Path) -> str:
             f"SlurmUser={user}",
             f"SlurmdUser={user}",
             "AuthType=auth/munge",
-            f"AuthInfo=socket={folder}/munge.socket",
+            # A job that is started again waits until the credentials of its first start have expired.
+            f"AuthInfo=socket={folder}/munge.socket,cred_expire=5",
             "CredType=cred/munge",
             f"StateSaveLocation={folder}/state",
             f"SlurmdSpoolDir={folder}/spool-%n",

@@ -59,7 +59,7 @@ def companions_for(
         f"build {distribution} {version}",
         got=f"no line of versions in {path} that it belongs to",
         expected=f"a version of {'; '.join(known) or 'a framework that the file has'}",
-        remedy="Look whether there is such a version; of a new line, add there what it needs beside it",
+        remedy="Check that there is such a version; for a new line of versions, add its packages to the file",
     )
 
 

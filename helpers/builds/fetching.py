@@ -93,7 +93,7 @@ def check_digest(source: BuildSource, sha256: str) -> None:
             Why.WRONG_DIGEST,
             f"sha256 {sha256}",
             source.sha256,
-            "It is not the file that was meant: look which of the two is right",
+            "Find out which of the two is right, the file or the digest",
         )
 
 

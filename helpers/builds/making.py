@@ -273,7 +273,7 @@ def import_build(text: str, framework: Framework, interpreter: Path) -> Imported
         if done.returncode < 0:
             ended = f"{signal.Signals(-done.returncode).name}"
         raise BuildUnavailable(
-            text, Why.NOT_IMPORTED, f"{ended}: {lines[-1] if lines else 'no word'}", f"import of {framework.value}"
+            text, Why.NOT_IMPORTED, f"{ended}: {lines[-1] if lines else 'no output'}", f"import of {framework.value}"
         )
     try:
         found = json.loads(done.stdout.splitlines()[-1])

@@ -197,7 +197,7 @@ def uv_variables(listed: str) -> dict[str, str]:
 def _refusal(build: str, output: str) -> BuildUnavailable:
     lines = [line.strip() for line in _COLOUR.sub("", output).splitlines() if line.strip()]
     text = " ".join(lines)
-    last = without_user(" | ".join(lines[-_LAST_LINES:])) or "no word of uv"
+    last = without_user(" | ".join(lines[-_LAST_LINES:])) or "no output of uv"
     if any(sign in text for sign in _NO_SPACE):
         return BuildUnavailable(build, Why.NO_SPACE, last, remedy="Free the disk, or call perfgate builds remove")
     why = next((why for why, signs in _SIGNS if any(sign in text for sign in signs)), Why.NOT_INSTALLED)

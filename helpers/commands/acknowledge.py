@@ -1,5 +1,5 @@
 """``perfgate acknowledge CASE``: mark a step in a case's trend as known, with the commit that caused it and the
-reason."""
+reason, or take that back."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import argparse
 import datetime
 import re
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.loading import add_history, history_of, user_name
 from helpers.history.stored import Acknowledgement, StoredNight
 from helpers.trainers.contract.errors import ConfigError, printable
 
+if TYPE_CHECKING:
+    from helpers.history.history import History
+
 NAME = "acknowledge"
-HELP = "Mark a step of the trend as known, with its commit and the reason; nothing is deleted"
+HELP = "Mark a step of the trend as known, with its commit and the reason; --undo takes it back; nothing is deleted"
 EXITS = {
-    0: "the step is marked",
+    0: "the step is marked, its mark is taken back, or the marks are listed",
 }
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -25,41 +28,91 @@ _SHOWN_NIGHTS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("case", metavar="CASE", help="Case id, or a pattern over several")
+    parser.add_argument("case", metavar="CASE", nargs="?", help="Case id, or a pattern over several")
     parser.add_argument(
         "--at",
         metavar="DATE|SESSION|COMMIT",
-        required=True,
         help="Mark the step at this night, at this session alone, or at the first night of this build",
     )
-    parser.add_argument("--commit", metavar="HASH", required=True, type=_commit, help="Name the commit that caused it")
-    parser.add_argument("--reason", metavar="TEXT", required=True, help="Say why it stays")
-    parser.add_argument("--who", metavar="NAME", default=None, help="Name whoever says so. Default: the user")
+    parser.add_argument("--commit", metavar="HASH", type=_commit, help="Name the commit that caused it")
+    parser.add_argument("--reason", metavar="TEXT", help="Say why it stays, or why it is taken back")
+    others = parser.add_mutually_exclusive_group()
+    others.add_argument("--undo", action="store_true", help="Take back what was acknowledged for CASE at --at")
+    others.add_argument("--list", action="store_true", help="List what was acknowledged, and what was taken back")
+    parser.add_argument("--who", metavar="NAME", default=None, help="Name who says so. Default: the user")
     add_history(parser)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Store the acknowledgement. Raises SuiteError on a case that the history does not know and on a night that the
-    case does not have."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    if not arguments.reason.strip():
-        raise ConfigError("perfgate acknowledge", field="--reason", got="an empty text", expected="why the step stays")
-    with history_of(arguments) as history:
-        case_ids = sorted({line.case_id for line in history.cases(arguments.case)})
-        if not case_ids:
-            raise ConfigError(
-                "perfgate acknowledge", field="case", got=arguments.case, expected="a case that the history holds"
-            )
-        nights = [night for case_id in case_ids for night in history.series(case_id)]
-        first, last = bounds_of(nights, arguments.at)
-        who = arguments.who or user_name()
-        reason = arguments.reason.strip()
-        known = Acknowledgement(arguments.case, first, last, arguments.commit, reason, who, now)
-        history.acknowledge(known)
-    of = f"{case_ids[0]}" if len(case_ids) == 1 else f"{len(case_ids)} cases"
-    text = f"acknowledged by {who}: the step of {of} at {first if first == last else f'{first} to {last}'}"
-    print(printable(f"{text}, {known.commit}: {reason}"), file=out)
+    """Store the acknowledgement, take one back, or list them. Raises SuiteError on options that do not fit, on a case
+    that the history does not know and on a night that the case does not have."""
+    _check(arguments)
+    with history_of(arguments, writes=not arguments.list) as history:
+        lines = _listed(history, arguments.case) if arguments.list else _changed(history, arguments)
+    for line in lines:
+        print(printable(line), file=out)
     return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Raises ConfigError where something is not given that the rest of the command line needs."""
+    needed = {"case": "which cases", "at": "at which night", "reason": "why"}
+    if not arguments.undo:
+        needed["commit"] = "the commit that caused it"
+    for name, expected in needed.items() if not arguments.list else ():
+        if not (getattr(arguments, name) or "").strip():
+            field = name if name == "case" else f"--{name}"
+            raise ConfigError("perfgate acknowledge", field=field, got=getattr(arguments, name), expected=expected)
+
+
+def _changed(history: History, arguments: argparse.Namespace) -> list[str]:
+    """What was acknowledged, or taken back."""
+    case_ids = sorted({line.case_id for line in history.cases(arguments.case)})
+    if not case_ids:
+        raise ConfigError(
+            "perfgate acknowledge", field="case", got=arguments.case, expected="a case that the history holds"
+        )
+    nights = [night for case_id in case_ids for night in history.series(case_id)]
+    first, last = bounds_of(nights, arguments.at)
+    place = first if first == last else f"{first} to {last}"
+    step = f"the step of {case_ids[0] if len(case_ids) == 1 else f'{len(case_ids)} cases'} at {place}"
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    who, reason = arguments.who or user_name(), arguments.reason.strip()
+    made = Acknowledgement(arguments.case, first, last, arguments.commit or "", reason, who, now)
+    if not arguments.undo:
+        history.acknowledge(made)
+        return [f"acknowledged by {who}: {step}, {made.commit}: {reason}"]
+    there = [each.record for each in nights if made.covers(each.record.case_id, each.record.created)]
+    meant = [each for each in _holding(history, made) if any(each.covers(it.case_id, it.created) for it in there)]
+    if not meant:
+        raise ConfigError(
+            "perfgate acknowledge",
+            field="--undo",
+            got=f"{arguments.case} at {arguments.at}",
+            expected="what was acknowledged for the same CASE and holds",
+            remedy="perfgate acknowledge --list shows it",
+        )
+    for each in meant:
+        history.take_back(each, who, now, reason)
+    said = [f"{each.who} acknowledged on {each.created[:10]}" for each in meant]
+    return [f"taken back by {who}: {step}, which {each}: {reason}" for each in said]
+
+
+def _holding(history: History, like: Acknowledgement) -> list[Acknowledgement]:
+    """What holds for the same cases and, where ``like`` names one, of the same commit."""
+    holding = [each for each in history.acknowledgements() if each.pattern == like.pattern]
+    return [each for each in holding if like.commit in ("", each.commit)]
+
+
+def _listed(history: History, case: str | None) -> list[str]:
+    found = history.acknowledgements(case, holding_only=False)
+    lines = []
+    for each in found:
+        place = each.first if each.first == each.last else f"{each.first or 'the first night'} to {each.last or 'now'}"
+        text = f"{each.pattern} at {place}, {each.commit}: {each.reason} ({each.who}, {each.created[:10]})"
+        back = f"; taken back: {each.taken_back_reason} ({each.taken_back_by}, {each.taken_back[:10]})"
+        lines.append(text + ("" if each.holds else back))
+    return [*lines, f"{sum(each.holds for each in found)} acknowledged, {len(found)} with those taken back"]
 
 
 def bounds_of(nights: Sequence[StoredNight], at: str) -> tuple[str, str]:
@@ -112,5 +165,5 @@ def _ordinal(day: str) -> int:
 
 def _commit(text: str) -> str:
     if not _COMMIT.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no commit: expected 4 to 40 hexadecimal digits")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a commit: expected 4 to 40 hexadecimal digits")
     return text.lower()

@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, TextIO
 from helpers.builds.naming import anchored
 from helpers.builds.series import BuildSeries, Newest, series_of_lines, series_of_releases
 from helpers.commands.loading import (
+    PLAIN_JSON,
     add_history,
+    add_json,
+    add_session,
     find_cases,
-    json_text,
     matching_cases,
     measuring_options,
     say,
     say_each_run,
+    text_output,
+    write_files,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.judging.noise import usual_sigma
@@ -80,10 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--case",
         action="append",
-        metavar="ID",
+        metavar="CASE",
         help="Search for this case; may be given again. Default: the cases that regressed last night",
     )
-    parser.add_argument("-k", dest="keyword", metavar="PATTERN", help="Search for the cases that run here and match")
+    parser.add_argument("-k", dest="keyword", metavar="TEXT", help="Search for the cases that run here and match")
     parser.add_argument("--target", choices=TARGETS, help="Only this target's cases")
     parser.add_argument(
         "--most-runs", type=_runs, metavar="N", help=f"Make at most N runs of each case. Default: {_MOST_RUNS}"
@@ -91,8 +95,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hours", type=_hours, metavar="H", help="Begin no pair after H hours of this call")
     parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
-    parser.add_argument("--resume", metavar="SESSION", help="Go on with an interrupted search, or with a larger budget")
-    parser.add_argument("--json", action="store_true", help="Print JSON")
+    add_session(parser, "an interrupted search, or with a larger budget")
+    add_json(parser)
     parser.set_defaults(build=None)
     add_history(parser)
 
@@ -278,9 +282,8 @@ def _report(arguments: argparse.Namespace, search: BuildSearch, found: Sequence[
     command = shlex.join(["perfgate", "bisect", "--good", builds[0], "--bad", builds[-1]])
     text = render_markdown(found, pictures, command, builds[0], builds[-1])
     write_whole(folder / "bisect.md", text.encode())
-    if arguments.json:
-        print(json_text(to_record(found, options.session)), file=out)
-        return
+    output = text_output(arguments, PLAIN_JSON, out)
     for each in found:
-        print(render_search(each) + "\n", file=out)
-    print(printable(f"written: {folder / 'bisect.md'}"), file=out)
+        print(render_search(each) + "\n", file=output)
+    print(printable(f"written: {folder / 'bisect.md'}"), file=output)
+    write_files(arguments, PLAIN_JSON, to_record(found, options.session), out)

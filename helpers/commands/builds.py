@@ -7,7 +7,7 @@ import datetime
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,8 +15,8 @@ from typing import Any, TextIO
 from helpers.builds.cache import BuildCache, KeptBuild, cache_of, refuse_unknown
 from helpers.builds.making import ImportedBuild, PreparedBuild, import_build, prepare
 from helpers.builds.naming import parse_build
-from helpers.commands.loading import json_text, say
-from helpers.commands.main import BASELINES_OPTIONS, CONFIG_OPTIONS, EXIT_OK
+from helpers.commands.loading import PLAIN_JSON, add_json, say, text_output, write_files
+from helpers.commands.main import EXIT_OK, add_configuration
 from helpers.launch.launchers import CHOICES
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.report.table import Align, Column, Table
@@ -48,7 +48,7 @@ _NOTED = ("source", "framework", "distribution", "version", "commit", "cuda", "p
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="Print JSON")
+    add_json(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     for name, text in _ACTIONS.items():
         action = actions.add_parser(name, help=text, description=text)
@@ -56,9 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             also = "" if name == "make" else ", or the first digits of one in the list"
             action.add_argument("build", metavar="BUILD", help=f"A build as for pytest --build{also}")
         # These options may also follow the action. If they do not, values given before the action stay.
-        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="Print JSON")
-        for options in (CONFIG_OPTIONS, BASELINES_OPTIONS):
-            action.add_argument(*options, type=Path, default=argparse.SUPPRESS, help="As before the action")
+        add_json(action, default=argparse.SUPPRESS)
+        add_configuration(action, argparse.SUPPRESS, argparse.SUPPRESS)
     parser.set_defaults(action="list")
 
 
@@ -69,50 +68,51 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     with cache_of(config.path.parent, config.builds.most_gigabytes) as cache:
         cache.sweep()
         if arguments.action == "list":
-            return _list(cache, config, arguments.json, out)
+            return _list(arguments, cache, config, out)
         if arguments.action == "make":
-            return _make(arguments.build, cache, config, arguments.json, out)
+            return _make(arguments, cache, config, out)
         if arguments.action == "remove":
-            return _remove(arguments.build, cache, out)
+            return _remove(arguments, cache, out)
         return _check(arguments, cache, config, out)
 
 
-def _list(cache: BuildCache, config: Config, as_json: bool, out: TextIO) -> int:
+def _answer(arguments: argparse.Namespace, lines: Iterable[str], record: Mapping[str, Any], out: TextIO) -> None:
+    print(*lines, sep="\n", file=text_output(arguments, PLAIN_JSON, out))
+    write_files(arguments, PLAIN_JSON, {"schema_version": BUILDS_SCHEMA_VERSION, **record}, out)
+
+
+def _list(arguments: argparse.Namespace, cache: BuildCache, config: Config, out: TextIO) -> int:
     found = cache.kept()
-    if as_json:
-        records = [kept_record(each) for each in found]
-        print(json_text({"schema_version": BUILDS_SCHEMA_VERSION, "builds": records}), file=out)
-        return EXIT_OK
-    if found:
-        grid = Table.of(_COLUMNS, found).grid()
-        print(grid.heading, *grid.lines, sep="\n", file=out)
+    grid = Table.of(_COLUMNS, found).grid()
     alone = sum(each.own_size for each in found) / _MEGABYTE
-    print(f"{len(found)} in {_shown(cache.folder)}, {alone:.0f} MB of their own", file=out)
     good = config.builds.good
     why = config.builds.reason or "no reason given"
     pinned = f"{good} ({why})" if good else "none (perfgate pin BUILD --reason TEXT)"
-    print(printable(f"pinned as the good build: {pinned}"), file=out)
+    lines = [
+        *([grid.heading, *grid.lines] if found else []),
+        f"{len(found)} in {_shown(cache.folder)}, {alone:.0f} MB of their own",
+        printable(f"pinned as the good build: {pinned}"),
+    ]
+    _answer(arguments, lines, {"builds": [kept_record(each) for each in found]}, out)
     return EXIT_OK
 
 
-def _make(text: str, cache: BuildCache, config: Config, as_json: bool, out: TextIO) -> int:
+def _make(arguments: argparse.Namespace, cache: BuildCache, config: Config, out: TextIO) -> int:
     start = time.monotonic()
-    build = prepare(parse_build(text, Path.cwd(), config), cache=cache, progress=say, settings=config.builds)
+    build = prepare(parse_build(arguments.build, Path.cwd(), config), cache=cache, progress=say, settings=config.builds)
     seconds = time.monotonic() - start
     kept = next((each for each in cache.kept() if each.digest == build.digest), None)
-    if as_json:
-        record = {**build.to_record(), "seconds": seconds, **({} if kept is None else kept_record(kept))}
-        print(json_text({"schema_version": BUILDS_SCHEMA_VERSION, "build": record}), file=out)
-        return EXIT_OK
     what = f"{build.name} {_commit(build.commit)}in {_shown(build.interpreter)}"
     if kept is not None:
         own, shared = (each / _MEGABYTE for each in (kept.own_size, kept.size - kept.own_size))
         what += f", {seconds:.1f} s; {own:.0f} MB of its own, {shared:.0f} MB shared with uv's cache"
-    print(printable(what), file=out)
+    record = {**build.to_record(), "seconds": seconds, **({} if kept is None else kept_record(kept))}
+    _answer(arguments, [printable(what)], {"build": record}, out)
     return EXIT_OK
 
 
-def _remove(text: str, cache: BuildCache, out: TextIO) -> int:
+def _remove(arguments: argparse.Namespace, cache: BuildCache, out: TextIO) -> int:
+    text = arguments.build
     found = [each for each in cache.kept() if each.digest in cache.meant(text) or each.note["source"] == text]
     if not found:
         raise refuse_unknown(text, cache)
@@ -120,11 +120,11 @@ def _remove(text: str, cache: BuildCache, out: TextIO) -> int:
         raise ConfigError(
             "perfgate builds remove", got=text, expected="one of " + ", ".join(each.digest for each in found)
         )
-    if not cache.remove(found[0].digest):
-        print(f"{found[0].digest} is in use: nothing was removed", file=out)
-        return EXIT_NOT
-    print(printable(f"removed {found[0].digest}: {_named(found[0])}"), file=out)
-    return EXIT_OK
+    digest = found[0].digest
+    removed = cache.remove(digest)
+    text = f"removed {digest}: {_named(found[0])}" if removed else f"{digest} is in use: nothing was removed"
+    _answer(arguments, [printable(text)], {"digest": digest, "removed": removed}, out)
+    return EXIT_OK if removed else EXIT_NOT
 
 
 def _check(arguments: argparse.Namespace, cache: BuildCache, config: Config, out: TextIO) -> int:
@@ -140,13 +140,10 @@ def _check(arguments: argparse.Namespace, cache: BuildCache, config: Config, out
     # The build is in use until the ``with`` block of the cache ends.
     suite = Suite.load(replace(options, builds=named_builds(options, config, cache, say)))
     trains, reasons = trained_here(suite, build)
-    if arguments.json:
-        record = {
-            **build.to_record(), "cuda": imported.cuda, "dali": imported.dali, "trains": trains, "reasons": reasons,
-        }  # fmt: skip
-        print(json_text({"schema_version": BUILDS_SCHEMA_VERSION, "build": record}), file=out)
-    else:
-        print("\n".join(map(printable, check_lines(build, imported, trains, reasons))), file=out)
+    record = {
+        **build.to_record(), "cuda": imported.cuda, "dali": imported.dali, "trains": trains, "reasons": reasons,
+    }  # fmt: skip
+    _answer(arguments, map(printable, check_lines(build, imported, trains, reasons)), {"build": record}, out)
     return EXIT_OK if trains else EXIT_NOT
 
 

@@ -10,17 +10,21 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TextIO
 
 from helpers.commands.loading import (
+    PLAIN_JSON,
     absolute,
     add_build,
     add_history,
+    add_json,
+    add_session,
     build_option,
     find_cases,
-    json_text,
     matching_cases,
     measuring_options,
     say,
     say_each_run,
+    text_output,
     width_of,
+    write_files,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.history import open_history
@@ -74,8 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-contention", action="store_true", help="Calibrate on a disturbed machine, and store nothing"
     )
-    parser.add_argument("--resume", metavar="SESSION", help="Go on with an interrupted calibration")
-    parser.add_argument("--json", action="store_true", help="Print JSON")
+    add_session(parser, "an interrupted calibration")
+    add_json(parser)
     add_history(parser)
 
 
@@ -111,13 +115,13 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
         done.problems.append(text)
         _report(arguments, done, out)
         return EXIT_NOT_JUDGED
-    interrupted = False
+    interrupted, output = False, text_output(arguments, PLAIN_JSON, out)
     try:
         for number, suite_case in enumerate(cases, 1):
             say(f"{number} of {len(cases)}: {suite_case.case.id}, {arguments.runs} runs")
             _calibrate(suite, suite_case, arguments, done)
-            if not arguments.json and done.found and done.found[-1].case_id == suite_case.case.id:
-                print(render_noise(done.found[-1], width_of(out)), "\n", file=out, flush=True)
+            if done.found and done.found[-1].case_id == suite_case.case.id:
+                print(render_noise(done.found[-1], width_of(out)), "\n", file=output, flush=True)
     except KeyboardInterrupt:
         interrupted = True
         say(
@@ -226,18 +230,17 @@ def _stored(noise: CaseNoise, runs: Sequence[RunResult], segment: dict[str, str]
 
 
 def _report(arguments: argparse.Namespace, done: Calibrated, out: TextIO) -> None:
-    if arguments.json:
-        record = {
-            "schema_version": CALIBRATE_SCHEMA_VERSION,
-            "cases": [asdict(each) for each in done.found],
-            "problems": done.problems,
-        }
-        print(json_text(record), file=out)
-        return
+    output = text_output(arguments, PLAIN_JSON, out)
     for problem in done.problems:
-        print(printable(f"not calibrated: {problem}"), file=out)
+        print(printable(f"not calibrated: {problem}"), file=output)
     if lines := tolerance_lines(done.stored):
-        print(lines, file=out)
+        print(lines, file=output)
+    record = {
+        "schema_version": CALIBRATE_SCHEMA_VERSION,
+        "cases": [asdict(each) for each in done.found],
+        "problems": done.problems,
+    }
+    write_files(arguments, PLAIN_JSON, record, out)
 
 
 def render_noise(noise: CaseNoise, width: int) -> str:

@@ -54,7 +54,7 @@ NAME = "cases"
 HELP = "List the cases: whether each is fully configured, whether it runs and builds here, and what it needs"
 EXITS = {
     0: "the cases are listed",
-    6: "with --build: a build failed, or none could be tried",
+    6: "with --build-programs: a build failed, or none could be tried",
 }
 
 
@@ -95,7 +95,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", choices=TARGETS, help="List only this target's cases")
     parser.add_argument("--published", action="store_true", help="List only the cases with a published figure")
-    parser.add_argument("--build", action="store_true", help="Build each GPU case's program, without training it")
+    parser.add_argument(
+        "--build-programs", action="store_true", help="Build each GPU case's program, without training it"
+    )
     parser.add_argument(
         "--interpreter", metavar="PYTHON", help="Build with this Python. Default: the framework's own in perf.yaml"
     )
@@ -112,17 +114,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _seconds(text: str) -> float:
     value = float(text)
     if not finite(value) or value <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: expected seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: expected seconds above 0")
     return value
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print the table. With ``--build`` the exit status is 6 if a build failed or none could be tried.
+    """Print the table. With ``--build-programs`` the exit status is 6 if a build failed or none could be tried.
 
     Raises SuiteError if the options choose no case, and if a check gives no answer.
     """
-    if arguments.interpreter and not arguments.build:
-        raise ConfigError("--interpreter", got=arguments.interpreter, expected="--build with it")
+    if arguments.interpreter and not arguments.build_programs:
+        raise ConfigError("--interpreter", got=arguments.interpreter, expected="--build-programs with it")
     suite = load_suite(arguments)
     named = _named(suite.cases, arguments)
     chosen = tuple(each for each in suite.cases if each.key in named and _is_chosen(each, arguments))
@@ -130,12 +132,12 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         raise ConfigError("perfgate cases", got="options that no case fits", expected="at least one case")
     about = {"machine": suite.machine.describe()}
     lines = case_lines(suite, chosen)
-    if arguments.build:
+    if arguments.build_programs:
         builds = Builds(suite.config, arguments.interpreter, arguments.build_seconds)
         lines = builds.tried(chosen, lines)
         about["builds by"] = builds.describe()
     print_answer(arguments, FORMATS, CaseTable(lines, about), out)
-    return _exit_code(lines) if arguments.build else EXIT_OK
+    return _exit_code(lines) if arguments.build_programs else EXIT_OK
 
 
 def _exit_code(lines: Sequence[CaseLine]) -> int:

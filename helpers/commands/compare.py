@@ -76,9 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="B",
         help="Judge this one, given like A. A prefix says which is meant: commit:, date:, build:, session:",
     )
-    parser.add_argument(
-        "--case", default="*", metavar="PATTERN", help="Compare the cases whose ids match. Default: all"
-    )
+    parser.add_argument("--case", default="*", metavar="CASE", help="Compare the cases whose ids match. Default: all")
     parser.add_argument("--gate", action="store_true", help="Fail also on what stays INCONCLUSIVE or INCOMPARABLE")
     parser.add_argument(
         "--allow-contention", action="store_true", help="Compare also runs that other processes disturbed"

@@ -12,6 +12,7 @@ from helpers.commands.loading import (
     add_build,
     add_file_formats,
     add_history,
+    add_session,
     check_files,
     find_cases,
     matching_cases,
@@ -86,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
     parser.add_argument("--build-envs", action="store_true", help="Build the environments that frameworks lack here")
-    parser.add_argument("--resume", metavar="SESSION", help="Go on with an interrupted comparison")
+    add_session(parser, "an interrupted comparison")
     add_file_formats(parser, FRAMEWORKS_FORMATS)
     add_history(parser)
 

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace, out: TextIO, now: Clock = utc_now) -> int
         raise ConfigError("perfgate exclude", expected="a result or night, or --list")
     if not arguments.list and not reason:
         raise ConfigError("perfgate exclude", field="--reason", got=arguments.reason, expected="why")
-    with history_of(arguments) as history:
+    with history_of(arguments, writes=not arguments.list) as history:
         if arguments.list:
             _list(history, out)
             return 0

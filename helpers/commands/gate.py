@@ -18,7 +18,7 @@ NAME = "gate"
 HELP = "Judge a build by the cases that perf.yaml lists for this machine; the last line says whether the gate passed"
 EXITS = {
     0: "the gate is passed",
-    1: "a case is REGRESSION, SLOWER or BELOW_PUBLISHED, or a test that is no case failed; 1 outranks 6",
+    1: "a case is REGRESSION, SLOWER or BELOW_PUBLISHED, or a test that is not a case failed; 1 outranks 6",
     2: "the session was interrupted",
     5: "nothing was collected",
     6: "something could not be judged, so the gate is not passed",

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder", metavar="DIR", type=Path, help="Folder of folders by cards, with a log for each run in them"
     )
     parser.add_argument(
-        "--format", default=AUTO, metavar="NAME", help="Read the logs as format NAME. Default: found from content"
+        "--log-format", default=AUTO, metavar="NAME", help="Read logs as format NAME. Default: found from content"
     )
     parser.add_argument(
         "--rule", default=AUTO, metavar="NAME", help="Compute the figures by rule NAME. Default: their publisher's"
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
     check_files(arguments, FILES)
     output = text_output(arguments, FILES, out)
-    report = read_groups(arguments.folder.expanduser(), asked_of(arguments), arguments.format, arguments.rule)
+    report = read_groups(arguments.folder.expanduser(), asked_of(arguments), arguments.log_format, arguments.rule)
     for lines in report.unread:
         print_error(NAME, lines)
     if report.groups:

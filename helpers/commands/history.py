@@ -20,17 +20,18 @@ from helpers.commands.loading import (
     load_suite,
     nights_option,
     print_answer,
+    text_output,
     write_answer,
 )
 from helpers.history.results import LOG_FACT, RunResult
-from helpers.history.stored import KnownCase, StoredNight
+from helpers.history.stored import KnownCase, SegmentStart, StoredNight
 from helpers.judging.compare import evidence_text
 from helpers.judging.evidence import Build
 from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.rules import run_figure
 from helpers.judging.statistics import number
 from helpers.plan.matrix import TARGETS
-from helpers.report.nights import NightLine, lines_of_nights
+from helpers.report.nights import NightLine, lines_of_nights, recorded_from
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_OK
@@ -90,8 +91,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     print_answer(arguments, FORMATS, CaseHistory(shown, imported), out)
     if arguments.plot is not None:
         write_answer("--plot", arguments.plot, plot_history(shown[0].title, shown[0].lines, shown[0].case_id))
-        if not arguments.json:
-            print("\n" + printable(f"drawn into {arguments.plot}"), file=out)
+        print("\n" + printable(f"drawn into {arguments.plot}"), file=text_output(arguments, {JSON: render_json}, out))
     return EXIT_OK
 
 
@@ -110,15 +110,24 @@ def _shown(history: History, case: KnownCase, arguments: argparse.Namespace) -> 
         for night in history.series(case.case_id, case.target)
         if night.record.segment.get("host", "") == case.host
     ]
-    chosen = [night for night in every if arguments.all_segments or night.current]
+    starts = history.segment_starts(case.case_id, case.target)
+    chosen = every if arguments.all_segments else _newest_segment(every, starts)
     lines = lines_of_nights(
         chosen if arguments.last is None else chosen[-arguments.last :],
         lambda night: _rates(history, night),
-        history.acknowledgements(case.case_id),
-        history.segment_starts(case.case_id, case.target),
+        history.acknowledgements(case.case_id, holding_only=False),
+        starts,
     )
     title = f"{case.case_id} [{case.target}] on {case.host}: {case.nights} nights"
     return ShownSeries(case.case_id, case.target, title, lines, len(every) - len(chosen))
+
+
+def _newest_segment(every: Sequence[StoredNight], starts: Sequence[SegmentStart]) -> Sequence[StoredNight]:
+    """The nights of the newest segment, with the night before them where recording it began the segment."""
+    first = next((place for place, night in enumerate(every) if night.current), len(every))
+    chosen = [night for night in every[first:] if night.current]
+    before = every[first - 1] if first else None
+    return [before, *chosen] if before is not None and recorded_from([before, *chosen[:1]], starts) else chosen
 
 
 def _rates(history: History, night: StoredNight) -> Sequence[float]:

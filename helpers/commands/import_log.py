@@ -1,5 +1,5 @@
-"""``perfgate import-log FILE...``: reads training logs of other programs, and prints their figures by every rule that
-applies."""
+"""``perfgate import-log FILE|FOLDER...``: reads training logs of other programs, and prints their figures by every rule
+that applies."""
 
 from __future__ import annotations
 
@@ -7,12 +7,24 @@ import argparse
 import enum
 import math
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from helpers.commands.loading import add_history, history_url, json_text, say, width_of
+from helpers.commands.loading import (
+    LINES,
+    PLAIN_JSON,
+    TEXT,
+    add_history,
+    add_json,
+    history_url,
+    say,
+    text_output,
+    width_of,
+    write_files,
+)
 from helpers.commands.main import EXIT_USAGE
 from helpers.judging.rates import key_of, rate_unit_of_model
 from helpers.judging.statistics import number
@@ -27,7 +39,7 @@ from helpers.trainers.contract.models import Model
 
 if TYPE_CHECKING:
     # Not imported at run time: it would import numpy, even for commands that read no log.
-    from helpers.logs.importer import ImportBatch
+    from helpers.logs.importer import ImportBatch, ToImport
     from helpers.logs.record import Imported, RateSpread, RuleFigure
 
 NAME = "import-log"
@@ -38,7 +50,8 @@ EXITS = {
 }
 
 # 1: first format.
-IMPORT_SCHEMA_VERSION = 1
+# 2: a run has "began".
+IMPORT_SCHEMA_VERSION = 2
 # A file could not be read.
 EXIT_UNREAD = EXIT_USAGE
 AUTO = "auto"
@@ -52,15 +65,27 @@ _SETTING_NAMES: Mapping[LogSetting, str] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="Read this log; it may be in .gz or .zip")
     parser.add_argument(
-        "--format", default=AUTO, metavar="NAME", help="Read it as format NAME. Default: found from content"
+        "files",
+        metavar="FILE|FOLDER",
+        nargs="+",
+        type=Path,
+        help="Read this log, which may be in .gz or .zip, or every log in this folder, by its INDEX.csv if it has one",
+    )
+    parser.add_argument(
+        "--log-format", default=AUTO, metavar="NAME", help="Read logs as format NAME. Default: found from content"
     )
     parser.add_argument(
         "--rule", default=AUTO, metavar="NAME", help="Take the figure of rule NAME[:skip=N]. Default: its publisher's"
     )
     add_settings(parser)
-    parser.add_argument("--json", action="store_true", help="Print JSON")
+    parser.add_argument(
+        "--format",
+        metavar="FORMAT",
+        choices=(TEXT, LINES),
+        help=f"Print the answer in this format: {TEXT} (default), {LINES} (default for a folder)",
+    )
+    add_json(parser)
     parser.add_argument("--store", action="store_true", help="Put the runs into history, each file once")
     add_history(parser)
 
@@ -76,7 +101,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cards", type=_count, metavar="N", help="Cards of all nodes, if the log does not say")
     parser.add_argument("--nodes", type=_count, metavar="N", help="Machines, if the log does not say")
     parser.add_argument("--gpu", metavar="NAME", help="Model of the cards, for example V100, if the log does not say")
-    _add_choice(parser, "data", DataSource, "Source of the images, if the log does not say")
+    _add_choice(parser, "data-source", DataSource, "Source of the images, if the log does not say")
     _add_choice(parser, "execution", Execution, "How Paddle ran the program, if the log does not say")
 
 
@@ -100,7 +125,7 @@ def asked_of(arguments: argparse.Namespace) -> Mapping[LogSetting, Stated]:
         LogSetting.CARDS: "cards",
         LogSetting.NODES: "nodes",
         LogSetting.GPU: "gpu",
-        LogSetting.DATA: "data",
+        LogSetting.DATA: "data-source",
         LogSetting.EXECUTION: "execution",
     }
     values = {each: (name, getattr(arguments, name.replace("-", "_"))) for each, name in options.items()}
@@ -113,21 +138,43 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
     Raises LogError on an unknown rule or format.
     """
-    from helpers.logs.importer import import_files
+    from helpers.logs.importer import import_each
 
-    batch = import_files(arguments.files, asked_of(arguments), arguments.format, arguments.rule)
+    wanted, left_out = _wanted(arguments.files)
+    batch = import_each(wanted, asked_of(arguments), arguments.log_format, arguments.rule)
+    batch = replace(batch, notes=(*left_out, *batch.notes))
     stored, refusal = _store(batch.imported, arguments) if arguments.store else ((), "")
-    if arguments.json:
-        print(json_text(_record(batch, stored)), file=out)
+    as_lines = arguments.format == LINES if arguments.format else any(map(Path.is_dir, arguments.files))
+    output = text_output(arguments, PLAIN_JSON, out)
+    if as_lines:
+        print(render_lines(batch, stored), file=output)
     else:
-        _print(batch, stored, out)
+        _print(batch, stored, output)
+    write_files(arguments, PLAIN_JSON, _record(batch, stored), out)
     errors = [*(each.lines or (each.error,) for each in batch.unread), *([(refusal,)] if refusal else [])]
     for lines in errors:
-        print_error(NAME, lines)
+        print_error(NAME, lines[:1] if as_lines else lines)
     if errors:
         return EXIT_UNREAD
     wanting = any(_lacks_its_figure(each, arguments.rule) for each in batch.imported)
     return EXIT_NOT_JUDGED if wanting else EXIT_OK
+
+
+def _wanted(paths: Sequence[Path]) -> tuple[list[ToImport], list[str]]:
+    """The files to read, and those of folders that are no logs, with the reasons. Raises LogError."""
+    from helpers.logs.folder import logs_of
+    from helpers.logs.importer import ToImport
+
+    wanted: list[ToImport] = []
+    left_out: list[str] = []
+    for path in paths:
+        if not path.is_dir():
+            wanted.append(ToImport(path))
+            continue
+        found = logs_of(path)
+        wanted += found.logs
+        left_out += found.left_out
+    return wanted, left_out
 
 
 def print_error(command: str, lines: Sequence[str]) -> None:
@@ -150,6 +197,45 @@ def _print(batch: ImportBatch, stored: Sequence[str], out: TextIO) -> None:
     notes = [printable(each) for each in (*batch.notes, *stored)]
     if parts or notes:
         print("\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]), file=out)
+
+
+def render_lines(batch: ImportBatch, stored: Sequence[str]) -> str:
+    """One line a run, and a last one that counts."""
+    runs = batch.imported
+    lines = [line.rstrip() for line in Table.of(_LINE_COLUMNS, runs).grid().lines]
+    kept = Counter(next(each for each in _STORED if text.startswith(each)) for text in stored)
+    counts = [
+        f"{len(runs)} run{'' if len(runs) == 1 else 's'}",
+        *(f"{number} {word}" for word, number in kept.items()),
+        *([f"{len(batch.unread)} logs not read"] if batch.unread else []),
+        *([f"{len(batch.notes)} left out (--json names them)"] if batch.notes else []),
+    ]
+    return "\n".join([*lines, ", ".join(counts)])
+
+
+def _configured(found: Imported) -> str:
+    """``paddle resnet50v1.5 fp32 bs32, 2 V100``."""
+    stated = {each: printable(value.value) for each, value in found.settings.items()}
+    names = (LogSetting.FRAMEWORK, LogSetting.MODEL, LogSetting.PRECISION)
+    cards = " ".join(filter(None, (stated.get(LogSetting.CARDS), stated.get(LogSetting.GPU, "cards"))))
+    batch = stated.get(LogSetting.BATCH_SIZE_PER_CARD, "?")
+    return f"{' '.join(stated.get(each, '?') for each in names)} bs{batch}, {cards}"
+
+
+def _rate(found: Imported) -> str:
+    usual = found.usual_figure
+    return f"{rate_text(None if usual is None else usual.samples_per_s)} {_unit(found)}"
+
+
+# The first words of what became of a run in the history, the longest first (helpers.logs.results).
+_STORED = ("stored already", "stored", "replaced")
+_LINE_COLUMNS: tuple[Column[Imported], ...] = (
+    Column("date", lambda each: each.began[:10] or "-"),
+    Column("rate", _rate, Align.RIGHT),
+    Column("rule", lambda each: printable(each.usual)),
+    Column("configuration", _configured),
+    Column("log", lambda each: printable(each.source) + (f" run {each.number}" if each.runs_in_file > 1 else "")),
+)
 
 
 def _record(batch: ImportBatch, stored: Sequence[str]) -> dict[str, object]:
@@ -189,6 +275,8 @@ def render_imported(found: Imported, width: int) -> str:
     if found.honest.samples_per_s is None:
         lines += _missing(found.honest, width)
     lines += hanging(_data(found), width, _INDENT, _INDENT * 2)
+    if found.began:
+        lines.append(f"{_INDENT}date: {found.began.replace('T', ' ')}, by the log's clock")
     if found.spread is not None:
         lines += hanging(_spread(found.spread, _unit(found)), width, _INDENT, _INDENT * 2)
     for each in found.warnings:

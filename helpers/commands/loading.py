@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import difflib
 import getpass
+import io
 import json
 import os
 import secrets
@@ -28,7 +29,7 @@ from helpers.history.run_folders import sessions
 from helpers.history.spool import Spool
 from helpers.launch.launchers import CHOICES
 from helpers.launch.tail import Progress
-from helpers.machine.files import check_replaceable, write_whole
+from helpers.machine.files import check_replaceable, named_by_user, open_regular, write_whole
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
 from helpers.session.suite import Suite, SuiteOptions
@@ -75,7 +76,7 @@ def history_option(url: str) -> str:
 def nights_option(text: str) -> int:
     """A number of nights, for argparse."""
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of nights: expected 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nights: expected 1 or more")
     return int(text)
 
 
@@ -108,7 +109,7 @@ def measuring_options(arguments: argparse.Namespace, kind: str) -> SuiteOptions:
         config_path=arguments.config,
         baselines_folder=arguments.baselines,
         runs_folder=runs_folder,
-        session=session_name(arguments.resume, kind, runs_folder),
+        session=session_name(arguments, kind, runs_folder),
         resume=arguments.resume is not None,
         data_root=absolute(arguments.data),
         allow_contention=arguments.allow_contention,
@@ -117,14 +118,28 @@ def measuring_options(arguments: argparse.Namespace, kind: str) -> SuiteOptions:
     )
 
 
-def session_name(resumed: str | None, kind: str, runs_folder: Path) -> str:
+def add_session(parser: argparse.ArgumentParser, what: str) -> None:
+    """``--session`` and ``--resume``; ``what`` is what an interrupted session was."""
+    named = parser.add_mutually_exclusive_group()
+    named.add_argument("--session", metavar="NAME", help="Name this session's folder NAME")
+    named.add_argument("--resume", metavar="SESSION", help=f"Go on with {what}")
+
+
+def session_name(arguments: argparse.Namespace, kind: str, runs_folder: Path) -> str:
     """The name of the session to continue, or of a new one. Raises ConfigError if the session to continue does not
-    exist."""
-    if resumed is None:
-        return f"{kind}-{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    if resumed not in sessions(runs_folder):
+    exist, or the named new one does."""
+    resumed, named, known = arguments.resume, arguments.session, sessions(runs_folder)
+    if resumed is not None and resumed not in known:
         raise ConfigError("--resume", got=resumed, expected=f"a session in {runs_folder}")
-    return resumed
+    if named is not None and named in known:
+        expected = f"a name that {runs_folder} lacks"
+        raise ConfigError("--session", got=named, expected=expected, remedy=f"--resume {named} goes on with it")
+    return resumed or named or new_session(kind)
+
+
+def new_session(kind: str) -> str:
+    """A name that no session has."""
+    return f"{kind}-{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def history_url(arguments: argparse.Namespace) -> str:
@@ -136,21 +151,17 @@ def history_url(arguments: argparse.Namespace) -> str:
     return arguments.history or configured or default_url(arguments.runs_dir.expanduser().absolute())
 
 
-def history_of(arguments: argparse.Namespace) -> History:
-    """The opened history, as a context manager. Raises ConfigError and HistoryError, also if the file does not exist,
-    since reading must not make an empty one."""
+def history_of(arguments: argparse.Namespace, *, writes: bool = False) -> History:
+    """The history, opened to read, or to write too; a context manager. Raises ConfigError and HistoryError, also where
+    the file does not exist, because no command makes an empty one."""
     url = history_url(arguments)
-    path = url.partition(":///")[2] if url.startswith("sqlite:") else ""
-    if path and not Path(path).exists():
-        raise HistoryError(
-            f"history {path}",
-            got="no such file",
-            expected="what measuring leaves",
-            remedy="Measure first (pytest perf_tests), name another with --history, or run perfgate reindex",
-        )
     spool = Spool.of(arguments.runs_dir.expanduser(), url)
     if waiting := spool.waiting():
         say(f"note: {waiting} entries are spooled in {spool.folder} and not in this answer: perfgate reindex")
+    reading = open_history(url, say, writes=False)
+    if not writes:
+        return reading
+    reading.close()
     return open_history(url, say)
 
 
@@ -273,28 +284,76 @@ def json_text(record: Any, *, sort_keys: bool = True) -> str:
 def add_printed_formats(parser: argparse.ArgumentParser, formats: Formats[Any]) -> None:
     """Add ``--json``, and ``--format`` if there are more formats than text and JSON. Both at once are refused."""
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--json", action="store_true", help="Print JSON")
+    add_json(group)
     others = [name for name in formats if name != JSON]
     if len(others) > 1:
-        titles = [f"{_title(name)}{' (default)' if name == TEXT else ''}" for name in others]
-        group.add_argument("--format", choices=others, default=TEXT, help=f"Print {' or '.join(titles)}")
+        titles = [f"{name}{' (default)' if name == TEXT else ''}" for name in others]
+        group.add_argument(
+            "--format",
+            metavar="FORMAT",
+            choices=others,
+            default=TEXT,
+            help=f"Print the answer in this format: {', '.join(titles)}",
+        )
 
 
 def print_answer(arguments: argparse.Namespace, formats: Formats[Answer], answer: Answer, out: TextIO) -> None:
-    """Print the answer in the format that the options of ``add_printed_formats`` name."""
-    name = JSON if arguments.json else getattr(arguments, "format", TEXT)
-    print(formats[name](answer, width_of(out)), file=out)
+    """Give the answer in the formats that the options of ``add_printed_formats`` name."""
+    files = {JSON: formats[JSON]}
+    name = getattr(arguments, "format", TEXT)
+    print(formats[name](answer, width_of(out)), file=text_output(arguments, files, out))
+    write_files(arguments, files, answer, out)
+
+
+def add_json(parser: argparse._ActionsContainer, **given: Any) -> None:
+    """``--json``, the same in every command."""
+    _add_file_format(parser, JSON, **given)
 
 
 def add_file_formats(parser: argparse.ArgumentParser, formats: Formats[Any]) -> None:
     """Add an option ``--NAME FILE`` for each format."""
     for name in formats:
-        parser.add_argument(
-            f"--{name}",
-            type=Path,
-            metavar="FILE",
-            help=f"Write the answer to FILE as {_title(name)}, too. -: standard output",
+        _add_file_format(parser, name)
+
+
+def _add_file_format(parser: argparse._ActionsContainer, name: str, **given: Any) -> None:
+    parser.add_argument(
+        f"--{name}",
+        nargs="?",
+        const=_STANDARD_OUTPUT,
+        type=_json_file if name == JSON else _answer_file,
+        metavar="FILE",
+        help=f"Write the answer as {_title(name)} to FILE, too. -, or no FILE: to standard output, instead of the text",
+        **given,
+    )
+
+
+def _answer_file(text: str) -> Path:
+    """A file that an answer goes to. FILE may be left out, so what stands behind the option may be meant otherwise."""
+    if any(sign in text for sign in "*?[") or _is_case(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is a case, expected a file: write - before it")
+    return Path(text)
+
+
+def _json_file(text: str) -> Path:
+    """The same; no file that holds anything else is replaced by JSON."""
+    path = _answer_file(text)
+    first = b""
+    with contextlib.suppress(OSError), open_regular(named_by_user(path.expanduser())) as file:
+        first = file.read(1)
+    if first not in (b"", b"{", b"["):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} holds no JSON, expected such a file or a new one: write - before it"
         )
+    return path
+
+
+def _is_case(text: str) -> bool:
+    try:
+        Case.parse(text)
+    except ConfigError:
+        return False
+    return True
 
 
 def check_files(arguments: argparse.Namespace, formats: Formats[Any]) -> None:
@@ -305,12 +364,12 @@ def check_files(arguments: argparse.Namespace, formats: Formats[Any]) -> None:
 
 
 def text_output(arguments: argparse.Namespace, formats: Formats[Any], out: TextIO) -> TextIO:
-    """The output for the text for people: ``out``, or standard error if a format is written to ``-``, so that a program
-    reads only that format. Raises ConfigError if two formats would be mixed."""
+    """Where the text for people goes: ``out``, or nowhere if a file's place is ``-``: a program reads one format alone.
+    Raises ConfigError where two formats would be mixed."""
     there = [f"--{name} -" for name in formats if getattr(arguments, name) == _STANDARD_OUTPUT]
     if len(there) > 1:
         raise ConfigError("standard output", got=" and ".join(there), expected="one of them")
-    return sys.stderr if there else out
+    return io.StringIO() if there else out
 
 
 def write_files(arguments: argparse.Namespace, formats: Formats[Answer], answer: Answer, out: TextIO) -> None:
@@ -323,6 +382,10 @@ def write_files(arguments: argparse.Namespace, formats: Formats[Answer], answer:
             out.write(text)
         else:
             write_answer(f"--{name}", path, text)
+
+
+# For a command that has its answer as plain values.
+PLAIN_JSON: Formats[Any] = {JSON: lambda record, _width: json_text(record)}
 
 
 def _title(name: str) -> str:

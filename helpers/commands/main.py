@@ -39,9 +39,6 @@ EXITS_OF_ANY = {
     EXIT_INTERRUPTED: "interrupted",
     EXIT_NO_READER: "the program that reads the output is gone",
 }
-# Options of every command. Each may also be given by its name in pytest, which is longer, since pytest itself uses the
-# short name.
-CONFIG_OPTIONS, BASELINES_OPTIONS = ("--config", "--perf-config"), ("--baselines", "--baselines-dir")
 _VERSION = "--version"
 
 
@@ -138,23 +135,31 @@ def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:
     for command in known:
         sub = parsers.add_parser(command.NAME, help=command.HELP, description=command.HELP)
         sub.exits = {**EXITS_OF_ANY, **command.EXITS}
-        sub.add_argument(
-            *CONFIG_OPTIONS,
-            type=Path,
-            default=ROOT / "perf.yaml",
-            metavar="FILE",
-            help="Read FILE instead of perf.yaml",
-        )
-        sub.add_argument(
-            *BASELINES_OPTIONS,
-            type=Path,
-            default=ROOT / "baselines",
-            metavar="FOLDER",
-            help="Read baselines in FOLDER. Default: baselines",
-        )
+        add_configuration(sub, ROOT / "perf.yaml", ROOT / "baselines")
         command.add_arguments(sub)
         sub.set_defaults(run=command.run)
     return parser
+
+
+def add_configuration(parser: argparse.ArgumentParser, config: object, baselines: object) -> None:
+    """The options of every command, with their defaults. Each is also spelled as pytest spells it, whose own options
+    take the shorter names."""
+    parser.add_argument(
+        "--config",
+        "--perf-config",
+        type=Path,
+        default=config,
+        metavar="FILE",
+        help="Read FILE instead of perf.yaml",
+    )
+    parser.add_argument(
+        "--baselines",
+        "--baselines-dir",
+        type=Path,
+        default=baselines,
+        metavar="FOLDER",
+        help="Read baselines in FOLDER. Default: baselines",
+    )
 
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:

@@ -17,7 +17,7 @@ from helpers.history.stored import Pin
 from helpers.launch.launchers import CHOICES
 from helpers.plan.perf_yaml import load_config
 from helpers.plan.yaml_edit import replace_text, set_values
-from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
+from helpers.trainers.contract.errors import ConfigError, NoHistory, printable
 
 NAME = "pin"
 HELP = "Make a build the good one of perf.yaml, against which suspects are confirmed; --list shows who pinned what"
@@ -29,7 +29,7 @@ EXITS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("build", metavar="BUILD", nargs="?", help="A build as for pytest --build")
     parser.add_argument("--reason", metavar="TEXT", help="Say why it is good")
-    parser.add_argument("--who", metavar="NAME", default=None, help="Name whoever says so. Default: the user")
+    parser.add_argument("--who", metavar="NAME", default=None, help="Name who says so. Default: the user")
     parser.add_argument("--list", action="store_true", help="List what was pinned, by whom, when and why")
     add_history(parser)
 
@@ -87,9 +87,7 @@ def _list(arguments: argparse.Namespace, out: TextIO) -> int:
     try:
         with history_of(arguments) as history:
             found = history.pins()
-    except HistoryError as error:
-        if error.got != "no such file":
-            raise
+    except NoHistory:
         found = ()
     for each in found:
         built = f"{each.build} ({each.name} {each.commit[:12]})"

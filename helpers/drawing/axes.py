@@ -123,13 +123,14 @@ def on_its_own(picture: svg.SVG, title: str, definitions: svg.Element | None = N
     """The drawing as the text of a file, with its title and style in it. A browser that shows it fetches nothing."""
     box = picture.viewBox
     assert box is not None
+    titled = [label(title, 0, -14, "title"), *(picture.elements or [])]
     return "".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -30 {box.width + 20} {box.height + 40}">',
             str(svg.Style(text=f"{style()}svg {{ background: var(--paper); }}")),
             str(definitions or ""),
             str(svg.Title(text=words(title))),
-            str(svg.SVG(xmlns=None, class_=["chart"], elements=[label(title, 0, -14), *(picture.elements or [])])),
+            str(svg.SVG(xmlns=None, class_=["chart"], elements=titled)),
             "</svg>\n",
         ]
     )

@@ -45,12 +45,13 @@ def default_url(runs_folder: Path) -> str:
     return f"sqlite:///{runs_folder.absolute() / FILE_NAME}"
 
 
-def open_history(url: str, on_wait: Callable[[str], None] | None = None) -> History:
+def open_history(url: str, on_wait: Callable[[str], None] | None = None, *, writes: bool = True) -> History:
     """Open the history at ``url``, and make or migrate it if necessary. Raises HistoryError.
 
-    If another process holds it for longer than a second, ``on_wait`` is called with a sentence that says what is waited
-    for and until when.
+    Without ``writes`` it is only read, also on a read-only disk or a PostgreSQL replica, and one that does not exist
+    raises NoHistory. If another process holds it for longer than a second, ``on_wait`` is called with a sentence that
+    says what is waited for and until when.
     """
     from helpers.history.history import History
 
-    return History.open(url, on_wait=on_wait)
+    return History.open(url, on_wait=on_wait, writes=writes)

@@ -125,9 +125,9 @@ def history_problem(url: str | None, patience_seconds: float = _PATIENCE_SECONDS
         parts = urlsplit(f"//{rest.rpartition('@')[2]}")
         host, port = parts.hostname, parts.port or _POSTGRES_PORT
     except ValueError:
-        return f"{shown} is no URL of a database"
+        return f"{shown} is not a database URL"
     if not scheme_ends:
-        return f"{shown} is no URL of a database"
+        return f"{shown} is not a database URL"
     if not host:
         # A socket of this machine, named in the query or by the library's own default.
         return ""

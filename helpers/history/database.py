@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, InterfaceError, Operat
 from helpers.history.address import refuse_ambiguous, without_password
 from helpers.history.tables import HEAD
 from helpers.history.waiting import Waiting, file_lock
-from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
+from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, NoHistory
 
 # How long a call waits for other writers before it is an error.
 WAIT_SECONDS = 60
@@ -69,17 +69,25 @@ class Database:
 
 
 def open_database(
-    url: str, wait_seconds: float = WAIT_SECONDS, on_wait: Callable[[str], None] | None = None
+    url: str,
+    wait_seconds: float = WAIT_SECONDS,
+    on_wait: Callable[[str], None] | None = None,
+    *,
+    writes: bool = True,
 ) -> Database:
     """Open the database at ``url``, and make or migrate it if necessary. Raises HistoryError.
 
-    If the disk is full or read-only, or the file belongs to another user, the database can be read but not written.
-    ``on_wait`` is called, from a thread of its own, for every wait for another process that takes longer than a second.
+    Without ``writes`` it is only read: one that does not exist raises NoHistory, and only one of an older suite is
+    written, to migrate it. With ``writes`` it can be read but not written if the disk is full or read-only, or the file
+    belongs to another user. ``on_wait`` is called, from a thread of its own, for every wait for another process that
+    takes longer than a second.
     """
     parsed = _parsed(url)
     shown = without_password(parsed.render_as_string(hide_password=False))
     waiting = Waiting(f"history {shown}", wait_seconds, on_wait)
     with explained(shown, _password(parsed), "opening it", wait_seconds):
+        if not writes and (engine := _only_to_read(parsed, shown, wait_seconds, waiting)) is not None:
+            return Database(engine, shown)
         if not _is_sqlite(parsed):
             return Database(_ready(_postgresql(parsed, wait_seconds, waiting), parsed, shown, waiting), shown)
         path = _file(parsed)
@@ -94,6 +102,47 @@ def open_database(
                 raise
             engine = to_read
     return Database(engine, shown)
+
+
+def _only_to_read(url: sa.URL, shown: str, wait_seconds: float, waiting: Waiting) -> sa.Engine | None:
+    """An engine that writes nothing; None for an older suite's tables, and where a file cannot be opened so. Raises
+    NoHistory."""
+    if not _is_sqlite(url):
+        return _if_current(_postgresql(url, wait_seconds, waiting, writes=False), shown)
+    path = _file(url)
+    check_regular(path, shown)
+    if not path.exists():
+        raise _nothing_there(shown, "no such file")
+    try:
+        # Not as a file to be read only: what SQLite makes beside it would stay, and might keep its owner from writing.
+        return _if_current(open_sqlite(path, wait_seconds, waiting, writes=False), shown)
+    except (OperationalError, OSError) as error:
+        if not refuses_writing(error):
+            raise
+        to_read = open_to_read(path, wait_seconds, waiting)
+        return None if to_read is None else _if_current(to_read, shown)
+
+
+def _if_current(engine: sa.Engine, shown: str) -> sa.Engine | None:
+    """``engine``; None, and it is disposed of, for tables of an older suite. Raises NoHistory where there are none."""
+    version = None
+    try:
+        version = _version(engine, shown)
+    finally:
+        if version != HEAD:
+            engine.dispose()
+    if version is None:
+        raise _nothing_there(shown, "no tables")
+    return engine if version == HEAD else None
+
+
+def _nothing_there(shown: str, got: str) -> NoHistory:
+    return NoHistory(
+        f"history {shown}",
+        got=got,
+        expected="what measuring leaves",
+        remedy="Measure first (pytest perf_tests), name another with --history, or run perfgate reindex",
+    )
 
 
 def _ready(engine: sa.Engine, url: sa.URL, shown: str, waiting: Waiting) -> sa.Engine:
@@ -142,6 +191,11 @@ def _refusal(shown: str, password: str | None, what: str, error: Exception, wait
         remedy = (
             "Free the disk or the rights on that folder; if the file is damaged, move it away and rebuild it "
             "from the run folders: perfgate reindex"
+        )
+    elif "read-only transaction" in got:
+        remedy = (
+            "This server only reads. Name the one that is written to (--history URL); a history of an older suite has "
+            "to be opened there once, which migrates it"
         )
     else:
         remedy = "Check that the server runs, and the URL's host, user, password and database (--history URL)"
@@ -197,7 +251,7 @@ def _password(url: sa.URL) -> str | None:
     return url.password or (within if isinstance(within, str) else None)
 
 
-def _postgresql(url: sa.URL, wait_seconds: float, waiting: Waiting) -> sa.Engine:
+def _postgresql(url: sa.URL, wait_seconds: float, waiting: Waiting, *, writes: bool = True) -> sa.Engine:
     # A night is longer than many servers keep an idle connection.
     patience = {"connect_timeout": _CONNECT_SECONDS, **_PROBES}
     engine = sa.create_engine(url, pool_pre_ping=True, connect_args=patience)
@@ -206,6 +260,8 @@ def _postgresql(url: sa.URL, wait_seconds: float, waiting: Waiting) -> sa.Engine
     def prepare(connection: sa.engine.interfaces.DBAPIConnection, _: object) -> None:
         cursor = connection.cursor()
         cursor.execute(f"SET lock_timeout = {round(1000 * wait_seconds)}")
+        if not writes:
+            cursor.execute("SET default_transaction_read_only = on")
         cursor.close()
         connection.commit()
 
@@ -302,12 +358,12 @@ def check_regular(path: Path, shown: str) -> None:
         )
 
 
-def open_sqlite(path: Path, wait_seconds: float, waiting: Waiting) -> sa.Engine:
-    """An engine that reads and writes; makes the file's folder. Raises OSError."""
+def open_sqlite(path: Path, wait_seconds: float, waiting: Waiting, *, writes: bool = True) -> sa.Engine:
+    """An engine that reads and, with ``writes``, writes; makes the file's folder. Raises OSError."""
     if not path.parent.is_dir():
         path.parent.mkdir(parents=True)
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": wait_seconds})
-    _prepare(engine, waiting)
+    _prepare(engine, waiting, writes=writes)
     return engine
 
 
@@ -335,8 +391,11 @@ def open_to_read(path: Path, wait_seconds: float, waiting: Waiting) -> sa.Engine
         try:
             with engine.connect():
                 return engine
-        except OperationalError:
+        except OperationalError as error:
             engine.dispose()
+            # Whoever holds the file may be writing: it is not one that never changes.
+            if not refuses_writing(error):
+                raise
     return None
 
 
@@ -345,7 +404,7 @@ def _connect(uri: str, wait_seconds: float) -> Callable[[], sqlite3.Connection]:
     return lambda: sqlite3.connect(uri, uri=True, timeout=wait_seconds, check_same_thread=False)
 
 
-def _prepare(engine: sa.Engine, waiting: Waiting) -> None:
+def _prepare(engine: sa.Engine, waiting: Waiting, *, writes: bool = True) -> None:
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: object) -> None:
         # Transactions begin below: sqlite3 itself would begin them too late, and never for DDL.
@@ -353,6 +412,8 @@ def _prepare(engine: sa.Engine, waiting: Waiting) -> None:
         connection.execute("PRAGMA foreign_keys = ON")
         # In WAL mode the default does not wait for the disk at each commit.
         connection.execute("PRAGMA synchronous = FULL")
+        if not writes:
+            connection.execute("PRAGMA query_only = ON")
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:

@@ -57,9 +57,15 @@ class History:
         self._documents = writing.Documents()
 
     @staticmethod
-    def open(url: str, wait_seconds: float = WAIT_SECONDS, on_wait: Callable[[str], None] | None = None) -> History:
+    def open(
+        url: str,
+        wait_seconds: float = WAIT_SECONDS,
+        on_wait: Callable[[str], None] | None = None,
+        *,
+        writes: bool = True,
+    ) -> History:
         """See ``helpers.history.open_history``; ``wait_seconds`` is how long a call waits for other writers."""
-        return History(open_database(url, wait_seconds, on_wait))
+        return History(open_database(url, wait_seconds, on_wait, writes=writes))
 
     @property
     def url(self) -> str:
@@ -129,6 +135,10 @@ class History:
     def acknowledge(self, made: Acknowledgement) -> None:
         """Keep the remark that a change is known."""
         self._write(lambda connection: remarks.acknowledge(connection, made))
+
+    def take_back(self, made: Acknowledgement, who: str, created: str, reason: str) -> Acknowledgement:
+        """Take an acknowledgement back."""
+        return self._write(lambda connection: remarks.take_back(connection, made, who, created, reason))
 
     def pin(self, made: Pin) -> None:
         """Keep the remark who made which build the good one."""

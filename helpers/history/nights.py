@@ -159,7 +159,7 @@ def stored_name(uuid: str) -> str:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _no_night(about: str, field: str | None, got: object, expected: str, remedy: str | None = None) -> HistoryError:

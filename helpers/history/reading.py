@@ -95,7 +95,7 @@ def nights_so_far(connection: sa.Connection, case_id: str, target: str, session:
     return CaseNights(
         found,
         tuple(each.record.log_rates or _screened_rates(each.record, runs) for each in found),
-        acknowledged(connection, case_id),
+        acknowledged(connection, case_id, holding_only=False),
         starts_of(connection, case_id, target),
         next((runs[uuid] for uuid in first if uuid in runs), None),
     )

@@ -101,9 +101,29 @@ def acknowledge(connection: sa.Connection, made: Acknowledgement) -> None:
     )
 
 
-def acknowledged(connection: sa.Connection, case_id: str | None = None) -> tuple[Acknowledgement, ...]:
+def take_back(connection: sa.Connection, made: Acknowledgement, who: str, created: str, reason: str) -> Acknowledgement:
+    """Take an acknowledgement back; both remarks stay stored. Raises HistoryError if it does not hold (any more)."""
+    _check_remark(made.pattern, who, reason)
+    about = f"acknowledgement of {made.pattern}"
+    taken_back = {
+        "taken_back": utc(created, f"taking back of the {about}"),
+        "taken_back_by": plain(who),
+        "taken_back_reason": plain(reason),
+    }
+    this = [acknowledgements.c[name] == value for name, value in asdict(made).items()]
+    changed = connection.execute(sa.update(acknowledgements).where(*this).values(**taken_back))
+    if made.taken_back or not changed.rowcount:
+        raise HistoryError(about, got="none like it, or one that is taken back", expected="one that holds")
+    return replace(made, **taken_back)
+
+
+def acknowledged(
+    connection: sa.Connection, case_id: str | None = None, holding_only: bool = True
+) -> tuple[Acknowledgement, ...]:
     """The acknowledgements by time; for one case, those whose pattern matches it."""
     query = sa.select(acknowledgements.c.id, *_columns(acknowledgements, Acknowledgement))
+    if holding_only:
+        query = query.where(acknowledgements.c.taken_back == "")
     rows = connection.execute(query.order_by(acknowledgements.c.created, acknowledgements.c.id))
     found = [_checked(number, Acknowledgement(*values)) for number, *values in rows]
     return tuple(each for each in found if case_id is None or fnmatchcase(case_id, each.pattern))

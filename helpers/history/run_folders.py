@@ -76,7 +76,7 @@ class ResultStore:
                 got=str(error),
                 expected="room for a few kilobytes" if full else "plain JSON values, none of them NaN or infinite",
                 remedy=f"{_what_is_lost(result)}. "
-                + ("Free the disk, and go on with --resume" if full else "Report this run; it is no measurement"),
+                + ("Free the disk, and go on with --resume" if full else "Report this run; it is not a measurement"),
             ) from error
         return path
 
@@ -163,7 +163,7 @@ def _what_is_lost(result: RunResult) -> str:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _free_name(folder: Path) -> Path:

@@ -91,6 +91,14 @@ class Acknowledgement:
     reason: str
     who: str
     created: str
+    # UTC, ISO 8601; empty while it holds.
+    taken_back: str = ""
+    taken_back_by: str = ""
+    taken_back_reason: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return not self.taken_back
 
     def covers(self, case_id: str, created: str) -> bool:
         """Whether the case's night of that time is meant; a bound that is a day means the whole day."""

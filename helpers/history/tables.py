@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 # The newest migration of helpers/history/migrations, which makes exactly these tables.
-HEAD = "0003"
+HEAD = "0004"
 
 # It has 64 bits on PostgreSQL. SQLite numbers its rows only in a column called INTEGER.
 _BigId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -172,6 +172,11 @@ acknowledgements = sa.Table(
     _text("reason"),
     _text("who"),
     _text("created"),
+    # Empty while the acknowledgement holds.
+    *(
+        sa.Column(name, sa.Text, nullable=False, server_default="")
+        for name in ("taken_back", "taken_back_by", "taken_back_reason")
+    ),
 )
 
 # Who set the good build of perf.yaml.

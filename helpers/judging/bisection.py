@@ -246,7 +246,7 @@ def next_step(search: Bisection, measured: Sequence[Measurement]) -> NeedPairs |
     pairs = _batch(bits, left)
     expected = 2 * math.ceil((state.posterior.bits + _LAST_BITS) / max(bits, 1e-3))
     name = search.builds[build]
-    why = f"{name}: a pair is expected to tell {bits:.2g} of {state.posterior.bits:.2g} bits"
+    why = f"{name}: a pair is expected to give {bits:.2g} of {state.posterior.bits:.2g} bits"
     return NeedPairs(build, pairs, why, expected)
 
 

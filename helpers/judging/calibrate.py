@@ -139,7 +139,7 @@ def _warnings(
             f"are {recommended:.1%} apart by accident after {pairs} pairs"
         )
     if run.degrees_of_freedom < _FEW_DEGREES:
-        yield f"{len(rates)} runs tell the noise only to between {run.low:.2%} and {run.high:.2%}; --runs 10 is usual"
+        yield f"{len(rates)} runs limit the noise only to between {run.low:.2%} and {run.high:.2%}; --runs 10 is usual"
     if run.value < _LEAST_SIGMA:
         yield "the runs are equal to 0.01%, which no training is: look at what was measured"
     if drifts(rates):

@@ -87,7 +87,7 @@ def run_figure(rule: str, figures_of_run: Mapping[str, float | str]) -> float | 
     figure = figures_of_run.get(rule, f"rule {rule} was not computed")
     if isinstance(figure, str) or (finite(figure) and figure > 0):
         return figure
-    return f"rule {rule} gave {figure!r}, which is no throughput"
+    return f"rule {rule} gave {figure!r}, which is not a throughput"
 
 
 def step_seconds(logs: Sequence[StepLog]) -> tuple[float, ...]:

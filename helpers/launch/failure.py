@@ -227,7 +227,7 @@ def crash_reason(exit_code: int | None, tail: str, first_rank: int = 0, guilty: 
     words = last_words(tail)
     if words:
         parts.append(words)
-    return ": ".join(parts) or "ended without a word"
+    return ": ".join(parts) or "ended without a message"
 
 
 def status_of(exit_code: int | None, tail: str, guilty: int | None = None) -> int | None:

@@ -26,6 +26,7 @@ from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.tail import RankWatch
 from helpers.machine.watch.contention import ContentionSample
+from helpers.trainers.contract.device_time import PROFILE
 from helpers.trainers.contract.errors import StepLogError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, StepLog
@@ -101,13 +102,13 @@ _CLASS_OF_KIND = {
 
 
 def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch], exit_code: int | None) -> Ending:
-    """The ending of a job that ended by itself, or in which a rank died. A job is COMPLETE only if all its ranks are
-    complete and every log can be read."""
+    """The ending of a job that ended by itself, or in which a rank died or hung. A job is COMPLETE only if all its
+    ranks are complete and every log can be read."""
     refused = [rank for rank in ranks if rank.footer_status == REFUSED]
     if refused:
         return Ending(OutcomeKind.REFUSED, refused[0].footer_reason or "refused without a reason", refused[0].rank)
     guilty = _unborn(spec, command, ranks) or guilty_rank(_not_ended(spec, command, ranks)) or guilty_rank(ranks)
-    if exit_code == 0 and guilty is None:
+    if guilty is None and (exit_code == 0 or was_profiling(ranks)):
         return _read(spec)
     started = any(rank.step > 0 for rank in ranks)
     kind = OutcomeKind.CRASHED if started else OutcomeKind.START_UP_FAILED
@@ -128,6 +129,12 @@ def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch],
     if guilty.footer_status == FAILED:
         cause = class_of_failure(guilty.footer_reason or own, started)
     return Ending(kind, _blame(command, spec, guilty, reason), guilty.rank, cause=cause)
+
+
+def was_profiling(ranks: Sequence[RankWatch]) -> bool:
+    """Whether all was measured and logged, and a rank was profiling the steps after the window, which no figure
+    contains (contract/device_time.py)."""
+    return all(rank.footer_status == COMPLETE for rank in ranks) and any(rank.phase == PROFILE for rank in ranks)
 
 
 def _left_alone(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch], exit_code: int | None) -> str | None:

@@ -74,7 +74,7 @@ def plot(spec: JobSpec, logs: Sequence[StepLog]) -> str:
     kinds = {rank: _KINDS[place] for place, rank in enumerate(named)}
     notes = [(_note(logs[rank], found[rank]), kinds[rank]) for rank in named]
     if len(kinds) < len(logs):
-        notes.append((f"{sum(not each.steady for each in found)} of {len(logs)} ranks are not steady", _OTHERS))
+        notes.append((f"{sum(not each.steady for each in found)} of {len(logs)} ranks are not steady", "quiet"))
     top = _LINE * len(notes) + 14
     bottom = top + _TALL
 

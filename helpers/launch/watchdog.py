@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from helpers.launch.failure import FailureClass
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.nodes import OtherNodes
-from helpers.launch.outcome import Ending, OutcomeKind, ending_of
+from helpers.launch.outcome import Ending, OutcomeKind, ending_of, was_profiling
 from helpers.launch.tail import RankWatch
 from helpers.machine.watch.processes import Processes
 from helpers.trainers.contract.job import JobSpec
@@ -85,6 +85,8 @@ class Watchdog:
                 return ending_of(self._spec, self._command, ranks, bad_exit)
         running = at - self._started
         if running >= limits.run_seconds:
+            if was_profiling(ranks):
+                return ending_of(self._spec, self._command, ranks, bad_exit)
             return Ending(OutcomeKind.TIMED_OUT, f"not done after {limits.run_seconds:g} s: {self._where()}", None)
         if self.start_up_seconds is None:
             if running < limits.start_up_seconds:
@@ -125,6 +127,8 @@ class Watchdog:
             last = max(rank.last_growth or self._started for rank in self._ranks)
             if at - last < limit:
                 return None
+            if was_profiling(self._ranks):
+                return ending_of(self._spec, self._command, self._ranks, None)
             living = [rank for rank in self._own_ranks if self._lives(rank)]
             there = ", ".join(rank.name for rank in living) or "the launcher"
             reason = f"all ranks finished, but the job did not exit within {limit:g} s; still there: {there}"

@@ -20,12 +20,43 @@ from helpers.logs.formats.naming import FILE_NAME, FOLDER_NAME
 from helpers.logs.reading.detect import detect
 from helpers.logs.reading.reader import read_log
 from helpers.logs.record import HONEST, Imported, LogRun
-from helpers.logs.settings import AUTO, NEEDED, LogSetting, Stated
+from helpers.logs.settings import AUTO, NEEDED, LogSetting, Stated, agrees
 from helpers.logs.sources.source import LogFile, open_logs
 from helpers.trainers.contract.errors import LogError, SuiteError, lines_of
 
 # Runs of one configuration on one machine differ by less than this fraction.
 _DIFFER = 0.10
+
+
+@dataclass(frozen=True)
+class IndexRow:
+    """What a row of an index says of one run of its file."""
+
+    settings: Mapping[LogSetting, Stated]
+    # Of its published figure.
+    rule: str
+    # When the log was written, ISO 8601; empty where the index does not say.
+    day: str
+    # ``INDEX.csv line 3``.
+    where: str
+
+
+@dataclass(frozen=True)
+class ToImport:
+    """A file to import, with the rows of an index that name it."""
+
+    path: Path
+    rows: tuple[IndexRow, ...] = ()
+
+    @property
+    def settings(self) -> dict[LogSetting, Stated]:
+        """What all rows say alike: a file of several runs may have a row for each."""
+        first = self.rows[0].settings if self.rows else {}
+        alike = {each: {row.settings[each].value for row in self.rows} for each in first}
+        return {each: stated for each, stated in first.items() if len(alike[each]) == 1}
+
+    def row_of(self, run: LogRun) -> IndexRow | None:
+        return next((row for row in self.rows if not contradictions(row.settings, run)), None)
 
 
 @dataclass(frozen=True)
@@ -62,22 +93,22 @@ def import_file(
 def import_files(
     paths: Sequence[Path], asked: Mapping[LogSetting, Stated], format: str = AUTO, rule: str = AUTO
 ) -> ImportBatch:
-    """The runs of all files. The step logs of one job are one run, whichever files hold its ranks.
+    """The runs of all files, by what they state themselves and what was ``asked``; see ``import_each``."""
+    return import_each([ToImport(path) for path in paths], asked, format, rule)
+
+
+def import_each(
+    wanted: Sequence[ToImport], asked: Mapping[LogSetting, Stated], format: str = AUTO, rule: str = AUTO
+) -> ImportBatch:
+    """The runs of all files. Step logs of one job are one run, whichever files hold its ranks.
 
     Raises LogError for an unknown rule or format. A log that cannot be read is among ``unread``.
     """
     check_rule(rule)
     check_format(format)
     reader = _Reader(asked, format, rule)
-    for path in paths:
-        try:
-            logs = open_logs(path)
-        except (SuiteError, OSError) as error:
-            reader.unread.append(_unread(str(path), error))
-            continue
-        reader.notes += [f"{path}!{each.name}: left out, {each.reason}" for each in logs.skipped]
-        for log in logs:
-            reader.read(log)
+    for each in wanted:
+        reader.add(each)
     reader.read_step_logs()
     return ImportBatch(tuple(reader.imported), tuple(reader.unread), tuple(reader.notes))
 
@@ -93,19 +124,38 @@ class _Reader:
         self.unread: list[Unread] = []
         self.notes: list[str] = []
 
-    def read(self, log: LogFile) -> None:
-        """Reads a log; a step log is kept until ``read_step_logs``, since it belongs to a job with other ranks."""
+    def add(self, wanted: ToImport) -> None:
+        """Reads the log in a file, or the logs in an archive."""
+        try:
+            logs = open_logs(wanted.path)
+        except (SuiteError, OSError) as error:
+            self.unread.append(_unread(str(wanted.path), error))
+            return
+        self.notes += [f"{wanted.path}!{each.name}: left out, {each.reason}" for each in logs.skipped]
+        for log in logs:
+            self._read(log, wanted)
+
+    def _read(self, log: LogFile, wanted: ToImport) -> None:
+        """A step log waits for the other ranks of its job."""
         try:
             if self._format == own.NAME or (self._format == AUTO and own.is_step_log(log)):
                 if self._is_new(log):
                     self._steps.append(log)
                 return
-            found = [analyse(run, self._rule) for run in runs_of(log, self._asked, self._format)]
-            # Only after reading, when the hash is known: a file of gigabytes should not be read twice.
+            runs = runs_with(log, self._asked, wanted.settings, self._format)
+            _check_rows(log, wanted, runs)
+            found = [self._analysed(run, wanted.row_of(run)) for run in runs]
+            # Its hash is known once it was read; a file of gigabytes is not read twice for it.
             if self._is_new(log):
                 self.imported += with_doubts(found)
         except (SuiteError, OSError) as error:
             self.unread.append(_unread(log.source, error))
+
+    def _analysed(self, run: LogRun, row: IndexRow | None) -> Imported:
+        found = analyse(run, row.rule if row is not None and self._rule == AUTO else self._rule)
+        if row is None or not row.day or found.began:
+            return found
+        return replace(found, began=f"{row.day}T00:00:00")
 
     def read_step_logs(self) -> None:
         for job in own.jobs(self._steps):
@@ -124,6 +174,23 @@ class _Reader:
         return True
 
 
+def _check_rows(log: LogFile, wanted: ToImport, runs: Sequence[LogRun]) -> None:
+    """Raises LogError for a row of the index that none of its file's runs is as."""
+    for row in wanted.rows:
+        against = [contradictions(row.settings, run) for run in runs]
+        if all(against):
+            raise LogError(f"log {log.source}", got="; ".join(against[0]), expected=f"what {row.where} says")
+
+
+def contradictions(settings: Mapping[LogSetting, Stated], run: LogRun) -> list[str]:
+    """In what a run is not as ``settings`` say, with both places."""
+    return [
+        f"{each.value} {run.settings[each].value} ({run.settings[each].where}), not {listed.value} ({listed.where})"
+        for each, listed in settings.items()
+        if each in run.settings and not agrees(each, run.settings[each].value, listed.value)
+    ]
+
+
 def _unread(source: str, error: Exception) -> Unread:
     return Unread(source, str(error), lines_of(error))
 
@@ -133,6 +200,35 @@ def runs_of(log: LogFile, asked: Mapping[LogSetting, Stated], format: str = AUTO
     # A user who names the format knows which other records the log holds.
     rivals = [each for each in FORMATS.values() if format == AUTO or each.is_summary]
     return read_log(log, detect(log, FORMATS, format, (own.LOOKED_FOR,)), asked, rivals)
+
+
+def runs_with(
+    log: LogFile,
+    asked: Mapping[LogSetting, Stated],
+    known: Mapping[LogSetting, Stated],
+    format: str = AUTO,
+) -> tuple[LogRun, ...]:
+    """The same, with what ``known`` says where the log is silent. What both say is not compared, but for the card."""
+    card = LogSetting.GPU
+    given: dict[LogSetting, Stated] = {**({card: known[card]} if card in known else {}), **asked}
+    while True:
+        try:
+            return runs_of(log, given, format)
+        except LogError as error:
+            # Another run of the log may be silent on something else.
+            more = (silent_on(error) & known.keys()) - given.keys()
+            if not more:
+                raise
+            given |= {each: known[each] for each in more}
+
+
+def silent_on(error: LogError) -> frozenset[LogSetting]:
+    """The settings that a log does not state, from the error that names them; none for any other error."""
+    names = (error.field or "").split(", ")
+    known = {each.value: each for each in NEEDED}
+    # What contradicts the log has got something.
+    silent = error.got is None and all(name in known for name in names)
+    return frozenset(known[name] for name in names) if silent else frozenset()
 
 
 def check_format(format: str) -> None:
@@ -173,7 +269,7 @@ def _doubt(runs: Sequence[Imported]) -> str:
     if len(rates) < 2 or not named or max(rates) / min(rates) - 1 <= _DIFFER:
         return ""
     return (
-        f"the log's name alone tells {', '.join(each.value for each in named)} of {len(runs)} runs in it that "
+        f"only the log's name states {', '.join(each.value for each in named)} of {len(runs)} runs in it that "
         f"differ by {max(rates) / min(rates) - 1:.0%}: it may not be true of each"
     )
 

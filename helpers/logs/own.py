@@ -158,7 +158,7 @@ def _check(source: str, logs: Sequence[StepLog]) -> None:
                 field="status",
                 got=f"{log.footer.status}: {log.footer.reason}",
                 expected=COMPLETE,
-                remedy="A run that was broken off is no measurement",
+                remedy="An incomplete run is not a measurement",
             )
 
 
@@ -297,7 +297,7 @@ _USED: Mapping[str, Callable[[Logs], StepsUsed]] = MappingProxyType(
         "dlperf-log": _counted(COUNTED_STEPS),
         "dlperf-time": _counted(COUNTED_STEPS - 1),
         "dlperf-tf2": _of_first(600, 500, "100 steps of warm-up"),
-        "ngc-tf-mean": _of_first(500, 25, "200 steps and 5 records of warm-up", "9 of 10 steps, which are no record"),
+        "ngc-tf-mean": _of_first(500, 25, "200 steps and 5 records of warm-up", "9 of 10 steps, which have no record"),
         "ngc-tf-average": _of_first(500, 300, "200 steps of warm-up"),
         "ngc-tf-summary": _of_first(500, 300, "200 steps of warm-up"),
         "ngc-pytorch-mean": _pytorch_mean,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from io import StringIO
 from pathlib import Path, PurePosixPath
 
 from helpers.logs.figures.rules import figure
-from helpers.logs.importer import runs_of
+from helpers.logs.importer import contradictions, runs_with, silent_on
 from helpers.logs.record import LogRun
 from helpers.logs.settings import NEEDED, LogSetting, Stated, agrees
 from helpers.logs.sources.source import open_logs
@@ -24,6 +25,7 @@ _MOST_CHARACTERS = 200
 # Checked before Decimal, which also accepts 5_17 and digits of other scripts.
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 _FILE, _RULE, _PUBLISHED, _COMPUTED = "file", "rule", "published_images_per_s", "computed_images_per_s"
+_DAY = "date"
 _SETTINGS = (
     LogSetting.FRAMEWORK,
     LogSetting.MODEL,
@@ -46,6 +48,8 @@ class IndexEntry:
     # The figure that the index's author recomputed; None if the row has none.
     computed: Decimal | None
     rule: str
+    # When the log was written, ISO 8601; empty where the index does not say.
+    day: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Verified:
 def read_index(path: Path) -> tuple[IndexEntry, ...]:
     """The rows of an index. Raises LogError on a row that cannot be read, with its line and column."""
     columns, rows = index_rows(path)
-    if twice := [each for each in (*NEEDED_COLUMNS, _COMPUTED) if columns.count(each) > 1]:
+    if twice := [each for each in (*NEEDED_COLUMNS, _COMPUTED, _DAY) if columns.count(each) > 1]:
         raise LogError(str(path), got=f"the column {twice[0]} twice", expected="each once")
     if missing := [each for each in NEEDED_COLUMNS if each not in columns]:
         raise LogError(str(path), got=columns, expected="columns " + ", ".join(missing))
@@ -105,7 +109,15 @@ def _entry(path: Path, line: int, row: Mapping[str, str | None]) -> IndexEntry:
     settings = {each: Stated(values[each.value], f"{path.name} line {line}") for each in _SETTINGS}
     published = _figure(about, _PUBLISHED, values[_PUBLISHED])
     computed = _figure(about, _COMPUTED, values[_COMPUTED]) if values[_COMPUTED] else None
-    return IndexEntry(line, values[_FILE], settings, published, computed, values[_RULE])
+    return IndexEntry(line, values[_FILE], settings, published, computed, values[_RULE], _day(about, row))
+
+
+def _day(about: str, row: Mapping[str, str | None]) -> str:
+    text = (row.get(_DAY) or "").strip()
+    try:
+        return datetime.date.fromisoformat(text).isoformat() if text else ""
+    except ValueError as error:
+        raise LogError(about, field=_DAY, got=text[:_MOST_CHARACTERS], expected="a day, as 2026-11-21") from error
 
 
 def _figure(about: str, column: str, text: str) -> Decimal:
@@ -129,21 +141,19 @@ def _verify_file(folder: Path, entries: Sequence[IndexEntry]) -> Iterable[Verifi
     """Verifies the rows of one file. The file is read once if it states its own configuration, else once for each
     row."""
     path = folder / entries[0].file
-    runs: tuple[LogRun, ...] = ()
-    silent_on: frozenset[LogSetting] = frozenset()
+    runs: tuple[LogRun, ...] | None = None
     try:
-        _check_inside(folder, entries[0].file)
+        check_inside(folder, entries[0].file)
         runs = _runs(path, {})
     except LogError as error:
-        silent_on = _silent_on(error)
-        if not silent_on:
+        if not silent_on(error):
             return [_failed(each, error) for each in entries]
     except (SuiteError, OSError) as error:
         return [_failed(each, error) for each in entries]
     verified = []
     for entry in entries:
         try:
-            verified.append(_verify(entry, _runs_as_indexed(path, entry, silent_on) if silent_on else runs))
+            verified.append(_verify(entry, _runs(path, entry.settings) if runs is None else runs))
         except (SuiteError, OSError) as error:
             verified.append(_failed(entry, error))
     return verified
@@ -153,27 +163,8 @@ def _failed(entry: IndexEntry, error: Exception) -> Verified:
     return Verified(entry, None, entry.rule, str(error), lines_of(error))
 
 
-def _silent_on(error: LogError) -> frozenset[LogSetting]:
-    """The settings that a log does not state, taken from the error that names them."""
-    names = (error.field or "").split(", ")
-    known = {each.value: each for each in NEEDED}
-    return frozenset(known[name] for name in names) if all(name in known for name in names) else frozenset()
-
-
-def _runs_as_indexed(path: Path, entry: IndexEntry, silent_on: frozenset[LogSetting]) -> tuple[LogRun, ...]:
-    """The runs, with those settings from the index that the log does not state. The settings that both state are
-    compared later."""
-    try:
-        return _runs(path, {each: entry.settings[each] for each in silent_on})
-    except LogError as error:
-        more = _silent_on(error) - silent_on
-        if not more:
-            raise
-        # Another run of the same log lacks another setting.
-        return _runs_as_indexed(path, entry, silent_on | more)
-
-
-def _check_inside(folder: Path, file: str) -> None:
+def check_inside(folder: Path, file: str) -> None:
+    """Raises LogError for a row whose file is outside the folder of the index."""
     pure = PurePosixPath(file)
     inside = not (pure.is_absolute() or ".." in pure.parts or "\\" in file or "\0" in file)
     try:
@@ -185,13 +176,15 @@ def _check_inside(folder: Path, file: str) -> None:
         raise LogError(f"log {file}", got="a path that leaves the folder", expected=f"a file in {folder}")
 
 
-def _runs(path: Path, asked: Mapping[LogSetting, Stated]) -> tuple[LogRun, ...]:
-    return tuple(run for log in open_logs(path) for run in runs_of(log, asked))
+def _runs(path: Path, known: Mapping[LogSetting, Stated]) -> tuple[LogRun, ...]:
+    """The runs, with what the index alone states. What the log states too is compared afterwards."""
+    needed = {each: known[each] for each in NEEDED if each in known}
+    return tuple(run for log in open_logs(path) for run in runs_with(log, {}, needed))
 
 
 def _verify(entry: IndexEntry, runs: Sequence[LogRun]) -> Verified:
     run = _run_of(entry, runs)
-    if against := _contradictions(entry, run):
+    if against := contradictions(entry.settings, run):
         raise LogError(f"log {entry.file}", got="; ".join(against), expected="what the index says")
     found = figure(run, entry.rule)
     if found.samples_per_s is None:
@@ -210,7 +203,7 @@ def _run_of(entry: IndexEntry, runs: Sequence[LogRun]) -> LogRun:
         have = ", ".join(dict.fromkeys(run.stated(LogSetting.CARDS) or "an unsaid number" for run in runs))
         raise LogError(f"log {entry.file}", got=f"runs of {have} cards", expected=f"one of {cards.value}")
     if len(fitting) > 1:
-        fitting = [run for run in fitting if not _contradictions(entry, run)] or fitting
+        fitting = [run for run in fitting if not contradictions(entry.settings, run)] or fitting
     if len(fitting) > 1:
         where = ", ".join(f"lines {run.first_line} to {run.last_line}" for run in fitting)
         raise LogError(
@@ -220,14 +213,6 @@ def _run_of(entry: IndexEntry, runs: Sequence[LogRun]) -> LogRun:
             remedy="Cut the log so that each file holds one of them",
         )
     return fitting[0]
-
-
-def _contradictions(entry: IndexEntry, run: LogRun) -> list[str]:
-    return [
-        f"{each.value} {run.settings[each].value} ({run.settings[each].where}), not {listed.value} ({listed.where})"
-        for each, listed in entry.settings.items()
-        if each in run.settings and not agrees(each, run.settings[each].value, listed.value)
-    ]
 
 
 def _problem(entry: IndexEntry, samples_per_s: float) -> str:

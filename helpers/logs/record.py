@@ -158,6 +158,8 @@ class LogRun:
     # Lines that look like records but are not in the columns.
     dropped: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = ()
+    # When its first record was printed, by the log's clock: ISO 8601 without a zone; empty where no line has a year.
+    began: str = ""
     # Says in words that the last line has no end or that the last epoch is incomplete; empty for a whole log.
     cut: str = ""
 
@@ -225,6 +227,8 @@ class Imported:
     spread: RateSpread | None
     dropped: tuple[Dropped, ...]
     warnings: tuple[str, ...]
+    # As in LogRun; of an index where the log has no year.
+    began: str = ""
 
     def figure(self, rule: str) -> RuleFigure | None:
         """The figure by a rule's name; None if the rule does not apply to the format."""

@@ -40,20 +40,26 @@ _RUNS = uuid.UUID("0a3f6c52-7f1d-4b0e-9a58-5d2f5c1d9e77")
 # The most cards of one machine. A log of more cards must state its nodes.
 _MOST_CARDS_OF_ONE_NODE = 16
 _ON = ("true", "1", "yes", "on")
-_OPTION = {LogSetting.EXECUTION: "--execution", LogSetting.NODES: "--nodes", LogSetting.DATA: "--data"}
+_OPTION = {LogSetting.EXECUTION: "--execution", LogSetting.NODES: "--nodes", LogSetting.DATA: "--data-source"}
 
 
 def result_of(
-    imported: Imported, settings: Mapping[LogSetting, Stated], name: str, *, doubts: tuple[str, ...] = (), **values: Any
+    imported: Imported,
+    settings: Mapping[LogSetting, Stated],
+    name: str,
+    *,
+    doubts: tuple[str, ...] = (),
+    created: str = "",
+    **values: Any,
 ) -> RunResult:
-    """The run as a result.
+    """The run as a result, of now if ``created`` is empty.
 
     ``name`` is the log's name in messages, ``settings`` the whole configuration, ``values`` are the fields that no log
     states (uuid, session, case, origin …); ``doubts`` are added to the log's own warnings.
     """
     stated = {each: settings[each].value for each in settings}
     return RunResult(
-        created=utc_now().isoformat(timespec="seconds"),
+        created=created or utc_now().isoformat(timespec="seconds"),
         build={
             "framework": stated.get(LogSetting.FRAMEWORK, ""),
             "version": stated.get(LogSetting.FRAMEWORK_VERSION, ""),
@@ -86,7 +92,7 @@ def _rate_or_reason(figure: RuleFigure) -> float | str:
     rate = figure.samples_per_s
     if rate is None:
         return figure.reason or f"rule {figure.rule} gives no figure"
-    return float(rate) if finite(rate) and rate > 0 else f"rule {figure.rule} gave {rate!r}, which is no throughput"
+    return float(rate) if finite(rate) and rate > 0 else f"rule {figure.rule} gave {rate!r}, which is not a throughput"
 
 
 def _line(name: str, imported: Imported, version: str) -> str:
@@ -105,6 +111,7 @@ def _provenance(imported: Imported) -> dict[str, str]:
         "format": imported.format,
         "run in file": f"{imported.number} of {imported.runs_in_file}",
         "lines": f"{imported.first_line}-{imported.last_line}",
+        "date": imported.began or "not in the log: it is that of the import",
         USUAL_RULE_FACT: imported.usual,
         "dropped": "; ".join(f"{each.count}: {each.reason} (line {each.first.number})" for each in imported.dropped),
         **{
@@ -145,8 +152,7 @@ def keep(found: Sequence[Imported], runs_folder: Path, url: str) -> str:
 
 
 def stored_of(history: History, case_id: str, target: str | None = None) -> tuple[RunResult, ...]:
-    """The imported results of a case, in the order in which they were stored. Raises HistoryError if they cannot be
-    read."""
+    """The imported results of a case, by the dates of their logs. Raises HistoryError if they cannot be read."""
     found = history.results_of(session=SESSION, case_id=case_id, target=target)
     return tuple(each.result for each in found if each.result.origin == IMPORTED)
 
@@ -163,6 +169,8 @@ def imported_result(found: Imported) -> RunResult:
         target=_target(found.settings),
         replicate=found.number - 1,
         origin=IMPORTED,
+        # No log names the zone of its clock.
+        created=f"{found.began}+00:00" if found.began else "",
     )
 
 

@@ -243,7 +243,7 @@ def build(
             f"{BUILD_OPTION}: {environment.command}",
             got=f"exit status {code}",
             expected=f"the environment of {name} in {environment.folder}",
-            remedy=f"Its last words: {last or 'none'}",
+            remedy=f"Its last output: {last or 'none'}",
         )
     say(f"built the environment of {name} in {clock() - start:.0f} s")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
+import functools
 import glob
 import hashlib
 import json
@@ -102,7 +103,7 @@ def refuse_link(path: Path) -> None:
 
 
 def write_document(path: Path, data: Mapping[str, Any], *, schema: Path) -> None:
-    """Replaces ``path`` by ``data`` as sorted JSON; the caller holds the lock of ``path``.
+    """Replaces ``path`` by ``data`` as sorted JSON, one line an entry; the caller holds the lock of ``path``.
 
     At every moment the old or the new file is whole: temporary file in the same folder, fsync,
     rename, fsync of the folder. Raises BaselineError on data that ``read_document`` would refuse
@@ -110,7 +111,7 @@ def write_document(path: Path, data: Mapping[str, Any], *, schema: Path) -> None
     """
     _validate(path, data, schema, "Nothing was written; measure again")
     try:
-        text = json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+        text = _document_text(data)
         text.encode("utf-8")
         content = _escaped(text).encode("utf-8")
     except ValueError as error:
@@ -129,6 +130,20 @@ def write_document(path: Path, data: Mapping[str, Any], *, schema: Path) -> None
         sync_folder(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def _document_text(data: Mapping[str, Any]) -> str:
+    dumps = functools.partial(json.dumps, ensure_ascii=False, allow_nan=False)
+    parts = []
+    for key in sorted(data):
+        value = data[key]
+        if key == "entries" and isinstance(value, Mapping):
+            rows = ",\n".join(f"    {dumps(name)}: {dumps(value[name])}" for name in sorted(value))
+            text = f"{{\n{rows}\n  }}"
+        else:
+            text = dumps(value, indent=2, sort_keys=True).replace("\n", "\n  ")
+        parts.append(f"  {dumps(key)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def _escaped(text: str) -> str:

@@ -64,7 +64,7 @@ def read_matrix(field: YamlValue, short: YamlValue | None, protocols: Sequence[s
             for case in cases:
                 other = places.get((target, case.id))
                 if other is not None:
-                    raise block.refuse("every case once", f"It stands in {other} already", got=case.id)
+                    raise block.refuse("every case once", f"It is already in {other}", got=case.id)
                 places[target, case.id] = block.place
                 found.append((case, target, protocol))
             if len(found) > _MOST_CASES:
@@ -160,7 +160,7 @@ def read_protocols(field: YamlValue) -> dict[str, MeasuringProtocol]:
         for rule in rules:
             other = served.setdefault(rule.text(), rule.place)
             if other != rule.place:
-                raise rule.refuse("each rule under one protocol", f"It stands at {other} already")
+                raise rule.refuse("each rule under one protocol", f"It is already at {other}")
         found[name] = MeasuringProtocol(
             name=name,
             warmup_steps=keys["warmup_steps"].whole(0, _MOST_STEPS),

@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 from helpers.judging.evidence import Budget
 from helpers.machine.frameworks import FrameworkConfig
+from helpers.plan.clusters import ClusterConfig, read_clusters
 from helpers.plan.matrix import (
     TARGETS,
     ByCase,
@@ -187,7 +188,7 @@ IDENTITIES = ("host", "name", "pool")
 NEEDS = ("published", "recorded", "both")
 _OPTIONAL = (
     "frameworks", "data", "tolerances", "limits", "contention", "short", "machines", "nodes", "budgets", "history",
-    "owners", "quarantine", "builds",
+    "owners", "quarantine", "builds", "clusters",
 )  # fmt: skip
 _REQUIREMENTS = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
 _MOST_SECONDS = 7 * 24 * 3600.0
@@ -327,6 +328,7 @@ class Config:
     launchers: Mapping[Framework, str] = field(default_factory=dict)
     owners: tuple[Owner, ...] = ()
     quarantine: tuple[Quarantine, ...] = ()
+    clusters: Mapping[str, ClusterConfig] = field(default_factory=dict)
 
     def launcher_for(self, case: Case) -> str:
         """The launcher that the file chooses for a case of one node and several cards; empty for the framework's own,
@@ -394,6 +396,7 @@ def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
         owners=_owners(top.get("owners")),
         quarantine=_quarantine(top.get("quarantine")),
         builds=_builds(top.get("builds"), file.parent),
+        clusters=read_clusters(top.get("clusters"), machines),
         launchers=MappingProxyType(
             {
                 each: keys["launcher"].one_of([*launchers, *([ONE_PROCESS] if each.spec.several_cards else [])])

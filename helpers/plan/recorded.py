@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from pathlib import Path
@@ -16,13 +18,14 @@ from typing import Any
 
 from helpers.judging.rules import RULES
 from helpers.machine.records_check import Checker
-from helpers.plan.baseline_files import RECORDED, FigureStatus, read_document, read_schema
+from helpers.plan.baseline_files import RECORDED, UNIT, FigureStatus, read_document, read_schema
 from helpers.trainers.contract.errors import BaselineError
 
 # The format, described by the schema.json beside the files:
 #   1  entries by case id: images_per_s, rule, replicates, interval, tolerance, environment, segment, provenance, status
 #   2  protocol: the steps of each run and the number of runs; empty in an entry of version 1
-RECORDED_VERSION = 2
+#   3  shared: what entries have in common stands once; one line an entry; figures have 5 digits
+RECORDED_VERSION = 3
 
 # One run does not say how far the next one may lie from it. The median of three is not moved by a single one.
 LEAST_RUNS = 3
@@ -30,6 +33,9 @@ LEAST_RUNS = 3
 _COMPARED_STEPS = ("warmup_steps", "window_steps", "steady_window_steps")
 
 _SCHEMA = RECORDED / "schema.json"
+# The parts of an entry that stand under ``shared``, and what all entries have there.
+_SHARED, _COMMON = ("environment", "segment", "provenance", "protocol"), "common"
+_NAME_DIGITS = 8
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ class RecordedEntry:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as the file holds it, without its case id, which is its key there."""
+        """The whole entry without its case id."""
         return {
             "images_per_s": self.samples_per_s,
             "rule": self.rule,
@@ -154,7 +160,7 @@ def load_recorded(path: Path, machine_key: str, places: Mapping[str, str] = Mapp
         schema=_SCHEMA,
         version=RECORDED_VERSION,
         remedy="Restore it from version control, or move it away and record again with --update-baselines",
-        older={1: _without_protocol},
+        older={1: _without_protocol, 2: lambda _: None},
     )
     if data is None:
         return RecordedSet(machine_key, {})
@@ -169,7 +175,7 @@ def load_recorded(path: Path, machine_key: str, places: Mapping[str, str] = Mapp
     entries = {}
     for case_id in sorted(data["entries"]):
         try:
-            entry = RecordedEntry.from_json(case_id, data["entries"][case_id])
+            entry = RecordedEntry.from_json(case_id, _whole(data["entries"][case_id], data.get("shared", {}), case_id))
             host = entry.segment.get("host", "")
             renamed = {**entry.segment, "host": places[host]} if host in places else entry.segment
             entries[case_id] = replace(entry, segment=renamed)
@@ -183,6 +189,57 @@ def load_recorded(path: Path, machine_key: str, places: Mapping[str, str] = Mapp
                 "with --update-baselines",
             ) from error
     return RecordedSet(machine_key, entries)
+
+
+def document_of(machine_key: str, entries: Mapping[str, RecordedEntry]) -> dict[str, Any]:
+    """The entries of a machine as their file holds them."""
+    whole = {case_id: entry.to_json() for case_id, entry in entries.items()}
+    return {
+        "schema_version": RECORDED_VERSION,
+        "machine_key": machine_key,
+        "unit": UNIT,
+        "shared": {part: _table([each[part] for each in whole.values()]) for part in _SHARED if whole},
+        "entries": {
+            case_id: {**each, **{part: _name_of(each[part]) for part in _SHARED}} for case_id, each in whole.items()
+        },
+    }
+
+
+def _table(several: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Each of the facts under its name, without those that all have, which stand once."""
+    first, *others = several
+    common = {name: value for name, value in first.items() if all(each.get(name) == value for each in others)}
+    return {
+        _COMMON: common,
+        **{_name_of(each): {name: each[name] for name in each if name not in common} for each in several},
+    }
+
+
+def _name_of(facts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:_NAME_DIGITS]
+
+
+def _whole(
+    entry: Mapping[str, Any], shared: Mapping[str, Mapping[str, Mapping[str, Any]]], about: str
+) -> dict[str, Any]:
+    """The entry with what it shares with others. Raises BaselineError for a name that is not there, and for facts that
+    are not those of their name: after two branches were merged, the common ones may be those of another file."""
+    found = dict(entry)
+    for part in _SHARED:
+        name, table = entry[part], shared.get(part, {})
+        if not isinstance(name, str):
+            continue
+        facts = {**table[_COMMON], **table[name]} if name in table else {}
+        if _name_of(facts) != name:
+            raise BaselineError(
+                about,
+                field=part,
+                got=f"{name}, "
+                + ("whose facts were changed" if name in table else f"which shared.{part} does not have"),
+                expected="the facts that were recorded under this name",
+            )
+        found[part] = facts
+    return found
 
 
 def _without_protocol(data: dict[str, Any]) -> None:

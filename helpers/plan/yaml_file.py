@@ -63,7 +63,7 @@ class BoundedLoader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen and isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value} stands twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value} occurs twice", key.start_mark)
             if isinstance(key, yaml.ScalarNode):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)

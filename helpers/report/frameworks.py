@@ -267,7 +267,7 @@ def _place(row: ConfigurationOutcome) -> str:
 
 def _disturbed(rows: Iterable[ConfigurationOutcome]) -> list[str]:
     marks = dict.fromkeys(mark for row in rows for cell in row.cells if cell.measured for mark in cell.marks)
-    return [f"* measured all the same, and no figure to rely on: {', '.join(marks)}"] if marks else []
+    return [f"* measured nevertheless; do not rely on these figures: {', '.join(marks)}"] if marks else []
 
 
 def _builds(rows: Iterable[ConfigurationOutcome]) -> list[str]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from helpers.report.frameworks import frameworks_tables
 from helpers.report.results import SessionReport
+from helpers.report.row import CaseRow
 from helpers.report.scaling import AGAINST, Scaling, scaling_tables
-from helpers.report.sentences import NO_RESULT, headline, in_short, lost_cases, sentence_of, urgent
+from helpers.report.sentences import NO_RESULT, doubts_of, headline, in_short, lost_cases, sentence_of, urgent
 from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import case_table, summary_line
 from helpers.session.gate_verdict import GateCase
@@ -67,9 +68,13 @@ class _Needed:
 
 def _needed(report: SessionReport) -> Iterator[_Needed]:
     for row in urgent(report.rows):
-        yield _Needed(row.status, f"{row.case_id} [{row.target}]", row.owner or "-", sentence_of(row))
+        yield _Needed(row.status, f"{row.case_id} [{row.target}]", row.owner or "-", _what_happened(row))
     for case in lost_cases(report.rows, report.gate):
         yield _Needed(case.status, f"{case.case_id} [{case.target}]", case.owner or "-", case.reason or NO_RESULT)
+
+
+def _what_happened(row: CaseRow) -> str:
+    return " ".join(filter(None, (sentence_of(row), f"({doubts})" if (doubts := doubts_of(row)) else "")))
 
 
 def _fold(title: str, content: str) -> str:

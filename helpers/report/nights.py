@@ -46,7 +46,7 @@ class NightLine:
     high: float | None = None
     # The geometric mean of the good build's runs in the pairs of that night, in samples/s; None without pairs.
     good_samples_per_s: float | None = None
-    # Whether a user acknowledged a change on this night.
+    # Whether a user acknowledged a change on this night, and nobody took that back.
     acknowledged: bool = False
 
 
@@ -61,7 +61,7 @@ def lines_of_nights(
     numbers: dict[tuple[str, int], int] = {}
     segment = 1
     before: StoredNight | None = None
-    for night in nights:
+    for place, night in enumerate(nights):
         begun = [each for each in starts if _since(each, night)]
         # A night without a run has no segment; it is put into that of the previous night.
         if night.record.segment or before is None:
@@ -83,15 +83,32 @@ def lines_of_nights(
                 evidence=standing.evidence if standing else None,
                 segment=segment,
                 excluded=night.exclusion is not None,
-                notes=tuple(_notes(night, before, begun, acknowledgements)),
+                notes=(
+                    *_notes(night, before, begun, acknowledgements),
+                    *(f"recorded: {each.reason}" for each in recorded_from(nights[place : place + 2], starts)),
+                ),
                 low=low,
                 high=high,
                 good_samples_per_s=good_rate(night),
-                acknowledged=any(each.covers(record.case_id, record.created) for each in acknowledgements),
+                acknowledged=any(
+                    each.holds and each.covers(record.case_id, record.created) for each in acknowledgements
+                ),
             )
         )
         before = night if night.record.segment or before is None else before
     return tuple(lines)
+
+
+def recorded_from(nights: Sequence[StoredNight], starts: Sequence[SegmentStart]) -> tuple[SegmentStart, ...]:
+    """The starts that were made by recording the first of these nights: after it, and before the one that follows."""
+    night, *following = nights
+    return tuple(
+        each
+        for each in starts
+        if dict(each.segment) == dict(night.record.segment)
+        and _is_before(night.record.created, each.created)
+        and not any(_is_before(later.record.created, each.created) for later in following)
+    )
 
 
 def interval_of(log_rates: Sequence[float], sigma: float | None) -> tuple[float | None, float | None]:
@@ -145,7 +162,8 @@ def _notes(
     for each in acknowledgements:
         if each.covers(record.case_id, record.created):
             commit = f"{each.commit}, " if each.commit else ""
-            notes.append(f"acknowledged by {each.who}: {commit}{each.reason}")
+            back = "" if each.holds else f"; taken back by {each.taken_back_by} on {each.taken_back[:10]}: "
+            notes.append(f"acknowledged by {each.who}: {commit}{each.reason}{back}{each.taken_back_reason}")
     return notes
 
 

@@ -81,6 +81,11 @@ def sentence_of(row: CaseRow) -> str:
     return _first_part(row.reason)
 
 
+def doubts_of(row: CaseRow) -> str:
+    """``contended in 4 of 4 runs``: why its figure is to be doubted, without the names of who disturbed it."""
+    return "; ".join(each.partition(": ")[0] for each in row.marks)
+
+
 def change(fraction: float) -> str:
     """``5.4% slower``, ``1.0% faster``, ``unchanged``."""
     if abs(fraction) < 0.0005:
@@ -98,7 +103,7 @@ def headline(rows: Sequence[CaseRow], gate: GateVerdict | None, exit_code: int) 
     if bad:
         return f"{bad} of {_cases(measured)} did not pass", "fail"
     if doubtful:
-        return f"{doubtful} of {_cases(measured)} could not be answered", "warn"
+        return f"{doubtful} of {_cases(measured)} could not be judged", "warn"
     if exit_code:
         return f"The session ended with exit code {exit_code}", "fail"
     return (f"All {_cases(measured)} passed", "pass") if measured else ("Nothing was measured", "warn")

@@ -509,7 +509,7 @@ def regressed_last_night(suite: Suite) -> tuple[tuple[SuiteCase, ...], str]:
     """
     url = history_url(suite.options, suite.config)
     newest: dict[str, list[StoredNight]] = {}
-    with open_history(url) as history:
+    with open_history(url, writes=False) as history:
         for known in history.cases():
             judged = [each for each in history.series(known.case_id, known.target) if _is_judged(each)]
             if judged:

@@ -110,7 +110,7 @@ def exit_code(
     """The session's exit code from its cases' outcomes, and from the night's status where it has one.
 
     docs/reference.md, "Exit codes". ``pytest_exit`` is pytest's own: 2 to 5 stay (interrupted, internal, usage, nothing
-    collected). 1 outranks 6. ``other_failures`` says that a test failed that is no case; this keeps pytest's 1. The
+    collected). 1 outranks 6. ``other_failures`` says that a test that is not a case failed; this keeps pytest's 1. The
     code is 6 if the session measured none of the cases that it judges, also if each of them was skipped for a reason.
     """
     judged = [(each.status, each.effect) for each in outcomes if each.judged]

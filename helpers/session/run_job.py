@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from helpers.history.results import CONTENDED, MACHINE_SHARED, SLOWED, RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
+from helpers.launch.device_time import device_time_facts
 from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes, connect_nodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
@@ -20,7 +22,7 @@ from helpers.launch.steadiness import why_unsteady
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
 from helpers.machine.devices import Card, CpuCard, Machine, environment_of
-from helpers.machine.environment import LOADED_FACTS
+from helpers.machine.environment import GPU, LOADED_FACTS
 from helpers.machine.host import OomKills, oom_evidence, read_oom_kills
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu, open_nvml
@@ -92,6 +94,7 @@ class JobRunner:
             run_folder=folder,
             device=plan.suite_case.device,
             **plan.protocol.steps,
+            profiled_steps=plan.case.framework.spec.profiled_steps if plan.suite_case.device == GPU else 0,
             data_root=str(self.terms.data.root) if self.terms.data else None,
             settings=plan.settings,
             overrides=plan.overrides,
@@ -174,6 +177,7 @@ class JobRunner:
                 **(header.facts if header else {}),
                 **self.connected.facts(),
                 **({"warmup_steps": str(len(logs[0].warmup))} if complete else {}),
+                **(device_time_facts(spec, statistics.median(step_seconds(logs))) if complete else {}),
                 **({FAILURE_FACT: outcome.cause.value} if outcome.cause else {}),
             },
             system=self.terms.system,

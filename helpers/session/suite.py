@@ -34,6 +34,7 @@ from helpers.trainers.contract.errors import BaselineError, ConfigError, History
 from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING, check_cards_per_process
 
 if TYPE_CHECKING:
+    from helpers.history.results import RunResult
     from helpers.history.run_folders import ResultStore
     from helpers.history.stored import CaseNights
     from helpers.plan.image_folder import DatasetFacts
@@ -370,6 +371,17 @@ class Suite:
             return self.memory.nights_so_far(outcome.case.id, outcome.target, self.options.session, NIGHTS)
         except HistoryError as error:
             return CaseNights(unknown=f"the history did not answer: {error}")
+
+    def run_before(self, suite_case: SuiteCase) -> RunResult | None:
+        """A run of the case's newest night in the history, on whatever machine; None if none is known."""
+        from helpers.session.suite_history import is_there
+
+        if not is_there(self.options, self.config):
+            return None
+        try:
+            return self.memory.nights_so_far(suite_case.case.id, suite_case.target, "", 1).before
+        except HistoryError:
+            return None
 
     def _sources_of(self, outcome: CaseOutcome) -> dict[str, str]:
         from helpers.plan.recipes.recipe import sourced_settings

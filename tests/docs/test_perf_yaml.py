@@ -24,7 +24,7 @@ LISTS = {"short"}
 # What a user names, as the page writes it.
 NAMES = {
     r"^(frameworks)\.\w+": r"\1.FRAMEWORK",
-    r"^(protocols|machines)\.[\w-]+": r"\1.NAME",
+    r"^(protocols|machines|clusters)\.[\w-]+": r"\1.NAME",
     r"^(matrix)\.\w+": r"\1.TARGET",
     r"\[\d+\]": "[]",
 }
@@ -34,6 +34,7 @@ tolerances: {cases: [{pattern: "*", recorded: 0.01}]}
 budgets: {cases: [{pattern: "*", pairs: 8}]}
 history: {}
 limits: {}
+clusters: {c: {}}
 contention: {}
 nodes: {hosts: [{name: n0, address: 10.0.0.1}, {name: n1, address: 10.0.0.2}]}
 """

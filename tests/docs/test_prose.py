@@ -20,6 +20,7 @@ from tests.docs.test_perf_yaml import ROWS
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 # What is called in a piece of code; a name in capital letters is the reader's.
 CALL = re.compile(r"(?:\.venv/bin/)?(perfgate|make) ([a-z][a-z0-9-]*)(?![\w-])")
+MODULE = re.compile(r"python -m ((?:benchmarks|docs|helpers|tests)[\w.]*)")
 SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 AREAS = (
@@ -36,6 +37,8 @@ AREAS = (
 )
 # Programs of others that the pages name with their options.
 OTHERS = {"--nnodes", "--rank", "--master", "--host", "--nproc_per_node", "--close", "--no-index", "--signal"}
+# Those of srun and sbatch.
+OTHERS |= {"--gres", "--constraint", "--container", "--requeue"}
 # An option that a trial of docs/extending.md made, and one of perfgate itself.
 OTHERS |= {"--csv", "--version"}
 
@@ -78,6 +81,13 @@ def test_every_command_in_a_sentence_exists() -> None:
     known = {"perfgate": {*options_of_commands(), "help"}, "make": TARGETS_OF_MAKE}
     called = [(page, text, CALL.match(text)) for page, text in spans()]
     assert [f"{page}: {text}" for page, text, call in called if call and call[2] not in known[call[1]]] == []
+
+
+def test_every_module_in_a_sentence_exists() -> None:
+    called = [(page, name) for page, text in spans() for name in MODULE.findall(text)]
+    assert called
+    missing = [(page, name) for page, name in called if not list(ROOT.glob(f"{name.replace('.', '/')}*"))]
+    assert missing == []
 
 
 def test_every_option_in_a_sentence_exists(pytestconfig: pytest.Config) -> None:

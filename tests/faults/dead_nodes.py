@@ -107,7 +107,7 @@ FAULTS = [
     Fault(
         9, "node silent", f"the same where {SILENCE_SECONDS:g} s of its agent's silence are noticed first",
         _Strike(
-            _all_of_it, signal.SIGSTOP, ("rank lost", f"node {N1}", "no word from its agent"), SILENCE_SECONDS,
+            _all_of_it, signal.SIGSTOP, ("rank lost", f"node {N1}", "no sign of life from its agent"), SILENCE_SECONDS,
             no_progress_seconds=100,
         ), needs=why_no_paddle,
     ),

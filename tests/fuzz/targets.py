@@ -20,10 +20,10 @@ import yaml
 from helpers.judging.rules import RULES, figures, reader_share
 from helpers.judging.rules_publishers import RuleError
 from helpers.launch.steplog_reader import read_step_log
-from helpers.plan.baseline_files import PUBLISHED, RECORDED, UNIT, write_document
+from helpers.plan.baseline_files import PUBLISHED, RECORDED, write_document
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.plan.published import PublishedSet, load_published
-from helpers.plan.recorded import RECORDED_VERSION, load_recorded
+from helpers.plan.recorded import document_of, load_recorded
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import BaselineError, ConfigError, LogError, StepLogError, SuiteError
 from helpers.trainers.contract.frameworks import Framework
@@ -141,12 +141,7 @@ class _Readers:
             return
         for entry in found.entries.values():
             _check_positive("entry", [entry.samples_per_s, *entry.replicates, *(entry.interval or ())])
-        document = {
-            "schema_version": RECORDED_VERSION,
-            "machine_key": found.machine_key,
-            "unit": UNIT,
-            "entries": {case_id: entry.to_json() for case_id, entry in found.entries.items()},
-        }
+        document = document_of(found.machine_key, found.entries)
         copy = self._folder / "copy.json"
         write_document(copy, document, schema=RECORDED / "schema.json")
         if load_recorded(copy, MACHINE) != found:

@@ -32,6 +32,8 @@ from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.session.measure import CaseResult, measure_case
 from tests.helpers.session_double import GOOD, NEW, roles
 
+pytestmark = pytest.mark.slow
+
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
 
@@ -206,7 +208,6 @@ def test_what_is_lost_of_a_gain_is_a_regression_although_the_good_build_is_slowe
         assert "at the level of the nights before (+" in found.verdict.reason.message
 
 
-@pytest.mark.slow
 def test_a_gain_that_began_the_segment_gives_the_level_its_first_value(world_after: Learn) -> None:
     world = world_after(sixteen_nights)
     assert world.night(105.0).verdict.status is Status.IMPROVEMENT
@@ -217,14 +218,12 @@ def test_a_gain_that_began_the_segment_gives_the_level_its_first_value(world_aft
     assert found.verdict.standing is not None and found.verdict.standing.effect == pytest.approx(-0.0286, abs=0.004)
 
 
-@pytest.mark.slow
 def test_a_small_gain_that_is_lost_is_no_slow_machine(world: World) -> None:
     world.sigma = 0.0005
     gained(world, 102.0)
     assert set(statuses(world.nights(7, 100.0))) == {Status.REGRESSION}
 
 
-@pytest.mark.slow
 def test_a_level_that_nobody_knows_is_measured_on_one_unasked_night(world_after: Learn) -> None:
     world = world_after(sixteen_nights_without_a_good_build)
     world.record(105.0, NEW)
@@ -246,7 +245,6 @@ def test_pairs_that_are_alike_say_nothing_while_the_level_is_unknown(world_after
     assert not any(each.verdict.standing and each.verdict.standing.machine_slow for each in found)
 
 
-@pytest.mark.slow
 def test_a_build_pinned_anew_starts_a_level_of_its_own(world_after: Learn) -> None:
     world = world_after(gained)
     # Another good build, at 103: the old one's level must not be held against it.
@@ -276,14 +274,12 @@ def test_a_machine_that_is_slow_tonight_is_told_where_the_good_build_is_below_it
     assert set(statuses(world.nights(3, 100.0))) == {Status.PASS}
 
 
-@pytest.mark.slow
 def test_a_slow_machine_above_the_pin_is_told_by_the_good_builds_own_nights(world_after: Learn) -> None:
     world = world_after(gained)
     found = world.night(105.0 * 0.97, 97.0)
     assert (found.verdict.status, found.verdict.reason.code) == (Status.PASS, "machine-slow")
 
 
-@pytest.mark.slow
 def test_slower_trainer_code_that_both_builds_run_never_becomes_green_unexplained(world_after: Learn) -> None:
     world = world_after(sixteen_nights)
     world.nights(2, 100.0)
@@ -299,7 +295,6 @@ def test_slower_trainer_code_that_both_builds_run_never_becomes_green_unexplaine
     assert mended[-1].verdict.status in GREEN
 
 
-@pytest.mark.slow
 def test_a_slower_build_after_slow_nights_of_the_machine_is_found(world_after: Learn) -> None:
     world = world_after(sixteen_nights)
     world.nights(2, 100.0)
@@ -314,7 +309,6 @@ def test_the_first_nights_hold_pairs_against_the_good_build_that_was_recorded(wo
     assert Status.REGRESSION in statuses(world.nights(3, 97.0))
 
 
-@pytest.mark.slow
 def test_in_the_first_nights_a_gain_that_was_recorded_is_no_gain_once_more(world: World) -> None:
     world.record(105.0, NEW)
     found = world.nights(8, 105.0)
@@ -355,7 +349,6 @@ def test_a_drop_beyond_the_band_that_nobody_can_confirm_is_slower_every_night(wo
     assert "build and machine cannot be told apart" in first and "--reference-env PATH" in first
 
 
-@pytest.mark.slow
 def test_a_drop_within_the_band_that_nobody_can_confirm_stays_inconclusive(world_after: Learn) -> None:
     world = world_after(sixteen_nights_without_a_good_build)
     found = world.nights(8, 96.0, reference={})

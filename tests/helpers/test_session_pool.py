@@ -21,6 +21,8 @@ from helpers.session.measure import CaseResult, measure_case
 from tests.helpers.conftest import ENVIRONMENT
 from tests.helpers.session_double import FakeRunner
 
+pytestmark = pytest.mark.slow
+
 MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
 FIRST = datetime.datetime(2026, 10, 1, 3, tzinfo=datetime.UTC)

@@ -567,6 +567,28 @@ def test_the_probe_says_by_its_exit_status_that_this_python_will_do() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize(
+    ("pythons", "library", "status", "told"),
+    [
+        (["python3.11"], True, 0, ""),
+        ([], True, 2, "mxnet's wheels exist for Python up to 3.11"),
+        (["python3.11"], False, 2, "libquadmath"),
+    ],
+)
+def test_the_probe_of_a_framework_says_if_its_python_and_libraries_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    pythons: list[str], library: bool, status: int, told: str,
+) -> None:  # fmt: skip
+    for name in pythons:
+        (tmp_path / name).symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(bootstrap.sys, "version_info", (3, 13, 0))
+    monkeypatch.setattr(bootstrap, "answers", lambda python, code: True)
+    monkeypatch.setattr(bootstrap.machine, "loads", lambda name: library)
+    assert bootstrap.main(["--probe", "--requirements", "mxnet"]) == status
+    assert told in capsys.readouterr().err
+
+
 def _pins(name: str) -> dict[str, Requirement]:
     pins = hashes.pins_of((REQUIREMENTS / name).read_text(encoding="utf-8"))
     return {pin.name: Requirement(pin.requirement) for pin in pins}

@@ -109,7 +109,7 @@ class Agent:
         try:
             while data:
                 if not select.select([], [self._outgoing], [], self._silence_seconds)[1]:
-                    raise Hangup(f"nobody reads for {self._silence_seconds:g} s")
+                    raise Hangup(f"nothing was read for {self._silence_seconds:g} s")
                 # At most as much as a pipe with room accepts without blocking (pipe(7)).
                 data = data[os.write(self._outgoing, data[: select.PIPE_BUF]) :]
         except BrokenPipeError as error:
@@ -223,7 +223,7 @@ class Agent:
     def _check_silence(self, times: float) -> None:
         limit = times * self._silence_seconds
         if time.monotonic() - self._last_received > limit:
-            raise Hangup(f"no word from the first node for {limit:g} s")
+            raise Hangup(f"no sign of life from the first node for {limit:g} s")
 
     def _nap(self, seconds: float) -> None:
         """Sleep while waiting for cards; raises Hangup if the first node is gone meanwhile."""

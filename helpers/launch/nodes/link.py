@@ -115,7 +115,7 @@ class NodeLink:
         """While a job runs: send a sign of life if it is time, and check when the agent's last one came."""
         self.show_life()
         if self.lost is None and self._clock() - self._last_received > SILENCE_SECONDS:
-            self.lost = f"no word from its agent for {SILENCE_SECONDS:g} s"
+            self.lost = f"no sign of life from its agent for {SILENCE_SECONDS:g} s"
 
     def receive(self, timeout_seconds: float = 0.0) -> list[Frame]:
         """The frames that have arrived, or that arrive within the time."""
@@ -133,7 +133,7 @@ class NodeLink:
             try:
                 frames += self._reader.feed(data)
             except LaunchError as error:
-                self.lost = f"its agent's words make no sense: {error}"
+                self.lost = f"its agent sent something invalid: {error}"
                 break
         return frames
 

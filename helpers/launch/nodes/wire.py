@@ -132,7 +132,7 @@ def _holds_texts(value: Any) -> bool:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def suite_digest(package: Path | None = None) -> str:

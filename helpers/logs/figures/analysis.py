@@ -34,7 +34,7 @@ from helpers.logs.figures.series import (
 from helpers.logs.record import HONEST, Imported, LogRun, RateSpread, RecordField, RuleFigure
 from helpers.logs.settings import AUTO
 
-_HOW = "images of all cards / seconds that the log tells"
+_HOW = "images of all cards / seconds that the log states"
 
 
 def analyse(run: LogRun, rule: str = AUTO) -> Imported:
@@ -73,6 +73,7 @@ def analyse(run: LogRun, rule: str = AUTO) -> Imported:
         spread=spread,
         dropped=run.dropped,
         warnings=doubts(run, by_rule, honest_figure, spread),
+        began=run.began,
     )
 
 
@@ -123,7 +124,7 @@ def reader_share(run: LogRun) -> tuple[float | None, str]:
         )
         if total > 0 and math.isfinite(computing):
             return 1 - computing / total, ""
-    return None, f"the records of {run.format.name} do not tell how long a step waited for data"
+    return None, f"the records of {run.format.name} do not state how long a step waited for data"
 
 
 def _waited(run: LogRun) -> tuple[float, float]:

@@ -173,7 +173,7 @@ def _stamps(run: LogRun) -> Iterator[str]:
     if stretch is None:
         return
     if abs(stretch.difference) > _AGREE + stretch.resolution:
-        why = "they tell more time than passed" if stretch.difference > 0 else "they do not hold all of the time"
+        why = "they state more time than passed" if stretch.difference > 0 else "they leave out some of the time"
         yield (
             f"by the time stamps of records {stretch.first + 1} and {stretch.last + 1}, {stretch.seconds:.0f} s apart, "
             f"it is {number(stretch.samples_per_s)} {_unit_of(run)}, {stretch.difference:+.1%} from the "

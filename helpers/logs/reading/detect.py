@@ -143,7 +143,7 @@ def _only(log: Log, searches: Sequence[_Search]) -> FormatSpec:
         line = each.first or each.printed
         figures = f"{each.records} records" if each.records else "a printed figure"
         found.append(f"{figures} of {each.spec.name}" + (f", line {line.number}: {line.text[:_SHOWN]}" if line else ""))
-    remedy = f"Give --format {' or '.join(spec.name for spec in specs)}, or split the log"
+    remedy = f"Give --log-format {' or '.join(spec.name for spec in specs)}, or split the log"
     raise LogError(
         log.source,
         got=_SEVERAL,

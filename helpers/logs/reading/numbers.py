@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import repeat
 
 import numpy as np
@@ -196,6 +196,24 @@ def seconds_of(text: bytes) -> float | None:
     except ValueError:
         return None
     return whole + float(b"0." + (found["fraction"] or b"0"))
+
+
+# Where a line has a time, it is near its beginning.
+_DATE_WITHIN = 200
+_WITH_YEAR = re.compile(rb"(?<!\d)20\d\d[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?!\d)")
+# NVIDIA's loggers print seconds since 1970: those from 2001 to 2096.
+_SINCE_1970 = re.compile(rb"(?<![\d.])[1-3]\d{9}\.\d{1,9}(?!\d)")
+
+
+def moment_in(line: bytes) -> str:
+    """The first time with a year in a line, or seconds since 1970, to the second in ISO 8601; empty where it has
+    none."""
+    for pattern in (_WITH_YEAR, _SINCE_1970):
+        found = pattern.search(line[:_DATE_WITHIN])
+        seconds = None if found is None else seconds_of(found[0])
+        if seconds is not None:
+            return (_ZERO + timedelta(seconds=int(seconds))).isoformat()
+    return ""
 
 
 def seconds_of_rows(texts: NDArray[np.uint8]) -> Floats | None:

@@ -173,7 +173,7 @@ class _Reader:
         tail = self._run.tail
         self._next_run(number)
         self._run.context.add(tail)
-        self._run.notes.append(f"line {number}: steps begin anew without a line that says so: taken for a new run")
+        self._run.notes.append(f"line {number}: steps start again, though no line announces a run: taken for a new run")
 
     def _records(self, block: LineBlock) -> int | None:
         """Takes the whole block and returns None; if a new run begins in it, takes nothing and returns that run's first

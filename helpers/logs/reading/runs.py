@@ -12,7 +12,7 @@ from helpers.logs.column import ColumnPart, NumberColumn
 from helpers.logs.reading.block import LineBlock
 from helpers.logs.reading.detect import Log
 from helpers.logs.reading.lines import PREFIXED, TOO_LONG, ContextLines, Drops, Finder, shown
-from helpers.logs.reading.numbers import seconds_of
+from helpers.logs.reading.numbers import moment_in, seconds_of
 from helpers.logs.reading.steps import StepOrder
 from helpers.logs.record import FormatSpec, Line, LogRun, Printed, RecordField, RunContext, Stamp
 from helpers.logs.settings import LogSetting, Stated
@@ -128,8 +128,14 @@ class RunBuilder:
             printed={name: tuple(figures) for name, figures in self._printed.items()},
             dropped=self.drops.all(),
             notes=tuple(self.notes),
+            began=self._began(context),
             cut="; ".join(each for each in (cut, self._epochs.cut(), self._no_end()) if each),
         )
+
+    def _began(self, context: RunContext) -> str:
+        """By the first record, else by the first line about it that has a year: glog's records have none."""
+        lines = [*([self._first_record] if self._first_record else []), *context.lines]
+        return next((found for line in lines if (found := moment_in(line.text.encode()))), "")
 
     def _no_end(self) -> str:
         finals = [name for name in _FINAL if name in self.spec.printed]

@@ -77,8 +77,7 @@ def fit(cases: Sequence[SuiteCase], folder: LogFolder) -> LogsByCase:
             for case in chosen:
                 others = ", ".join(other.case.id for other in chosen if other is not case)
                 open_to.setdefault(case.key, []).append(
-                    f"{run.name} does not tell enough: it may be of {others} just as well; "
-                    f"say its {_open(run)} in INDEX.csv"
+                    f"{run.name} does not state enough: it may also be of {others}; give its {_open(run)} in INDEX.csv"
                 )
     return LogsByCase(
         folder,
@@ -125,7 +124,7 @@ def _of_another_model(case_id: str, case: Case) -> bool:
 def _logged_differences(run: LoggedRun, case: SuiteCase) -> list[Difference]:
     mine = case.case
     if case.target == CPU:
-        return [Difference("only step logs of this suite tell that they ran on a CPU", grave=True)]
+        return [Difference("only step logs of this suite state that they ran on a CPU", grave=True)]
     wanted = {
         LogSetting.FRAMEWORK: mine.framework.value,
         LogSetting.MODEL: mine.model.value,
@@ -146,7 +145,7 @@ def _logged_differences(run: LoggedRun, case: SuiteCase) -> list[Difference]:
     xla = run.stated(LogSetting.XLA)
     if xla is not None and _TRUE.get(xla.lower()) is not mine.xla:
         found.append(Difference(f"XLA {xla}, not {'on' if mine.xla else 'off'}"))
-    found += [Difference(f"it does not tell {name}") for name in _UNSTATED_FEATURES if getattr(mine, name)]
+    found += [Difference(f"it does not state {name}") for name in _UNSTATED_FEATURES if getattr(mine, name)]
     return [*found, *_card_differences(run.gpu, case)]
 
 

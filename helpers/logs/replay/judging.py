@@ -42,7 +42,7 @@ from helpers.trainers.contract.errors import ResultError
 
 _NAMED = 2
 _NO_STEPS = "not compared, since another program's log holds neither each step's seconds nor the environment"
-_NO_RESULT = "not compared: without a result.json beside the step logs, in what they were measured is not known"
+_NO_RESULT = "not compared: there is no result.json beside the step logs, so their environment is not known"
 _NOTHING = "nothing recorded for this case on this machine"
 
 
@@ -122,7 +122,7 @@ def _plan(case: SuiteCase, logs: Sequence[AnyRun], runs: Sequence[RunResult], te
         rule=rule_of(published, logs, runs),
         recorded_required=terms.recorded_required(case),
     )
-    return plan if plan.reference else replace(plan, why_no_reference=f"{REPLAYED} logs: nothing is run beside them")
+    return plan if plan.reference else replace(plan, why_no_reference=f"{REPLAYED} logs: nothing is run for comparison")
 
 
 def published_for(case: SuiteCase, gpus: Sequence[str], tolerance: float) -> tuple[PublishedReference, ...]:
@@ -233,7 +233,7 @@ def _doubts(run: LoggedRun, case: Case) -> tuple[str, ...]:
         LogSetting.XLA: case.xla,
     }
     names = [each.value for each, matters in stated.items() if matters and run.stated(each) is None]
-    return (f"the log does not tell its {', '.join(names)}: taken as the case has it",) if names else ()
+    return (f"the log does not state its {', '.join(names)}: taken from the case",) if names else ()
 
 
 def _of_own_run(run: OwnRun, case: SuiteCase, session: str, replicate: int) -> RunResult:

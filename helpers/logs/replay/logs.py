@@ -136,7 +136,7 @@ def read_index(path: Path) -> Index:
 def _missing(index: Index, names: Sequence[str]) -> list[str]:
     """A note on files of INDEX.csv that do not exist: a name may be mistyped."""
     absent = sorted(index.keys() - set(names))
-    return [f"{INDEX} tells of {few(absent)}: no such log below this folder"] if absent else []
+    return [f"{INDEX} names {few(absent)}: there is no such log below this folder"] if absent else []
 
 
 def few(names: Sequence[str], shown: int = 3) -> str:
@@ -315,4 +315,4 @@ def _in_short(unread: Unread) -> str:
     """Only the first line of a long error, since a folder may hold many files that are not logs."""
     if len(unread.lines) < 2:
         return unread.error
-    return f"{unread.lines[0]}; 'perfgate import-log {unread.source}' tells what was looked for"
+    return f"{unread.lines[0]}; 'perfgate import-log {unread.source}' shows what was searched for"

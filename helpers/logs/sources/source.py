@@ -168,14 +168,17 @@ def _check_list(path: Path, state: FileState, infos: list[zipfile.ZipInfo]) -> N
 
 def _no_log(info: zipfile.ZipInfo) -> str:
     """Why the member is not a log, by its name; empty if it may be one."""
-    name = PurePosixPath(info.filename)
     if info.is_dir():
         return "a folder"
+    return no_log_by_name(info.filename) or ("empty" if info.file_size == 0 else "")
+
+
+def no_log_by_name(path: str) -> str:
+    """Why a file beside logs is not a log, by its path; empty if it may be one."""
+    name = PurePosixPath(path)
     if _NO_LOG_FOLDERS & set(name.parts[:-1]) or name.name.startswith("."):
         return "a program's own file"
-    if _NO_LOG_NAMES.search(name.name):
-        return f"{name.suffix} is no log"
-    return "empty" if info.file_size == 0 else ""
+    return f"{name.suffix} is no log" if _NO_LOG_NAMES.search(name.name) else ""
 
 
 def _head(member: ZipMember, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> FileHead:

@@ -25,7 +25,7 @@ def others_on_the_cores(context: Context) -> Iterator[Finding]:
         yield warning(
             "others on the cores",
             sample.describe(),
-            "Without this look nobody knows whether the machine is quiet",
+            "Without this look it is not known whether the machine is quiet",
             "Run the doctor again; every run measures it anyway",
         )
         return

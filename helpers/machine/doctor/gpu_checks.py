@@ -47,7 +47,7 @@ def driver(context: Context) -> Iterator[Finding]:
             "no GPU",
             context.facts.machine.gpu_note or "NVML finds none",
             "The published figures were measured on V100 and A100; only CPU cases run here",
-            "Nothing, if this machine is meant to measure its CPU",
+            "Nothing, if this machine is to measure its CPU",
         )
 
 
@@ -66,7 +66,7 @@ def mig(context: Context) -> Iterator[Finding]:
         yield blocker(
             "MIG",
             f"on for {_names(split)}",
-            "A slice is not the card that a figure was measured on; it is no card here",
+            "No figure was measured on a slice, so it does not count as a card",
             f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in split)} -mig 0",
         )
 
@@ -164,7 +164,7 @@ def power_and_clocks(context: Context) -> Iterator[Finding]:
         yield warning(
             "persistence mode off",
             _names(off),
-            "Each job loads the driver anew: start-up grows, settings are forgotten",
+            "Each job loads the driver again: start-up takes longer, and settings are lost",
             "sudo nvidia-smi -pm 1",
         )
     for gpu, details in _cards(context):

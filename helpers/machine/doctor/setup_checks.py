@@ -152,7 +152,7 @@ def limits(context: Context) -> Iterator[Finding]:
             "core files",
             f"{size}, by the pattern {state.core_pattern}",
             "Each rank that crashes leaves a file as large as its memory on the disk of the runs",
-            "ulimit -c 0, unless somebody reads them",
+            "ulimit -c 0, unless the files are needed",
         )
 
 
@@ -272,7 +272,7 @@ def shell(context: Context) -> Iterator[Finding]:
             "variables of this shell",
             " ".join(flags[name] for name in rest),
             "They reach the trainer and are part of what a result is compared by: baselines without them do not match",
-            f"unset {' '.join(rest)}, unless they are meant",
+            f"unset {' '.join(rest)}, unless they are intended",
         )
 
 
@@ -301,7 +301,7 @@ def frameworks(context: Context) -> Iterator[Finding]:
         if not each.stated("dali_wheel"):
             yield warning(
                 "DALI",
-                f"not installed beside {each.build.framework.value}",
+                f"not installed with {each.build.framework.value}",
                 "Most published figures were fed by DALI; those cases cannot run",
                 "Install nvidia-dali-cuda120 (CUDA 11: nvidia-dali-cuda110) into the framework's interpreter",
             )
@@ -340,7 +340,7 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
         if cuda and len(machine.gpus) >= cards and absent:
             yield warning(
                 title,
-                f"no wheel beside {name} and no lib{library}.so in the usual folders",
+                f"no wheel installed with {name} and no lib{library}.so in the usual folders",
                 "Without it no convolution runs" if cards == 1 else "Without it no job on several cards runs",
                 f"Install {title} for CUDA {cuda}, or name its folder in LD_LIBRARY_PATH",
             )

@@ -178,11 +178,16 @@ def read_processor(cpuinfo: Path = CPUINFO) -> Processor:
 
 def cpu_environment(processor: Processor) -> dict[str, str]:
     """The variables of a CPU case of Paddle on this processor."""
-    return {**heap_environment(), **_mkl_kernels(processor)}
+    return {**_heap_environment(), **_mkl_kernels(processor)}
 
 
-def heap_environment() -> dict[str, str]:
-    """The variables of glibc's heap, the same for every framework."""
+def heap_settings() -> dict[str, Setting]:
+    """The variables of a CPU case of the other frameworks: those of glibc's heap."""
+    heap = own("glibc's heap as in docs/cpu-settings.md; nothing is published for a CPU")
+    return group("environment", _heap_environment(), heap)
+
+
+def _heap_environment() -> dict[str, str]:
     return {"GLIBC_TUNABLES": ":".join(f"{name}={value}" for name, value in _HEAP.items())}
 
 

@@ -13,7 +13,7 @@ from helpers.plan.recipes.common import (
     Processor,
     common_fixed,
     decoding,
-    heap_environment,
+    heap_settings,
     is_single_precision,
 )
 from helpers.plan.recipes.publishers import DRAFT, MXNET, MXNET_SCRIPT, is_unstated, published_recipe
@@ -215,8 +215,7 @@ def _exchange(case: Case) -> dict[str, Setting]:
 
 def _environment(on_gpu: bool) -> dict[str, Setting]:
     if not on_gpu:
-        heap = own("glibc's heap as in docs/cpu-settings.md; nothing is published for a CPU")
-        return group("environment", heap_environment(), heap)
+        return heap_settings()
     variables = {
         "MXNET_UPDATE_ON_KVSTORE": "0",
         "MXNET_EXEC_ENABLE_ADDTO": "1",

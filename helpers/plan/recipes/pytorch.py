@@ -27,7 +27,7 @@ from helpers.plan.recipes.common import (
     common_settings,
     decoding,
     dynamic_loss_scaling,
-    heap_environment,
+    heap_settings,
     is_single_precision,
     without_loss_scaling,
 )
@@ -225,5 +225,4 @@ def _ddp(case: Case) -> dict[str, Setting]:
 def _environment(on_gpu: bool) -> dict[str, Setting]:
     if on_gpu:
         return group("environment", {}, own("none is stated"))
-    heap = own("glibc's heap as in docs/cpu-settings.md; nothing is published for a CPU")
-    return group("environment", heap_environment(), heap)
+    return heap_settings()

@@ -14,7 +14,7 @@ from helpers.plan.recipes.common import (
     Processor,
     common_fixed,
     decoding,
-    heap_environment,
+    heap_settings,
     is_single_precision,
 )
 from helpers.plan.recipes.publishers import (
@@ -275,8 +275,7 @@ def _reading(case: Case, on_gpu: bool) -> dict[str, Setting]:
 
 def _environment(case: Case, on_gpu: bool) -> dict[str, Setting]:
     if not on_gpu:
-        heap = own("glibc's heap as in docs/cpu-settings.md; nothing is published for a CPU")
-        return group("environment", heap_environment(), heap)
+        return heap_settings()
     variables = {
         "TF_GPU_THREAD_MODE": "gpu_private",
         "TF_GPU_THREAD_COUNT": "2",

@@ -17,7 +17,6 @@ from helpers.trainers.contract.frameworks import Framework
 
 _WIDTH, _HEIGHT = 380, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 370, 22, 168
-_PERCENTS = (0, 25, 50, 75, 100)
 
 _RATIOS_WIDTH, _FROM, _TO = 760, 330, 630
 _LINE = 24
@@ -28,24 +27,39 @@ _FAR = 1.5
 def draw_efficiency(scaling: Scaling) -> svg.SVG | None:
     """A bar for each number of cards, as high as the share of the ideal speed-up; None without a speed-up of several
     cards."""
-    known = [row for row in scaling.rows if row.cards > 1 and row.speed_up is not None]
-    if not known:
+    found = [row for row in scaling.rows if row.cards > 1]
+    bars = [_Bar(row.cards, row.speed_up, bool(row.marks)) for row in found if row.speed_up is not None]
+    if not bars:
         return None
-    most = max(100.0, *(100 * (row.efficiency or 0.0) for row in known))
-    heights, places = Scale(0, most * 1.06, _BOTTOM, _TOP), Scale(0, len(known), _LEFT, _RIGHT)
+    bars.insert(0, _Bar(1, 1.0, bool(scaling.reference.marks)))
+    most = max(100 * each.efficiency for each in bars)
+    heights, places = Scale(0, most * 1.08, _BOTTOM, _TOP), Scale(0, len(bars), _LEFT, _RIGHT)
     parts: list[svg.Element] = [label("efficiency", 0, _TOP - 10)]
-    for percent in _PERCENTS:
+    for percent in round_numbers(0, most, 5):
         y = heights(percent)
-        parts += [level_line(y, _LEFT, _RIGHT, "grid"), label(f"{percent}%", _LEFT - 6, y + 4, "e")]
-    for place, row in enumerate(known):
-        middle, top = places(place + 0.5), heights(100 * (row.efficiency or 0.0))
-        width, height = min(60.0, round(0.6 * (places(1) - places(0)), 1)), round(_BOTTOM - top, 1)
-        kind = ["bar", *(["doubtful"] if row.marks else [])]
+        parts += [level_line(y, _LEFT, _RIGHT, "grid"), label(f"{percent:.0f}%", _LEFT - 6, y + 4, "e")]
+    for place, each in enumerate(bars):
+        middle, top = places(place + 0.5), heights(100 * each.efficiency)
+        width, height = min(50.0, round(0.6 * (places(1) - places(0)), 1)), round(_BOTTOM - top, 1)
+        kind = ["bar", *(["doubtful"] if each.doubtful else [])]
         parts.append(svg.Rect(x=round(middle - width / 2, 1), y=top, width=width, height=height, class_=kind))
-        parts.append(label(f"{row.speed_up:.2f}×{'*' if row.marks else ''}", middle, top - 4, "m"))
-        parts.append(label(f"{row.cards} cards", middle, _BOTTOM + 16, "m"))
-    said = [f"{row.cards} cards {row.speed_up:.2f} times as fast as one, {row.efficiency:.1%}" for row in known]
+        parts.append(label(f"{each.speed_up:.2f}×{'*' if each.doubtful else ''}", middle, top - 4, "m"))
+        parts.append(label(f"{each.cards} card{'s' if each.cards > 1 else ''}", middle, _BOTTOM + 16, "m"))
+    said = [f"{each.cards} cards {each.speed_up:.2f} times as fast as one, {each.efficiency:.1%}" for each in bars[1:]]
     return drawing(_WIDTH, _HEIGHT, f"speed-up and efficiency: {'; '.join(said)}", parts)
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """One number of cards."""
+
+    cards: int
+    speed_up: float
+    doubtful: bool
+
+    @property
+    def efficiency(self) -> float:
+        return self.speed_up / self.cards
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -15,7 +16,7 @@ from helpers.report.html.marks import GOOD, mark, small_marks
 from helpers.report.nights import NightLine
 
 _WIDTH, _HEIGHT = 760, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 660, 22, 232
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 645, 22, 232
 _DATES, _BUILDS = 250, 262
 _SMALL_WIDTH, _SMALL_HEIGHT = 180, 44
 # A narrower band has no room for a build's name.
@@ -25,8 +26,9 @@ _MOST_DATES = 7
 _FEW = 12
 # The axis spans at least this share of the middle.
 LEAST_SPAN = 0.06
-# An interval or a line that lies further from the nights than this share is cut at the picture's edge.
-_FAR = 0.25
+# A line that lies further from the nights than this share stands at the picture's edge, and so does the end of an
+# interval that is so many times as wide as the median one.
+_FAR, _WIDE_INTERVAL = 0.25, 3
 # Nights that stand further apart have large marks.
 _WIDE = 14
 _FLAG = "M0 0V-11H9L6.5-8L9-5H0"
@@ -119,9 +121,17 @@ def _axis(known: Sequence[NightLine], levels: Sequence[Level]) -> tuple[float, f
     rates = [each.samples_per_s for each in known if each.samples_per_s is not None]
     rates += [each.good_samples_per_s for each in known if each.good_samples_per_s is not None]
     low, high = min(rates) * (1 - _FAR), max(rates) * (1 + _FAR)
-    ends = [end for each in known for end in (each.low, each.high) if end is not None]
-    more = [each for each in (*ends, *(level.samples_per_s for level in levels)) if low <= each <= high]
-    return span_of([*rates, *more], LEAST_SPAN)
+    lines = [level.samples_per_s for level in levels if low <= level.samples_per_s <= high]
+    return span_of([*rates, *lines, *_ends(known)], LEAST_SPAN)
+
+
+def _ends(known: Sequence[NightLine]) -> Iterator[float]:
+    """The ends of the intervals that the picture shows whole."""
+    found = [(each.low, each.high) for each in known if each.low is not None and each.high is not None]
+    usual = statistics.median(high - low for low, high in found) if found else 0.0
+    for low, high in found:
+        if high - low <= _WIDE_INTERVAL * usual:
+            yield from (low, high)
 
 
 def _within(rates: Scale, value: float) -> float:
@@ -200,12 +210,14 @@ def _dates(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element
 def _builds(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:
     """A band for each build, in turn light and dark, with the build's name where it has room."""
     yield label("build", _LEFT - 6, _BUILDS + 12, "e")
-    at = 0
+    at, named = 0, False
     for place, (build, group) in enumerate(groupby(nights, key=lambda each: each.build)):
         count = len(list(group))
         x, width = round(across.left + at * across.step, 1), round(count * across.step, 1)
         yield svg.Rect(x=x, y=_BUILDS, width=width, height=16, class_=["band", "even" if place % 2 else "odd"])
-        if width >= _NARROWEST_NAME:
+        named = width >= _NARROWEST_NAME
+        if named:
             yield label(build, round(x + width / 2, 1), _BUILDS + 12, "m", longest=int(width / 7))
         at += count
-    yield label(nights[-1].build, _RIGHT + 5, _BUILDS + 12, longest=16)
+    if not named:
+        yield label(nights[-1].build, _RIGHT + 5, _BUILDS + 12, longest=18)

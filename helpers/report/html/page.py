@@ -30,7 +30,7 @@ from helpers.report.html.comparison_drawings import draw_efficiency, draw_ratios
 from helpers.report.html.marks import badge_shape, definitions, markup, name_of
 from helpers.report.row import CaseRow, share_cell
 from helpers.report.scaling import AGAINST, ScalingTable, scaling_tables
-from helpers.report.sentences import NO_RESULT, badness, headline, in_short, lost_cases, needs_someone
+from helpers.report.sentences import NO_RESULT, badness, doubts_of, headline, in_short, lost_cases, needs_someone
 from helpers.report.table import Align, Table
 from helpers.report.text import shown_published, summary_line
 from helpers.session.case_details import RUN_SECTION, CaseDetails, environment_of
@@ -198,7 +198,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(number=number, shape=badge_shape, status_class=name_of, badness=badness)
+    made.filters.update(
+        number=number,
+        shape=badge_shape,
+        status_class=name_of,
+        badness=badness,
+        needs_someone=needs_someone,
+        doubts=doubts_of,
+    )
     made.globals.update(
         folded_after=FOLDED_AFTER,
         share_cell=share_cell,

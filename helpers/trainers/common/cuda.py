@@ -123,6 +123,10 @@ class EventMark:
         return True
 
 
+# What the header says of steps that EventTimer times.
+EVENTS = "CUDA events on the framework's own stream: a step's seconds are the card's"
+
+
 class EventTimer:
     """A StepTimer of ``loop``: the intervals between events are added to the host's time at the beginning of the
     phase."""

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Iterator, List, Optional, Protocol, Sequence, Tuple
 
+from helpers.trainers.contract.device_time import PROFILE
 from helpers.trainers.contract.errors import DatasetError, SuiteError
 from helpers.trainers.contract.steplog import WARMUP, WINDOW, Step, steadiness
 
@@ -118,9 +119,10 @@ class LoopIO:
     begin: Callable[[int], None] = lambda number: None
 
 
-def train(plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> None:
+def train(plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> Callable[[int], None]:
     """Train the steps of warm-up and window, and record each of them. The window begins after ``io.barrier``.
 
+    Returns a function that trains so many steps more, which are not recorded, and waits for them.
     Raises LossError if a loss is not finite, after the steps before it were recorded, and DatasetError if an epoch has
     no batch.
     """
@@ -128,6 +130,7 @@ def train(plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io
     run.warm_up()
     io.barrier()
     run.phase(WINDOW, plan.window_steps)
+    return run.go_on
 
 
 class _Run:
@@ -163,6 +166,15 @@ class _Run:
         self._began = self._io.clock()
         for number in range(1, steps + 1):
             self._step(phase, last=number == steps)
+
+    def go_on(self, steps: int) -> None:
+        """Train so many steps without recording them, to their end on the device."""
+        for _ in range(steps):
+            batch, _ = self._source.next()
+            self._stepper.step(batch)
+            self._io.beat(PROFILE, self._number)
+        # It waits for the device.
+        self._timer.begin()
 
     def _step(self, phase: str, last: bool) -> None:
         batch, reader_seconds = self._source.next()

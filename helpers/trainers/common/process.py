@@ -108,6 +108,8 @@ class Trainer:
         # The peak memory in bytes of that card of the process on which it is largest.
         self.peak_device_bytes: Callable[[], int] = lambda: 0
         self.loaded: Callable[[], Dict[str, str]] = loaded_facts if spec.device == "gpu" else dict
+        # Called when the log is complete; it must not raise.
+        self.afterwards: Callable[[], None] = _nothing
         self._heartbeat = Heartbeat(spec.heartbeat_path(ranks.rank))
         self._log: Optional[StepLogWriter] = None
 
@@ -125,6 +127,11 @@ class Trainer:
     def end(self, status: str, reason: str = "") -> None:
         peak_device = self.peak_device_bytes() if status == COMPLETE else 0
         self._open_log().footer(Footer(status, reason, peak_host_bytes(), peak_device))
+
+    def finish(self) -> None:
+        """Do what is left when the log is complete. What it held is gone before the interpreter ends."""
+        afterwards, self.afterwards = self.afterwards, _nothing
+        afterwards()
 
     def _open_log(self) -> StepLogWriter:
         if self._log is None:
@@ -147,6 +154,10 @@ class Trainer:
             )
             self._log = StepLogWriter(spec.step_log_path(ranks.rank), header)
         return self._log
+
+
+def _nothing() -> None:
+    pass
 
 
 def run(argv: List[str], rank_variables: Sequence[Sequence[str]], program: Callable[[Trainer], None]) -> int:
@@ -179,6 +190,7 @@ def run(argv: List[str], rank_variables: Sequence[Sequence[str]], program: Calla
         trainer.end(FAILED, one_line(f"{type(error).__name__}: {error}"))
         traceback.print_exc()
         return EXIT_FAILED
+    trainer.finish()
     return EXIT_COMPLETE
 
 

@@ -260,7 +260,7 @@ def main(given: TextIO, out: TextIO, errors: TextIO) -> int:
     try:
         texts = json.load(given)
     except ValueError as error:
-        print(f"the jobs are no JSON: {error}", file=errors)
+        print(f"the jobs are not JSON: {error}", file=errors)
         return 1
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         print("expected a JSON list of job files' texts", file=errors)

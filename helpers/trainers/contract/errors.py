@@ -119,6 +119,10 @@ class HistoryError(SuiteError):
     """The history database cannot be reached, read or written."""
 
 
+class NoHistory(HistoryError):
+    """Nothing was kept yet at the history's address."""
+
+
 class HistoryUnreachable(HistoryError):
     """The history's database does not answer now (down, unreachable, locked, disk full); it may answer later."""
 

@@ -51,6 +51,9 @@ class FrameworkSpec:
     names_execution: bool = False
     # Whether one of its processes can drive several cards: its recipe then says how many (``cards_per_process``).
     several_cards: bool = False
+    # Steps that are profiled after the window of a GPU job, because the host's clock times the framework's steps. 0
+    # where the card's own events time them.
+    profiled_steps: int = 0
 
 
 FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
@@ -102,6 +105,7 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         ),
         launcher="tf.distribute",
         several_cards=True,
+        profiled_steps=5,
     ),
     Framework.MXNET: FrameworkSpec(
         "MXNet",
@@ -112,5 +116,6 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         flags=("MXNET_",),
         launcher="process",
         several_cards=True,
+        profiled_steps=5,
     ),
 }  # fmt: skip

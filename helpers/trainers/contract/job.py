@@ -60,6 +60,8 @@ class JobSpec:
     # ``most_warmup_steps`` steps. If both are 0, warm-up has ``warmup_steps``.
     steady_window_steps: int = 0
     most_warmup_steps: int = 0
+    # So many more steps are trained after the window under the framework's profiler (``contract/device_time.py``).
+    profiled_steps: int = 0
     seed: int = 1234
     # The ImageNet-layout folder; None for synthetic data.
     data_root: str | None = None
@@ -77,7 +79,7 @@ class JobSpec:
     def __post_init__(self) -> None:
         for name in ("window_steps", "record_every_steps"):
             self._at_least(name, 1)
-        for name in ("warmup_steps", "replicate", "steady_window_steps", "most_warmup_steps"):
+        for name in ("warmup_steps", "replicate", "steady_window_steps", "most_warmup_steps", "profiled_steps"):
             self._at_least(name, 0)
         steady = self.steady_window_steps
         if steady:
@@ -135,6 +137,9 @@ class JobSpec:
 
     def heartbeat_path(self, rank: int) -> Path:
         return Path(self.run_folder) / f"rank{rank}.heartbeat"
+
+    def device_time_path(self, rank: int) -> Path:
+        return Path(self.run_folder) / f"rank{rank}.device_time.json"
 
     def to_json(self) -> str:
         record: dict[str, Any] = {"schema": JOB_SCHEMA_VERSION, "case": self.case.id}
@@ -210,7 +215,7 @@ def finite(value: object) -> bool:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _check_json(about: str, name: str, value: Any) -> None:

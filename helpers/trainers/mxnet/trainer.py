@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Any
 
+from helpers.trainers.common.device_time import profile_at_the_end
 from helpers.trainers.common.engine_timer import EngineTimer
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
@@ -29,6 +30,7 @@ def program(trainer: Trainer) -> None:
     mx = _import_mxnet(trainer, settings)
     from helpers.trainers.mxnet import data as mxnet_data
     from helpers.trainers.mxnet import device as mxnet_device
+    from helpers.trainers.mxnet import profile as mxnet_profile
     from helpers.trainers.mxnet import steps as mxnet_steps
 
     mxnet_device.refuse_what_cannot_run(spec)
@@ -49,7 +51,8 @@ def program(trainer: Trainer) -> None:
         timer = EngineTimer(mx.nd.waitall, mxnet_device.last_of_step(stepper.weights, contexts))
         trainer.peak_device_bytes = lambda: mxnet_device.peak_device_bytes(contexts)
     trainer.beat("first step")
-    train(plan_of(trainer), reader, stepper, timer, io_of(trainer, lambda: None, bool))
+    go_on = train(plan_of(trainer), reader, stepper, timer, io_of(trainer, lambda: None, bool))
+    profile_at_the_end(trainer, lambda: mxnet_profile.MxnetProfiler(contexts), go_on)
 
 
 def _import_mxnet(trainer: Trainer, settings: MxnetSettings) -> Any:

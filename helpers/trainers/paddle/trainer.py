@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Any
 
+from helpers.trainers.common.cuda import EVENTS
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
 from helpers.trainers.contract.case import Execution
@@ -62,7 +63,7 @@ def program(trainer: Trainer) -> None:
     stepper = _stepper(trainer, settings, automatic)
     timer: StepTimer = HostTimer(time.monotonic)
     if on_gpu:
-        timer = paddle_device.event_timer()
+        timer, device.facts["step_timer"] = paddle_device.event_timer(), EVENTS
         trainer.peak_device_bytes = lambda: int(paddle.device.cuda.max_memory_allocated())
     # A step of fleet's program ends with an all-reduce over all ranks, which serves as a barrier.
     barrier = paddle.distributed.barrier if several and not static else lambda: None

@@ -31,7 +31,7 @@ _COMPILERS = ("g++", "clang++")
 
 def refuse_what_cannot_run(spec: JobSpec) -> None:
     """Raise Refused with the reason if this machine, build or trainer cannot run the case exactly as it is."""
-    _refuse_what_is_no_case(spec.case)
+    refuse_what_is_no_case(spec.case)
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < _LEAST_VERSION:
         raise Refused(f"this trainer needs PyTorch 2.4, this is {torch.__version__}")
@@ -41,7 +41,7 @@ def refuse_what_cannot_run(spec: JobSpec) -> None:
         _refuse_on_gpu(spec.case)
 
 
-def _refuse_what_is_no_case(case: Case) -> None:
+def refuse_what_is_no_case(case: Case) -> None:
     for feature in ("xla", "auto"):
         if getattr(case, feature):
             raise Refused(f"the feature {feature} is not PyTorch's")

@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Any
 
+from helpers.trainers.common.cuda import EVENTS
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
 from helpers.trainers.pytorch.settings import PytorchSettings, setting_facts
@@ -49,7 +50,7 @@ def program(trainer: Trainer) -> None:
     stepper = pytorch_steps.TrainingStep(trainer, settings, device)
     timer: StepTimer = HostTimer(time.monotonic)
     if on_gpu:
-        timer = pytorch_device.event_timer(device)
+        timer, facts["step_timer"] = pytorch_device.event_timer(device), EVENTS
         trainer.peak_device_bytes = lambda: int(torch.cuda.max_memory_allocated(device))
     barrier = torch.distributed.barrier if several else lambda: None
     agree = pytorch_device.all_agree(device) if several else bool

@@ -11,6 +11,7 @@ import signal
 import sys
 from typing import Any
 
+from helpers.trainers.common.device_time import profile_at_the_end
 from helpers.trainers.common.loop import train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
 from helpers.trainers.tensorflow.settings import TensorflowSettings, setting_facts
@@ -29,6 +30,7 @@ def program(trainer: Trainer) -> None:
     tf = _import_tensorflow(trainer, settings)
     from helpers.trainers.tensorflow import data as tensorflow_data
     from helpers.trainers.tensorflow import device as tensorflow_device
+    from helpers.trainers.tensorflow import profile as tensorflow_profile
     from helpers.trainers.tensorflow import steps as tensorflow_steps
 
     tensorflow_device.refuse_what_cannot_run(spec, settings)
@@ -50,8 +52,9 @@ def program(trainer: Trainer) -> None:
         trainer.peak_device_bytes = lambda: tensorflow_device.peak_device_bytes(cards)
     total = cards.total()
     trainer.beat("first step")
-    plan = plan_of(trainer)
-    train(plan, reader, stepper, timer, io_of(trainer, lambda: _meet(total), lambda own: total(float(not own)) == 0))
+    io = io_of(trainer, lambda: _meet(total), lambda own: total(float(not own)) == 0)
+    go_on = train(plan_of(trainer), reader, stepper, timer, io)
+    profile_at_the_end(trainer, lambda: tensorflow_profile.TensorflowProfiler(cards.devices), go_on)
 
 
 def _meet(total: Any) -> None:

@@ -166,7 +166,7 @@ def test_what_the_trainer_refuses_is_an_incomplete_configuration(monkeypatch: py
 
 @pytest.mark.slow
 def test_builds_are_tried_and_told_apart(interpreter: str, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ("--framework", "paddle", "--build", "--interpreter", interpreter)
+    argv = ("--framework", "paddle", "--build-programs", "--interpreter", interpreter)
     document = record(*argv, status=EXIT_NOT_JUDGED)
     assert document["about"]["builds by"] == "paddlepaddle-gpu 2.6.2"
     by_state: dict[str, list[dict[str, Any]]] = {}
@@ -198,7 +198,7 @@ def test_the_builds_of_two_sessions_have_no_job_in_common(interpreter: str, monk
 
     monkeypatch.setattr(helpers.commands.cases, "check_builds", note)
     for _ in range(2):
-        record("--framework", "paddle", "--target", "a100", "--build", "--interpreter", interpreter)
+        record("--framework", "paddle", "--target", "a100", "--build-programs", "--interpreter", interpreter)
     one, other = jobs
     assert len(one) == len(other) == 4
     assert not one & other
@@ -209,7 +209,7 @@ def test_the_builds_of_two_sessions_have_no_job_in_common(interpreter: str, monk
 def test_only_a_build_that_broke_is_a_failure(interpreter: str, chosen: tuple[str, ...]) -> None:
     """The A100's rows are built; of the V100's one breaks, which no table alone would tell a script."""
     broken = "v100" in chosen
-    argv = ("--framework", "paddle", *chosen, "--build", "--interpreter", interpreter)
+    argv = ("--framework", "paddle", *chosen, "--build-programs", "--interpreter", interpreter)
     states = {case["build"] for case in record(*argv, status=EXIT_NOT_JUDGED if broken else EXIT_OK)["cases"]}
     assert ("failed" in states) == broken
     assert record("--framework", "paddle", *chosen)["cases"]
@@ -217,7 +217,17 @@ def test_only_a_build_that_broke_is_a_failure(interpreter: str, chosen: tuple[st
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_the_table_names_what_a_build_does_not_know_and_no_folder_of_this_machine(interpreter: str, form: str) -> None:
-    argv = ("--framework", "paddle", "--target", "a100", "--build", "--interpreter", interpreter, "--format", form)
+    argv = (
+        "--framework",
+        "paddle",
+        "--target",
+        "a100",
+        "--build-programs",
+        "--interpreter",
+        interpreter,
+        "--format",
+        form,
+    )
     text = told(*argv)
     assert "this build does not know: FLAGS_a" in text
     assert " 4 built" in " ".join(text.split())
@@ -237,7 +247,9 @@ def test_markdown_has_a_row_of_equally_many_cells_for_each_case() -> None:
 
 
 def test_nothing_is_built_for_a_framework_without_a_build_check(interpreter: str) -> None:
-    document = record("--framework", "pytorch", "--build", "--interpreter", interpreter, status=EXIT_NOT_JUDGED)
+    document = record(
+        "--framework", "pytorch", "--build-programs", "--interpreter", interpreter, status=EXIT_NOT_JUDGED
+    )
     assert {case["build"] for case in document["cases"]} == {"not tried"}
     assert document["about"]["builds by"] == "nothing that is installed"
 
@@ -255,7 +267,7 @@ def test_options_that_mean_nothing_are_refused(argv: list[str], words: str, caps
 
 
 def test_an_interpreter_without_the_framework_is_told_for_each_case(tmp_path: Path) -> None:
-    argv = ("--target", "a100", "--framework", "paddle", "--build", "--interpreter", str(tmp_path / "none"))
+    argv = ("--target", "a100", "--framework", "paddle", "--build-programs", "--interpreter", str(tmp_path / "none"))
     document = record(*argv, status=EXIT_NOT_JUDGED)
     assert all("does not exist" in case["build_note"] for case in document["cases"])
 

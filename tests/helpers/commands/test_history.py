@@ -81,6 +81,20 @@ def test_other_segments_are_counted_and_shown_on_demand(runs: Path) -> None:
     assert every[2]["notes"] == ["other segment: threads: threads → 8"]
 
 
+def test_the_night_that_was_just_recorded_is_shown_and_those_before_it_are_not(runs: Path) -> None:
+    with history_in(runs) as history:
+        add_night(history, 1, [4.5])
+        add_night(history, 2, [4.4], status="NO_BASELINE")
+        after = f"{moment(2)[:11]}23:00:00+00:00"
+        history.start_segment(SegmentStart(CASE, "cpu", SEGMENT, after, "baseline created: none recorded before"))
+    (shown,) = nights(runs)
+    assert (shown["session"], shown["notes"]) == ("night02", ["recorded: baseline created: none recorded before"])
+    with history_in(runs) as history:
+        add_night(history, 3, [4.4])
+    assert [each["session"] for each in nights(runs)] == ["night02", "night03"]
+    assert "1 nights of other segments left out" in asked(runs, "history", CASE)
+
+
 def test_what_was_said_of_a_night_is_told(runs: Path) -> None:
     with history_in(runs) as history:
         for day in (1, 2, 3, 4):
@@ -91,11 +105,12 @@ def test_what_was_said_of_a_night_is_told(runs: Path) -> None:
         history.exclude(third.uuid, "ada", moment(9), "the fan was broken")
         known = Acknowledgement("paddle-vgg16-*", "2026-11-02", "2026-11-02", "cafe", "more memory", "bob", moment(9))
         history.acknowledge(known)
-        history.start_segment(SegmentStart(CASE, "cpu", SEGMENT, moment(4), "recorded again", "beef"))
+        after = f"{moment(3)[:11]}23:00:00+00:00"
+        history.start_segment(SegmentStart(CASE, "cpu", SEGMENT, after, "recorded again", "beef"))
     notes = {each["session"]: each["notes"] for each in nights(runs, "--all-segments")}
     assert notes["night01"] == []
     assert notes["night02"] == ["acknowledged by bob: cafe, more memory"]
-    assert notes["night03"] == ["excluded by ada on 2026-11-09: the fan was broken"]
+    assert notes["night03"] == ["excluded by ada on 2026-11-09: the fan was broken", "recorded: recorded again"]
     assert notes["night04"] == ["new segment: recorded again"]
     assert "contended" in notes["night05"][0]
     assert [note.split(":")[0] for note in notes["night06"]] == ["new segment from here", "the machine was slow"]

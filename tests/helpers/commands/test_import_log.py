@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import shlex
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +20,11 @@ from helpers.logs.formats import FORMATS
 from helpers.logs.own import LOOKED_FOR
 from helpers.logs.results import SESSION
 from helpers.session.gate import EXIT_NOT_JUDGED
-from tests.helpers.logs.made_logs import tensorflow_lines, write
+from tests.helpers.logs.made_logs import paddleclas_lines, tensorflow_lines, time_history_lines, write
 
 RATES = [500.0 + each for each in range(30)]
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
-SHOWN = re.findall(r"^```\n\$ perfgate ([^\n]*)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -61,14 +56,14 @@ def test_the_text_has_the_configuration_with_its_places_and_every_figure(log: Pa
     assert figures[2][0] == "honest"
     assert figures[3][:3] == ["ngc-tf-average:", "not", "computed:"]
     assert any(line.startswith("  spread: 25 records after warm-up, median 517 images/s") for line in lines)
-    assert "  data: the records of nvidia-tensorflow do not tell how long a step waited for data" in lines
+    assert "  data: the records of nvidia-tensorflow do not state how long a step waited for data" in lines
     assert any(line.startswith("  warning: drift: the last third of the run is 3.3% faster") for line in lines)
     assert max(map(len, lines)) <= max(100, len(str(log)) + 1)
 
 
 def test_json_says_the_same(log: Path) -> None:
     status, told = record(log)
-    assert (status, told["schema_version"]) == (EXIT_OK, 1)
+    assert (status, told["schema_version"]) == (EXIT_OK, 2)
     (run,) = told["runs"]
     assert (run["usual"], run["images_per_s"], run["format"]) == ("ngc-tf-summary", 520.0, "nvidia-tensorflow")
     assert run["settings"]["cards"] == {"value": "2", "where": "file name"}
@@ -111,7 +106,7 @@ def test_a_log_that_cannot_be_read_is_status_4_and_the_others_are_printed(
     assert told["unread"][0]["error"].startswith(f"{poem}: got 'no records of a format that is known', expected ")
 
 
-@pytest.mark.parametrize("argv", [["--rule", "mean"], ["--format", "pytorch"], ["--rule", "ngc-tf-mean:last=5"]])
+@pytest.mark.parametrize("argv", [["--rule", "mean"], ["--log-format", "pytorch"], ["--rule", "ngc-tf-mean:last=5"]])
 def test_an_unknown_rule_or_format_is_an_error(argv: list[str], log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(log, *argv) == (EXIT_USAGE, "")
     assert "expected" in capsys.readouterr().err
@@ -135,7 +130,7 @@ def test_what_the_log_is_silent_on_is_given_and_what_it_says_is_not_overruled(
     bare = write(tmp_path / "tf.txt", tensorflow_lines(RATES))
     assert asked(bare)[0] == EXIT_UNREAD
     assert "--cards" in capsys.readouterr().err
-    status, told = record(bare, "--cards", "4", "--gpu", "V100", "--data", "native")
+    status, told = record(bare, "--cards", "4", "--gpu", "V100", "--data-source", "native")
     assert status == EXIT_OK
     assert told["runs"][0]["settings"]["cards"] == {"value": "4", "where": "--cards"}
     assert asked(bare, "--cards", "4", "--batch-size", "64")[0] == EXIT_UNREAD
@@ -152,7 +147,7 @@ def test_what_a_name_forges_is_escaped(tmp_path: Path) -> None:
 def test_store_puts_a_file_into_history_once(log: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
-    argv = (log, "--store", "--runs-dir", runs, "--data", "native", "--gpu", "V100")
+    argv = (log, "--store", "--runs-dir", runs, "--data-source", "native", "--gpu", "V100")
     status, text = asked(*argv)
     assert status == EXIT_OK, text
     assert "stored " in text
@@ -172,7 +167,7 @@ def test_what_a_held_history_cannot_take_is_kept_and_gets_in_later(
     monkeypatch.setattr("helpers.history.open_history", lambda url, on_wait=None: History.open(url, 1.5, on_wait))
     holder = sqlite3.connect(runs / "history.sqlite", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    status, text = asked(log, "--store", "--runs-dir", runs, "--data", "native", "--gpu", "V100")
+    status, text = asked(log, "--store", "--runs-dir", runs, "--data-source", "native", "--gpu", "V100")
     told = capsys.readouterr().err
     assert status == EXIT_UNREAD
     assert "images/s" in text
@@ -194,21 +189,6 @@ def test_a_file_twice_is_one_run(log: Path) -> None:
     assert told["notes"] == [f"{log}: the same bytes as {log}, one result"]
 
 
-def test_the_document_shows_each_command() -> None:
-    assert [shlex.split(command)[0] for command, _ in SHOWN] == ["import-log", "verify-published", "group-report"]
-
-
-@pytest.mark.parametrize(("command", "output"), SHOWN, ids=[shlex.split(command)[0] for command, _ in SHOWN])
-def test_a_command_prints_what_the_document_shows(command: str, output: str) -> None:
-    argv = [sys.executable, "-m", "helpers.commands", *shlex.split(command)]
-    # As wide as it is printed where nobody narrows it.
-    environment = {**os.environ, "COLUMNS": "100"}
-    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout == output
-    assert done.stderr == ""
-    assert done.returncode == (1 if "DIFFERS" in output else 0)
-
-
 def test_the_table_has_every_rule_and_no_other() -> None:
     rows = re.findall(r"^\| (`.*?) \| ", TEXT, re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`([^`]+)`", row)} == set(RULES)
@@ -219,3 +199,83 @@ def test_the_unit_is_that_of_the_models_samples(log: Path) -> None:
     _, text = asked(log)
     assert any(line.split()[:2] == ["rule", "sentences/s"] for line in text.splitlines())
     assert "median 517 sentences/s" in text
+
+
+# --- a folder
+
+INDEX = (
+    "file,framework,model,gpu,precision,batch_size_per_card,cards,published_images_per_s,rule,date\n"
+    "a/paddle.txt,paddle,resnet50v1.5,V100,fp32,32,2,311.0,paddleclas-mean,\n"
+    "a/history.log,tensorflow,resnet50v1.5,V100,fp32,64,4,500,dlperf-tf2,2020-08-26\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two logs that lack a part of their configuration, which the index has, and one that says all of it."""
+    made = tmp_path / "logs"
+    write(made / "a" / "paddle.txt", paddleclas_lines([0.1 + each / 1000 for each in range(30)]))
+    write(made / "a" / "history.log", time_history_lines([500.0] * 8))
+    write(made / "tf_gpu2.txt", tensorflow_lines(RATES, 520.0))
+    (made / "INDEX.csv").write_text(INDEX)
+    (made / "README.md").write_text("no log")
+    return made
+
+
+def test_a_folder_is_a_line_a_run_by_what_its_index_knows(folder: Path) -> None:
+    status, text = asked(folder)
+    lines = [re.split(r"  +", line) for line in text.splitlines()]
+    assert status == EXIT_OK
+    assert [line[0] for line in lines] == [
+        "2020-08-26",
+        "2031-02-03",
+        "2022-03-04",
+        "3 runs, 1 left out (--json names them)",
+    ]
+    assert lines[0][2:] == [
+        "dlperf-tf2",
+        "tensorflow resnet50v1.5 fp32 bs64, 4 V100",
+        str(folder / "a" / "history.log"),
+    ]
+    assert lines[1][2:4] == ["paddleclas-mean", "paddle resnet50v1.5 fp32 bs32, 2 V100"]
+    assert lines[2][1:3] == ["520.000 images/s", "ngc-tf-summary"]
+    _, told = record(folder)
+    assert told["runs"][0]["settings"]["cards"] == {"value": "4", "where": "INDEX.csv line 3"}
+    assert told["notes"] == [f"{folder / 'README.md'}: left out, .md is no log"]
+    assert len(asked(folder, "--format", "text")[1].splitlines()) > 20
+
+
+def test_a_row_that_none_of_its_files_runs_is_as_is_an_error_of_that_log(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "INDEX.csv").write_text(INDEX + "tf_gpu2.txt,tensorflow,resnet50v1.5,V100,amp,64,2,520,ngc-tf-summary,\n")
+    status, text = asked(folder)
+    assert (status, text.splitlines()[-1]) == (EXIT_UNREAD, "2 runs, 1 logs not read, 1 left out (--json names them)")
+    error = capsys.readouterr().err
+    assert "batch_size_per_card 96" in error and "not 64 (INDEX.csv line 4)" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_an_index_that_leads_out_of_the_folder_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "INDEX.csv").write_text(INDEX.replace("a/paddle.txt", "../paddle.txt"))
+    assert asked(folder) == (EXIT_USAGE, "")
+    assert "leaves the folder" in capsys.readouterr().err
+
+
+def test_a_link_in_a_folder_is_left_out(folder: Path, tmp_path: Path) -> None:
+    outside = write(tmp_path / "tf_gpu8.txt", tensorflow_lines(RATES))
+    (folder / "linked.txt").symlink_to(outside)
+    _, told = record(folder)
+    assert f"{folder / 'linked.txt'}: left out, a link" in told["notes"]
+    assert len(told["runs"]) == 3
+
+
+def test_stored_runs_have_the_date_of_their_log(folder: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    argv = (folder, "--store", "--runs-dir", runs)
+    assert asked(*argv)[1].splitlines()[-1].startswith("3 runs, 3 stored, ")
+    assert asked(*argv)[1].splitlines()[-1].startswith("3 runs, 3 stored already, ")
+    with open_history(default_url(runs)) as history:
+        days = {each.result.created[:10] for each in history.results_of(session=SESSION)}
+    assert days == {"2020-08-26", "2031-02-03", "2022-03-04"}

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TextIO
@@ -24,6 +25,7 @@ from helpers.commands.main import (
     asked_commands,
     commands,
     main,
+    parser_of,
 )
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
@@ -46,8 +48,8 @@ def run_with(monkeypatch: pytest.MonkeyPatch, behaviour: BaseException | str) ->
 
 def test_every_command_has_a_name_and_says_what_it_does() -> None:
     names = (
-        "acknowledge bisect builds calibrate cases compare compare-frameworks doctor exclude gate group-report history "
-        "import-log pin prove-gpu reindex show trend verify-published"
+        "acknowledge bisect builds calibrate cases compare compare-frameworks completion doctor exclude gate "
+        "group-report history import-log pin prove-gpu reindex show submit trend verify-published"
     )
     assert [command.NAME for command in commands()] == names.split()
     assert all(command.HELP for command in commands())
@@ -171,6 +173,8 @@ def test_an_error_is_one_printable_line_and_a_status(
     "argv",
     [
         [], ["no-such-command"], ["show"], ["cases", "--format", "pdf"], ["cases", "--no"],
+        ["show", "--json", "paddle-vgg16-fp32-bs8-1x2-dali-static"], ["cases", "--json", "paddle-*"],
+        ["doctor", "--json", str(ROOT / "perf.yaml")],
         ["cases", "--json", "--format", "markdown"], ["doctor", "--json", "--format", "markdown"],
         *(["cases", "--build", "--build-seconds", seconds] for seconds in ("nan", "inf", "0", "-1", "soon")),
     ],
@@ -180,6 +184,29 @@ def test_a_wrong_command_line_is_status_4_with_the_usage(argv: list[str], capsys
         main(argv)
     assert ended.value.code == EXIT_USAGE
     assert "usage: perfgate" in capsys.readouterr().err
+
+
+def options_of(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.Action]]:
+    """Every option of a command and of its actions, with the command."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each, below in action.choices.items():
+                yield from options_of(f"{name} {each}".strip(), below)
+        for option in action.option_strings:
+            yield option, name, action
+
+
+def test_an_option_means_the_same_in_every_command() -> None:
+    found: dict[str, dict[object, list[str]]] = {}
+    words: dict[str, set[object]] = {}
+    for option, command, action in options_of("", parser_of(commands())):
+        takes = None if action.nargs == 0 else action.metavar or tuple(action.choices or ())
+        found.setdefault(option, {}).setdefault(takes, []).append(command)
+        words.setdefault(option, set()).add((action.help, action.type, action.nargs))
+    assert {option: each for option, each in found.items() if len(each) > 1} == {}
+    alike = ("--config", "--perf-config", "--baselines", "--baselines-dir", "--json", "--markdown", "--log-format")
+    assert {option: words[option] for option in alike if len(words[option]) > 1} == {}
+    assert None not in found["--json"]
 
 
 @pytest.mark.parametrize("option", ["--config", "--perf-config"])

@@ -114,12 +114,10 @@ def test_the_record_goes_into_a_file_beside_the_text(ask: Ask, tmp_path: Path) -
     assert "OPEN" in told
 
 
-def test_a_file_called_minus_is_standard_output_and_the_text_goes_to_standard_error(
-    ask: Ask, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, told = ask("trend", CASE, "--json", "-")
+@pytest.mark.parametrize("words", [("--json", "-"), ("--json",)])
+def test_without_a_file_the_record_is_printed_instead_of_the_text(ask: Ask, words: tuple[str, ...]) -> None:
+    status, told = ask("trend", CASE, *words)
     assert (status, json.loads(told)["trends"][0]["case_id"]) == (0, CASE)
-    assert "OPEN" in capsys.readouterr().err
 
 
 def test_a_case_that_the_history_does_not_know_is_status_4(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,6 +191,37 @@ def test_a_pattern_acknowledges_several_cases_at_once(ask: Ask) -> None:
     assert "open: 0" in ask("trend")[1]
 
 
+def undo(ask: Ask, at: str, case: str = CASE) -> tuple[int, str]:
+    return ask("acknowledge", case, "--at", at, "--undo", "--reason", "the driver did it", "--who", "you")
+
+
+@pytest.mark.parametrize("at", ["2024-01-13", f"s{STEP_AT}", BAD[:8]])
+def test_an_acknowledgement_is_taken_back_by_any_name_of_its_night_and_stays_listed(ask: Ask, at: str) -> None:
+    acknowledge(ask, "2024-01-13")
+    acknowledge(ask, "2024-01-16")
+    status, told = undo(ask, at)
+    assert (status, told.partition(f"the step of {CASE} at ")[0]) == (0, "taken back by you: ")
+    assert "which me acknowledged on" in told and told.endswith(": the driver did it\n")
+    assert "open: 1" in ask("trend", CASE)[1]
+    listed = ask("acknowledge", "--list")[1].splitlines()
+    assert listed[0].startswith(f"{CASE} at 2024-01-13, abcd1234: safer kernels (me, ")
+    assert "; taken back: the driver did it (you, " in listed[0]
+    assert "taken back" not in listed[1]
+    assert listed[2] == "1 acknowledged, 2 with those taken back"
+    shown = " ".join(ask("history", CASE)[1].split())
+    assert "acknowledged by me: abcd1234, safer kernels; taken back by you on" in shown
+
+
+def test_what_was_acknowledged_for_other_cases_or_nights_is_not_taken_back(
+    ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acknowledge(ask, "2024-01-13", "paddle-*")
+    assert undo(ask, "2024-01-13") == (4, "")
+    assert undo(ask, "2024-01-12", "paddle-*") == (4, "")
+    assert "perfgate acknowledge --list shows it" in capsys.readouterr().err
+    assert "open: 0" in ask("trend")[1]
+
+
 @pytest.mark.parametrize(
     ("case", "at", "told"),
     [
@@ -214,7 +243,8 @@ def test_what_no_night_has_is_refused_and_nothing_is_stored(
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--commit", "xyz"), ("--commit", "abc"), ("--reason", " "), ("--at", None)]
+    ("option", "value"),
+    [("--commit", "xyz"), ("--commit", "abc"), ("--commit", None), ("--reason", " "), ("--at", None)],
 )
 def test_a_wrong_command_line_is_status_4(ask: Ask, option: str, value: str | None) -> None:
     given = {"--at": "2024-01-13", "--commit": "abcd1234", "--reason": "why", option: value}

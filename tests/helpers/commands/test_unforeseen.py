@@ -78,6 +78,7 @@ ARGUMENTS = {
     "exclude": ["abcdef", "--reason", "y"],
     "import-log": ["x.log"],
     "group-report": ["folder"],
+    "completion": ["bash"],
 }
 
 

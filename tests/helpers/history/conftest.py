@@ -40,23 +40,26 @@ def made_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def made_database(postgres: Server) -> str:
-    """The URL of a new history on PostgreSQL, to be emptied after use."""
-    url = postgres.new_database()
-    open_history(url).close()
-    return url
+def opened_file(made_file: Path) -> Iterator[History]:
+    """A history on SQLite, to be emptied after use: an open one has composed its statements already."""
+    path = made_file.with_name("opened.sqlite")
+    shutil.copy(made_file, path)
+    with open_history(f"sqlite:///{path}") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def opened_database(postgres: Server) -> Iterator[History]:
+    """A history on PostgreSQL, to be emptied after use."""
+    with open_history(postgres.new_database()) as opened:
+        yield opened
 
 
 @pytest.fixture(params=KINDS)
-def history(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[History]:
+def history(request: pytest.FixtureRequest) -> Iterator[History]:
     """An open history without any row."""
-    if request.param == "sqlite":
-        path = tmp_path / "history.sqlite"
-        shutil.copy(request.getfixturevalue("made_file"), path)
-        with open_history(f"sqlite:///{path}") as opened:
-            yield opened
-        return
-    with open_history(request.getfixturevalue("made_database")) as opened:
-        yield opened
-        with opened._database.writing() as connection:
-            connection.exec_driver_sql(f"TRUNCATE {', '.join(metadata.tables)} RESTART IDENTITY")
+    opened: History = request.getfixturevalue("opened_file" if request.param == "sqlite" else "opened_database")
+    yield History(opened._database)
+    with opened._database.writing() as connection:
+        for table in reversed(metadata.sorted_tables):
+            connection.execute(table.delete())

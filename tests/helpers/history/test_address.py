@@ -176,7 +176,7 @@ def test_a_history_file_needs_a_place_where_it_can_be_made(tmp_path: Path, monke
 @pytest.mark.parametrize("url", ["postgresql://host:port/x", "host=db password=secret", "postgresql://ann:secret"])
 def test_a_url_that_is_none_is_told(url: str) -> None:
     told = history_problem(url)
-    assert "is no URL of a database" in told and "secret" not in told
+    assert "is not a database URL" in told and "secret" not in told
 
 
 def test_a_slash_in_a_password_does_not_make_it_a_host() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.history.codec import run_of, run_row
@@ -162,7 +162,6 @@ def test_a_damaged_row_is_an_error_with_its_name(history: History, damage: dict[
         history.results_of(session="s0")
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.floats(1e-300, 1e300), max_size=30),
     st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=30),

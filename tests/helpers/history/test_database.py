@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -23,10 +24,11 @@ from alembic.script import ScriptDirectory
 from helpers.history import default_url, open_history
 from helpers.history.database import open_database
 from helpers.history.history import History
+from helpers.history.stored import Acknowledgement
 from helpers.history.tables import HEAD, metadata
-from helpers.trainers.contract.errors import HistoryError
-from tests.helpers.history.made import CASE, SEGMENT, night, run
-from tests.helpers.history.postgres import Server
+from helpers.trainers.contract.errors import HistoryError, NoHistory
+from tests.helpers.history.made import CASE, SEGMENT, moment, night, run
+from tests.helpers.history.postgres import Server, running_server
 
 ROOT = Path(__file__).parents[3]
 
@@ -154,10 +156,80 @@ def test_nights_of_an_older_database_are_read_and_told_to_have_no_pairs(url: str
         connection.execute(body, {"body": json.dumps(record)})
         connection.exec_driver_sql("ALTER TABLE nights DROP COLUMN compared")
         connection.exec_driver_sql("DROP TABLE pins")
+        _without_taking_back(connection)
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
     with open_history(url) as history:
         found = history.past(CASE, "cpu", SEGMENT, 2, "tonight")
     assert ([each.log_rates for each in found.nights], found.compared) == ([(4.5,)], ())
+
+
+def _without_taking_back(connection: sa.Connection) -> None:
+    """Make the table of acknowledgements as it was before version 0004."""
+    for name in ("taken_back", "taken_back_by", "taken_back_reason"):
+        connection.exec_driver_sql(f"ALTER TABLE acknowledgements DROP COLUMN {name}")
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_acknowledgements_of_an_older_database_hold_also_where_it_is_opened_to_be_read(url: str, writes: bool) -> None:
+    made = Acknowledgement(CASE, "2024-01-01", "", "abc", "new cuDNN", "me", f"{moment(1)[:19]}.000000+00:00")
+    with open_history(url) as history:
+        history.acknowledge(made)
+    with engine_of(url).begin() as connection:
+        _without_taking_back(connection)
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0003'")
+    with open_history(url, writes=writes) as history:
+        assert history.acknowledgements() == (made,)
+
+
+# --- opened to be read
+
+
+def test_what_is_opened_to_be_read_cannot_be_written(url: str) -> None:
+    with open_history(url) as history:
+        history.add_result(run("u"))
+    with open_history(url, writes=False) as history:
+        assert len(history.results_of(case_id=CASE)) == 1
+        with pytest.raises(HistoryError, match=r"readonly database|read-only transaction"):
+            history.add_result(run("v"))
+
+
+def test_what_does_not_exist_is_not_made_to_be_read(url: str, tmp_path: Path) -> None:
+    with pytest.raises(NoHistory, match="Measure first"):
+        open_history(url, writes=False)
+    assert list(tmp_path.iterdir()) == []
+    if not url.startswith("sqlite"):
+        assert tables(url) == set()
+
+
+def test_reading_a_file_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    with open_history(default_url(tmp_path)) as history:
+        history.add_result(run("u"))
+    before = sorted(tmp_path.iterdir())
+    with open_history(default_url(tmp_path), writes=False) as history:
+        assert len(history.results_of(case_id=CASE)) == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_reader_sees_what_a_writer_keeps_meanwhile(url: str) -> None:
+    with open_history(url) as writer, open_history(url, writes=False) as reader:
+        writer.add_result(run("u"))
+        assert len(reader.results_of(case_id=CASE)) == 1
+
+
+@pytest.mark.slow
+def test_a_replica_is_read_and_says_that_it_only_reads() -> None:
+    with running_server() as server:
+        url = server.new_database()
+        with open_history(url) as history:
+            history.add_result(run("u"))
+        server.end(signal.SIGINT)
+        # With this file a server follows another one, and until that one sends something it is as it was.
+        (server.folder / "data" / "standby.signal").touch(0o644)
+        server.start()
+        with open_history(url, writes=False) as history:
+            assert len(history.results_of(case_id=CASE)) == 1
+        with open_history(url) as history, pytest.raises(HistoryError, match="This server only reads"):
+            history.add_result(run("v"))
 
 
 def test_a_newer_database_is_refused_with_what_to_do(url: str) -> None:

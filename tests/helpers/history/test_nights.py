@@ -176,6 +176,7 @@ def test_a_siblings_rate_of_no_hardware_is_named(tmp_path: Path) -> None:
         ("acknowledgements", "first", "no day", "acknowledgement 1: field 'first': got 'no day'"),
         ("acknowledgements", "last", "2024-01-01T00:00", "acknowledgement 1: field 'last'"),
         ("acknowledgements", "pattern", b"\xff", "acknowledgement 1: field 'pattern': got 'bytes'"),
+        ("acknowledgements", "taken_back_by", b"\xff", "acknowledgement 1: field 'taken_back_by': got 'bytes'"),
         ("exclusions", "created", b"\xff", "exclusion of night .*: field 'created': got 'bytes'"),
         ("documents", "body", '["a", {}]', "no object of texts"),
         ("segment_starts", "created", "no day", "start of a segment of .*: field 'created': got 'no day'"),

@@ -12,7 +12,7 @@ from helpers.judging.evidence import Past
 from helpers.trainers.contract.errors import HistoryError
 from tests.helpers.history.made import CASE, OTHER, SEGMENT, moment, night, run, segment
 
-NOW = "2024-03-01T00:00:00.000000+00:00"
+NOW, LATER = "2024-03-01T00:00:00.000000+00:00", "2024-03-11T00:00:00.000000+00:00"
 CALIBRATION = Calibration(CASE, "cpu", SEGMENT, NOW, "s1", 10, 0.003, 9.0, 0.002, 0.006, 0.01)
 
 
@@ -147,6 +147,33 @@ def test_acknowledgements_are_found_by_the_cases_they_match(history: History) ->
     history.acknowledge(two)
     assert history.acknowledgements(CASE) == (one,)
     assert history.acknowledgements() == (one, replace(two, reason="known \\x00 ü"))
+
+
+def test_an_acknowledgement_that_is_taken_back_stays_with_who_when_and_why(history: History) -> None:
+    made = Acknowledgement(CASE, "2024-01-01", "2024-01-01", "abc", "new cuDNN", "me", NOW)
+    other = replace(made, commit="def")
+    for each in (made, other):
+        history.acknowledge(each)
+    back = history.take_back(made, "you", LATER, "it was the driver")
+    assert (back.taken_back_by, back.taken_back, back.taken_back_reason) == ("you", LATER, "it was the driver")
+    assert not back.holds
+    assert history.acknowledgements() == (other,)
+    assert history.acknowledgements(holding_only=False) == (back, other)
+    assert history.nights_so_far(CASE, "cpu", "s", 9).acknowledgements == (back, other)
+
+
+def test_what_does_not_hold_is_not_taken_back(history: History) -> None:
+    made = Acknowledgement(CASE, "2024-01-01", "2024-01-01", "abc", "new cuDNN", "me", NOW)
+    with pytest.raises(HistoryError, match="one that holds"):
+        history.take_back(made, "you", moment(70), "why")
+    history.acknowledge(made)
+    with pytest.raises(HistoryError, match="reason"):
+        history.take_back(made, "you", moment(70), " ")
+    back = history.take_back(made, "you", moment(70), "why")
+    for again in (made, back):
+        with pytest.raises(HistoryError, match="one that holds"):
+            history.take_back(again, "she", moment(71), "why")
+    assert history.acknowledgements(holding_only=False) == (back,)
 
 
 # --- calibrations

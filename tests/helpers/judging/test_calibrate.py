@@ -179,7 +179,7 @@ def test_the_bar_is_the_same_however_many_nights_are_known() -> None:
     ("log_rates", "tolerance", "told"),
     [
         (gaussian(10, 0.03, seed=6), 0.005, "finer than the noise allows"),
-        (gaussian(4, 0.003), 0.005, "4 runs tell the noise only to between"),
+        (gaussian(4, 0.003), 0.005, "4 runs limit the noise only to between"),
         ([1.0 + 0.002 * number for number in range(10)], 0.05, "drift"),
         ([1.0] * 10, 0.005, "equal to 0.01%"),
     ],

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.judging.evalue import Direction, evalue
@@ -494,7 +494,6 @@ def test_a_regression_outranks_its_stalls_and_stalls_an_improvement() -> None:
     assert confirmed(FAST, *pairs(0.09, 0.09, stall_share=0.5)).reason.code == "stalls"
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     st.lists(st.floats(-0.15, 0.15), min_size=2, max_size=16),
     st.floats(0.0, 0.1),

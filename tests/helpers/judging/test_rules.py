@@ -32,7 +32,7 @@ from tests.helpers.judging.step_logs import first_hundred_then, log_of, logs_of
 # --- every rule
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(seconds=st.floats(1e-3, 10), batch=st.integers(1, 1024), cards=st.integers(1, 3), warmup=st.integers(0, 300))
 def test_at_a_constant_rate_all_rules_agree(seconds: float, batch: int, cards: int, warmup: int) -> None:
     logs = logs_of(*([seconds] * 1510 for _ in range(cards)), batch=batch, warmup=warmup)
@@ -41,7 +41,7 @@ def test_at_a_constant_rate_all_rules_agree(seconds: float, batch: int, cards: i
     assert found == {rule: pytest.approx(batch * cards / seconds) for rule in RULES}
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(
     seed=st.integers(0, 2**32),
     batch=st.integers(1, 1024),
@@ -150,7 +150,7 @@ STEPS = st.lists(st.floats(0.1, 0.5), min_size=310, max_size=330)
 LONG = st.tuples(st.integers(), st.integers(1500, 1520)).map(
     lambda drawn: [Random(drawn[0]).uniform(0.1, 0.5) for _ in range(drawn[1])]
 )
-FEW = settings(max_examples=25)
+FEW = settings(max_examples=10)
 AFTER_20 = ("fleetx-20-100-median7", "dlperf-log", "dlperf-time")
 FROM_RANK_0 = tuple(rule.name for rule in PUBLISHERS_RULES if rule.name != "fleetx-20-100-median7")
 
@@ -351,7 +351,7 @@ def test_a_run_without_a_figure_leaves_the_case_without_one(bad: float | str | N
     runs = [{WALL_CLOCK: 5.0}, {} if bad is None else {WALL_CLOCK: bad}]
     found = over(WALL_CLOCK, runs)
     assert (found.samples_per_s, found.run_samples_per_s) == (None, (5.0,))
-    told = "was not computed" if bad is None else f"gave {bad}, which is no throughput"
+    told = "was not computed" if bad is None else f"gave {bad}, which is not a throughput"
     assert found.reason == (bad if isinstance(bad, str) else f"rule {WALL_CLOCK} {told}")
 
 

@@ -27,7 +27,7 @@ BATCH = 256
 # --- PaddleClas (docs/measuring-rules.md: cumulative seconds = batch_cost × (s − 4))
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.lists(st.floats(0.01, 5), min_size=310, max_size=330), st.integers(1, 3))
 def test_records_invert_as_the_methods_say(seconds: list[float], cards: int) -> None:
     records = paddleclas_records(logs_of(*(seconds for _ in range(cards))))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.judging.evalue import Direction, evalue
@@ -380,7 +380,6 @@ def test_a_night_that_holds_no_number_cannot_be_made(values: dict[str, Any]) -> 
         Night(**{"log_rates": (1.0,), "session": "s1", **values})
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.floats(-0.3, 0.3), min_size=1, max_size=5),
     st.integers(0, 20),

@@ -17,6 +17,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from helpers.trainers.contract.device_time import PROFILE
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.steplog import (
     COMPLETE,
@@ -116,9 +117,11 @@ def train(rank: int, behaviour: str, spec_path: Path) -> int:
     spoil(behaviour, spec.step_log_path(rank), log)
     log.footer(Footer(COMPLETE))
     displace(behaviour, spec.step_log_path(rank))
-    if behaviour == "crashes-at-exit":
+    if behaviour.endswith("-profiling"):
+        heartbeat.beat(PROFILE)
+    if behaviour in ("crashes-at-exit", "crashes-profiling"):
         os.kill(os.getpid(), signal.SIGSEGV)
-    if behaviour == "hangs-at-exit":
+    if behaviour in ("hangs-at-exit", "hangs-profiling"):
         time.sleep(60)
     return 0
 

@@ -298,7 +298,7 @@ def test_a_launchers_word_is_kept_however_much_follows_it(tmp_path: Path) -> Non
 
 
 def test_silence_is_told_as_such() -> None:
-    assert crash_reason(None, "") == "ended without a word"
+    assert crash_reason(None, "") == "ended without a message"
 
 
 def test_a_tail_is_short_and_cannot_forge_a_terminal(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_a_rank_that_prints_without_end_on_another_node_holds_nobody_up(
 
 def test_an_agent_whose_words_nobody_takes_gives_up() -> None:
     (incoming, _), (_, outgoing) = os.pipe(), os.pipe()
-    with pytest.raises(Hangup, match=r"nobody reads for 0.05 s"):
+    with pytest.raises(Hangup, match=r"nothing was read for 0.05 s"):
         Agent(incoming, outgoing, silence_seconds=0.05).send("waiting", obstacle="x" * 2**20)
 
 
@@ -265,7 +265,7 @@ def test_a_node_ends_its_job_when_the_first_node_is_gone(
     if goes == "it falls silent":
         while link.lost is None:
             link.receive(0.1)
-        assert "no word from the first node for 0.8 s" in link.lost
+        assert "no sign of life from the first node for 0.8 s" in link.lost
     link.close()
 
 
@@ -401,7 +401,7 @@ def test_an_agent_that_says_nothing_for_long_is_lost() -> None:
     assert link.lost is None
     now[0] += 2.0
     link.keep_in_touch()
-    assert link.lost == "no word from its agent for 30 s"
+    assert link.lost == "no sign of life from its agent for 30 s"
     link.close()
 
 

@@ -104,7 +104,7 @@ def test_a_step_has_the_cards_that_slurm_granted_on_its_node(allocation: str) ->
     ("number", "told"),
     [
         (signal.SIGKILL, "its agent exited with 137"),
-        (signal.SIGSTOP, "no word from its agent for 2 s"),
+        (signal.SIGSTOP, "no sign of life from its agent for 2 s"),
     ],
 )
 def test_a_lost_agents_step_is_ended_by_slurm_and_the_node_is_named(

@@ -154,6 +154,24 @@ def test_each_fault_of_a_rank_is_named(tmp_path: Path, behaviour: str, kind: Out
     assert outcome.logs == () and outcome.contention.foreign_share == 0.0
 
 
+@pytest.mark.parametrize(
+    ("behaviours", "limits"),
+    [
+        (("crashes-profiling",), LIMITS),
+        # The others wait for the one that is gone.
+        (("hangs-profiling", "crashes-profiling"), replace(LIMITS, no_progress_seconds=15.0)),
+        (("hangs-profiling",), LIMITS),
+        (("hangs-profiling",), replace(LIMITS, run_seconds=1.0, no_progress_seconds=15.0)),
+    ],
+)
+def test_what_becomes_of_the_steps_after_the_window_changes_no_measurement(
+    tmp_path: Path, behaviours: tuple[str, ...], limits: JobLimits
+) -> None:
+    outcome = run(tmp_path, *behaviours, limits=limits)
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
+    assert [len(log.window) for log in outcome.logs] == [5] * len(behaviours)
+
+
 @pytest.mark.parametrize("order", [("killed", "waits-for-peer"), ("waits-for-peer", "killed")])
 def test_when_one_rank_dies_and_the_others_wait_the_dead_one_is_named(tmp_path: Path, order: tuple[str, str]) -> None:
     outcome = run(tmp_path, *order, limits=replace(LIMITS, no_progress_seconds=15.0))

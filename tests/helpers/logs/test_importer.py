@@ -190,7 +190,7 @@ def test_a_log_of_one_hostile_line_is_refused_at_once(tmp_path: Path) -> None:
 
 def name_warnings(log: Path, cards: str | None = None) -> list[list[str]]:
     asked = {} if cards is None else {LogSetting.CARDS: Stated(cards, "--cards")}
-    return [[line for line in each.warnings if "name alone" in line] for each in import_file(log, asked)]
+    return [[line for line in each.warnings if "only the log's name" in line] for each in import_file(log, asked)]
 
 
 @pytest.mark.parametrize(("times", "warned"), [(1.0, False), (1.09, False), (1.11, True), (8.0, True), (0.5, True)])
@@ -199,7 +199,7 @@ def test_runs_that_differ_share_no_name(times: float, warned: bool, tmp_path: Pa
     warnings = name_warnings(write(tmp_path / "tf_gpu2.txt", lines))
     assert [bool(each) for each in warnings] == [warned, warned]
     if warned:
-        assert "the log's name alone tells cards of 2 runs in it that differ by" in warnings[0][0]
+        assert "only the log's name states cards of 2 runs in it that differ by" in warnings[0][0]
 
 
 def test_what_the_content_tells_apart_may_differ(tmp_path: Path) -> None:

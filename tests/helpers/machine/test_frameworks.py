@@ -127,12 +127,12 @@ def test_a_failed_build_names_the_command_and_its_last_words(tmp_path: Path) -> 
         build(in_folder(tmp_path / "env"), lambda line: None, StandInBootstrap(2, output))
     text = str(caught.value)
     assert "exit status 2" in text
-    assert text.endswith("Its last words: line 16 | line 17 | line 18 | line 19 | ERROR: no space left")
+    assert text.endswith("Its last output: line 16 | line 17 | line 18 | line 19 | ERROR: no space left")
     assert f"python requirements/bootstrap.py --requirements pytorch --venv {tmp_path / 'env'}" in text
 
 
 def test_a_build_that_leaves_no_whole_environment_has_failed(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"exit status 0.*Its last words: none"):
+    with pytest.raises(LaunchError, match=r"exit status 0.*Its last output: none"):
         build(in_folder(tmp_path / "env"), lambda line: None, lambda argv: (0, ""))
 
 

@@ -135,10 +135,10 @@ def test_numbers_beyond_every_measurement_are_an_error(tmp_path: Path, number: s
 
 
 def test_a_future_version_says_which_version_is_read_and_to_update_the_suite(tmp_path: Path) -> None:
-    error = refusal(saved(tmp_path, {**recorded_data(), "schema_version": 3, "of_the_future": True}))
+    error = refusal(saved(tmp_path, {**recorded_data(), "schema_version": 4, "of_the_future": True}))
 
     assert error.field == "schema_version"
-    assert "got 3, expected 2, the version this suite reads" in str(error)
+    assert "got 4, expected 3, the version this suite reads" in str(error)
     assert "update the suite" in str(error)
 
 

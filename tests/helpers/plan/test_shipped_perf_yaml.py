@@ -166,6 +166,7 @@ def test_the_shipped_file_matches_no_machine_by_accident(shipped: Config) -> Non
 
 def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tmp_path: Path) -> None:
     text = SHIPPED.read_text(encoding="utf-8").replace("machines: {}\n#", "machines:\n ").replace("\n#  ", "\n  ")
+    text = text.replace("\nclusters: {}", "\nclusters:")
     text = text.replace("\n  hosts: []", "\n  hosts:")
     text = text.replace("\n  cases: []\n  # - ", "\n  cases:\n  - ").replace("\n  #   recorded", "\n    recorded")
     text = text.replace("\n  #   pairs", "\n    pairs")
@@ -175,5 +176,6 @@ def test_the_shipped_file_still_loads_with_its_commented_examples_switched_on(tm
     assert machine.gate == (GateRule("paddle-resnet50v1.5-*-1x[18]-*", "both", "v100"),)
     assert [host.name for host in config.nodes.hosts] == ["n0", "n1"]
     assert (config.nodes.port, config.nodes.hosts[1].data) == (36000, "/data/imagenet")
+    assert config.clusters["a100"].machine == machine.name
     assert config.tolerances.of("paddle-vgg16-fp32-bs1-1x1-dali-dynamic").recorded == 0.01
     assert config.budgets.of("paddle-vgg16-fp32-bs32-4x8-dali-static") == Budget(pairs=8)

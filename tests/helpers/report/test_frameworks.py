@@ -103,7 +103,7 @@ def test_a_disputed_figure_and_a_disturbed_one_have_a_star() -> None:
     assert "10937* [10900" in text and "0.538* (1)" in text
     assert "0.538* [0.530, 0.547]" in text
     assert "unlike GPU=8,BS=256 dali: 8 cards, here 1; * disputed: its own logs contradict it" in text
-    assert "* measured all the same, and no figure to rely on: contended" in text
+    assert "* measured nevertheless; do not rely on these figures: contended" in text
 
 
 def test_a_documents_row_says_what_it_pairs_once() -> None:

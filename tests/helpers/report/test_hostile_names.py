@@ -9,7 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from helpers.commands.calibrate import render_noise
@@ -124,7 +124,6 @@ def check_harmless(report: str, text: str, name: str) -> None:
 
 
 @given(hostile)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example("a\nFORGED: PASS")
 @example("\x1b[2J")
 def test_no_report_is_forged(name: str) -> None:
@@ -139,7 +138,6 @@ def test_each_known_trick(trick: str) -> None:
 
 
 @given(hostile)
-@settings(max_examples=100, deadline=None)
 def test_what_is_escaped_can_be_told_from_what_was_written(name: str) -> None:
     shown = printable(name)
     assert shown.isprintable()
@@ -168,7 +166,6 @@ def test_no_word_is_a_command_of_a_ci(text: str, shown: str) -> None:
 
 
 @given(hostile)
-@settings(max_examples=60, deadline=None)
 def test_an_error_is_one_printable_line_that_names_what_it_must(name: str) -> None:
     for kind in (SuiteError, ConfigError, HistoryError):
         text = str(kind(f"file {name}", field=name, got=name, expected=name, remedy=name))
@@ -190,7 +187,6 @@ def test_a_picture_stays_well_formed_and_runs_nothing(trick: str) -> None:
 
 
 @given(hostile)
-@settings(max_examples=60, deadline=None)
 def test_json_holds_what_there_was_in_ascii(name: str) -> None:
     told = replace(PASSED, reason=name)
     text = results_json(

@@ -16,7 +16,8 @@ from tests.helpers.report.test_frameworks import ROW
 from tests.helpers.report.test_results import PASSED, SKIPPED, report_of
 from tests.hostile_strings import TEXTS, check_markdown
 
-FAILED = replace(PASSED, case_id="c-case", status="REGRESSION", effect="fail", reason="slow; 3.1%", owner="ada")
+FAILED = replace(PASSED, case_id="c-case", status="REGRESSION", effect="fail", reason="slow; 3.1%", owner="ada",
+                 marks=("contended in 1 of 2 runs: make",))  # fmt: skip
 
 
 def test_the_verdict_and_the_cases_that_need_someone_come_first_and_all_else_is_folded() -> None:
@@ -31,7 +32,7 @@ def test_the_verdict_and_the_cases_that_need_someone_come_first_and_all_else_is_
         "",
         "| status | case | owner | what happened |",
         "| --- | --- | --- | --- |",
-        "| REGRESSION | c-case [cpu] | ada | slow |",
+        "| REGRESSION | c-case [cpu] | ada | slow (contended in 1 of 2 runs) |",
         "",
         "Selected cases without a result, skipped or not reached: 2",
         "",

@@ -53,3 +53,12 @@ def test_a_line_says_whether_its_night_is_acknowledged() -> None:
     assert [each.acknowledged for each in lines] == [False, True, False]
     assert [each.segment for each in lines] == [1, 1, 2]
     assert lines[1].notes == ("acknowledged by ada: new kernels",)
+
+
+def test_a_line_whose_acknowledgement_was_taken_back_says_so_and_has_no_flag() -> None:
+    known = Acknowledgement(
+        CASE, "2024-01-03", "2024-01-03", "abc", "new kernels", "ada", "", "2024-01-05", "bob", "the driver"
+    )
+    (line,) = lines_of_nights([stored(2)], lambda night: (4.5,), [known])
+    assert not line.acknowledged
+    assert line.notes == ("acknowledged by ada: abc, new kernels; taken back by bob on 2024-01-05: the driver",)

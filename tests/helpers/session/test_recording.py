@@ -16,11 +16,12 @@ from helpers.judging.statistics import summarise
 from helpers.judging.verdict import Question, Reason, Status, SubVerdict, Verdict
 from helpers.machine.environment import Environment, segment
 from helpers.plan.case_plan import CasePlan
+from helpers.plan.matrix import Tolerances
 from helpers.plan.proposals import RecordedAnswer
 from helpers.session.gate import Gate
 from helpers.session.measure import CaseResult
 from helpers.session.outcome import CaseOutcome
-from helpers.session.recording import candidate
+from helpers.session.recording import candidate, five_digits
 from helpers.trainers.contract.errors import ConfigError
 
 MakePlan = Callable[..., CasePlan]
@@ -113,7 +114,13 @@ def test_the_figure_is_the_median_steps_and_not_the_wall_clocks(plan: CasePlan, 
     entry = candidate(outcome(plan, runs), "m", NOW).entry
     assert entry is not None
     assert (entry.samples_per_s, entry.replicates) == (101.0, (100.0, 108.0, 101.0))
-    assert entry.interval == pytest.approx((92.171, 113.829), abs=1e-3)
+    assert entry.interval == (92.172, 113.83)
+
+
+@pytest.mark.parametrize("rate", [1.000049999, 9.999949, 99999.4, 123456.789, 0.0739893607946, 9e8])
+def test_a_figure_of_five_digits_is_within_a_hundredth_of_the_smallest_change_that_counts(rate: float) -> None:
+    assert len(f"{five_digits(rate):g}".replace(".", "").strip("0")) <= 5
+    assert abs(five_digits(rate) / rate - 1) <= Tolerances.recorded / 100
 
 
 def test_only_screening_runs_of_the_build_under_test_count(plan: CasePlan, two_runs: TwoRuns) -> None:

@@ -191,6 +191,24 @@ def test_one_process_that_drives_both_cards_is_a_measurement_of_both(
     assert command.argv[1:4] == ("-u", "-m", "helpers.trainers.mxnet.trainer")
 
 
+@pytest.mark.parametrize(
+    ("framework", "device", "steps"),
+    [(Framework.MXNET, "gpu", 5), (Framework.TENSORFLOW, "gpu", 5), (Framework.MXNET, "cpu", 0)],
+)
+def test_steps_that_the_host_times_on_a_gpu_are_followed_by_profiled_ones(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, framework: Framework, device: str, steps: int
+) -> None:
+    case = replace(plan.case, framework=framework, execution=None)
+    suite_case = replace(plan.suite_case, case=case, target="v100" if device == "gpu" else "cpu")
+    log = step_log()
+    log = replace(log, header=replace(log.header, world_size=1, cards_per_process=2))
+    timed = replace(plan, suite_case=suite_case, settings={"cards_per_process": 2})
+    run = run_with(runner, timed, jobs, outcome(logs=(log,)))
+    assert [spec.profiled_steps for spec in jobs.specs] == [steps]
+    # No rank has left an answer.
+    assert run.measured and run.facts.get("device_time", "").startswith("unknown: rank 0: ") is (steps > 0)
+
+
 def test_the_result_is_on_disk_when_the_run_returns(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
     run = run_with(runner, plan, jobs, outcome())
     assert read_result(runner.store.run_folder(plan.case.id, 0) / "result.json") == run

@@ -11,6 +11,7 @@ import pytest
 
 from helpers.judging.verdict import Status
 from helpers.machine.environment import Environment
+from helpers.plan.recorded import load_recorded
 from helpers.session.outcome import CaseOutcome
 from tests.helpers.session.workshop import (
     CPU_MACHINE,
@@ -48,12 +49,14 @@ def night(bench: Bench, loaded: Mapping[str, str], *, to_record: bool = False) -
 def age(bench: Bench, *keys: str) -> None:
     """Make the recorded file one of before these facts were known."""
     (path,) = (bench.baselines / "recorded").rglob("*.json")
-    document = json.loads(path.read_text(encoding="utf-8"))
-    for entry in document["entries"].values() if isinstance(document["entries"], dict) else document["entries"]:
+    entries = {}
+    for case_id, recorded in load_recorded(path, path.stem).entries.items():
+        entry = entries[case_id] = recorded.to_json()
         for key in keys:
             entry["segment"].pop(key, None)
         entry["environment"].pop("driver_cuda", None)
         entry["environment"].update(cudnn="", nccl="")
+    document = {"schema_version": 2, "machine_key": path.stem, "unit": "images/s", "entries": entries}
     path.write_text(json.dumps(document), encoding="utf-8")
 
 

@@ -111,10 +111,10 @@ const sortAndFilter = (all) => {
   });
   for (const chart of document.querySelectorAll("svg.chart[data-count]")) arrived.observe(chart.closest(".scroll"));
 
-  // What is folded is printed too.
+  // Of the cases that need someone what is folded is printed too, and every long text is printed whole.
   let folded = [];
   addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll("details:not([open])")];
+    folded = [...document.querySelectorAll(".needed details:not([open]), details.long:not([open])")];
     for (const each of folded) each.open = true;
   });
   addEventListener("afterprint", () => {

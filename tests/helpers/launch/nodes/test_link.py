@@ -136,5 +136,5 @@ def test_what_makes_no_sense_is_the_links_loss(tmp_path: Path) -> None:
     link = NodeLink(HOST, 1, ("echo", "perfgate-node {"))
     while link.lost is None:
         assert link.receive(1.0) == []
-    assert "its agent's words make no sense: node n1 (10.0.0.2): got" in link.lost
+    assert "its agent sent something invalid: node n1 (10.0.0.2): got" in link.lost
     link.close()

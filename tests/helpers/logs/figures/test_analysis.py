@@ -108,7 +108,7 @@ def test_the_readers_share_of_pytorch_is_what_computing_alone_does_not_take() ->
 def test_a_log_that_does_not_tell_the_readers_share_says_so() -> None:
     share, reason = reader_share(rates(TENSORFLOW, STEADY))
     assert share is None
-    assert "do not tell how long a step waited for data" in reason
+    assert "do not state how long a step waited for data" in reason
     gap = {RecordField.STEP_SECONDS: [1.0], RecordField.READER_SECONDS: [float("nan")]}
     assert reader_share(run(spec(), gap))[0] is None
 
@@ -187,9 +187,9 @@ def clocked(step_seconds: float, resolution: float = 0.001) -> LogRun:
 def test_time_stamps_that_disagree_by_more_than_they_resolve_are_told() -> None:
     assert warnings(clocked(2.0)) == ()
     slow = one_warning(clocked(2.5), "by the time stamps of records 6 and 65")
-    assert "-20.0% from the 32 of the records between: they do not hold all of the time" in slow
+    assert "-20.0% from the 32 of the records between: they leave out some of the time" in slow
     fast = one_warning(clocked(1.5), "by the time stamps")
-    assert "they tell more time than passed" in fast
+    assert "they state more time than passed" in fast
     # Whole seconds over two minutes: 1 second is 0.8%.
     assert warnings(clocked(2.03, resolution=1.0)) == ()
 

@@ -54,7 +54,7 @@ def test_records_of_two_formats_are_ambiguous() -> None:
     text = refusal(text_log(record(1), record(2), "speed=5/s", *["text"] * 1000, "speed=6/s", block_bytes=64))
     assert "got 'records of several formats', expected those of one" in text
     assert "2 records of plain, line 1: e0 s1 rate: 100.5; 2 records of other, line 3: speed=5/s" in text
-    assert "Give --format plain or other, or split the log" in text
+    assert "Give --log-format plain or other, or split the log" in text
 
 
 def test_what_comes_later_is_left_to_the_reader() -> None:

@@ -13,7 +13,7 @@ import pytest
 from helpers.logs.formats import FORMATS
 from helpers.logs.reading import numbers as module
 from helpers.logs.reading.block import LineBlock, RecordGroups, block_of
-from helpers.logs.reading.numbers import MOST_DIGITS, DigitPlaces, Shapes, decimals, seconds_of
+from helpers.logs.reading.numbers import MOST_DIGITS, DigitPlaces, Shapes, decimals, moment_in, seconds_of
 from helpers.logs.record import FormatSpec
 from tests.helpers.logs.reading_doubles import PLAIN
 
@@ -211,3 +211,19 @@ def test_a_few_bad_blocks_among_good_ones_change_nothing_for_these() -> None:
     groups = RecordGroups(PLAIN)
     kinds = [type(shaped(text(seed, ["e3 s4 rate: nan"] * (seed % 3 == 0)), groups=groups)) for seed in range(60)]
     assert [kind is LineBlock for kind in kinds] == [seed % 3 == 0 for seed in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("line", "moment"),
+    [
+        (b"[2022/06/06 15:22:57] ppcls INFO: epoch:0", "2022-06-06T15:22:57"),
+        (b"DLL 2021-05-28 09:50:09.336759 - (0, 1)", "2021-05-28T09:50:09"),
+        (b":::NVLOGv0.2.3 None 1621935605.798510075 (runner.py:1)", "2021-05-25T09:40:05"),
+        (b"I0826 15:33:20.069663 139708281382656 keras_utils.py:133]", ""),
+        (b"batch_cost: 0.12, ips: 1234567890.5123456789 images", ""),
+        (b"2022-13-06 15:22:57", ""),
+        (b" " * 300 + b"2022-06-06 15:22:57", ""),
+    ],
+)
+def test_a_time_with_its_year_is_found_in_a_line(line: bytes, moment: str) -> None:
+    assert moment_in(line) == moment

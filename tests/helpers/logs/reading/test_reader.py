@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.logs.reading import reader as reading
@@ -310,7 +310,7 @@ def test_a_record_of_a_rival_makes_the_log_ambiguous() -> None:
     with pytest.raises(LogError) as error:
         read_log(log, PLAIN, SAID, (PLAIN, OTHER))
     assert "1999 records of plain, line 1: e0 s1 rate: 101; 2 records of other, line 2000: speed=5" in str(error.value)
-    assert "Give --format plain or other, or split the log" in str(error.value)
+    assert "Give --log-format plain or other, or split the log" in str(error.value)
     assert read_log(log, PLAIN, SAID)[0].records == 1999
 
 
@@ -352,7 +352,6 @@ def told(log: TextLog) -> object:
     ]
 
 
-@settings(max_examples=150, deadline=None)
 @given(lines=LINES, rising=st.booleans(), block_bytes=st.integers(1, 300), last_end=st.booleans())
 def test_what_is_read_does_not_depend_on_where_blocks_are_divided(
     lines: Sequence[str], rising: bool, block_bytes: int, last_end: bool

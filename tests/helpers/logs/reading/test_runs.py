@@ -90,7 +90,7 @@ def test_steps_that_begin_anew_are_a_new_run_with_a_note() -> None:
     runs = read(*records(5, 9), "the end", "bye", *records(5, 8), *records(5, 20))
     assert places(runs) == [(1, 3, 1, 6, 4), (2, 3, 7, 9, 3), (3, 3, 10, 24, 15)]
     assert runs[0].notes == ()
-    assert runs[1].notes == ("line 7: steps begin anew without a line that says so: taken for a new run",)
+    assert runs[1].notes == ("line 7: steps start again, though no line announces a run: taken for a new run",)
 
 
 def test_a_run_that_no_line_announces_has_the_lines_behind_the_last_record_too() -> None:
@@ -243,4 +243,4 @@ def test_two_formats_of_records_stay_ambiguous_beside_it(tmp_path: Path) -> None
     assert error.value.lines[0] == f"{tmp_path / 'a.txt'}: records of several formats"
     assert error.value.lines[1].startswith("  40 records of paddleclas, line 2: [2031")
     assert error.value.lines[2].startswith("  1 records of fleetx, line 1: Pass 1")
-    assert error.value.lines[3] == "Give --format paddleclas or fleetx, or split the log"
+    assert error.value.lines[3] == "Give --log-format paddleclas or fleetx, or split the log"

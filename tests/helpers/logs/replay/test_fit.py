@@ -66,7 +66,7 @@ def test_what_a_log_leaves_open_is_told(bench: Bench) -> None:
     bench.log("a.log", settings, PUBLISHED)
     row = bench.row(GATE)
     assert row.status == "PASS"
-    assert any("does not tell its data, execution: taken as the case has it" in each for each in row.warnings)
+    assert any("does not state its data, execution: taken from the case" in each for each in row.warnings)
 
 
 def test_a_log_that_may_be_of_several_cases_is_of_none(bench: Bench) -> None:
@@ -74,8 +74,8 @@ def test_a_log_that_may_be_of_several_cases_is_of_none(bench: Bench) -> None:
     bench.log("a.log", settings, 900.0)
     row = bench.row("tensorflow-resnet50v1.5-amp-bs224-1x1-dali")
     assert row.status == "not run"
-    assert "may be of tensorflow-resnet50v1.5-amp-bs224-1x1-dali-xla" in row.reason
-    assert "say its data and execution and xla and nodes in INDEX.csv" in row.reason
+    assert "may also be of tensorflow-resnet50v1.5-amp-bs224-1x1-dali-xla" in row.reason
+    assert "give its data and execution and xla and nodes in INDEX.csv" in row.reason
 
 
 def test_a_log_that_may_be_of_a_case_is_told_beside_the_ones_that_are(bench: Bench) -> None:
@@ -85,7 +85,8 @@ def test_a_log_that_may_be_of_a_case_is_told_beside_the_ones_that_are(bench: Ben
     row = bench.row("tensorflow-resnet50v1.5-amp-bs224-1x1-dali")
     assert row.run_samples_per_s == (900.0,)
     assert (
-        "V100-LOG/b.log does not tell enough: it may be of tensorflow-resnet50v1.5-amp-bs224-1x1-dali-xla" in row.reason
+        "V100-LOG/b.log does not state enough: it may also be of tensorflow-resnet50v1.5-amp-bs224-1x1-dali-xla"
+        in row.reason
     )
 
 

@@ -161,7 +161,7 @@ def test_a_row_is_of_one_of_a_files_runs_at_least(tmp_path: Path, cards: str, na
 def test_a_row_of_a_log_that_is_not_there_is_told(tmp_path: Path) -> None:
     index(tmp_path, "b.log,V100,,,", "a.log,V100,,,")
     write_log(tmp_path / "a.log", MXNET)
-    assert found(tmp_path).notes == ("INDEX.csv tells of b.log: no such log below this folder",)
+    assert found(tmp_path).notes == ("INDEX.csv names b.log: there is no such log below this folder",)
     # Of one file the others are no matter.
     assert found(tmp_path / "a.log").notes == ()
 

@@ -130,7 +130,7 @@ def test_without_javascript_everything_can_be_read(browser: Any, file: Path) -> 
     page.context.close()
 
 
-def test_what_is_folded_is_printed_within_the_paper_and_what_is_to_be_clicked_is_not(shown: Shown) -> None:
+def test_what_is_folded_in_a_case_that_needs_someone_is_printed_and_what_is_to_be_clicked_is_not(shown: Shown) -> None:
     page = shown.page
     page.emulate_media(media="print", color_scheme="dark")
     page.set_viewport_size(PAPER)
@@ -139,6 +139,7 @@ def test_what_is_folded_is_printed_within_the_paper_and_what_is_to_be_clicked_is
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("document.documentElement.scrollWidth") <= PAPER["width"]
     assert page.locator("#case-1 table.nights tbody tr").first.is_visible()
+    assert not page.locator("#case-2 table.nights tbody tr").first.is_visible()
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("details[open]").count() == page.locator("details[open] > pre").count()
 

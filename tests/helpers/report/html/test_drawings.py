@@ -69,6 +69,12 @@ def test_a_level_beyond_the_nights_is_at_the_edge_and_says_so_and_labels_keep_ap
     assert len(places) == 3 and all(b - a > 12 for a, b in zip(sorted(places), sorted(places)[1:], strict=False))
 
 
+def test_an_interval_is_whole_unless_it_is_far_wider_than_the_others() -> None:
+    alone = replace(LINE, low=20.0, high=180.0)
+    assert ">180<" in picture(alone) or ">150<" in picture(alone)
+    assert ">150<" not in picture(LINE, LINE, LINE, alone)
+
+
 def test_the_good_builds_figure_of_a_night_is_drawn_beside_it() -> None:
     assert "s-good-build" in picture(replace(LINE, good_samples_per_s=102.0))
 
@@ -124,7 +130,10 @@ def test_the_efficiency_of_each_number_of_cards_is_a_bar_and_a_doubtful_one_has_
     heights = [float(each) for each in re.findall(r'height="([\d.]+)" class="bar', drawn)] or [
         float(each) for each in re.findall(r'class="bar[^"]*"[^>]* height="([\d.]+)"', drawn)
     ]
-    assert heights[0] == pytest.approx(heights[1] * 1.9, rel=0.01) and drawn.count("bar doubtful") == 1
+    assert heights[0] == pytest.approx(heights[2] * 2, rel=0.01) and heights[1] == pytest.approx(
+        heights[0] * 0.95, rel=0.01
+    )
+    assert ">1 card<" in drawn and drawn.count("bar doubtful") == 1
     assert "8 cards 4.00 times as fast as one, 50.0%" in drawn
     assert draw_efficiency(replace(scaling, rows=(one, lost))) is None
 

@@ -106,7 +106,7 @@ def test_a_session_without_a_gate_says_how_many_did_not_pass(session: SessionRep
     passed = [each for each in rows if each.effect == "pass"]
     assert headline(passed, None, 0) == ("All 4 cases passed", "pass")
     doubtful = [*passed, *(each for each in rows if each.effect == "warn")]
-    assert headline(doubtful, None, 0) == ("2 of 6 cases could not be answered", "warn")
+    assert headline(doubtful, None, 0) == ("2 of 6 cases could not be judged", "warn")
     assert headline(passed, None, 6) == ("The session ended with exit code 6", "fail")
     assert headline([], None, 0) == ("Nothing was measured", "warn")
 
@@ -142,9 +142,8 @@ def test_a_session_of_rows_alone_has_a_page_too(session: SessionReport) -> None:
 
 def test_speed_ups_and_frameworks_have_their_tables_and_pictures(session: SessionReport, page: str) -> None:
     assert "Speed-up and efficiency" in page and "efficiency</th>" in page
-    assert page.count('aria-label="speed-up and efficiency: 8 cards ') == sum(
-        any(row.speed_up is not None for row in each.rows if row.cards > 1) for each in session.scaling
-    )
+    drawn = [each for each in session.scaling if any(row.speed_up for row in each.rows if row.cards > 1)]
+    assert page.count('aria-label="speed-up and efficiency: 8 cards ') == len(drawn) > 0
     cells = (
         Cell(
             "paddle",

@@ -12,6 +12,7 @@ import pytest
 
 from helpers.launch.steplog_reader import read_step_log
 from helpers.trainers.common.loop import Batch, HostTimer, LoopIO, LoopPlan, LossError, train
+from helpers.trainers.contract.device_time import PROFILE
 from helpers.trainers.contract.errors import DatasetError
 from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLogWriter, steadiness
 
@@ -89,6 +90,16 @@ def test_steps_are_contiguous_and_hold_their_reading_time() -> None:
     window = steps[2:]
     assert window[-1].end - window[0].start == 3 * 1.25
     assert all(step.reader_seconds == 0.25 and step.samples == 4 for step in steps)
+
+
+def test_steps_after_the_window_go_on_with_the_data_and_are_not_recorded() -> None:
+    world = World(batches_per_epoch=4)
+    io = LoopIO(world.record, lambda phase, step: world.beats.append((phase, step)), world.barrier, world.clock)
+    go_on = train(LoopPlan(1, 2, 1), world, world, HostTimer(world.clock), io)
+    before = world.now
+    go_on(2)
+    assert world.now - before == 2 * 1.25
+    assert (len(world.steps), world.epochs, world.beats[3:]) == (3, [0, 1], [(PROFILE, 3)] * 2)
 
 
 def test_a_step_is_told_when_it_has_its_data_and_when_it_is_done() -> None:

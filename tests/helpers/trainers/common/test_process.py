@@ -76,6 +76,26 @@ def test_a_run_that_ends_is_complete_and_its_header_has_the_facts_known_at_the_f
     assert (facts["late"], facts["cores"], facts["threads"], facts["pinned"]) == ("fact", "1", "1", "yes")
 
 
+def test_what_is_left_is_done_once_the_log_is_complete_and_only_then(tmp_path: Path) -> None:
+    found: list[str] = []
+
+    def program(trainer: Trainer, refuse: bool = False) -> None:
+        def look() -> None:
+            found.append(read_step_log(trainer.spec.step_log_path(0), "job", 0).footer.status)
+
+        trainer.afterwards = look
+        _step(trainer)
+        if refuse:
+            raise Refused("not here")
+
+    assert run([str(_spec(tmp_path).spec_path)], NAMES, program) == EXIT_COMPLETE
+    assert found == [COMPLETE]
+    (tmp_path / "refused").mkdir()
+    spec = _spec(tmp_path / "refused")
+    assert run([str(spec.spec_path)], NAMES, lambda trainer: program(trainer, refuse=True)) == EXIT_REFUSED
+    assert found == [COMPLETE]
+
+
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
 def test_a_gpu_s_header_has_the_libraries_that_are_loaded_after_the_first_step(
     device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

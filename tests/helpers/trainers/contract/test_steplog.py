@@ -106,7 +106,7 @@ def test_each_line_is_on_disk_before_the_next(tmp_path: Path) -> None:
         max_size=20,
     )
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_reads_back_any_consistent_steps(tmp_path: Path, drawn: list[tuple[float, float, int, float | None]]) -> None:
     steps: list[Step] = []
     now = 0.0

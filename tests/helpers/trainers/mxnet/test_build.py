@@ -14,9 +14,9 @@ from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REF
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from tests.helpers.trainers.mxnet_environment import INTERPRETER, needs_mxnet
+from tests.helpers.trainers.environments import MXNET
 
-pytestmark = [pytest.mark.slow, needs_mxnet]
+pytestmark = [pytest.mark.slow, MXNET.needs]
 
 RESNET50 = "mxnet-resnet50v1.5"
 
@@ -26,7 +26,7 @@ def _build(folder: Path, case_id: str, **overrides: Any) -> tuple[int, dict[str,
     settings = {**settings_for(case, "gpu"), **overrides}
     spec = JobSpec("j", case, 0, str(folder), "gpu", 0, 1, settings=settings, overrides=overrides)
     spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    argv = [str(INTERPRETER), "-m", "helpers.trainers.mxnet.build", str(spec.spec_path)]
+    argv = [MXNET.interpreter, "-m", "helpers.trainers.mxnet.build", str(spec.spec_path)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, json.loads(done.stdout.splitlines()[-1])
 

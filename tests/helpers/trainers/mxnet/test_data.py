@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.helpers.trainers.mxnet_environment import needs_mxnet, run_in_mxnet
+from tests.helpers.trainers.environments import MXNET
 
-pytestmark = [pytest.mark.slow, needs_mxnet]
+pytestmark = [pytest.mark.slow, MXNET.needs]
 
 EPOCHS = Path(__file__).with_name("native_epochs.py")
 
@@ -26,7 +26,7 @@ def twelve(tmp_path: Path) -> Path:
 
 def _read(folder: Path, share: str, workers: int, kind: str, images: int = 12) -> dict[str, Any]:
     """Two epochs; ``share``: rank, ranks and batch size."""
-    printed = run_in_mxnet(str(EPOCHS), str(folder), str(images), *share.split(), str(workers), kind)
+    printed = MXNET.run(str(EPOCHS), str(folder), str(images), *share.split(), str(workers), kind)
     told: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return told
 

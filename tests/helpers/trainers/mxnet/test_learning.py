@@ -9,9 +9,9 @@ import pytest
 from helpers.trainers.contract.case import Case
 from tests.helpers.trainers.colours import learn, two_colours
 from tests.helpers.trainers.cores import own_cores
-from tests.helpers.trainers.mxnet_environment import INTERPRETER, needs_mxnet
+from tests.helpers.trainers.environments import MXNET
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, needs_mxnet]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, MXNET.needs]
 
 CORES = own_cores()
 RESNET50, VGG16 = "mxnet-resnet50v1.5", "mxnet-vgg16"
@@ -43,6 +43,6 @@ def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[st
     if Case.parse(case).cards > len(CORES):
         pytest.skip("two cards need two cores")
     # The loss of smoothed labels does not fall near 0, however well they are learnt.
-    learnt = learn(tmp_path, case, colours, str(INTERPRETER), CORES, label_smoothing=0.0)
+    learnt = learn(tmp_path, case, colours, MXNET.interpreter, CORES, label_smoothing=0.0)
     assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
     assert facts.items() <= learnt.facts.items()

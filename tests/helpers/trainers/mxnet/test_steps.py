@@ -12,9 +12,9 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.cores import own_cores
-from tests.helpers.trainers.mxnet_environment import needs_mxnet, run_in_mxnet
+from tests.helpers.trainers.environments import MXNET
 
-pytestmark = [pytest.mark.slow, needs_mxnet]
+pytestmark = [pytest.mark.slow, MXNET.needs]
 
 CORES = own_cores()
 
@@ -29,7 +29,7 @@ def _spec(cards: int) -> str:
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     specs = tmp_path_factory.mktemp("units") / "specs.json"
     specs.write_text(json.dumps({"one": _spec(1), "two": _spec(2)}), encoding="utf-8")
-    printed = run_in_mxnet(str(Path(__file__).with_name("step_units.py")), str(specs))
+    printed = MXNET.run(str(Path(__file__).with_name("step_units.py")), str(specs))
     answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return answer
 
@@ -72,6 +72,15 @@ def test_a_network_in_float16_keeps_its_norms_and_the_optimizer_s_weights_in_flo
         "shapes": {"stem.convolution.weight": [64, 7, 7, 4], "classifier.weight": [1000, 2048]},
         "master_copies": True,
     }
+
+
+def test_a_card_s_time_is_that_of_the_engine_s_operators_on_it(told: dict[str, Any]) -> None:
+    profiles = told["profiles"]
+    assert profiles["cards"] == ["gpu/3", "cpu/1"]
+    assert profiles["known"] == {"gpu/0": [2, pytest.approx(2.5)], "gpu/1": [1, pytest.approx(0.5)]}
+    assert profiles["no event"] == {}
+    for name in ("unpaired", "no trace"):
+        assert profiles[name].startswith("mx.profiler's trace is not in its format (")
 
 
 def test_labels_are_smoothed_by_the_formula(told: dict[str, Any]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.helpers.trainers.pytorch_environment import needs_pytorch, run_in_pytorch
+from tests.helpers.trainers.environments import PYTORCH
 
-pytestmark = [pytest.mark.slow, needs_pytorch]
+pytestmark = [pytest.mark.slow, PYTORCH.needs]
 
 EPOCHS = Path(__file__).with_name("native_epochs.py")
 
@@ -26,7 +26,7 @@ def twelve(tmp_path: Path) -> Path:
 
 def _read(folder: Path, share: str, workers: int, kind: str, images: int = 12) -> dict[str, Any]:
     """Two epochs; ``share``: rank, ranks and batch size."""
-    printed = run_in_pytorch(str(EPOCHS), str(folder), str(images), *share.split(), str(workers), kind)
+    printed = PYTORCH.run(str(EPOCHS), str(folder), str(images), *share.split(), str(workers), kind)
     told: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return told
 
@@ -73,5 +73,5 @@ def test_a_broken_image_is_named_alone(twelve: Path, workers: int, kind: str) ->
     ],
 )
 def test_a_pipe_that_breaks_with_its_worker_is_the_workers_death(worker: str, error: str) -> None:
-    printed = run_in_pytorch(str(Path(__file__).with_name("dying_worker.py")), worker)
+    printed = PYTORCH.run(str(Path(__file__).with_name("dying_worker.py")), worker)
     assert printed.splitlines()[-1] == error

@@ -9,9 +9,9 @@ import pytest
 from helpers.trainers.contract.case import Case
 from tests.helpers.trainers.colours import MOST_STEPS, learn, two_colours
 from tests.helpers.trainers.cores import own_cores
-from tests.helpers.trainers.pytorch_environment import INTERPRETER, needs_pytorch
+from tests.helpers.trainers.environments import PYTORCH
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, needs_pytorch]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, PYTORCH.needs]
 
 CORES = own_cores()
 RESNET50, VGG16 = "pytorch-resnet50v1.5", "pytorch-vgg16"
@@ -50,7 +50,7 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[str, str]) -> None:
     if Case.parse(case).cards > len(CORES):
         pytest.skip("two cards need two cores")
-    learnt = learn(tmp_path, case, colours, str(INTERPRETER), CORES)
+    learnt = learn(tmp_path, case, colours, PYTORCH.interpreter, CORES)
     assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
     assert facts.items() <= learnt.facts.items()
 
@@ -61,7 +61,7 @@ def test_the_loss_falls_under_loss_scaling_as_on_a_gpu(tmp_path: Path, colours: 
     case = f"{RESNET50}-{precision}-bs2-1x1-dali"
     # So large a scale overflows at first: those steps are skipped, with no trace in the optimizer's state.
     learnt = learn(
-        tmp_path, case, colours, str(INTERPRETER), CORES, loss_scaling=2.0**127, loss_scaling_rule=rule
+        tmp_path, case, colours, PYTORCH.interpreter, CORES, loss_scaling=2.0**127, loss_scaling_rule=rule
     )  # fmt: skip
     assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
     assert learnt.facts["loss_scaling"].startswith("dynamic from 1.7")
@@ -70,6 +70,6 @@ def test_the_loss_falls_under_loss_scaling_as_on_a_gpu(tmp_path: Path, colours: 
 
 def test_nothing_is_learnt_where_nothing_is_updated(tmp_path: Path, colours: Path) -> None:
     # So that the tests above can fail: dropout and drawn crops alone do not let a loss fall.
-    learnt = learn(tmp_path, f"{RESNET50}-amp_o2-bs2-1x1-dali", colours, str(INTERPRETER), CORES, learning_rate=0.0)
+    learnt = learn(tmp_path, f"{RESNET50}-amp_o2-bs2-1x1-dali", colours, PYTORCH.interpreter, CORES, learning_rate=0.0)
     assert len(learnt.losses) == MOST_STEPS
     assert not learnt.fallen

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
+from tests.helpers.trainers.environments import PYTORCH
 from tests.helpers.trainers.pytorch.parity_batch import beyond
-from tests.helpers.trainers.pytorch_environment import ROOT, needs_pytorch, run_in_pytorch
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, needs_pytorch]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, PYTORCH.needs]
 
 HERE = Path(__file__).parent
 
@@ -90,4 +91,4 @@ def _paddle(*words: str) -> dict[str, Any]:
 
 @each_parity
 def test_the_first_losses_and_gradients_are_paddle_s(tmp_path: Path, parity: Parity) -> None:
-    check_parity(parity, tmp_path, "pytorch", HERE / "parity_pytorch.py", run_in_pytorch)
+    check_parity(parity, tmp_path, "pytorch", HERE / "parity_pytorch.py", PYTORCH.run)

@@ -11,9 +11,9 @@ import pytest
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from tests.helpers.trainers.pytorch_environment import needs_pytorch, run_in_pytorch
+from tests.helpers.trainers.environments import PYTORCH
 
-pytestmark = [pytest.mark.slow, needs_pytorch]
+pytestmark = [pytest.mark.slow, PYTORCH.needs]
 
 CASE = Case.parse("pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic")
 
@@ -23,7 +23,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("units")
     spec = JobSpec("j", CASE, 0, str(folder), "cpu", 0, 1, settings=settings_for(CASE, "cpu"))
     spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    printed = run_in_pytorch(str(Path(__file__).with_name("step_units.py")), str(spec.spec_path))
+    printed = PYTORCH.run(str(Path(__file__).with_name("step_units.py")), str(spec.spec_path))
     answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return answer
 

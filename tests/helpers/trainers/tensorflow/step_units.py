@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy
 import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
+from helpers.trainers.common.device_time import ProfileError, busy_seconds
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, one_line
 from helpers.trainers.contract import models as layer_tables
@@ -21,6 +23,7 @@ from helpers.trainers.contract.models import Model
 from helpers.trainers.tensorflow.data import feed_to
 from helpers.trainers.tensorflow.device import Cards, WaitingTimer, refuse_what_cannot_run, wait_for
 from helpers.trainers.tensorflow.models import NetworkForm, network_of, normalised
+from helpers.trainers.tensorflow.profile import timelines_of
 from helpers.trainers.tensorflow.settings import TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, cross_entropy, plain_error
 from tests.helpers.trainers.tensorflow.parity_tensorflow import normalised as written_out
@@ -166,6 +169,47 @@ def lending() -> dict[str, bool]:
     return told
 
 
+def profiles() -> dict[str, Any]:
+    """What is read from profiles as TensorFlow writes them of cards."""
+    known = xplane_pb2.XSpace()
+    _add_plane(
+        known,
+        "/device:GPU:0",
+        {
+            "Stream #7(Kernel,MemcpyD2D)": [(0.0, 1.0, "conv"), (2.0, 0.5, "conv")],
+            # At the same time as the first kernel.
+            "Stream #9(MemcpyH2D)": [(0.5, 1.0, "copy")],
+            "CUPTI overhead": [(3.0, 5.0, "flush")],
+            "TensorFlow Ops": [(0.0, 9.0, "Conv2D")],
+        },
+    )
+    _add_plane(known, "/device:GPU:1", {"Stream #7(Kernel)": [(0.0, 3.0, "conv")]})
+    _add_plane(known, "/host:CPU", {"tf_Compute": [(0.0, 9.0, "Conv2D")]})
+    _add_plane(known, "/host:CUPTI", {"Host Threads/1": [(0.0, 9.0, "cuLaunchKernel")]})
+    dropped = xplane_pb2.XSpace(planes=known.planes, warnings=["Detected GPU events dropped on host: 5 events dropped"])
+    told: dict[str, Any] = {}
+    for name, space in {"known": known, "dropped": dropped, "none": xplane_pb2.XSpace()}.items():
+        try:
+            timelines = timelines_of(space.SerializeToString())
+            told[name] = {card: [len(each), busy_seconds(each)] for card, each in timelines.items()}
+        except ProfileError as error:
+            told[name] = str(error)
+    told["names"] = sorted({each.name for each in timelines_of(known.SerializeToString())["/device:GPU:0"]})
+    return told
+
+
+def _add_plane(space: Any, name: str, lines: dict[str, list[tuple[float, float, str]]]) -> None:
+    """Events as start, duration, both in seconds, and name."""
+    plane = space.planes.add(name=name)
+    for line_name, events in lines.items():
+        # A date: events are counted from it.
+        line = plane.lines.add(name=line_name, timestamp_ns=1_795_000_000_000_000_000)
+        for start, seconds, of in events:
+            key = sum(of.encode())
+            plane.event_metadata[key].name = of
+            line.events.add(metadata_id=key, offset_ps=int(start * 1e12), duration_ps=int(seconds * 1e12))
+
+
 def refusals(settings: TensorflowSettings) -> dict[str, str]:
     def of(case_id: str, device: str = "cpu", wanted: TensorflowSettings = settings) -> str:
         case = Case.parse(f"tensorflow-resnet50v1.5-{case_id}")
@@ -186,7 +230,7 @@ def refusals(settings: TensorflowSettings) -> dict[str, str]:
 def main(spec: JobSpec) -> dict[str, Any]:
     settings = TensorflowSettings.of(spec)
     told = {"parameters": parameters(), "batch_norm": batch_norm(), "labels": labels(settings), "lending": lending()}
-    told |= {"refusals": refusals(settings), "errors": errors(), "waiting": waiting()}
+    told |= {"refusals": refusals(settings), "errors": errors(), "waiting": waiting(), "profiles": profiles()}
     layer_tables.IMAGE_SIZE = 64
     return {**told, "scaling": scaling(spec, settings), "proofs": proofs(spec, settings)}
 

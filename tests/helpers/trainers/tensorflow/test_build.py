@@ -11,9 +11,9 @@ import pytest
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from tests.helpers.trainers.tensorflow_environment import needs_tensorflow, run_in_tensorflow
+from tests.helpers.trainers.environments import TENSORFLOW
 
-pytestmark = [pytest.mark.slow, needs_tensorflow]
+pytestmark = [pytest.mark.slow, TENSORFLOW.needs]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_published_case_is_traced_with_its_types(tmp_path: Path, case_id: str,
     case = Case.parse(case_id)
     spec = JobSpec("j", case, 0, str(tmp_path), "gpu", 0, 1, settings=settings_for(case, "gpu"))
     spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    printed = run_in_tensorflow("-m", "helpers.trainers.tensorflow.build", str(spec.spec_path))
+    printed = TENSORFLOW.run("-m", "helpers.trainers.tensorflow.build", str(spec.spec_path))
     answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
     assert (answer["built"], answer["parameters"]) == (True, 25_557_032)
     assert answer["operators"] > 1000

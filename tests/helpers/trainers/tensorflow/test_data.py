@@ -13,7 +13,7 @@ from PIL import Image
 from helpers.trainers.common.images import ImageList
 from helpers.trainers.contract.errors import DatasetError
 from helpers.trainers.tensorflow.records import shards_of
-from tests.helpers.trainers.tensorflow_environment import needs_tensorflow, run_in_tensorflow
+from tests.helpers.trainers.environments import TENSORFLOW
 
 EPOCHS = Path(__file__).with_name("native_epochs.py")
 
@@ -27,12 +27,12 @@ def twelve(tmp_path: Path) -> Path:
 
 def _read(folder: Path, share: str, workers: int, kind: str, images: int = 12) -> dict[str, Any]:
     """Two epochs; ``share``: rank, ranks and batch size."""
-    printed = run_in_tensorflow(str(EPOCHS), str(folder), str(images), *share.split(), str(workers), kind)
+    printed = TENSORFLOW.run(str(EPOCHS), str(folder), str(images), *share.split(), str(workers), kind)
     told: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return told
 
 
-@needs_tensorflow
+@TENSORFLOW.needs
 @pytest.mark.slow
 def test_threads_read_the_same_batches_as_none(twelve: Path) -> None:
     alone, helped = (_read(twelve, "1 2 2", workers, "jpeg") for workers in (0, 3))
@@ -40,7 +40,7 @@ def test_threads_read_the_same_batches_as_none(twelve: Path) -> None:
     assert alone["epochs"][0] != alone["epochs"][1]
 
 
-@needs_tensorflow
+@TENSORFLOW.needs
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["jpeg", "tfrecord"])
 def test_no_image_is_read_twice_an_epoch_over_all_ranks_and_labels_stay_with_their_images(
@@ -55,7 +55,7 @@ def test_no_image_is_read_twice_an_epoch_over_all_ranks_and_labels_stay_with_the
         assert rank["epochs"][0] != rank["epochs"][1]
 
 
-@needs_tensorflow
+@TENSORFLOW.needs
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dali", "plugin"])
 def test_dali_s_memory_is_lent_until_its_batch_was_read(twelve: Path, kind: str) -> None:
@@ -64,7 +64,7 @@ def test_dali_s_memory_is_lent_until_its_batch_was_read(twelve: Path, kind: str)
     assert [round(red / 10) for red in told["reds"]] == [label for epoch in told["epochs"] for label in epoch]
 
 
-@needs_tensorflow
+@TENSORFLOW.needs
 @pytest.mark.slow
 def test_a_broken_image_is_named_alone(twelve: Path) -> None:
     broken = twelve / "7.jpeg"

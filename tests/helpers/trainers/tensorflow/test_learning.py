@@ -9,9 +9,9 @@ import pytest
 from helpers.trainers.contract.case import Case
 from tests.helpers.trainers.colours import MOST_STEPS, learn, two_colours
 from tests.helpers.trainers.cores import own_cores
-from tests.helpers.trainers.tensorflow_environment import INTERPRETER, needs_tensorflow, run_in_tensorflow
+from tests.helpers.trainers.environments import TENSORFLOW
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, needs_tensorflow]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, TENSORFLOW.needs]
 
 CORES = own_cores()
 RESNET50, VGG16 = "tensorflow-resnet50v1.5", "tensorflow-vgg16"
@@ -23,7 +23,7 @@ CAST = "float32, cast where they are used"
 @pytest.fixture(scope="module")
 def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = two_colours(tmp_path_factory.mktemp("colours"))
-    run_in_tensorflow("-m", "helpers.trainers.tensorflow.records", str(folder))
+    TENSORFLOW.run("-m", "helpers.trainers.tensorflow.records", str(folder))
     return folder
 
 
@@ -41,7 +41,7 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[str, str]) -> None:
     if Case.parse(case).cards > len(CORES):
         pytest.skip("two cards need two cores")
-    learnt = learn(tmp_path, case, colours, str(INTERPRETER), CORES, **HARD)
+    learnt = learn(tmp_path, case, colours, TENSORFLOW.interpreter, CORES, **HARD)
     assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
     assert facts.items() <= learnt.facts.items()
 
@@ -50,7 +50,7 @@ def test_the_loss_falls_on_records_under_dynamic_loss_scaling(tmp_path: Path, co
     rule = {"incr_every_n_steps": 1000, "decr_every_n_nan_or_inf": 1, "incr_ratio": 2.0, "decr_ratio": 0.5}
     # So large a scale overflows at first: those steps are skipped.
     learnt = learn(
-        tmp_path, f"{RESNET50}-amp-bs2-1x1-native", colours, str(INTERPRETER), CORES,
+        tmp_path, f"{RESNET50}-amp-bs2-1x1-native", colours, TENSORFLOW.interpreter, CORES,
         loss_scaling=2.0**127, loss_scaling_rule=rule, native_source="tfrecord", **HARD,
     )  # fmt: skip
     assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
@@ -60,7 +60,7 @@ def test_the_loss_falls_on_records_under_dynamic_loss_scaling(tmp_path: Path, co
 @pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
 @pytest.mark.parametrize("case", [f"{RESNET50}-fp32-bs2-1x2-dali", f"{RESNET50}-fp32-bs2-1x2-synthetic-xla"])
 def test_the_loss_falls_where_one_process_drives_two_cards(tmp_path: Path, colours: Path, case: str) -> None:
-    learnt = learn(tmp_path, case, colours, str(INTERPRETER), CORES, cards_per_process=2, **HARD)
+    learnt = learn(tmp_path, case, colours, TENSORFLOW.interpreter, CORES, cards_per_process=2, **HARD)
     assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
     assert {"strategy": "MirroredStrategy", "cards_per_process": "2"}.items() <= learnt.facts.items()
 
@@ -68,7 +68,13 @@ def test_the_loss_falls_where_one_process_drives_two_cards(tmp_path: Path, colou
 def test_nothing_is_learnt_where_nothing_is_updated(tmp_path: Path, colours: Path) -> None:
     # So that the tests above can fail: dropout and drawn crops alone do not let a loss fall.
     learnt = learn(
-        tmp_path, f"{RESNET50}-fp32-bs2-1x1-dali", colours, str(INTERPRETER), CORES, learning_rate=0.0, **HARD
+        tmp_path,
+        f"{RESNET50}-fp32-bs2-1x1-dali",
+        colours,
+        TENSORFLOW.interpreter,
+        CORES,
+        learning_rate=0.0,
+        **HARD,
     )
     assert len(learnt.losses) == MOST_STEPS
     assert not learnt.fallen

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.trainers.environments import TENSORFLOW
 from tests.helpers.trainers.pytorch.test_parity import Parity, check_parity, each_parity
-from tests.helpers.trainers.tensorflow_environment import needs_tensorflow, run_in_tensorflow
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, needs_tensorflow]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, TENSORFLOW.needs]
 
 
 @each_parity
 def test_the_first_losses_and_gradients_are_paddle_s(tmp_path: Path, parity: Parity) -> None:
-    check_parity(parity, tmp_path, "tensorflow", Path(__file__).parent / "parity_tensorflow.py", run_in_tensorflow)
+    check_parity(parity, tmp_path, "tensorflow", Path(__file__).parent / "parity_tensorflow.py", TENSORFLOW.run)

@@ -1,17 +1,11 @@
-"""TensorFlow's products with a stand-in for it, and the program for real with a tiny matrix."""
+"""TensorFlow's products with a stand-in for it."""
 
 from __future__ import annotations
 
-import json
-import sys
-from typing import Any
-
 import pytest
 
-from helpers.judging.utilisation import Peak
 from helpers.trainers.common.process import Refused
-from helpers.trainers.tensorflow.peak import _force_tf32, _ways, main, waiting_timer
-from tests.helpers.trainers.tensorflow_environment import needs_tensorflow, run_in_tensorflow
+from helpers.trainers.tensorflow.peak import _force_tf32, _ways, waiting_timer
 
 
 class StandInTensorflow:
@@ -62,26 +56,3 @@ def test_products_are_timed_from_an_idle_device_to_one_that_has_done_them() -> N
     timed = waiting_timer(lambda: done.append("wait"), lambda: next(clock))
     assert timed(lambda: done.append("product"), 2) == 3.5
     assert done == ["wait", "product", "product", "wait"]
-
-
-def test_an_interpreter_without_tensorflow_is_refused_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("helpers.trainers.common.matrix_peak.prepare", lambda *_: None)
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    assert main(["fp32", "cpu"]) == 3
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("refused: ") and told.err.count("\n") == 1
-
-
-@needs_tensorflow
-@pytest.mark.training
-@pytest.mark.untimed
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_program_measures_a_tiny_matrix_on_the_cpu(precision: str) -> None:
-    words = ("-m", "helpers.trainers.tensorflow.peak", precision, "cpu", "--largest", "64")
-    answer: dict[str, Any] = json.loads(run_in_tensorflow(*words, seconds=120.0).splitlines()[-1])
-    peak = Peak.from_record(answer)
-    assert (peak.precision, peak.device, peak.size, peak.uuid) == (precision, "cpu", 64, "")
-    assert peak.tflops > 0

@@ -11,9 +11,9 @@ from helpers.launch.failure import FailureClass, class_of_failure
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from tests.helpers.trainers.tensorflow_environment import needs_tensorflow, run_in_tensorflow
+from tests.helpers.trainers.environments import TENSORFLOW
 
-pytestmark = [pytest.mark.slow, needs_tensorflow]
+pytestmark = [pytest.mark.slow, TENSORFLOW.needs]
 
 CASE = Case.parse("tensorflow-resnet50v1.5-fp32-bs4-1x1-synthetic")
 
@@ -23,7 +23,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("units")
     spec = JobSpec("j", CASE, 0, str(folder), "cpu", 0, 1, settings=settings_for(CASE, "cpu"))
     spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    printed = run_in_tensorflow("-m", "tests.helpers.trainers.tensorflow.step_units", str(spec.spec_path))
+    printed = TENSORFLOW.run("-m", "tests.helpers.trainers.tensorflow.step_units", str(spec.spec_path))
     answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return answer
 
@@ -77,6 +77,21 @@ def test_an_operation_s_error_says_whose_memory_is_full(told: dict[str, Any]) ->
 
 def test_a_step_on_a_card_ends_when_the_card_has_done_it(told: dict[str, Any]) -> None:
     assert told["waiting"] == ["wait", "clock"] * 3 + [[[1.0, 2.5], [2.5, 4.0]]]
+
+
+def test_a_card_s_time_is_that_of_its_streams_in_the_profile(told: dict[str, Any]) -> None:
+    assert told["profiles"]["known"] == {
+        "/device:GPU:0": [3, pytest.approx(2.0)], "/device:GPU:1": [1, pytest.approx(3.0)],
+        "/host:CPU": [1, pytest.approx(9.0)],
+    }  # fmt: skip
+    assert told["profiles"]["names"] == ["conv", "copy"]
+    assert told["profiles"]["none"] == {}
+
+
+def test_a_profile_that_lost_events_is_none(told: dict[str, Any]) -> None:
+    assert told["profiles"]["dropped"] == (
+        "the profile is not whole: Detected GPU events dropped on host: 5 events dropped"
+    )
 
 
 def test_aligned_memory_is_lent_and_other_memory_copied(told: dict[str, Any]) -> None:

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
-import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from helpers.launch.failure import FailureClass
-from helpers.launch.launchers import launcher_for
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.launch.supervisor import JobLimits, run_job
-from helpers.machine.watch.contention import CpuMeter
-from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
-from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.device_time import PROFILE, DeviceTime
 from helpers.trainers.contract.job import JobSpec
-from tests.helpers.trainers.cores import own_cores
-from tests.helpers.trainers.tensorflow_environment import INTERPRETER, needs_tensorflow
-from tests.job_processes import processes_of_job
+from helpers.trainers.contract.steplog import StepLog
+from tests.helpers.trainers.environments import TENSORFLOW
+from tests.helpers.trainers.jobs import CORES, TWO_CORES, job, kill, run
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, needs_tensorflow]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, TENSORFLOW.needs]
 
 RESNET50 = "tensorflow-resnet50v1.5"
-CORES = own_cores()
-TWO_CORES = pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
-LIMITS = JobLimits(300.0, 120.0, 600.0, grace_seconds=5.0)
 ADAPTIVE = {"warmup_steps": 6, "steady_window_steps": 2, "most_warmup_steps": 8}
 
 
@@ -41,36 +28,16 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_small_dataset(tmp_path_factory.mktemp("data") / "small", images_per_class=4).root
 
 
-def _job(folder: Path, case_id: str, images: Path, window_steps: int = 2, **more: Any) -> JobSpec:
-    case = Case.parse(case_id)
-    given = {"warmup_steps": 1, **more}
-    given["settings"] = {**settings_for(case, "cpu"), **more.get("settings", {})}
-    return JobSpec(
-        job_id=uuid.uuid4().hex, case=case, replicate=0, run_folder=str(folder / "run"), device="cpu",
-        window_steps=window_steps, data_root=str(images),
-        cores=tuple((CORES[card % len(CORES)],) for card in range(case.cards)), **given,
-    )  # fmt: skip
-
-
 def _run(spec: JobSpec, disturb: Callable[[JobSpec], None] | None = None) -> JobOutcome:
-    """The outcome under the suite's supervisor, after which no process of the job lives."""
-    if disturb is not None:
-        threading.Thread(target=disturb, args=(spec,), daemon=True).start()
-    command = launcher_for(spec).command(spec, str(INTERPRETER))
-    try:
-        return run_job(spec, command, LIMITS, CpuMeter(()))
-    finally:
-        assert processes_of_job(spec.job_id) == []
+    return run(spec, TENSORFLOW.interpreter, disturb)
 
 
-def _rank_1(spec: JobSpec) -> int:
-    """The process of rank 1, once it trains."""
-    while True:
-        try:
-            with spec.step_log_path(1).open(encoding="utf-8") as log:
-                return int(json.loads(log.readline())["pid"])
-        except (OSError, ValueError):
-            time.sleep(0.1)
+def _is_believable(spec: JobSpec, log: StepLog) -> None:
+    """Whether TensorFlow's own profiler said of two more steps that they took about as long as those of the window."""
+    answer = DeviceTime.from_json(spec.device_time_path(0).read_text(), "answer")
+    assert answer.seconds_per_step is not None, answer.reason
+    assert answer.method == "tf.profiler: what TensorFlow's threads ran"
+    assert 0.2 < answer.seconds_per_step / min(step.step_seconds for step in log.window) < 5
 
 
 def _losses(outcome: JobOutcome) -> list[list[float | None]]:
@@ -79,7 +46,7 @@ def _losses(outcome: JobOutcome) -> list[list[float | None]]:
 
 def test_one_card_records_what_it_is_and_tells_its_phases(tmp_path: Path, images: Path) -> None:
     settings = {"environment": {"TF_DETERMINISTIC_OPS": "1"}}
-    spec = _job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali", images, settings=settings)
+    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali", images, settings=settings, profiled_steps=2)
     outcome = _run(spec)
     assert outcome.kind is OutcomeKind.COMPLETE, outcome.log_tail
     (log,) = outcome.logs
@@ -90,18 +57,20 @@ def test_one_card_records_what_it_is_and_tells_its_phases(tmp_path: Path, images
     assert facts["loader"].startswith("DALI ")
     assert (facts["deterministic"], facts["step_timer"]) == ("on", "the host's clock; steps on a CPU are synchronous")
     beats = [json.loads(line)["phase"] for line in spec.heartbeat_path(0).read_text().splitlines()]
-    assert beats == ["import tensorflow", "data", "build model", "first step", "warm-up", "window", "window"]
+    trained = ["import tensorflow", "data", "build model", "first step", "warm-up", "window", "window"]
+    assert beats == [*trained, PROFILE, PROFILE, PROFILE]
+    _is_believable(spec, log)
 
 
 @TWO_CORES
 def test_two_cards_train_as_one_whether_a_process_has_one_of_them_or_both(tmp_path: Path, images: Path) -> None:
     case_id = f"{RESNET50}-fp32-bs2-1x2-synthetic"
-    apart = _run(_job(tmp_path / "apart", case_id, images, 3, **ADAPTIVE))
+    apart = _run(job(tmp_path / "apart", case_id, images, 3, **ADAPTIVE))
     assert apart.kind is OutcomeKind.COMPLETE, apart.log_tail
     first, second = apart.logs
     assert [log.header.facts["cores"] for log in apart.logs] == [str(core) for core in CORES[:2]]
     assert len(first.warmup) == len(second.warmup) and len(first.warmup) in (6, 8)
-    together = _run(_job(tmp_path / "together", case_id, images, 3, settings={"cards_per_process": 2}, **ADAPTIVE))
+    together = _run(job(tmp_path / "together", case_id, images, 3, settings={"cards_per_process": 2}, **ADAPTIVE))
     assert together.kind is OutcomeKind.COMPLETE, together.log_tail
     (log,) = together.logs
     assert (log.header.cards_per_process, log.header.world_size) == (2, 1)
@@ -116,20 +85,20 @@ def test_two_cards_train_as_one_whether_a_process_has_one_of_them_or_both(tmp_pa
 
 
 def test_what_cannot_run_here_is_refused_with_its_reason(tmp_path: Path, images: Path) -> None:
-    outcome = _run(_job(tmp_path, f"{RESNET50}-tf32-bs1-1x1-dali", images))
+    outcome = _run(job(tmp_path, f"{RESNET50}-tf32-bs1-1x1-dali", images))
     assert (outcome.kind, outcome.exit_code) == (OutcomeKind.REFUSED, 3)
     assert "TF32" in outcome.reason
 
 
 def test_a_diverging_training_fails(tmp_path: Path, images: Path) -> None:
-    spec = _job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-synthetic", images, settings={"learning_rate": 1e38})
+    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-synthetic", images, settings={"learning_rate": 1e38})
     assert _run(spec).failure_class is FailureClass.DIVERGED
 
 
 @TWO_CORES
 def test_a_killed_rank_is_named_and_the_others_are_ended(tmp_path: Path, images: Path) -> None:
-    spec = _job(tmp_path, f"{RESNET50}-fp32-bs1-1x2-synthetic", images, window_steps=500)
-    outcome = _run(spec, lambda spec: os.kill(_rank_1(spec), signal.SIGKILL))
+    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x2-synthetic", images, window_steps=500)
+    outcome = _run(spec, kill(1))
     assert (outcome.kind, outcome.failure_class, outcome.guilty_rank) == (OutcomeKind.CRASHED, FailureClass.KILLED, 1)
     assert "ended by SIGKILL" in outcome.reason
     assert outcome.wall_seconds < 120

@@ -1,0 +1,95 @@
+"""``perfgate completion SHELL``: a script with which a shell completes commands, options, cases and sessions."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from helpers.commands.loading import load_suite
+from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.errors import ConfigError
+
+NAME = "completion"
+HELP = "Print a script with which bash, zsh or fish completes commands, options, cases and sessions"
+EXITS = {
+    0: "the script is printed",
+}
+
+SHELLS = ("bash", "zsh", "fish")
+# What the shell itself completes, by the metavar of an argument.
+_FILES = ("FILE", "FILE|FOLDER", "FILE.svg", "PATH", "PYTHON")
+_FOLDERS = ("FOLDER", "DIR", "RUNS")
+_CASES = ("CASE",)
+_SESSIONS = ("SESSION", "DATE|SESSION|COMMIT", "A", "B")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "shell",
+        metavar="SHELL",
+        choices=SHELLS,
+        help=f"Print the script for this shell: {', '.join(SHELLS)}. For bash: source <(perfgate completion bash)",
+    )
+
+
+def run(arguments: argparse.Namespace, out: TextIO) -> int:
+    """Print the script. The cases are those of perf.yaml now; sessions are looked up when they are completed."""
+    # Not at the top: the first finds this module, and only this command needs the second.
+    from helpers.commands.main import commands, parser_of
+
+    try:
+        import shtab
+    except ImportError as error:
+        raise ConfigError("perfgate completion", got="no shtab", expected="it installed", remedy="make env") from error
+    parser = parser_of(commands())
+    case_ids = sorted({each.case.id for each in load_suite(arguments).cases})
+    _add_help(parser)
+    for action in _actions(parser):
+        metavar = str(action.metavar)
+        if metavar in _CASES:
+            action.choices = case_ids
+        elif metavar in _SESSIONS:
+            _complete(action, _sessions(ROOT / "runs"))
+        elif metavar in _FILES or metavar in _FOLDERS:
+            _complete(action, shtab.FILE if metavar in _FILES else shtab.DIRECTORY)
+    print(shtab.complete(parser, arguments.shell), file=out)
+    return 0
+
+
+def _complete(action: argparse.Action, how: Mapping[str, object]) -> None:
+    # shtab looks for this attribute, which argparse does not know.
+    setattr(action, "complete", how)  # noqa: B010
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from _actions(each)
+        else:
+            yield action
+
+
+def _add_help(parser: argparse.ArgumentParser) -> None:
+    """``help COMMAND`` is no command of its own (helpers.commands.main.parsed)."""
+    (found,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    names: Sequence[str] = tuple(found.choices)
+    help_parser = found.add_parser("help", help="Say more about a command")
+    help_parser.add_argument("about", metavar="COMMAND", nargs="?", choices=names)
+
+
+def _sessions(runs_folder: Path) -> dict[str, object]:
+    """The names of the folders in ``runs_folder``, in the words of each shell."""
+    folder = shlex.quote(str(runs_folder))
+    return {
+        "bash": "_perfgate_sessions",
+        "zsh": "_perfgate_sessions",
+        "fish": f"(command ls {folder} 2>/dev/null)",
+        "preamble": {
+            "bash": f'_perfgate_sessions() {{ compgen -W "$(command ls {folder} 2>/dev/null)" -- "$1"; }}\n',
+            "zsh": f"_perfgate_sessions() {{ compadd -- {folder}/*(/N:t) }}\n",
+        },
+    }
