@@ -45,3 +45,5 @@ class FrameworkEnvironment:
 PYTORCH = FrameworkEnvironment("pytorch", {"OMP_NUM_THREADS": "1"})
 TENSORFLOW = FrameworkEnvironment("tensorflow", {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""})
 MXNET = FrameworkEnvironment("mxnet", {"OMP_NUM_THREADS": "1"})
+# As a parameter of tests.
+EACH = [pytest.param(each, marks=each.needs, id=each.name) for each in (PYTORCH, TENSORFLOW, MXNET)]

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from helpers.judging.utilisation import Peak
-from tests.helpers.trainers.environments import MXNET, PYTORCH, TENSORFLOW, FrameworkEnvironment
+from tests.helpers.trainers.environments import EACH, MXNET, PYTORCH, TENSORFLOW, FrameworkEnvironment
 
 # The module that each imports.
 MODULES = {PYTORCH.name: "torch", TENSORFLOW.name: "tensorflow", MXNET.name: "mxnet"}
-EACH = [pytest.param(each, marks=each.needs, id=each.name) for each in (PYTORCH, TENSORFLOW, MXNET)]
 
 
 @pytest.mark.parametrize(("name", "module"), MODULES.items())

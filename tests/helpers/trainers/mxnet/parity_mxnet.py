@@ -23,7 +23,7 @@ from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.mxnet.models import trained
 from helpers.trainers.mxnet.settings import MxnetSettings
 from helpers.trainers.mxnet.steps import TrainingStep, blocks_of
-from tests.helpers.trainers.pytorch.parity_batch import parity_batch, relative_errors, shrink_images
+from tests.helpers.trainers.parity_batch import parity_batch, relative_errors, shrink_images
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:

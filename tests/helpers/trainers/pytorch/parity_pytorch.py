@@ -22,7 +22,7 @@ from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings
 from helpers.trainers.pytorch.steps import TrainingStep
-from tests.helpers.trainers.pytorch.parity_batch import parity_batch, relative_errors, shrink_images
+from tests.helpers.trainers.parity_batch import parity_batch, relative_errors, shrink_images
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:

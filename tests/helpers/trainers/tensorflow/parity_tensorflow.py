@@ -27,7 +27,7 @@ from helpers.trainers.tensorflow import models
 from helpers.trainers.tensorflow.device import Cards
 from helpers.trainers.tensorflow.settings import TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, form_of
-from tests.helpers.trainers.pytorch.parity_batch import SIZE, parity_batch, relative_errors, shrink_images
+from tests.helpers.trainers.parity_batch import SIZE, parity_batch, relative_errors, shrink_images
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def test_two_cards_train_as_one_whether_a_process_has_one_of_them_or_both(tmp_pa
     means = [(a + b) / 2 for a, b in zip(mine[:2], theirs[:2], strict=True)]
     assert mean[0] == pytest.approx(means[0], rel=1e-5)
     # Roundings of another number of threads: with a batch this small they change gradients by per cents in float32,
-    # whatever the framework (pytorch/parity_paddle.py).
+    # whatever the framework (paddle/parity_paddle.py).
     assert mean[1] == pytest.approx(means[1], rel=2e-2)
 
 

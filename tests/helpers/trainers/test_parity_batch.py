@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import pytest
 
-from tests.helpers.trainers.pytorch.parity_batch import beyond, relative_errors
+from tests.helpers.trainers.parity_batch import beyond, relative_errors
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.settings import PaddleSettings
 from helpers.trainers.paddle.steps import DynamicStep
-from tests.helpers.trainers.pytorch.parity_batch import parity_batch, shrink_images
+from tests.helpers.trainers.parity_batch import parity_batch, shrink_images
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
