@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Raises ConfigError where something is not given that the rest of the command line needs."""
+    """Raises ConfigError if something is not given that the rest of the command line needs."""
     needed = {"case": "which cases", "at": "at which night", "reason": "why"}
     if not arguments.undo:
         needed["commit"] = "the commit that caused it"

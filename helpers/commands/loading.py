@@ -365,7 +365,7 @@ def check_files(arguments: argparse.Namespace, formats: Formats[Any]) -> None:
 
 def text_output(arguments: argparse.Namespace, formats: Formats[Any], out: TextIO) -> TextIO:
     """Where the text for people goes: ``out``, or nowhere if a file's place is ``-``: a program reads one format alone.
-    Raises ConfigError where two formats would be mixed."""
+    Raises ConfigError if two formats would be mixed."""
     there = [f"--{name} -" for name in formats if getattr(arguments, name) == _STANDARD_OUTPUT]
     if len(there) > 1:
         raise ConfigError("standard output", got=" and ".join(there), expected="one of them")

@@ -1,4 +1,4 @@
-"""``perfgate publish FOLDER``: all nights of the history as a site of static pages."""
+"""``perfgate publish FOLDER``: writes all nights of the history as a site of static pages."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Publish. Raises SuiteError where the history or the folder cannot be used."""
-    # Not at the top: no other command needs all of the templates and drawings.
+    """Write the site. Raises SuiteError if the history or the folder cannot be used."""
+    # Not imported at the top: no other command needs the templates and drawings.
     from helpers.report.site.publish import publish
     from helpers.report.site.rendering import Look
 

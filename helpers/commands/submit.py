@@ -85,7 +85,7 @@ def _typed(parse: Callable[[str], T]) -> Callable[[str], T]:
 def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Namespace], Suite] = load_suite) -> int:
     """Submit the job, or a gate's job of each shape, and wait. An interrupt cancels what was submitted.
 
-    Raises SuiteError where the command, perf.yaml or Slurm do not allow it.
+    Raises SuiteError if the command, perf.yaml or Slurm do not allow it.
     """
     planned = _planned(arguments, load)
     scripts = [script_of(request, planned.cluster) for request in planned.requests]

@@ -1,1 +1,1 @@
-"""What every drawing of the suite is made of."""
+"""The parts of which all drawings of the suite are made."""

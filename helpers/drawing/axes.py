@@ -1,8 +1,8 @@
-"""A place on the paper for each value, round numbers beside an axis, and text that stays text.
+"""The parts of drawings: scales from values to coordinates, axes with round numbers, and escaped text.
 
-Drawings are made of the elements of svg.py, which writes an attribute and a text as it gets them. So each foreign text
-goes through ``words``, and attributes are numbers and the names that this suite gives. Colours are classes
-(drawing.css), by which one drawing serves light, dark and printed pages.
+Drawings are made of the elements of svg.py, which does not escape attributes or texts. So each foreign text goes
+through ``words``, and attributes are only numbers and names that this suite gives. Colours are classes (drawing.css),
+so that one drawing serves light, dark and printed pages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import svg
 
 from helpers.trainers.contract.errors import printable
 
-# The paper's units; a page scales them to its width.
+# In the drawing's units, which a page scales to its width.
 LABEL_HEIGHT = 12
 LONGEST_TEXT = 160
 _STEPS = (1, 2, 2.5, 5, 10)
@@ -26,7 +26,7 @@ _STEPS = (1, 2, 2.5, 5, 10)
 
 @dataclass(frozen=True)
 class Scale:
-    """A straight line from values to places on the paper."""
+    """A linear map from values to coordinates."""
 
     low: float
     high: float
@@ -38,10 +38,10 @@ class Scale:
 
 
 def span_of(values: Iterable[float], least: float, room: float = 0.08) -> tuple[float, float]:
-    """The ends of an axis for ``values`` (one at least), with ``room`` as a share at both ends.
+    """The ends of an axis for ``values`` (at least one), with ``room`` (a fraction of the span) added at both ends.
 
-    It spans at least the share ``least`` of the middle, so that noise of a few tenths of a percent does not fill the
-    picture.
+    It spans at least the fraction ``least`` of the middle value, so that noise of a few tenths of a percent does not
+    fill the picture.
     """
     values = list(values)
     low, high = min(values), max(values)
@@ -59,7 +59,7 @@ def round_numbers(low: float, high: float, most: int) -> list[float]:
 
 
 def decimals_of(values: Sequence[float]) -> int:
-    """How many decimals tell the values of one axis apart."""
+    """How many decimals are needed to distinguish the values of an axis."""
     step = min((b - a for a, b in itertools.pairwise(values)), default=abs(values[0]) if values else 1.0)
     return max(0, -math.floor(math.log10(step) + 1e-9) + (0 if _is_round(step) else 1)) if step > 0 else 0
 
@@ -69,13 +69,13 @@ def _is_round(step: float) -> bool:
 
 
 def words(text: str, longest: int = LONGEST_TEXT) -> str:
-    """Foreign text for an element: on one line, shortened, and escaped."""
+    """Foreign text for an element: put on one line, shortened and escaped."""
     shown = printable(text)
     return html.escape(shown if len(shown) <= longest else f"{shown[: longest - 1]}…")
 
 
 def label(text: str, x: float, y: float, *classes: str, longest: int = LONGEST_TEXT) -> svg.Text:
-    """A text whose place is the end, middle or start that its class names (e, m)."""
+    """A text at a place, which is its end (class e), its middle (class m) or else its start."""
     return svg.Text(text=words(text, longest), x=x, y=y, class_=list(classes) or None)
 
 
@@ -90,7 +90,7 @@ def level_line(y: float, left: float, right: float, *classes: str) -> svg.Path:
 
 
 def grid(scale: Scale, left: float, right: float, most: int = 5) -> list[svg.Element]:
-    """Round numbers up the left side, each with a thin line across."""
+    """Round numbers along the left side, each with a thin horizontal line."""
     values = round_numbers(scale.low, scale.high, most)
     places = decimals_of(values)
     parts: list[svg.Element] = []
@@ -102,8 +102,8 @@ def grid(scale: Scale, left: float, right: float, most: int = 5) -> list[svg.Ele
 
 
 def drawing(width: float, height: float, name: str, elements: Sequence[svg.Element], **data: float) -> svg.SVG:
-    """A drawing that a screen reader calls by ``name``; the table beside it holds its values, and ``data`` is where a
-    script finds them."""
+    """A drawing with ``name`` for screen readers. The table beside it has its values; ``data`` are attributes for a
+    script."""
     return svg.SVG(
         xmlns=None,
         viewBox=svg.ViewBoxSpec(0, 0, width, height),
@@ -115,12 +115,12 @@ def drawing(width: float, height: float, name: str, elements: Sequence[svg.Eleme
 
 
 def style() -> str:
-    """The classes of every drawing; a page has them in its style, and a file of its own in itself."""
+    """The style sheet of all drawings. A page includes it once; a drawing in a file of its own contains it."""
     return (Path(__file__).parent / "drawing.css").read_text(encoding="utf-8")
 
 
 def on_its_own(picture: svg.SVG, title: str, definitions: svg.Element | None = None) -> str:
-    """The drawing as the text of a file, with its title and style in it. A browser that shows it fetches nothing."""
+    """The drawing as the text of a file, with its title and style; a browser needs no other file to show it."""
     box = picture.viewBox
     assert box is not None
     titled = [label(title, 0, -14, "title"), *(picture.elements or [])]

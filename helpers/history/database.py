@@ -206,7 +206,7 @@ def _refusal(shown: str, password: str | None, what: str, error: Exception, wait
 def _is_away(error: Exception, got: str) -> bool:
     """Whether the database may answer later without a change of the suite or its options.
 
-    Both drivers raise an OperationalError where a server cannot be reached, goes down or has no room, and where a
+    Both drivers raise an OperationalError if a server cannot be reached, goes down or has no room, and where a
     file is locked, read-only or cannot be opened; a damaged file and a wrong statement are other classes.
     """
     if isinstance(error, (OperationalError, sqlite3.OperationalError)):

@@ -1,7 +1,7 @@
-"""Questions about all nights at once, for pages that list them: which nights there are of each case, session and build,
-and which of them are new or look different since an earlier answer.
+"""Lists the nights of all cases, sessions and builds, for pages, and finds those that are new or changed since an
+earlier listing.
 
-The tables keep no time of a change, so an answer carries marks of what nights and remarks it saw (``Revision``).
+The tables have no time of change, so each answer has a ``Revision``: checksums of the nights and remarks that it saw.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from helpers.history.tables import calibrations, documents, night_runs, nights, 
 from helpers.history.writing import NIGHT, RESULT, learned_rates
 from helpers.trainers.contract.errors import HistoryError
 
-# A session that goes on judges a case a second time, with a new time. So the newest nights are looked at again.
+# A resumed session judges a case again, with a new time. So nights of this many last days are compared again.
 _RECENT_DAYS = 2
 
 
 @dataclass(frozen=True, order=True)
 class CaseKey:
-    """A case of a target on a machine (the host of its segments)."""
+    """A case on a target and a machine (the host of its segments)."""
 
     case_id: str
     target: str
@@ -45,7 +45,7 @@ class SessionKey:
 
 @dataclass(frozen=True, order=True)
 class BuildKey:
-    """A build as nights name it; a field is empty where it is not known."""
+    """A build as recorded in nights; a field is empty if it is not known."""
 
     framework: str
     version: str
@@ -54,9 +54,9 @@ class BuildKey:
 
 @dataclass(frozen=True)
 class Revision:
-    """What an answer saw of the history. Each field is plain JSON."""
+    """The state of the history that an answer saw. All fields are plain JSON."""
 
-    # The uuid of the first night: another history has another one.
+    # The uuid of the first night, which is different in another history.
     first: str = ""
     newest_id: int = 0
     # When the newest night was judged.
@@ -65,7 +65,7 @@ class Revision:
     settled: int = 0
     # A checksum of each recent night, by its row.
     recent: Mapping[str, int] = field(default_factory=dict)
-    # A checksum of each exclusion that holds, by its subject and uuid.
+    # A checksum of each present exclusion, by its subject and uuid.
     exclusions: Mapping[str, int] = field(default_factory=dict)
     # Every acknowledgement: pattern, first, last, commit, reason, who, created.
     acknowledgements: tuple[tuple[str, ...], ...] = ()
@@ -77,7 +77,7 @@ class Revision:
 
 @dataclass(frozen=True)
 class NightPlace:
-    """Where a night belongs."""
+    """The case and the session of a night."""
 
     case: CaseKey
     session: SessionKey
@@ -86,24 +86,24 @@ class NightPlace:
 
 @dataclass(frozen=True)
 class Changes:
-    """What is new since a revision, or looks different."""
+    """The nights and cases that are new or changed since a revision."""
 
     revision: Revision
     nights: tuple[NightPlace, ...] = ()
-    # Cases of which something besides a night is new.
+    # Cases with a change besides their nights.
     cases: frozenset[CaseKey] = frozenset()
-    # Why nothing of the earlier answer can be kept; empty where ``nights`` and ``cases`` are all that changed.
+    # Why the earlier answer cannot be used at all; empty if only ``nights`` and ``cases`` changed.
     everything: str = ""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The cases in the history, and the rows that hold their nights. Nights that are written later are not seen."""
+    """The cases in the history, and the rows of their nights. Nights that are written later are not included."""
 
     newest_id: int
-    # The rows of ``series`` of each case.
+    # For each case: its rows in ``series``.
     cases: Mapping[CaseKey, tuple[int, ...]]
-    # The rows of nights without a segment (nothing ran), by the case to which they belong.
+    # For each case: the rows of its nights without a segment (nothing ran).
     strays: Mapping[CaseKey, tuple[int, ...]]
     # The segment's digest by the row of ``series``.
     digests: Mapping[int, str]
@@ -115,7 +115,7 @@ class Listing:
 class ListedNight:
     """A night, and the case and the session to which it belongs."""
 
-    # Its row.
+    # The night's row.
     row: int
     case: CaseKey
     session: SessionKey
@@ -159,10 +159,11 @@ def _grouped(strays: Mapping[int, CaseKey]) -> dict[CaseKey, tuple[int, ...]]:
 def _strays(
     connection: sa.Connection, series_ids: Sequence[int], cases: Mapping[CaseKey, Sequence[int]]
 ) -> dict[int, CaseKey]:
-    """The case of each night that has no segment, and so no host in its series: on the machine that judged it.
+    """The case of each night without a segment, and so without a host in its series. Its machine is the one that judged
+    it.
 
-    A segment may have the name of perf.yaml, and a pool's, for that machine. So it is the machine on which the case ran
-    by a newer night of the same host, or the only one that the case has.
+    A segment may name that machine as perf.yaml does, or by its pool. So the machine is that of a newer night of the
+    case by the same host, or the only machine of the case.
     """
     if not series_ids:
         return {}
@@ -223,8 +224,8 @@ def _of_case(known: Listing, case: CaseKey) -> sa.ColumnElement[bool]:
 
 
 def listed_nights(connection: sa.Connection, known: Listing, ids: Sequence[int]) -> tuple[ListedNight, ...]:
-    """The nights of these rows, oldest first. A night that cannot be read raises HistoryError with its uuid; one that
-    is excluded, too, is left out."""
+    """The nights of these rows, oldest first. Raises HistoryError, with the uuid, on a night that cannot be read; if it
+    is excluded, it is left out instead."""
     return _listed(connection, known, _in_groups(ids, lambda group: [nights.c.id.in_(group)]))
 
 
@@ -257,7 +258,7 @@ def _listed(
                 continue
             raise
         if record.created[:19] != row.created[:19]:
-            # Another zone: the row has the moment in UTC.
+            # The record's time is in another zone; the row has it in UTC.
             record = replace(record, created=row.created)
         night = StoredNight(
             uuid=row.uuid,
@@ -273,7 +274,7 @@ def _listed(
 
 
 def _key(known: Listing, row: sa.Row[Any]) -> CaseKey:
-    """The case of a night; it may be newer than the listing."""
+    """The case of a night, which may be newer than the listing."""
     key = known.key_of_stray.get(row.id) or known.key_of_series.get(row.series_id)
     return CaseKey("", "", "") if key is None else key
 
@@ -347,7 +348,7 @@ def _recent_from(newest: str) -> str:
 
 
 def _settled(connection: sa.Connection, revision: Revision) -> int:
-    """How many of the nights that ``revision`` saw are older than its recent ones."""
+    """How many of the nights that ``revision`` saw are older than its recent nights."""
     if not revision.newest:
         return 0
     older = sa.and_(nights.c.created < _recent_from(revision.newest), nights.c.id <= revision.newest_id)
@@ -355,7 +356,7 @@ def _settled(connection: sa.Connection, revision: Revision) -> int:
 
 
 def _changed(earlier: Revision, now: Revision, known: Listing) -> tuple[list[sa.ColumnElement[bool]], set[CaseKey]]:
-    """Conditions that choose the changed nights, and the cases of which something else is new."""
+    """Conditions that select the changed nights, and the cases with other changes."""
     recent = {int(row) for row, checksum in now.recent.items() if earlier.recent.get(row) != checksum}
     new = sa.and_(nights.c.id > earlier.newest_id, nights.c.id <= now.newest_id)
     chosen: list[sa.ColumnElement[bool]] = [new]
@@ -384,7 +385,8 @@ def _changed(earlier: Revision, now: Revision, known: Listing) -> tuple[list[sa.
 
 
 def _within(made: Acknowledgement, series_ids: Sequence[int]) -> list[sa.ColumnElement[bool]]:
-    """The nights of these series that an acknowledgement may cover: whole days, and one more at both ends."""
+    """Conditions for the nights of these series that an acknowledgement may cover: whole days, and one more day at both
+    ends."""
     bounds = []
     if made.first:
         bounds.append(nights.c.created >= _days_from(made.first, -1))

@@ -51,7 +51,7 @@ class NightRecord:
     stall_share: float | None = None
     # The runs behind the verdict, in the order in which they were made.
     run_uuids: tuple[str, ...] = ()
-    # The verdict's numbers; None where it has none.
+    # The verdict's numbers; None if it has none.
     standing: Standing | None = None
     # The build under test.
     build: Mapping[str, str] = field(default_factory=dict)

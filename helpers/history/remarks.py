@@ -237,7 +237,7 @@ def _relearn(connection: sa.Connection, subject: str, uuid: str) -> None:
 class Bound:
     """The first night of a segment."""
 
-    # Its time; empty where every night belongs to the segment.
+    # Its time; empty if every night belongs to the segment.
     created: str = ""
     # Its row. Of nights at the same time, only those from this row on belong to the segment.
     night_id: int = 0

@@ -78,7 +78,7 @@ class RunResult:
     training_seconds: float = 0.0
     window_seconds: float = 0.0
     reader_share: float | None = None
-    # The part of the leased cores' time in the window that others used; None where it is unknown.
+    # The part of the leased cores' time in the window that others used; None if it is unknown.
     foreign_share: float | None = None
     # That share in words, with who used the cores.
     contention: str = ""

@@ -148,7 +148,7 @@ class Calibration:
     smallest_drop: float
     # The recommended one.
     tolerance: float | None = None
-    # None where one night was measured.
+    # None if one night was measured.
     sigma_night: float | None = None
     sigma_night_low: float | None = None
     sigma_night_high: float | None = None
@@ -179,7 +179,7 @@ class CaseNights:
     starts: tuple[SegmentStart, ...] = ()
     # A run of the night before the session's own, whose environment the session's is compared with; None without one.
     before: RunResult | None = None
-    # Why there are none; empty where the history answered.
+    # Why there are none; empty if the history answered.
     unknown: str = ""
 
 

@@ -53,11 +53,11 @@ class Bisection:
     # Standard deviation between runs of one build, in the logarithm (noise.learn(), noise.usual_sigma()). It may be
     # wrong by a factor of four and more.
     sigma: float
-    # How probable it is that each build is the first bad one, in any unit; empty where all are alike. The good build's
+    # How probable it is that each build is the first bad one, in any unit; empty if all are alike. The good build's
     # value is ignored.
     prior: tuple[float, ...] = ()
     budget_runs: int = 400
-    # How many pairs of the good build beside itself are made first; 0 where that is not possible.
+    # How many pairs of the good build beside itself are made first; 0 if that is not possible.
     good_pairs: int = 2
 
     def __post_init__(self) -> None:
@@ -172,7 +172,7 @@ class BisectAnswer:
     end: BisectEnd
     message: str
     # Places of the first and the last build of the range that holds the first bad build, with its probability; None
-    # where nothing was searched.
+    # if nothing was searched.
     first: int | None = None
     last: int | None = None
     probability: float = 0.0
@@ -200,9 +200,9 @@ class BuildFinding:
     # The probability that it is the first bad one.
     probability: float
     pairs: int
-    # Against the good build; None where there are no pairs.
+    # Against the good build; None if there are no pairs.
     level: EffectSize | None
-    # Why it cannot be tested, empty where it can.
+    # Why it cannot be tested, empty if it can.
     untestable: str = ""
 
 

@@ -381,7 +381,7 @@ def _moments(weights: Array, levels: Array) -> tuple[Array, Array]:
 def two_sizes(outlook: Outlook, gap: int) -> tuple[tuple[float, float], tuple[float, float]] | None:
     """Mean and standard deviation of each of two changes, the larger one in ``gap``, in log units.
 
-    None where two changes are too improbable for that.
+    None if two changes are too improbable for that.
     """
     none = len(outlook.edges) - 1
     kept = np.flatnonzero((outlook.targets == gap) & (outlook.second < none))
@@ -428,7 +428,7 @@ def choose(posterior: Posterior, candidates: Sequence[int], sigma: float) -> tup
 
 
 def _worth_asking(posterior: Posterior, candidates: Sequence[int]) -> Indices:
-    """The candidates in gaps that may hold the change, and at their edges; only some of them where there are many."""
+    """The candidates in gaps that may hold the change, and at their edges; only some of them if there are many."""
     likely = [gap for gap, share in zip(posterior.gaps, posterior.in_gap, strict=True) if share > _NEGLIGIBLE]
     # The last build shows how large the drop is.
     last = len(posterior.positions) - 1

@@ -195,7 +195,7 @@ def deviation_of_runs(groups: Sequence[Sequence[float]]) -> Deviation:
     """The pooled standard deviation of runs about the mean of their group (a build, a night), with the chi-square
     interval.
 
-    Raises SuiteError where there is no degree of freedom.
+    Raises SuiteError if there is no degree of freedom.
     """
     degrees = sum(max(0, len(group) - 1) for group in groups)
     if degrees == 0:

@@ -60,7 +60,7 @@ class CaseComparison:
     rule: str
     # The smallest effect that counts, as a fraction.
     tolerance: float
-    # ``pairs`` or ``nights``; empty where nothing was compared.
+    # ``pairs`` or ``nights``; empty if nothing was compared.
     basis: str = ""
     pairs: int = 0
     # B's change as a fraction (-0.02 is 2% slower), with its 95% interval.

@@ -231,7 +231,7 @@ def _stalls(evidence: Evidence, screening: Screening) -> str:
 
 
 def work_changed(runs: Sequence[RunEvidence]) -> str | None:
-    """How both builds' losses differ; empty where they agree, None where they cannot be compared."""
+    """How both builds' losses differ; empty if they agree, None if they cannot be compared."""
     losses = [[run.loss for run in runs_of(runs, build)] for build in (Build.CANDIDATE, Build.REFERENCE)]
     medians = []
     for of_build in losses:

@@ -76,7 +76,7 @@ class RunEvidence:
 
 
 def invalid_in_a_row(runs: Sequence[RunEvidence]) -> list[str]:
-    """The reasons of the longest unbroken row of invalid runs; empty where no run is invalid.
+    """The reasons of the longest unbroken row of invalid runs; empty if no run is invalid.
 
     Only invalid runs in a row are counted, because a confirmation takes many runs, and that is not the machine's fault.
     A failed run inside a row neither ends it nor belongs to it: failures have a limit of their own.
@@ -125,7 +125,7 @@ class RecordedReference:
     # The drop below the figure, as a fraction, beyond which SLOWER fails the case where no good build is at hand
     # (docs/verdicts.md, "No good build").
     band: float = 0.05
-    # The build it was recorded with, named as Evidence.reference_id names builds; empty where that is not known.
+    # The build it was recorded with, named as Evidence.reference_id names builds; empty if that is not known.
     build: str = ""
 
     def __post_init__(self) -> None:
@@ -203,7 +203,7 @@ class Past:
     siblings: tuple[tuple[float, ...], ...] = ()
     # The evidence that the newest night left (verdict.Standing).
     unexplained: bool = False
-    # Why the history did not answer; empty where it did. If it did not, the other fields are empty, which means
+    # Why the history did not answer; empty if it did. If it did not, the other fields are empty, which means
     # unknown.
     unreachable: str = ""
     # Oldest first, at most 40: the nights on which a good build ran too, from the night on which the case was last
@@ -242,7 +242,7 @@ class Evidence:
     reference_build: str | None = None
     # Its framework, version, commit and digest, which are the same whatever environment it is in.
     reference_id: str = ""
-    # Why the case has no reference build at hand; empty where none was given.
+    # Why the case has no reference build at hand; empty if none was given.
     why_no_reference: str = ""
     # Why the case is to be confirmed whatever its own runs say: it belongs to a group of cases that fell together.
     suspicion: str = ""

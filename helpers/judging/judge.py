@@ -106,7 +106,7 @@ def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | No
 
 
 def _measured(evidence: Evidence, screening: Sequence[RunEvidence]) -> Summary | None:
-    """The summary of the usable screening runs by the case's own rule; None where no run has a figure."""
+    """The summary of the usable screening runs by the case's own rule; None if no run has a figure."""
     figures = [run_figure(evidence.rule, run.figures) for run in screening]
     values = tuple(figure for figure in figures if not isinstance(figure, str))
     return summarise(values) if values else None
@@ -152,7 +152,7 @@ def against_published(evidence: Evidence, reference: PublishedReference, runs: S
 
 
 def _neutral_note(evidence: Evidence) -> str:
-    """The note on changed settings that do not change the throughput; empty where there are none."""
+    """The note on changed settings that do not change the throughput; empty if there are none."""
     notes = [f"{key}: {evidence.neutral[key]}" for key in evidence.overrides]
     return f"; changed, but not what a step does ({'; '.join(notes)})" if notes else ""
 
@@ -160,7 +160,7 @@ def _neutral_note(evidence: Evidence) -> str:
 def attempts_used_up(evidence: Evidence) -> str | None:
     """Why the case has no verdict on its throughput: the failure that ended it, then the attempts before it.
 
-    None where no run failed, or where another attempt may be made; then a failed run counts as never made.
+    None if no run failed, or where another attempt may be made; then a failed run counts as never made.
     """
     failed = _failed(evidence)
     final = next((at for at, run in enumerate(failed) if not run.retriable), None)
@@ -175,7 +175,7 @@ def attempts_used_up(evidence: Evidence) -> str | None:
 
 
 def _ended_attempts(evidence: Evidence) -> str:
-    """``attempt 1 of 2 ended: killed by a signal: ...`` for each failed run; empty where none failed."""
+    """``attempt 1 of 2 ended: killed by a signal: ...`` for each failed run; empty if none failed."""
     return "; ".join(_ends(evidence, _failed(evidence)))
 
 

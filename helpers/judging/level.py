@@ -41,13 +41,13 @@ class Level:
     """
 
     known: bool = False
-    # The accepted nights minus the good build, with the standard error; both are 0 where the case was recorded with the
+    # The accepted nights minus the good build, with the standard error; both are 0 if the case was recorded with the
     # good build itself.
     offset: float = 0.0
     error: float = 0.0
     # From how many pairs the offset was learned.
     pairs: int = 0
-    # The good build's own level on earlier nights, with its standard error; None where that is not known.
+    # The good build's own level on earlier nights, with its standard error; None if that is not known.
     good: float | None = None
     good_error: float = 0.0
     # From how many nights it was learned, the recorded one included.
@@ -104,7 +104,7 @@ class Beside:
 
     # Whether the new build's own runs in the pairs still lie below its level.
     below: bool
-    # The good build tonight minus its own earlier figures, in the logarithm; None where those are not known.
+    # The good build tonight minus its own earlier figures, in the logarithm; None if those are not known.
     good_shift: float | None
     # Whether it fell as far as the new build.
     good_below: bool

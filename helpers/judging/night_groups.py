@@ -137,7 +137,7 @@ class NightCase:
     def good_fell(self, shift: float) -> bool:
         """Whether the good build itself ran below its own earlier figures by about ``shift``, a fraction below 0.
 
-        "About" means at least half as far, or as far within two standard deviations. True where those figures are not
+        "About" means at least half as far, or as far within two standard deviations. True if those figures are not
         known.
         """
         good = self.standing.good_shift

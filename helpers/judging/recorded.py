@@ -118,7 +118,7 @@ def _answer(
 
 
 def _incomparable(evidence: Evidence, recorded: RecordedReference, measured: float, runs: int) -> SubVerdict | None:
-    """The answer where tonight must not be compared with what was recorded; None where it may."""
+    """The answer where tonight must not be compared with what was recorded; None if it may."""
     change = measured / recorded.samples_per_s - 1
     numbers = (
         f"{number(measured)} {rate_unit(evidence.case_id)} is {change:+.1%} against the recorded "
@@ -165,7 +165,7 @@ def _why_confirm(evidence: Evidence, screening: Screening, level: Level, due_ton
 
 
 def _suspected_drop(evidence: Evidence, screening: Screening) -> str:
-    """Why a drop of the case is suspected; empty where none is."""
+    """Why a drop of the case is suspected; empty if none is."""
     if evidence.suspicion or not screening.drop_suspected:
         return evidence.suspicion
     return f"a drop is suspected (evidence {wording.strength(screening.evidence)}, from {screening.suspect_from:g})"

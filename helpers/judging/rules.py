@@ -27,19 +27,19 @@ class CaseFigure:
     """A case's samples/s by one rule."""
 
     rule: str
-    # The median over runs, and their mean; both None where the rule does not apply.
+    # The median over runs, and their mean; both None if the rule does not apply.
     samples_per_s: float | None
     average_samples_per_s: float | None
     # The figures of the runs for which the rule could be computed, also where it does not apply to the case.
     run_samples_per_s: tuple[float, ...]
-    # Why the rule does not apply; empty where it does.
+    # Why the rule does not apply; empty if it does.
     reason: str = ""
 
 
 def figures(logs: Sequence[StepLog]) -> dict[str, float | str]:
     """The samples/s of one run by every rule, or the reason why a rule does not apply.
 
-    ``logs`` are those of all ranks in rank order. Raises RuleError where one is missing, foreign or out of place.
+    ``logs`` are those of all ranks in rank order. Raises RuleError if one is missing, foreign or out of place.
     """
     _check_whole_run(logs)
     out: dict[str, float | str] = {}

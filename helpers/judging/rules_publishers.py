@@ -55,7 +55,7 @@ class Rule:
     run: RunRule
     # The case's figure is the median of at least so many runs.
     runs: int = 1
-    # How many first steps of a run, with warm-up, the figure needs; 0 where only the window counts.
+    # How many first steps of a run, with warm-up, the figure needs; 0 if only the window counts.
     steps: int = 0
 
 
@@ -142,7 +142,7 @@ def _dlperf_time(logs: Sequence[StepLog]) -> float:
 
 
 def _too_few_records(rule: str, logs: Sequence[StepLog], needed: int) -> RuleError:
-    """The error where there are fewer than ``needed`` records of PaddleClas: an epoch prints one after every 10th step,
+    """The error if there are fewer than ``needed`` records of PaddleClas: an epoch prints one after every 10th step,
     and none for the rest."""
     interval, steps = _PADDLECLAS_PRINT_INTERVAL, logs[0].steps
     if len({step.epoch for step in steps}) < 2:

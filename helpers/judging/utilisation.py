@@ -84,7 +84,7 @@ class Peak:
 class Utilisation:
     """How far from its limit a case was."""
 
-    # The share of the limit, which is ``cards`` times one card's peak; None where there is none, for the reason.
+    # The share of the limit, which is ``cards`` times one card's peak; None if there is none, for the reason.
     share: float | None
     reason: str
     # The figure of all cards together, by ``rule``.
@@ -112,7 +112,7 @@ class Utilisation:
     @staticmethod
     def of_runs(samples_per_s: float, rule: str, case: Case, facts: Iterable[Mapping[str, str]]) -> Utilisation | None:
         """The utilisation by the peak in the facts of the first run that has one, else with the first reason why there
-        is none (damaged facts are such a reason too); None where no peak was requested."""
+        is none (damaged facts are such a reason too); None if no peak was requested."""
         found = [each for one in facts if (each := _peak_or_reason(one)) is not None]
         peak = next((each for each in found if isinstance(each, Peak)), found[0] if found else None)
         return None if peak is None else Utilisation.of(samples_per_s, rule, case, peak)
@@ -153,7 +153,7 @@ class Utilisation:
 
 
 def peak_of_facts(facts: Mapping[str, str]) -> Peak | str | None:
-    """The peak in a run's facts, or why it has none; None where it was not requested. Raises ResultError."""
+    """The peak in a run's facts, or why it has none; None if it was not requested. Raises ResultError."""
     if UTILISATION_FACT not in facts:
         return None
     if _NO_PEAK_FACT in facts:

@@ -113,10 +113,10 @@ class Standing:
     # no pairs have settled it, and the case was not recorded anew.
     unexplained: bool = False
     # The level of the accepted nights against the good build, with which the pairs were compared, and its standard
-    # error in the logarithm; None where it was not known.
+    # error in the logarithm; None if it was not known.
     level: float | None = None
     level_error: float | None = None
-    # The effect of the good build tonight against its own earlier figures; None where those are not known.
+    # The effect of the good build tonight against its own earlier figures; None if those are not known.
     good_shift: float | None = None
     # What later nights learn from tonight's pairs (evidence.Compared).
     teaches_level: bool = False
@@ -129,11 +129,11 @@ class Verdict:
 
     status: Status
     reason: Reason
-    # None where no run gave a figure.
+    # None if no run gave a figure.
     measured: Summary | None = None
     published: tuple[SubVerdict, ...] = ()
     recorded: SubVerdict | None = None
-    # None where the recorded question was not asked: no usable run, changed settings.
+    # None if the recorded question was not asked: no usable run, changed settings.
     standing: Standing | None = None
 
 
@@ -154,7 +154,7 @@ class AnswerAndStanding:
     """The answer to the recorded question, and what it leaves to later nights."""
 
     answer: SubVerdict
-    # None where nothing was compared with earlier nights.
+    # None if nothing was compared with earlier nights.
     standing: Standing | None = None
 
 

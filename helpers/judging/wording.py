@@ -56,7 +56,7 @@ def _level(confirmation: Confirmation) -> str:
 
 
 def _pool(screening: Screening) -> str:
-    """How far the nodes of a pool differ; empty where there is no pool."""
+    """How far the nodes of a pool differ; empty if there is no pool."""
     noise = screening.noise
     if not noise.nodes:
         return ""

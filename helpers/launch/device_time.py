@@ -12,7 +12,7 @@ from helpers.trainers.contract.job import JobSpec
 
 def device_time_facts(spec: JobSpec, step_seconds: float) -> dict[str, str]:
     """The facts of a result that say how long a card computed for a step: of this node's cards the one on which it was
-    longest. ``step_seconds`` are the window's. Empty where no step was to be profiled. If one rank does not know it, it
+    longest. ``step_seconds`` are the window's. Empty if no step was to be profiled. If one rank does not know it, it
     is unknown."""
     if not spec.profiled_steps:
         return {}

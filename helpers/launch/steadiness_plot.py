@@ -1,4 +1,4 @@
-"""Why a run was never steady, as a drawing and as data in its folder."""
+"""Shows why a run was never steady: writes a drawing and its data into the run's folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLOT_SCHEMA_VERSION = 1
 
 _WIDTH, _LEFT, _RIGHT, _TALL = 900, 70, 880, 270
 _LINE = 15
-# How the lines of the ranks look; where there are more ranks, only the worst one stands out.
+# The classes of the ranks' lines. With more ranks than classes, only the worst rank is highlighted.
 _KINDS = ("run0", "run1", "run2", "run3")
 _OTHERS = "other"
 
@@ -79,7 +79,8 @@ def plot(spec: JobSpec, logs: Sequence[StepLog]) -> str:
     bottom = top + _TALL
 
     warmup, size = len(logs[0].warmup), spec.steady_window_steps
-    # Scaled to the steps that were judged or measured: the start of warm-up would flatten both, and ends at the edge.
+    # Scaled to the steps that were judged or measured. The slow start of warm-up would flatten them, so it is cut at
+    # the edge.
     judged = [step.step_seconds for log in logs for step in log.steps[max(0, warmup - STEADY_WINDOWS * size) :]]
     seconds = Scale(0.98 * min(judged), 1.02 * max(judged), bottom, top)
     steps = Scale(0, max(len(log.steps) for log in logs), _LEFT, _RIGHT)

@@ -35,7 +35,7 @@ class IndexRow:
     settings: Mapping[LogSetting, Stated]
     # Of its published figure.
     rule: str
-    # When the log was written, ISO 8601; empty where the index does not say.
+    # When the log was written, ISO 8601; empty if the index does not say.
     day: str
     # ``INDEX.csv line 3``.
     where: str

@@ -48,7 +48,7 @@ class IndexEntry:
     # The figure that the index's author recomputed; None if the row has none.
     computed: Decimal | None
     rule: str
-    # When the log was written, ISO 8601; empty where the index does not say.
+    # When the log was written, ISO 8601; empty if the index does not say.
     day: str = ""
 
 

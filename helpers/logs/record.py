@@ -158,7 +158,7 @@ class LogRun:
     # Lines that look like records but are not in the columns.
     dropped: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = ()
-    # When its first record was printed, by the log's clock: ISO 8601 without a zone; empty where no line has a year.
+    # When its first record was printed, by the log's clock: ISO 8601 without a zone; empty if no line has a year.
     began: str = ""
     # Says in words that the last line has no end or that the last epoch is incomplete; empty for a whole log.
     cut: str = ""

@@ -32,7 +32,7 @@ class ClusterConfig:
     container: str | None = None
     # The target of the cases that its nodes run; None for all of a command's cases.
     target: str | None = None
-    # The entry of ``machines`` whose gate the cluster's nodes have; None where there is one entry.
+    # The entry of ``machines`` whose gate the cluster's nodes have; None if there is one entry.
     machine: str | None = None
     # Further options of sbatch.
     options: tuple[str, ...] = ()

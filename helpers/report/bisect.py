@@ -1,4 +1,4 @@
-"""What a search for the first bad build found: the line for the console, and bisect.md."""
+"""Reports the result of a search for the first bad build: the line for the console, and bisect.md."""
 
 from __future__ import annotations
 

@@ -17,17 +17,17 @@ _WIDTH, _LEFT, _RIGHT = 1000, 60, 990
 # Levels above, probabilities below them, names at the bottom.
 _TOP, _LEVELS, _SHARES, _BOTTOM = 26, 256, 282, 392
 _HEIGHT = 540
-# More names would overlap.
+# With more or longer names the labels would overlap.
 _MOST_NAMES, _LONGEST_NAME = 40, 24
-# From this probability on a build is drawn as the answer.
+# A build with at least this probability is drawn as the answer.
 _LIKELY = 0.5
-# A single pair may be off by anything; the picture is about percents.
+# A single pair may be far off, but the picture must show differences of a few percent.
 _FURTHEST = 0.6
 
 
 def draw(search: CaseSearch, good: str) -> str:
-    """An SVG: in the builds' order their levels against the good build with 95% intervals, below them how probable
-    each is to be the first bad one. Builds that cannot be tested have a cross."""
+    """An SVG of the builds in their order: their levels against the good build with 95% intervals, and below these the
+    probability of each to be the first bad build. Builds that cannot be tested have a cross."""
     builds = search.builds
     axes = _Axes(_levels(builds), Scale(0, 1, _BOTTOM, _SHARES), Scale(0, len(builds), _LEFT, _RIGHT))
     parts: list[svg.Element] = [label(headline(search), 0, 4), *_frame(axes.levels)]
@@ -104,7 +104,7 @@ def _is_likely(build: BuildFinding) -> bool:
 
 
 def _short(name: str) -> str:
-    """The end of a name tells builds of one series apart."""
+    """The end of a long name, since builds of a series differ at the end."""
     shown = printable(name).rpartition("/")[2] or printable(name)
     shown = shown.removesuffix(".whl")
     return shown if len(shown) <= _LONGEST_NAME else f"…{shown[-_LONGEST_NAME:]}"

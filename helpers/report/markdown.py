@@ -1,5 +1,5 @@
-"""A session as Markdown for a step's summary or a pull request: the verdict, the cases that need someone, and all else
-folded."""
+"""A session as Markdown, for a step's summary or a pull request: the verdict and the cases that need attention;
+everything else is folded."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _folded(report: SessionReport) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Needed:
-    """A case that needs someone."""
+    """A case that needs attention."""
 
     status: str
     case: str
@@ -78,7 +78,7 @@ def _what_happened(row: CaseRow) -> str:
 
 
 def _fold(title: str, content: str) -> str:
-    """GitHub reads Markdown in it where empty lines are around it; the summary itself is HTML."""
+    """A folded section. GitHub reads Markdown in it only between empty lines; the summary line is HTML."""
     return f"<details><summary>{html.escape(printable(title))}</summary>\n\n{content}\n\n</details>"
 
 

@@ -1,4 +1,4 @@
-"""What a session has to report, and its results as JSON (helpers/report/formats.py has the other formats)."""
+"""The report of a session, and its results as JSON (helpers/report/formats.py has the other formats)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A session in the words that are read first: the verdict, the cases that need someone, and a sentence for each. The
-verdicts' own words, with every number, stand below them."""
+"""The text of a session that is read first: the verdict, the cases that need attention, and a sentence for each. The
+full reasons, with every number, follow below it."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def needs_someone(row: CaseRow) -> bool:
 
 
 def badness(row: CaseRow) -> int:
-    """0 is the worst: what is slow comes before what could not be judged, as in the gate's verdict."""
+    """A sort key; 0 is the worst. Slow cases come before cases that could not be judged, as in the gate's verdict."""
     return _ORDER.index(row.status) if row.status in _ORDER else len(_ORDER)
 
 
 def urgent(rows: Iterable[CaseRow]) -> list[CaseRow]:
-    """The cases that need someone, the worst first."""
+    """The cases that need attention, the worst first."""
     return sorted(filter(needs_someone, rows), key=badness)
 
 
 def lost_cases(rows: Iterable[CaseRow], gate: GateVerdict | None) -> tuple[GateCase, ...]:
-    """Cases that fail the gate because nothing is known of them."""
+    """Cases that fail the gate because the session has no result of them."""
     known = {(row.target, row.case_id) for row in rows}
     return tuple(each for each in (gate.failed if gate else ()) if each.key not in known)
 
@@ -87,7 +87,7 @@ def doubts_of(row: CaseRow) -> str:
 
 
 def change(fraction: float) -> str:
-    """``5.4% slower``, ``1.0% faster``, ``unchanged``."""
+    """Such as ``5.4% slower``, ``1.0% faster`` or ``unchanged``."""
     if abs(fraction) < 0.0005:
         return "unchanged"
     return f"{abs(fraction):.1%} {'slower' if fraction < 0 else 'faster'}"

@@ -46,7 +46,7 @@ class RunSteps:
 
     warmup: tuple[float, ...]
     window: tuple[float, ...]
-    # Why the warm-up is not known; empty where it is.
+    # Why the warm-up is not known; empty if it is.
     unknown: str = ""
 
 

@@ -89,7 +89,7 @@ def _first_run(session_folder: Path, case_id: str) -> RunResult | None:
 
 
 def _machine_changes(before: RunResult, tonight: RunResult) -> tuple[str, ...]:
-    """``GPU: power limit: 250 W → 200 W`` and since when; empty where nothing differs."""
+    """``GPU: power limit: 250 W → 200 W`` and since when; empty if nothing differs."""
     changes = [each.text for each in changes_between(before.system, tonight.system)]
     if not changes:
         return ()

@@ -97,7 +97,7 @@ class CaseOutcome:
 
     @property
     def foreign_share(self) -> float | None:
-        """The largest share of the leased cores that others used in a run; None where it is not known."""
+        """The largest share of the leased cores that others used in a run; None if it is not known."""
         return max((run.foreign_share for run in self.runs if run.foreign_share is not None), default=None)
 
     def to_record(self) -> dict[str, Any]:

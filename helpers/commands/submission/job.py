@@ -109,7 +109,7 @@ def seconds_of(text: str) -> int | None:
 
 
 def submit(script: str, ask: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> str:
-    """The id of the job that Slurm makes of the script. Raises LaunchError where it refuses it."""
+    """The id of the job that Slurm makes of the script. Raises LaunchError if it refuses it."""
     try:
         done = ask(["sbatch", "--parsable"], input=script, capture_output=True, text=True, timeout=4 * _ANSWER_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -133,7 +133,7 @@ class FollowedFile:
     )
 
     def read(self) -> str:
-        """What was added since the last call; nothing where the file is not there yet."""
+        """What was added since the last call; nothing if the file is not there yet."""
         try:
             with open_regular(self.path) as file:
                 file.seek(self._offset)
@@ -170,7 +170,7 @@ class WatchedJob:
         return "".join(f"{self.label} | {line}\n" for line in lines)
 
     def look(self, ask: Ask = ask_slurm) -> str:
-        """Ask Slurm; returns a line on what has changed, empty where nothing has.
+        """Ask Slurm; returns a line on what has changed, empty if nothing has.
 
         Where Slurm does not answer, the last state holds. A job that Slurm has forgotten counts as lost.
         """

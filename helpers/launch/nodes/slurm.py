@@ -1,6 +1,6 @@
-"""The nodes of this process's Slurm job: which they are, and how the suite's program is started there as a job step.
+"""The nodes of this process's Slurm job, and how the suite's program is started on them as a job step.
 
-Nothing of this is imported where there is no job of Slurm.
+It is imported only in a Slurm job.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from helpers.launch.nodes.starter import END_SECONDS, agent_words, sweep
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract.errors import LaunchError
 
-# What Slurm sets for every process of a job on its own nodes, and the number of these nodes.
+# Variables that Slurm sets for all processes of a job on its nodes.
 JOB, NODE, NODES, NODE_LIST = "SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_NUM_NODES", "SLURM_JOB_NODELIST"
-# A command of Slurm asks its controller again and again while that is being restarted.
+# Slurm's commands repeat their question while the controller is being restarted.
 COMMAND_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 _REMEDY = "See the job: scontrol show job"
@@ -33,7 +33,7 @@ def in_job(variables: Mapping[str, str]) -> bool:
 def with_hosts_of_job(nodes: NodesConfig, variables: Mapping[str, str]) -> NodesConfig:
     """``nodes`` with the hosts of this process's Slurm job, this node first.
 
-    Raises LaunchError where Slurm does not answer, or two nodes of the job have one address.
+    Raises LaunchError if Slurm does not answer, or two nodes of the job have one address.
     """
     own = variables[NODE]
     addresses = {own: own} if variables.get(NODES) == "1" else _addresses(variables)
@@ -69,7 +69,7 @@ def _addresses(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def ask_slurm(*words: str, seconds: float = COMMAND_SECONDS) -> str:
-    """What a command of Slurm prints. Raises LaunchError where it fails or does not answer in time."""
+    """The output of a command of Slurm. Raises LaunchError if it fails or does not answer in time."""
     about = " ".join(words[:3])
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL)
@@ -112,7 +112,7 @@ class SlurmStarter:
         )  # fmt: skip
 
     def _end_step(self, name: str) -> None:
-        """Kill the step of this name; raises LaunchError where Slurm still has it afterwards."""
+        """Kill the step of this name; raises LaunchError if Slurm still has it afterwards."""
         deadline = time.monotonic() + END_SECONDS
         while steps := self._steps(name):
             if time.monotonic() >= deadline:

@@ -1,4 +1,4 @@
-"""How the suite's program of a node (``agent``) is started and, where it is lost, ended."""
+"""Starts the suite's program of a node (``agent``), and ends the job of an agent that was lost."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from helpers.plan.perf_yaml import HostConfig
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
 
-# Beyond the grace, for a node to kill what stays, to look twice, and to answer.
+# The time after the grace for a node to kill the remaining processes, check twice, and answer.
 END_SECONDS = 15.0
 
 
 class NodeStarter(Protocol):
-    """A way to another node."""
+    """A way to start the agent of another node."""
 
     def start(self, host: HostConfig, node: int, interpreter: str) -> NodeLink:
         """Start the host's agent as node ``node``; ``interpreter`` is this node's Python."""
 
     def end(self, link: NodeLink, job_id: str, grace_seconds: float) -> None:
-        """End what a lost agent left of a job on its node; raises LaunchError where it may still run."""
+        """End the processes of a job that a lost agent left on its node. Raises LaunchError if they may still run."""
 
 
 class ConnectStarter:
-    """Reaches each host by its ``connect`` command, which is mostly ssh."""
+    """Reaches each host by its ``connect`` command, usually ssh."""
 
     def start(self, host: HostConfig, node: int, interpreter: str) -> NodeLink:
         return NodeLink(host, node, (*host.connect, *agent_words(host, interpreter)))
@@ -38,7 +38,7 @@ class ConnectStarter:
 def agent_words(host: HostConfig, interpreter: str) -> tuple[str, ...]:
     """The command that runs the agent on the host itself.
 
-    Each word must mean the same with a shell and without one. Everything else is sent through the pipe.
+    Each word must mean the same with and without a shell. All other values are sent through the pipe.
     """
     words = ("env", f"PYTHONPATH={host.root or ROOT}", host.interpreter or interpreter, "-u", "-m", AGENT_MODULE)
     for word in words:
@@ -55,7 +55,7 @@ def agent_words(host: HostConfig, interpreter: str) -> tuple[str, ...]:
 def sweep(other: NodeLink, job_id: str, grace_seconds: float) -> None:
     """Have ``other``, a new agent of the node, end a job's processes and remove its files there; closes the link.
 
-    Raises LaunchError where the node cannot be reached.
+    Raises LaunchError if the node cannot be reached.
     """
     try:
         other.greet(END_SECONDS)

@@ -206,7 +206,7 @@ _SINCE_1970 = re.compile(rb"(?<![\d.])[1-3]\d{9}\.\d{1,9}(?!\d)")
 
 
 def moment_in(line: bytes) -> str:
-    """The first time with a year in a line, or seconds since 1970, to the second in ISO 8601; empty where it has
+    """The first time with a year in a line, or seconds since 1970, to the second in ISO 8601; empty if it has
     none."""
     for pattern in (_WITH_YEAR, _SINCE_1970):
         found = pattern.search(line[:_DATE_WITHIN])

@@ -1,4 +1,4 @@
-"""Cases beside each other: the efficiency of several cards, and the ratios of frameworks."""
+"""Drawings that compare cases: the efficiency of several cards, and the ratios of frameworks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 370, 22, 168
 
 _RATIOS_WIDTH, _FROM, _TO = 760, 330, 630
 _LINE = 24
-# An interval that reaches further from the ratios than this factor is cut at the edge.
+# An interval that extends beyond the ratios by more than this factor is cut at the edge.
 _FAR = 1.5
 
 

@@ -1,1 +1,1 @@
-"""All nights of a history as a folder of static pages."""
+"""Writes all nights of a history as a folder of static pages."""

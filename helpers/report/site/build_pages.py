@@ -1,4 +1,5 @@
-"""The pages of builds. A build's record is what its page shows; a session is added to it without reading the others."""
+"""The pages of builds. A build's record has the content of its page, so that a session can be added without reading the
+other sessions."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from helpers.report.site.lines import (
 from helpers.report.site.site import Site
 from helpers.report.site.tones import tone_of
 
-# Kept in memory until their page is written.
+# How many builds are kept in memory before their pages are written.
 _OPEN = 32
 _SESSIONS = 200
 
@@ -39,7 +40,7 @@ class Builds:
     def add(
         self, key: BuildKey, session: SessionKey, nights: Sequence[ListedNight], lines: Sequence[NightLine]
     ) -> None:
-        """Add what a session found of a build to what is known of it."""
+        """Add a session's nights of a build."""
         record = self._opened(key)
         record["sessions"][names.session_page(session)] = session_item(session, nights, lines)
         for night, line in zip(nights, lines, strict=True):
@@ -69,7 +70,7 @@ class Builds:
         return found
 
     def _close_one(self) -> None:
-        """Write the page of the build that was not added to for the longest time."""
+        """Write the page of the build to which nothing was added for the longest time."""
         key, record = self._open.popitem(last=False)
         page = names.build_page(key)
         sessions = sorted(record["sessions"].values(), key=lambda each: (each["first"], each["page"]), reverse=True)

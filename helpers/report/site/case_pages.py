@@ -1,7 +1,7 @@
-"""The pages of a case: its newest nights on one page, its older ones on pages that never change again.
+"""The pages of a case: one page for its newest nights, and pages for its older nights, which do not change any more.
 
-A page of older nights has GROUP of them. The case's own page has the rest, between one and two times as many, so that a
-new night changes one page of a case, and once in GROUP nights a second one is made.
+A page of older nights has GROUP nights. The case's own page has the rest, between GROUP and 2 * GROUP nights. So a new
+night changes one page of a case, and once in GROUP nights a second page is made.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def make_case(site: Site, key: CaseKey, since: str) -> dict[SessionKey, str]:
     count = site.history.count_nights(site.known, key)
     newest_from = max(0, count // GROUP - 1) * GROUP
     first = _first_to_make(site, key, newest_from, since)
-    # Each page is made with the night before it, with which the segment of its first one is compared.
+    # A page needs the night before its first one, since the segments of the two are compared.
     before = int(first > 0)
     places = site.history.newest_rows(site.known, key, count - first + before)
     nights = {each.row: each for each in site.history.listed_nights(site.known, places)}
@@ -64,18 +64,19 @@ def make_case(site: Site, key: CaseKey, since: str) -> dict[SessionKey, str]:
 
 
 def _first_to_make(site: Site, key: CaseKey, newest_from: int, since: str) -> int:
-    """The number of the night with which the first page begins that is to be made."""
+    """The number of the first night on the first page to be made."""
     place = site.history.count_nights(site.known, key, since) if since else 0
     first = min(place // GROUP * GROUP, newest_from)
     missing = False
     while first and f"{names.older_page(key, first // GROUP)}.html" not in site.folder.files:
         first, missing = first - GROUP, True
-    # The page before a new one leads to it.
+    # The page before a new page gets a link to it.
     return max(0, first - GROUP) if missing else first
 
 
 def _shown(site: Site, key: CaseKey, rows: Sequence[int], nights: Mapping[int, ListedNight], begin: int) -> _Shown:
-    """The nights of a page with their lines; where it does not begin with the first night, ``rows`` has the one before.
+    """The nights of a page with their lines. If the page does not begin with the first night, ``rows`` includes the
+    night before.
 
     An excluded night that cannot be read is left out.
     """
@@ -179,5 +180,5 @@ def _facts(site: Site, key: CaseKey, item: Item, newest: ListedNight) -> list[Fa
 
 
 def _rows(key: CaseKey, shown: _Shown) -> Markup:
-    """The newest first."""
+    """The rows, newest first."""
     return Markup("").join([rows.of_case(key, night, line) for night, line in reversed(shown)])

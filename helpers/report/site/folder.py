@@ -1,7 +1,7 @@
-"""The folder of a site: pages are written whole, only where they differ, and only what the suite wrote is removed.
+"""The folder of a site. Pages are written whole and only if they changed, and only files of the suite are removed.
 
-``publish-state.json`` says what the pages were made of: the history's revision, each file's size and digest, and what
-the lists of cases, sessions and builds show.
+``publish-state.json`` keeps what the pages were made of: the history's revision, the size and digest of each file, and
+the entries of the lists of cases, sessions and builds.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from helpers.trainers.contract.errors import ConfigError
 
 # 1: first format.
 STATE_SCHEMA_VERSION = 1
-# Stands near the beginning of every file of the site, by which files of others are told apart.
+# A text near the beginning of every file of the site, which distinguishes these files from others.
 MARKER = "perfgate publish"
 _MARKER_WITHIN = 1024
-# One name for all, so that a killed process leaves one such file at most.
+# A single name, so that a killed process leaves at most one temporary file.
 _TEMPORARY = ".publish.tmp"
 _MOST_STATE_BYTES = 256 * 2**20
 _MOST_PAGE_BYTES = 64 * 2**20
@@ -34,19 +34,19 @@ Item = dict[str, Any]
 
 @dataclass
 class State:
-    """What was published."""
+    """The state of a published site."""
 
     revision: Revision = field(default_factory=Revision)
-    # What decides the pages besides the history: their templates, the site's title and address.
+    # A digest of everything besides the history that determines the pages: templates, title and address of the site.
     form: str = ""
     # Size and digest of each file, by its path in the folder.
     files: dict[str, str] = field(default_factory=dict)
-    # What the lists show, by the page that an entry leads to.
+    # The entries of the lists, by the page to which an entry links.
     cases: dict[str, Item] = field(default_factory=dict)
     sessions: dict[str, Item] = field(default_factory=dict)
     builds: dict[str, Item] = field(default_factory=dict)
     machines: dict[str, Item] = field(default_factory=dict)
-    # The feed's, by the night's uuid.
+    # The entries of the feed, by the uuid of the night.
     regressions: dict[str, Item] = field(default_factory=dict)
 
 
@@ -58,7 +58,8 @@ class StateError(Exception):
 
 
 def read_state(folder: Path) -> State | None:
-    """None where nothing was published. Raises StateError for a file that this version did not write."""
+    """The state of an earlier publishing; None if there is none. Raises StateError if the file is not of this version
+    or damaged."""
     path = folder / STATE
     if not path.exists() and not path.is_symlink():
         return None
@@ -94,7 +95,8 @@ class Folder:
     """The files of one publishing."""
 
     def __init__(self, folder: Path, files: Mapping[str, str], *, everything: bool) -> None:
-        """``files`` are those of the earlier state; with ``everything`` each that is not put again is removed."""
+        """``files`` are those of the earlier state. With ``everything``, each of them that is not written again is
+        removed."""
         self._folder = folder
         self._earlier = files
         self.files: dict[str, str] = {} if everything else dict(files)
@@ -103,7 +105,8 @@ class Folder:
         self._made: set[Path] = set()
 
     def put(self, path: str, text: str) -> None:
-        """Write a file, unless it is there already. Raises ConfigError where another file stands in its place."""
+        """Write a file, unless it is already there unchanged. Raises ConfigError if a file that is not the suite's has
+        its name."""
         content = text.encode("utf-8", "backslashreplace")
         mark = _mark(content)
         self.files[path] = mark
@@ -115,18 +118,18 @@ class Folder:
             self._made.add(place.parent)
         if path not in self._earlier:
             _check_ours(place)
-        # Without waiting for the disk: a file that a power cut leaves empty has another size, and is made again.
+        # It does not wait for the disk: a file that a power cut leaves empty has another size, and is made again.
         temporary = self._folder / _TEMPORARY
         temporary.write_bytes(content)
         temporary.replace(place)
         self.written += 1
 
     def forget(self, path: str) -> bool:
-        """Whether the site had a file that is no longer anything's; it is removed at the end."""
+        """Mark a file as no longer needed; it is removed at the end. Returns whether the site had it."""
         return self.files.pop(path, None) is not None
 
     def read(self, path: str) -> Any:
-        """The JSON of a page as it was published; None where there is none. Raises ConfigError where it is another."""
+        """The published JSON of a page; None if there is none. Raises ConfigError if the file was changed."""
         mark = self.files.get(path)
         if mark is None:
             return None
@@ -141,7 +144,7 @@ class Folder:
         return json.loads(content)
 
     def remove_rest(self, also: Iterable[str] = ()) -> None:
-        """Remove the files of the earlier state, and those of ``also``, that are no longer anything's."""
+        """Remove the files of the earlier state and of ``also`` that are no longer needed."""
         for path in {*self._earlier, *also} - self.files.keys():
             place = self._folder / path
             if is_ours(path) and place.is_file() and is_of_suite(place):
@@ -154,7 +157,7 @@ def _mark(content: bytes) -> str:
 
 
 def gone_or_changed(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """The files that are no longer there, or have another size than they were written with."""
+    """The files that are missing, or whose size has changed."""
     found: dict[str, int] = {}
     for place in {Path(path).parent for path in files}:
         try:
@@ -168,13 +171,13 @@ def gone_or_changed(folder: Path, files: Mapping[str, str]) -> list[str]:
 
 
 def files_of_suite(folder: Path) -> list[str]:
-    """Files that an earlier publishing left, where no state says which."""
+    """Files of an earlier publishing, found without its state."""
     paths = (path for pattern in ("*", "*/*") for path in folder.glob(pattern) if path.is_file())
     return [name for path in paths if is_ours(name := path.relative_to(folder).as_posix()) and is_of_suite(path)]
 
 
 def is_of_suite(path: Path) -> bool:
-    """Whether the suite wrote the file; a link or a device is nobody's."""
+    """Whether the suite wrote the file; never true for a link or a device."""
     try:
         file = open_regular(path)
     except OSError:

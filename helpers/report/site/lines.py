@@ -1,4 +1,4 @@
-"""What the pages of a site show of nights: as entries of lists, and as records for programs."""
+"""The nights of a site's pages as entries of lists and as records for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SITE_SCHEMA_VERSION = 1
 _FIELDS = [each.name for each in fields(NightLine)]
 _KEYS = [key_of(name) for name in _FIELDS]
 _VALUES = attrgetter(*_FIELDS)
-# The small picture of a list.
+# How many nights the small picture of a list shows.
 _SMALL_NIGHTS = 30
 _FINE = (Status.PASS.value, Status.IMPROVEMENT.value, Status.NOT_RUN.value, "calibrated")
 _BAD = (
@@ -39,7 +39,7 @@ _ORDER = (*_BAD, *(each.value for each in Status if each.value not in _BAD))
 
 
 def badness(status: str) -> int:
-    """0 is the worst: what is slow comes first, then what could not be judged."""
+    """A sort key; 0 is the worst. Slow cases come first, then cases that could not be judged."""
     return _ORDER.index(status) if status in _ORDER else len(_ORDER)
 
 
@@ -57,7 +57,7 @@ def _unit_of(case_id: str) -> str:
 
 
 def unit_of(case_ids: Iterable[str]) -> str:
-    """As ``rate_unit``, for the same cases again and again."""
+    """As ``rate_unit``, but cached, since the same cases occur many times."""
     units = set(map(_unit_of, case_ids))
     return units.pop() if len(units) == 1 else rate_unit(*case_ids)
 
@@ -73,18 +73,18 @@ def lines_of(
 
 
 def record_of(line: NightLine) -> dict[str, Any]:
-    """As ``perfgate history --json`` prints it."""
+    """A night's record, as in ``perfgate history --json``."""
     return dict(zip(_KEYS, _VALUES(line), strict=True))
 
 
 def json_page(kind: str, content: dict[str, Any]) -> str:
-    """The record beside a page, ASCII only."""
+    """The JSON file of a page, in ASCII."""
     record = {"made_by": MARKER, "schema_version": SITE_SCHEMA_VERSION, "kind": kind, **content}
     return json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def levels_of(lines: Iterable[NightLine]) -> tuple[Level, ...]:
-    """The good build's newest level, where the nights have one."""
+    """The good build's newest level; empty if the nights have none."""
     newest = next((each for each in reversed(tuple(lines)) if each.good_samples_per_s is not None), None)
     if newest is None or newest.good_samples_per_s is None:
         return ()
@@ -101,7 +101,8 @@ def counts_of(statuses: Iterable[str]) -> dict[str, int]:
 
 
 def case_item(key: CaseKey, count: int, first: str, nights: Sequence[ListedNight], lines: Sequence[NightLine]) -> Item:
-    """A case by its newest nights: ``lines`` with the nights that they show, oldest first. ``count`` is of all."""
+    """A case's entry, by its newest ``nights`` and their ``lines``, oldest first. ``count`` is the number of all its
+    nights."""
     counting = [each for each in lines if not each.excluded] or list(lines)
     newest = counting[-1]
     since = newest
@@ -123,7 +124,7 @@ def case_item(key: CaseKey, count: int, first: str, nights: Sequence[ListedNight
         "last": newest.created,
         "status": newest.status,
         "since": since.created,
-        # Whether the nights that are shown begin with this status: it may be older.
+        # Whether all nights shown have this status; then it may have begun earlier.
         "since_or_before": since is counting[0] and count > len(lines),
         "before": next((each.status for each in reversed(counting) if each.status != newest.status), ""),
         "acknowledged": any(each.acknowledged for each in counting[counting.index(since) :]),
@@ -157,12 +158,12 @@ def session_item(key: SessionKey, nights: Sequence[ListedNight], lines: Sequence
 
 
 def build_words(key: BuildKey) -> str:
-    """``paddle 3.3.1 @0123456``"""
+    """Such as ``paddle 3.3.1 @0123456``."""
     return f"{key.framework} {build_text({'version': key.version, 'commit': key.commit})}".strip()
 
 
 def regressions_of(key: CaseKey, nights: Sequence[ListedNight], lines: Sequence[NightLine], skipped: int) -> list[Item]:
-    """The nights on which a regression began, after the first ``skipped`` ones."""
+    """The nights on which a regression began, without the first ``skipped`` nights."""
     found = []
     before = ""
     for at, (night, line) in enumerate(zip(nights, lines, strict=True)):

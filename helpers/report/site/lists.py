@@ -1,4 +1,4 @@
-"""The pages that list: machines, all nights, all builds, and the first page."""
+"""The pages with lists: machines, all nights, all builds, and the first page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ENTRIES = 50
 
 
 def make_lists(site: Site) -> None:
-    """Make the pages of machines that changed, and every list."""
+    """Make the pages of changed machines, and all lists."""
     state = site.state
     newest = max((item["last"] for item in state.cases.values()), default="")
     _make_machines(site)
@@ -94,14 +94,15 @@ def _make_machine(site: Site, host: str, cases: Sequence[Item]) -> None:
 
 
 def _facts_of_run(site: Site, host: str) -> dict[str, str]:
-    """The environment of the newest run on a machine; empty where the history does not have it."""
+    """The environment of the newest run on a machine; empty if the history does not have it."""
     _, uuid = site.newest_run.get(host, ("", ""))
     found = site.history.results_of(uuids=[uuid]) if uuid else ()
     return {name: value for name, value in found[0].result.environment.items() if value} if found else {}
 
 
 def _make_list(site: Site, kind: str, page: str, items: list[Item]) -> None:
-    """The pages that list all nights or builds, ``_LISTED`` on a page; the newest page has up to twice as many."""
+    """Make the pages that list all nights or builds, with ``_LISTED`` on each page; the newest page has up to twice as
+    many."""
     items.sort(key=lambda each: (each["first"], each["page"]))
     newest_from = max(0, len(items) // _LISTED - 1) * _LISTED
     count = newest_from // _LISTED
@@ -184,7 +185,7 @@ def _make_index(site: Site, newest: str) -> None:
 
 
 def _remarks(site: Site, newest: str) -> list[str]:
-    """What people said lately, the newest first."""
+    """Recent acknowledgements and exclusions of users, the newest first."""
     begin = days_before(newest, STALE_DAYS)
     found = [
         (each.created, f"{each.created[:10]}: {each.who} acknowledged {each.pattern}: {each.reason}")

@@ -1,7 +1,7 @@
-"""The names of the pages' files: readable, safe in every file system and address, and different for different things.
+"""The names of the pages' files: readable, safe in file systems and addresses, and unique.
 
-Texts from outside name cases, sessions, builds and machines. Two of them that differ only by odd characters, or by
-capitals, get the same readable part; the digest behind it keeps their files apart.
+The names of cases, sessions, builds and machines come from outside. Names that differ only in special characters or in
+upper and lower case have the same readable part; the digest behind it makes the file's name unique.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALL_BADGE = "badges/all"
 _FOLDERS = ("badges", "builds", "cases", "machines", "nights")
 _ODD = re.compile(r"[^a-z0-9._]+")
 _LONGEST, _DIGEST = 80, 10
-# A file that the suite writes, besides its state and its lock.
+# The paths of files that the suite writes, besides its state and its lock.
 _OURS = re.compile(
     rf"(index|feed|all-[0-9]{{1,6}})\.(html|json|xml)|style\.css|script\.js|({'|'.join(_FOLDERS)})/[a-z0-9_][a-z0-9._-]{{0,120}}"
     r"\.(html|json|svg)"
@@ -32,7 +32,7 @@ def case_page(key: CaseKey) -> str:
 
 
 def older_page(key: CaseKey, number: int) -> str:
-    """Of the ``number``-th group of the case's older nights; counts from 1, the oldest."""
+    """The page of group ``number`` of the case's older nights, counted from 1, which is the oldest."""
     return f"{case_page(key)}.{number}"
 
 
@@ -55,12 +55,12 @@ def badge_of(page: str) -> str:
 
 
 def anchor(key: CaseKey) -> str:
-    """Of the case on the page of a session."""
+    """The anchor of the case on the page of a session."""
     return f"c-{_digest(key.case_id, key.target, key.host)}"
 
 
 def part(page: str, number: int) -> str:
-    """The page's ``number``-th part; counts from 1."""
+    """Part ``number`` of a page, counted from 1."""
     return page if number == 1 else f"{page}.part{number}"
 
 

@@ -1,6 +1,6 @@
-"""Publishes a history as a site: the pages of what is new or looks different since the last time, and the lists.
+"""Publishes a history as a site: makes the pages that are new or changed since the last time, and the lists.
 
-A page is a function of the history: it is the same whether it is made among all others or alone.
+A page depends only on the history, so it is the same whether all pages or only this page is made.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 _LOCK_SECONDS = 5
 _FIRST_TIME = "it is the first time"
-# Later than any night: of a case of which only something besides a night is new.
+# A time later than any night, for a case of which no night has changed.
 _NO_NIGHT = "9999"
 
 
 @dataclass(frozen=True)
 class Published:
-    """What publishing did."""
+    """The result of publishing."""
 
-    # Why everything was made anew; empty where only changes were.
+    # Why all pages were made again; empty if only changed pages were.
     everything: str
     # How many of these got new pages.
     cases: int
     sessions: int
-    # Of the whole site.
+    # The numbers of nights and files of the whole site.
     nights: int
     files: int
     written: int
@@ -56,7 +56,7 @@ class Published:
 
 
 def publish(history: History, folder: Path, look: Look, say: Callable[[str], None]) -> Published:
-    """Bring the site in ``folder`` up to the history. Raises ConfigError, HistoryError, OSError."""
+    """Update the site in ``folder`` from the history. Raises ConfigError, HistoryError and OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with file_lock(folder / names.LOCK, Waiting(f"the site in {folder}", _LOCK_SECONDS, say)):
@@ -106,10 +106,10 @@ def _publish(history: History, place: Path, look: Look, say: Callable[[str], Non
 @dataclass(frozen=True)
 class _Plan:
     earlier: State
-    # Why nothing of ``earlier`` is gone on from; empty where only ``changes`` are made.
+    # Why ``earlier`` cannot be used; empty if only ``changes`` are made.
     everything: str
     changes: Changes
-    # Files of the suite of which ``earlier`` does not know.
+    # Files of the suite that are not in ``earlier``.
     left_behind: tuple[str, ...] = ()
 
 
@@ -123,7 +123,7 @@ def _plan(history: History, known: Listing, place: Path, look: Look) -> _Plan:
         return _begun_anew(history, known, place, f"{place} has no {names.STATE}" if there else _FIRST_TIME)
     changes = history.changes_since(known, earlier.revision)
     if gone := gone_or_changed(place, earlier.files):
-        # No content has an empty mark: each is written again.
+        # No content has an empty digest, so each of these files is written again.
         earlier.files.update(dict.fromkeys(gone, ""))
         return _Plan(earlier, f"{len(gone)} files are gone or changed, such as {gone[0]}", changes)
     if not changes.everything and earlier.form != rendering.form_of(look):
@@ -136,7 +136,7 @@ def _begun_anew(history: History, known: Listing, place: Path, why: str) -> _Pla
 
 
 def _cases_to_make(plan: _Plan, known: Listing) -> dict[CaseKey, str]:
-    """Each case with the time of its first changed night; empty for all of its nights."""
+    """For each case the time of its first changed night; empty to make all of its nights."""
     if plan.everything:
         return dict.fromkeys(known.cases, "")
     found = dict.fromkeys(sorted(plan.changes.cases), _NO_NIGHT)
@@ -146,7 +146,8 @@ def _cases_to_make(plan: _Plan, known: Listing) -> dict[CaseKey, str]:
 
 
 def _sessions_to_make(plan: _Plan) -> dict[SessionKey, str]:
-    """Each session with the time of one of its nights; with ``everything`` they are found among the cases' nights."""
+    """For each session the time of one of its nights. With ``everything`` they are found later, with the cases'
+    nights."""
     found: dict[SessionKey, str] = {}
     for each in () if plan.everything else plan.changes.nights:
         found[each.session] = min(each.created, found.get(each.session, each.created))

@@ -1,7 +1,7 @@
-"""The pages of a site as text: templates filled, lists cut into parts before a page grows too large.
+"""Makes the text of a site's pages: fills templates, and splits lists into parts so that no page is too large.
 
-The stylesheet and the script are files of their own, beside the pages. A content security policy in each page allows
-these and nothing that is elsewhere, and every link is relative.
+The stylesheet and the script are files beside the pages. A content security policy in each page allows only these
+files, and all links are relative.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from helpers.report.site.lines import SITE_SCHEMA_VERSION, badness, is_bad
 from helpers.trainers.contract.errors import printable
 
 _POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'"
-# The rows of a list on one page; the rest of a page is below 150 kB.
+# The most bytes of a list's rows on one page; the rest of a page is below 150 kB.
 _MOST_ROWS_BYTES = 300_000
 _FEED = uuid.UUID("3f1de7a2-6f0f-4c5c-8f0b-9c1d7a6f2c55")
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a user chooses for a site."""
+    """The user's choices for a site."""
 
     title: str
-    # The address at which it will be found, for the feed; empty if it is not known.
+    # The address of the site, for the feed; empty if it is not known.
     url: str
 
 
@@ -56,7 +56,7 @@ def cut(text: str, most: int) -> str:
 
 
 def form_of(look: Look) -> str:
-    """A digest of all that decides how pages look."""
+    """A digest of everything that determines how pages look."""
     templates = night_of_page.environment().list_templates(filter_func=lambda name: name.startswith(("site/", "parts")))
     chosen = f"{SITE_SCHEMA_VERSION} {look.title}\x00{look.url}"
     texts = [*map(night_of_page.source, templates), chosen]
@@ -73,7 +73,7 @@ def shared_files() -> dict[str, str]:
 
 
 def row(macro: str, *values: object) -> str:
-    """A row of a list, by its macro in ``site/rows.html``."""
+    """A row of a list, made by its macro in ``site/rows.html``."""
     return str(_rows()(macro)(*values))
 
 
@@ -110,7 +110,7 @@ def _definitions() -> Markup:
 
 
 def in_parts(rows: Sequence[str], most_bytes: int = _MOST_ROWS_BYTES) -> list[list[Markup]]:
-    """The rows of each part of a page; one part at least."""
+    """The rows of each part of a page; there is at least one part."""
     parts: list[list[Markup]] = [[]]
     size = 0
     for each in rows:
@@ -129,7 +129,7 @@ def part_links(path: str, count: int) -> list[str]:
 
 
 def feed(look: Look, first: str, updated: str, entries: Iterable[Item]) -> str:
-    """Atom; ``first`` is the history's first night, by which the feed is told from others."""
+    """The feed in Atom; ``first`` is the history's first night, which makes the feed's id unique."""
     base = f"{look.url.rstrip('/')}/" if look.url else ""
     return (
         _templates()
@@ -184,7 +184,7 @@ def badge(name: str, status: str, tone: str) -> str:
 
 
 def _badge_text(text: str, middle: float, length: float) -> list[svg.Element]:
-    """Stretched to the width that was counted for it, whatever font is there."""
+    """A text of fixed width, whatever font the browser uses."""
     return [
         svg.Text(
             text=words(text),
@@ -200,7 +200,7 @@ def _badge_text(text: str, middle: float, length: float) -> list[svg.Element]:
 
 
 def tone_of(statuses: Mapping[str, int], *, fine: int) -> str:
-    """``fail``, ``warn`` or ``pass`` for some cases, of which ``fine`` need nobody."""
+    """``fail``, ``warn`` or ``pass`` for a number of cases, of which ``fine`` need no attention."""
     if any(is_bad(status) for status in statuses):
         return "fail"
     return "pass" if fine == sum(statuses.values()) else "warn"

@@ -1,7 +1,7 @@
-"""The rows of nights, of which a site has two for each night of the history.
+"""The rows of nights; a site has two for each night of the history.
 
-They are put together here, as filling a template takes ten times as long. Each text from outside goes through ``text``,
-which escapes it; everything else is a number or a name that the suite gives.
+They are made here, since a template takes ten times as long. Each text from outside goes through ``text``, which
+escapes it; everything else is a number or a name that the suite gives.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def of_session(night: ListedNight, line: NightLine) -> Markup:
 
 
 def of_build(page: str, record: Mapping[str, Any]) -> Markup:
-    """A case on the page of a build that it measured: as the build's record has its newest night."""
+    """A case on the page of a build, by its newest night in the build's record."""
     host, words = record["host"], record["status"]
     case = CaseKey(record["case_id"], record["target"], host)
     session = f"../{names.session_page(SessionKey(record['session'], host))}.html#{names.anchor(case)}"
@@ -115,7 +115,7 @@ def _value(number_of: float | None) -> str:
 
 @lru_cache(maxsize=2**12)
 def _folded(value: str) -> str:
-    """A long text is folded, and stays whole up to a length that no honest one has."""
+    """A text, folded if it is long, and cut only at a length that no normal text has."""
     shown = rendering.cut(value, _LONGEST_REASON)
     if len(shown) <= FOLDED_AFTER:
         return str(escape(shown))

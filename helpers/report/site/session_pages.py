@@ -1,4 +1,4 @@
-"""The page of a session: every case that it judged, the worst first."""
+"""The page of a session: all cases that it judged, the worst first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers.report.site.tones import headline_of, tone_of
 
 
 def make_session(site: Site, builds: Builds, key: SessionKey) -> None:
-    """Make the page of a session, and add what it found to the builds that it measured."""
+    """Make the page of a session, and add its nights to the builds that it measured."""
     page = names.session_page(key)
     nights = site.history.session_nights(site.known, key)
     if not nights:

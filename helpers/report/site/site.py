@@ -1,4 +1,4 @@
-"""What the pages of a site are made of and where they go: one object for one publishing."""
+"""The data and the folder of a site's pages, as one object for each publishing."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class Site:
     acknowledgements: tuple[Acknowledgement, ...]
     look: Look
     folder: Folder
-    # What the lists show; the pages of cases, sessions and builds bring it up to the history.
+    # The entries of the lists; they are updated while the pages of cases, sessions and builds are made.
     state: State
     # The hosts of which a case or a session got new pages.
     touched_machines: set[str] = field(default_factory=set)
-    # The time and the uuid of the newest run on a host, of the sessions that got new pages.
+    # By host: time and uuid of the newest run of the sessions that got new pages.
     newest_run: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def put(self, page: str, html: str, json: str | None = None) -> None:
-        """Write a page, and the record beside it."""
+        """Write a page and its record."""
         self.folder.put(f"{page}.html", html)
         if json is not None:
             self.folder.put(f"{page}.json", json)
 
     def forget_parts(self, page: str, last: int) -> None:
-        """Forget the parts that the page had beyond its ``last``."""
+        """Mark the parts of the page after ``last`` as no longer needed."""
         after = last + 1
         while self.folder.forget(f"{names.part(page, after)}.html"):
             after += 1

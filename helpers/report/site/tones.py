@@ -1,4 +1,4 @@
-"""The state of cases in words and in a tone: ``fail``, ``warn`` or ``pass``."""
+"""The state of cases in words and as a tone: ``fail``, ``warn`` or ``pass``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from helpers.report.site.lines import is_bad, is_fine
 
-# Of a case that was not measured for so long nothing is known of today's builds.
+# A case that was not measured for so many days says nothing about today's builds.
 STALE_DAYS = 14
 
 
 def is_stale(item: Mapping[str, Any], newest: str) -> bool:
-    """Whether the case was not measured for so long that nothing is known of today's builds."""
+    """Whether the case was not measured for STALE_DAYS before ``newest``, so that it says nothing about today's
+    builds."""
     return bool(item["last"] < days_before(newest, STALE_DAYS))
 
 

@@ -41,7 +41,7 @@ class Profiler(Protocol):
     def start(self) -> None: ...
 
     def stop(self) -> Timelines:
-        """Stop, and return what was recorded; raises ProfileError where that is not all."""
+        """Stop, and return what was recorded; raises ProfileError if that is not all."""
 
 
 class ProfileError(Exception):

@@ -30,7 +30,7 @@ class DeviceTime:
     method: str
     # So many were profiled.
     steps: int
-    # The seconds of a step in which the card computed or copied, of the rank's card on which they are most; None where
+    # The seconds of a step in which the card computed or copied, of the rank's card on which they are most; None if
     # that is unknown.
     seconds_per_step: Optional[float]
     # Why it is unknown.

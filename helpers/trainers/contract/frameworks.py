@@ -52,7 +52,7 @@ class FrameworkSpec:
     # Whether one of its processes can drive several cards: its recipe then says how many (``cards_per_process``).
     several_cards: bool = False
     # Steps that are profiled after the window of a GPU job, because the host's clock times the framework's steps. 0
-    # where the card's own events time them.
+    # if the card's own events time them.
     profiled_steps: int = 0
 
 

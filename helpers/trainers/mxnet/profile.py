@@ -51,7 +51,7 @@ def card_name(context: Any) -> str:
 
 
 def timelines_of(trace: str) -> Timelines:
-    """The operators of each device in a trace that MXNet wrote, in Chrome's format; ProfileError where it is none."""
+    """The operators of each device in a trace that MXNet wrote, in Chrome's format; ProfileError if it is none."""
     try:
         events = json.loads(trace)["traceEvents"]
         devices = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}

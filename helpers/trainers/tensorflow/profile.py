@@ -43,7 +43,7 @@ class TensorflowProfiler:
 
 
 def timelines_of(profile: bytes) -> Timelines:
-    """The operations of each card, and of the host's threads, in a serialized XSpace; ProfileError where some are
+    """The operations of each card, and of the host's threads, in a serialized XSpace; ProfileError if some are
     missing."""
     # TensorFlow's public interface has no name for it.
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
