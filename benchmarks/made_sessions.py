@@ -137,6 +137,18 @@ def _case(place: int, nights: int, steps: int, hostile: str, numbers: random.Ran
                 "ada",
                 "",
             ),
+            Acknowledgement(
+                case.id,
+                _day(nights // 3, nights),
+                _day(nights // 3, nights),
+                "",
+                "it was the room's heat",
+                "ada",
+                "",
+                taken_back=_day(nights // 2, nights),
+                taken_back_by=f"bob{hostile}",
+                taken_back_reason=f"the fan was as fast{hostile}",
+            ),
         ),
         before=replace(runs[0], environment={**_ENVIRONMENT, "driver": "535.104.05"}, session="the-night-before")
         if runs

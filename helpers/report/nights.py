@@ -48,6 +48,8 @@ class NightLine:
     good_samples_per_s: float | None = None
     # Whether a user acknowledged a change on this night, and nobody took that back.
     acknowledged: bool = False
+    # Whether a user did, and it was taken back.
+    taken_back: bool = False
 
 
 def lines_of_nights(
@@ -69,6 +71,7 @@ def lines_of_nights(
         found = list(rates(night))
         record, standing = night.record, night.record.standing
         low, high = interval_of(found, standing.sigma if standing else None)
+        known = [each for each in acknowledgements if each.covers(record.case_id, record.created)]
         lines.append(
             NightLine(
                 uuid=night.uuid,
@@ -90,9 +93,8 @@ def lines_of_nights(
                 low=low,
                 high=high,
                 good_samples_per_s=good_rate(night),
-                acknowledged=any(
-                    each.holds and each.covers(record.case_id, record.created) for each in acknowledgements
-                ),
+                acknowledged=any(each.holds for each in known),
+                taken_back=any(not each.holds for each in known),
             )
         )
         before = night if night.record.segment or before is None else before

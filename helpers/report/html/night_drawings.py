@@ -193,8 +193,9 @@ def _points(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Itera
             large.append((night, place))
         else:
             small.setdefault((night.status, night.excluded), []).append(place)
-        if night.acknowledged:
-            yield svg.Path(class_=["flag"], extra={"d": _FLAG}, transform=[svg.Translate(x, _BOTTOM)])
+        if night.acknowledged or night.taken_back:
+            kind = ["flag"] if night.acknowledged else ["flag", "taken-back"]
+            yield svg.Path(class_=kind, extra={"d": _FLAG}, transform=[svg.Translate(x, _BOTTOM)])
     for (status, excluded), places in small.items():
         yield small_marks(status, places, *(["excluded"] if excluded else []))
     for night, place in large:

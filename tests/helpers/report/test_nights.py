@@ -60,5 +60,5 @@ def test_a_line_whose_acknowledgement_was_taken_back_says_so_and_has_no_flag() -
         CASE, "2024-01-03", "2024-01-03", "abc", "new kernels", "ada", "", "2024-01-05", "bob", "the driver"
     )
     (line,) = lines_of_nights([stored(2)], lambda night: (4.5,), [known])
-    assert not line.acknowledged
+    assert not line.acknowledged and line.taken_back
     assert line.notes == ("acknowledged by ada: abc, new kernels; taken back by bob on 2024-01-05: the driver",)

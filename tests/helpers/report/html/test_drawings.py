@@ -57,6 +57,7 @@ def test_a_segment_a_build_and_an_acknowledged_change_are_marked_where_they_begi
     assert drawn.count('class="segment"') == 1 and ">segment 2<" in drawn
     assert drawn.count("band even") == drawn.count("band odd") - 1 == 1
     assert drawn.count('class="flag"') == 1
+    assert 'class="flag taken-back"' in picture(LINE, replace(LINE, taken_back=True))
 
 
 def test_a_level_beyond_the_nights_is_at_the_edge_and_says_so_and_labels_keep_apart() -> None:
