@@ -85,7 +85,8 @@ bench: env-dev env-pytorch env-tensorflow
 	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework pytorch
 	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework tensorflow
 	@if "$(PYTHON)" requirements/bootstrap.py --probe --requirements mxnet; then \
-		$(MAKE) env-mxnet && $(VENV_PYTHON) -m benchmarks.trainer_speed --framework mxnet; \
+		"$(PYTHON)" requirements/bootstrap.py --requirements mxnet && \
+		$(VENV_PYTHON) -m benchmarks.trainer_speed --framework mxnet; \
 	else echo "bench: MXNet's trainer is left out, for the reason above"; fi
 	$(VENV_PYTHON) -m benchmarks.watching
 	$(VENV_PYTHON) -m tests.faults
