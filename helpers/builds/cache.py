@@ -128,7 +128,7 @@ class BuildCache:
                 raise
         except OSError as error:
             raise BuildUnavailable(build, Why.NOT_INSTALLED, f"it cannot be kept in use: {error}") from error
-        if not home.stands(folder.name):
+        if not home.is_complete(folder.name):
             os.close(lock)
             raise BuildUnavailable(build, Why.NOT_INSTALLED, f"{folder} is not there any more")
         self._held[key] = lock
@@ -145,15 +145,11 @@ class BuildCache:
         found = [each for name in names if (each := self._kept(name)) is not None]
         return sorted(found, key=lambda each: -each.last_used)
 
-    def meant(self, text: str) -> list[str]:
+    def matching(self, text: str) -> list[str]:
         """The digests that begin with ``text``; none if it has fewer than 4 characters."""
         if len(text) < _SHORTEST or not re.fullmatch(r"[0-9a-f]+", text):
             return []
         return [each.name for each in self._entries() if _DIGEST.fullmatch(each.name) and each.name.startswith(text)]
-
-    def stands(self, digest: str) -> bool:
-        """Whether the environment is complete at this moment. Only ``take`` makes sure that it is not removed."""
-        return self._is_complete(digest)
 
     def remove(self, digest: str) -> bool:
         """Remove an environment; returns False if it is in use."""
@@ -218,12 +214,12 @@ class BuildCache:
         try:
             while True:
                 _lock(lock, fcntl.LOCK_SH, waits)
-                if self._is_complete(digest):
+                if self.is_complete(digest):
                     os.utime(path)
                     return lock
                 # The lock is not changed in one step: in between, another session may make or remove the environment.
                 _lock(lock, fcntl.LOCK_EX, waits)
-                if not self._is_complete(digest):
+                if not self.is_complete(digest):
                     self._make(digest, lock, fill)
                     self._make_room()
         except BaseException:
@@ -246,13 +242,14 @@ class BuildCache:
         finally:
             _delete(place)
 
-    def _is_complete(self, digest: str) -> bool:
+    def is_complete(self, digest: str) -> bool:
+        """Whether the environment is complete at this moment. Only ``take`` makes sure that it is not removed."""
         folder = self.folder / digest
         return (folder / NOTE).is_file() and os.access(folder / "bin" / "python", os.X_OK)
 
     def _kept(self, digest: str, sized: bool = True) -> KeptBuild | None:
         folder = self.folder / digest
-        note = _read_note(folder / NOTE) if self._is_complete(digest) else None
+        note = _read_note(folder / NOTE) if self.is_complete(digest) else None
         if note is None or note.get("schema") != str(NOTE_SCHEMA):
             return None
         lock = self.folder / f"{digest}.lock"

@@ -118,15 +118,15 @@ class _Making:
         check_python(source, name, self.python.numbers)
         key = _key("address", source.url)
         known = _fetched(self.cache.read_answer(key))
-        if source.sha256 and (standing := self._standing(source.sha256, name)):
-            return standing
-        again = known if known and known.name == name and self._digest_of_standing(known.sha256, name) else None
+        if source.sha256 and (kept := self._kept(source.sha256, name)):
+            return kept
+        again = known if known and known.name == name and self._digest_if_kept(known.sha256, name) else None
         with self.cache.scratch() as folder:
             self.progress(f"fetching {source.text}")
             cert = self.uv.variables.get("SSL_CERT_FILE")
             found = fetch(source, folder, self.settings.silence_seconds, again, cert, self.progress)
-            if found is again and (standing := self._standing(found.sha256, name)):
-                return standing
+            if found is again and (kept := self._kept(found.sha256, name)):
+                return kept
             wheel = open_wheel(source, folder / name, found.sha256)
             self.cache.keep_answer(key, asdict(found))
             return self._of_wheel(wheel)
@@ -137,19 +137,19 @@ class _Making:
         beside = tuple(each for each in locked if not _is_of(each, wheel.distribution))
         return self._taken(beside, wheel.sha256, wheel.version, (*beside, f"{direct} --hash=sha256:{wheel.sha256}"))
 
-    def _standing(self, sha256: str, name: str) -> KeptBuild | None:
+    def _kept(self, sha256: str, name: str) -> KeptBuild | None:
         """The environment of a wheel with this digest; None if it is not in the cache."""
-        digest = self._digest_of_standing(sha256, name)
+        digest = self._digest_if_kept(sha256, name)
         return self.cache.take(digest, self.source.text, self._gone) if digest else None
 
-    def _digest_of_standing(self, sha256: str, name: str) -> str:
+    def _digest_if_kept(self, sha256: str, name: str) -> str:
         version, distribution = name.split("-")[1], self.source.distribution
         answer = self.cache.read_answer(self._question(f"wheel {sha256}", version))
         if answer is None:
             return ""
         beside = [each for each in answer["locked"].splitlines() if not _is_of(each, distribution)]
         digest = self._digest(beside, sha256)
-        return digest if self.cache.stands(digest) else ""
+        return digest if self.cache.is_complete(digest) else ""
 
     def _gone(self, _folder: Path, _lock: int) -> Mapping[str, str]:
         raise BuildUnavailable(

@@ -113,7 +113,7 @@ def _make(arguments: argparse.Namespace, cache: BuildCache, config: Config, out:
 
 def _remove(arguments: argparse.Namespace, cache: BuildCache, out: TextIO) -> int:
     text = arguments.build
-    found = [each for each in cache.kept() if each.digest in cache.meant(text) or each.note["source"] == text]
+    found = [each for each in cache.kept() if each.digest in cache.matching(text) or each.note["source"] == text]
     if not found:
         raise refuse_unknown(text, cache)
     if len(found) > 1:
@@ -129,8 +129,8 @@ def _remove(arguments: argparse.Namespace, cache: BuildCache, out: TextIO) -> in
 
 def _check(arguments: argparse.Namespace, cache: BuildCache, config: Config, out: TextIO) -> int:
     text = arguments.build
-    if len(meant := cache.meant(text)) == 1:
-        text = str(cache.folder / meant[0])
+    if len(matching := cache.matching(text)) == 1:
+        text = str(cache.folder / matching[0])
     build = prepare(parse_build(text, Path.cwd(), config), cache=cache, progress=say, settings=config.builds)
     imported = import_build(build.source_text, build.framework, build.interpreter)
     options = SuiteOptions(

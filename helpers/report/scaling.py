@@ -228,11 +228,11 @@ def to_text(found: Sequence[Scaling], width: int) -> str:
         return ""
     lines = [f"speed-up and efficiency {AGAINST}"]
     for each in found:
-        if _tells(each):
+        if _needs_table(each):
             lines += ["", _title(each), *dlperf_table(each), *_wrapped(_notes(each), width)]
         else:
-            lines += ["", *_wrapped([_untold(each)], width)]
-    for group in _by_configuration(filter(_tells, found)):
+            lines += ["", *_wrapped([_sentence(each)], width)]
+    for group in _by_configuration(filter(_needs_table, found)):
         lines += ["", f"{_place(group[0])}: {_unit(group[0])}", *fleetx_table(group)]
     return "\n".join(lines)
 
@@ -251,15 +251,15 @@ class ScalingTable:
 
 def scaling_tables(found: Sequence[Scaling]) -> tuple[ScalingTable, ...]:
     """The tables in DLPerf's form, then those in FleetX's form."""
-    told = [each for each in found if _tells(each)]
+    shown = [each for each in found if _needs_table(each)]
     return (
         *(
-            ScalingTable(_title(each), _dlperf(each) if each in told else None, tuple(_notes(each)), each)
+            ScalingTable(_title(each), _dlperf(each) if each in shown else None, tuple(_notes(each)), each)
             for each in found
         ),
         *(
             ScalingTable(f"{_place(group[0])}, {_unit(group[0])}", _fleetx(group), ())
-            for group in _by_configuration(told)
+            for group in _by_configuration(shown)
         ),
     )
 
@@ -310,12 +310,12 @@ def _fleetx_column(shape: tuple[int, int]) -> Column[Scaling]:
     return Column("{} x {}".format(*shape), cell, Align.CENTRE)
 
 
-def _tells(scaling: Scaling) -> bool:
+def _needs_table(scaling: Scaling) -> bool:
     """Whether a table is useful; a single case without a reference needs only a sentence."""
     return len(scaling.rows) > 1 or any(row.speed_up is not None for row in scaling.rows)
 
 
-def _untold(scaling: Scaling) -> str:
+def _sentence(scaling: Scaling) -> str:
     return f"{_title(scaling)}: " + "; ".join(note.removeprefix("* ") for note in _notes(scaling))
 
 

@@ -159,8 +159,8 @@ def test_a_build_is_found_by_its_first_digits(tmp_path: Path) -> None:
     cache = BuildCache(tmp_path)
     for digest in ("abcd" + "0" * 12, "abcf" + "0" * 12):
         make(cache, digest, 1.0)
-    assert cache.meant("abcd") == ["abcd" + "0" * 12]
-    assert (cache.meant("abc"), cache.meant("abcde"), cache.meant("paddle")) == ([], [], [])
+    assert cache.matching("abcd") == ["abcd" + "0" * 12]
+    assert (cache.matching("abc"), cache.matching("abcde"), cache.matching("paddle")) == ([], [], [])
 
 
 def test_answers_are_kept_and_a_damaged_one_is_asked_again(tmp_path: Path) -> None:
