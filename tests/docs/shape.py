@@ -22,7 +22,7 @@ _KINDS = (
 _KIND = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _KINDS))
 _RULE = re.compile(r"[-=]{4,}")
 # A rule of dashes, a mark, or a word with its marks apart.
-_TOKEN = re.compile(r"\x00\w+\x00|[\w./*?'\[\]-]+|[^\s\w]")
+_TOKEN = re.compile(r"\x00\w+\x00|[\w.*?'\[\]-]+|[^\s\w]")
 
 
 def tokens(text: str) -> list[str]:

@@ -25,6 +25,7 @@ vgg [cpu]     0.7416 ± 6.1% (n=5)  PASS
         ("case … alone", SHOWN),
         ("session 20261121-020000-1a2b took 0:43", "session 20301121-020000-ffff took 12:01:07"),
         ("12,345 images", "<7 images"),
+        ("look at …/site/index.html", "look at /tmp/a-1/site/index.html"),
         ("A/B, 3 pairs: -5.0 -4.4 +0.1%", "A/B, 2 pairs: -1.0 -2.0%"),
     ],
 )
