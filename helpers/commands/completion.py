@@ -1,4 +1,4 @@
-"""``perfgate completion SHELL``: a script with which a shell completes commands, options, cases and sessions."""
+"""``perfgate completion SHELL``: prints a script with which a shell completes commands, options, cases and sessions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXITS = {
 }
 
 SHELLS = ("bash", "zsh", "fish")
-# What the shell itself completes, by the metavar of an argument.
+# Metavars of arguments that the shell itself completes as files.
 _FILES = ("FILE", "FILE|FOLDER", "FILE.svg", "PATH", "PYTHON")
 _FOLDERS = ("FOLDER", "DIR", "RUNS")
 _CASES = ("CASE",)
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Print the script. The cases are those of perf.yaml now; sessions are looked up when they are completed."""
-    # Not at the top: the first finds this module, and only this command needs the second.
+    # Not imported at the top: the first import finds this module, and only this command needs the second.
     from helpers.commands.main import commands, parser_of
 
     try:
@@ -74,7 +74,7 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _add_help(parser: argparse.ArgumentParser) -> None:
-    """``help COMMAND`` is no command of its own (helpers.commands.main.parsed)."""
+    """Add ``help COMMAND``, which is not a command (helpers.commands.main.parsed handles it)."""
     (found,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
     names: Sequence[str] = tuple(found.choices)
     help_parser = found.add_parser("help", help="Say more about a command")

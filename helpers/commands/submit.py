@@ -1,5 +1,5 @@
-"""``perfgate submit``: a command that measures, as a job of Slurm. It shows what the command prints, waits for its end,
-and ends with its exit status (docs/slurm.md)."""
+"""``perfgate submit``: runs a command that measures as a job of Slurm. It shows the command's output, waits for its
+end, and ends with its exit status (docs/slurm.md)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ EXITS = {
 }
 
 GATE = "gate"
-# The commands that measure. A second start of the first ones goes on with the session that it is given, one of
-# prove-gpu with its folder, and one of bisect cannot, because it may be on another machine.
+# The commands that measure. When Slurm starts a job again, these commands continue their session and prove-gpu
+# continues its folder. bisect cannot continue, because it may be on another machine.
 _WITH_SESSIONS = (GATE, "calibrate", "compare-frameworks")
 _MEASURING = (*_WITH_SESSIONS, "bisect", "prove-gpu")
 T = TypeVar("T")
-# Of a gate's results file.
+# The largest results file of a gate that is read.
 _MOST_BYTES = 256 * 1024 * 1024
 
 
@@ -83,7 +83,7 @@ def _typed(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Namespace], Suite] = load_suite) -> int:
-    """Submit the job, or a gate's job of each shape, and wait. An interrupt cancels what was submitted.
+    """Submit the job (for a gate, one job for each shape) and wait. An interrupt cancels the submitted jobs.
 
     Raises SuiteError if the command, perf.yaml or Slurm do not allow it.
     """
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
                 say(f"{jobs[-1].name}: {request.shape} for {request.minutes} min; its output: {request.log}")
             wait_for(jobs, show, say)
         except KeyboardInterrupt:
-            # A second interrupt ends this wait, and not the end of the jobs.
+            # A second interrupt ends this wait; the jobs still end in order.
             for job in jobs:
                 job.cancel()
                 say(f"{job.name}: cancelled; its command ends what runs")
@@ -117,7 +117,8 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
 
 
 def _status(planned: _Planned, jobs: Sequence[WatchedJob], out: TextIO) -> int:
-    """The exit status of the command; of a gate in several jobs the worst one, with a verdict on the whole."""
+    """The exit status of the command. For a gate in several jobs it is the worst of them, and the verdict on all jobs
+    is printed."""
     statuses = []
     for request, job in zip(planned.requests, jobs, strict=True):
         assert job.state is not None
@@ -223,7 +224,7 @@ def _of_part(words: Sequence[str], cases: Sequence[SuiteCase], output: Path) -> 
 
 
 def gate_line(outputs: Sequence[Path], statuses: Sequence[int]) -> str:
-    """The last line of a gate in several jobs: whether it passed, by what each job's gate wrote."""
+    """The last line of a gate in several jobs: whether it passed, by the results file of each job."""
     passed, failed = 0, []
     for output, status in zip(outputs, statuses, strict=True):
         try:
@@ -239,7 +240,8 @@ def gate_line(outputs: Sequence[Path], statuses: Sequence[int]) -> str:
 
 
 def _workers(inner: argparse.Namespace) -> int:
-    """How many cases the command measures side by side, each on cards of its own; only a shared machine has them."""
+    """How many cases the command measures at the same time, each on its own cards; more than 1 only on a shared
+    machine."""
     options = list(getattr(inner, "pytest_options", []))
     if "--share-machine" not in options:
         return 1
@@ -265,7 +267,8 @@ def _cluster(arguments: argparse.Namespace, suite: Suite) -> ClusterConfig:
 
 
 def chosen(name: str, inner: argparse.Namespace, suite: Suite, cluster: ClusterConfig) -> tuple[SuiteCase, ...]:
-    """The cases that the command will measure on the cluster's nodes, as far as its command line and perf.yaml say."""
+    """The cases that the command will measure on the cluster's nodes, as far as its command line and perf.yaml
+    determine them."""
     target = cluster.target or getattr(inner, "target", None)
     cases = tuple(each for each in suite.cases if target in (None, each.target))
     if name == GATE:
@@ -279,7 +282,7 @@ def chosen(name: str, inner: argparse.Namespace, suite: Suite, cluster: ClusterC
 def _of_gate(
     inner: argparse.Namespace, suite: Suite, cluster: ClusterConfig, cases: tuple[SuiteCase, ...]
 ) -> tuple[SuiteCase, ...]:
-    """The cases of the gate that the cluster's nodes have, not this machine's."""
+    """The cases of the gate of the cluster's nodes, which may differ from this machine's."""
     machines = suite.config.machines
     if cluster.machine is None and len(machines) != 1:
         raise ConfigError(
@@ -296,7 +299,7 @@ def _of_gate(
 
 
 def _keyword(options: Sequence[str]) -> str:
-    """The text of ``-k`` where it is one text and no expression, else empty, for which all cases count."""
+    """The text of ``-k`` if it is a single text; empty (which means all cases) if it is an expression."""
     given = ""
     for number, word in enumerate(options):
         if word == "-k":

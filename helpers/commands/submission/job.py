@@ -19,7 +19,7 @@ from helpers.trainers.contract.errors import LaunchError
 _POLL_SECONDS = 1.0
 # Slurm's controller may be restarted meanwhile; the job runs on without it.
 _ANSWER_SECONDS = 15.0
-# The most that is shown at one look.
+# The most bytes of output that are shown at once.
 _MOST_BYTES = 4 * 1024 * 1024
 # States of a job that may still change.
 _WAITING = (
@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class JobState:
-    """What Slurm says of a job."""
+    """The state of a job, by Slurm."""
 
     state: str
     reason: str = ""
@@ -55,7 +55,7 @@ class JobState:
 
     @classmethod
     def of(cls, shown: str) -> JobState:
-        """From a line of ``scontrol --oneliner show job``. Raises LaunchError."""
+        """The state in a line of ``scontrol --oneliner show job``. Raises LaunchError."""
         fields = dict(_FIELD.findall(shown))
         try:
             code, _, number = fields["ExitCode"].partition(":")
@@ -90,7 +90,8 @@ class JobState:
         return self.state == "TIMEOUT" or (near and self.exit_code != 0)
 
     def exit_status(self) -> tuple[int, str]:
-        """The exit status of the command, and why it is none of its own where Slurm ended the job."""
+        """The exit status to return: the command's own, with an empty text; or if Slurm ended the job, EXIT_NOT_JUDGED
+        and the reason."""
         if self.state == "COMPLETED":
             return 0, ""
         if self.state == "FAILED" and self.exit_code:
@@ -100,7 +101,7 @@ class JobState:
 
 
 def seconds_of(text: str) -> int | None:
-    """``2-03:04:05`` in seconds; None for what is no time, as UNLIMITED."""
+    """A time such as ``2-03:04:05`` in seconds; None for other texts, such as UNLIMITED."""
     match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
     if match is None:
         return None
@@ -146,11 +147,11 @@ class FollowedFile:
 
 @dataclass
 class WatchedJob:
-    """A job that was submitted. Its state is None until Slurm has told it."""
+    """A submitted job. Its state is None until Slurm has reported it."""
 
     job: str
     log: FollowedFile
-    # Which of several jobs this is, as ``4x8``.
+    # The name of the job among several, such as ``4x8``.
     label: str = ""
     state: JobState | None = None
     _rest: str = ""
@@ -196,7 +197,8 @@ class WatchedJob:
 
 
 def wait_for(jobs: Sequence[WatchedJob], show: Say, say: Say, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Wait until all jobs are over; ``show`` gets what their commands print, ``say`` what becomes of them."""
+    """Wait until all jobs are over. ``show`` is called with the output of their commands, ``say`` with lines on their
+    states."""
     told: dict[str, str] = {}
     while True:
         over = all(job.is_over for job in jobs)

@@ -1,4 +1,4 @@
-"""What the cases of a command need of a cluster: nodes, cards, time."""
+"""Computes what the cases of a command need from a cluster: nodes, cards and time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helpers.history.results import RunResult
 from helpers.plan.case_plan import CPU, SuiteCase
 from helpers.plan.perf_yaml import Config
 
-# What a night may take beyond the estimate: a slow node, a run that is repeated.
+# The factor by which a night may exceed the estimate: a slow node, a repeated run.
 _MARGIN = 1.5
 _LEAST_MINUTES = 10
 # A suspect is mostly settled by 2 to 6 pairs (perf.yaml, budgets.pairs).
@@ -37,7 +37,7 @@ class Shape:
 
     @classmethod
     def for_all(cls, cases: Iterable[SuiteCase]) -> Shape:
-        """The smallest one in which each of the cases can run."""
+        """The smallest shape in which each of the cases can run."""
         shapes = [cls.of(case) for case in cases]
         return cls(max(each.nodes for each in shapes), max(each.cards for each in shapes))
 
@@ -64,7 +64,7 @@ def case_seconds(case: SuiteCase, config: Config, before: RunResult | None) -> f
 
 
 def run_seconds(case: SuiteCase, config: Config, before: RunResult | None) -> float:
-    """How long one run takes: as long as the one before, else by the published figure, else as long as it may."""
+    """The estimated time of one run: that of the earlier run, else by the published figure, else the time limit."""
     limits = config.limits
     if before is not None and before.wall_seconds > 0:
         return before.wall_seconds
@@ -78,7 +78,7 @@ def run_seconds(case: SuiteCase, config: Config, before: RunResult | None) -> fl
 
 
 def parse_shape(text: str) -> Shape:
-    """``4x8``. Raises ValueError."""
+    """Parse a shape such as ``4x8``. Raises ValueError."""
     nodes, _, cards = text.partition("x")
     if not (nodes.isdecimal() and cards.isdecimal() and 1 <= int(nodes) <= 1024 and 1 <= int(cards) <= 1024):
         raise ValueError(f"{text!r}: expected NODESxCARDS, as 4x8")
@@ -86,7 +86,7 @@ def parse_shape(text: str) -> Shape:
 
 
 def parse_minutes(text: str) -> int:
-    """Minutes, or ``H:MM``. Raises ValueError."""
+    """Parse minutes or ``H:MM``. Raises ValueError."""
     hours, colon, minutes = text.rpartition(":")
     if not minutes.isdecimal() or (colon and not hours.isdecimal()):
         raise ValueError(f"{text!r}: expected minutes, or H:MM")

@@ -1,4 +1,4 @@
-"""The script of a job: what ``sbatch`` reads, and the command that it runs on the job's first node."""
+"""Makes the script of a job for ``sbatch``, with the command that runs on the job's first node."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from helpers.commands.submission.needs import Shape
 from helpers.plan.clusters import ClusterConfig
 from helpers.trainers.contract.errors import ConfigError
 
-# So long before the time limit the command is asked to end in order; Slurm may be 60 s early.
+# How long before the time limit the command is asked to end in order; Slurm may do it up to 60 s earlier.
 NOTICE_SECONDS = 60
-# Slurm sets it where it starts a job again, to the number of earlier starts.
+# When Slurm starts a job again, it sets this variable to the number of earlier starts.
 _RESTARTS = "SLURM_RESTART_COUNT"
 
 
@@ -22,9 +22,9 @@ class JobRequest:
     """One job that runs a command of perfgate."""
 
     name: str
-    # What its largest case needs.
+    # The nodes and cards that its largest case needs.
     shape: Shape
-    # On each node; more than the shape's where cases are measured side by side.
+    # Cards on each node; more than those of the shape if cases are measured at the same time.
     cards: int
     minutes: int
     # The command, from the Python on, without its options.
@@ -32,12 +32,12 @@ class JobRequest:
     options: tuple[str, ...]
     # Whether Slurm may start the job again after a node was lost.
     requeue: bool
-    # The folder of the session that the first start makes, and that a later start goes on with. None if the options
-    # are right for each start.
+    # The folder of the session that the first start makes and a later start continues. None if the same options are
+    # right for each start.
     session: Path | None
     # The working folder of the command.
     folder: Path
-    # Takes what all starts print.
+    # The file for the output of all starts.
     log: Path
     # Where the command writes its reports.
     output: Path = Path()

@@ -98,7 +98,7 @@ class SlurmStarter:
 
     def end(self, link: NodeLink, job_id: str, grace_seconds: float) -> None:
         self._end_step(_step_name(link.argv))
-        # The step took its processes along. What it wrote on its node's disk is still there.
+        # The step's processes ended with it. Its files on the node's disk are still there.
         sweep(NodeLink(link.host, link.node, link.argv), job_id, grace_seconds)
 
     def _argv(self, host: HostConfig, words: Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""One case as its section of the page shows it: sentences, tables and drawings, ready to be put on paper."""
+"""Prepares the section of one case on the page: its sentences, tables and drawings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from helpers.session.case_details import (
 from helpers.session.night import EnvironmentChange
 from helpers.session.outcome import CaseOutcome
 
-# Of more runs than these the picture would be a tangle.
+# With more runs the picture would be confusing.
 _MOST_RUNS_DRAWN = 3
 # Facts of a run that a page shows elsewhere.
 _ELSEWHERE = ("loader", "log", "log warnings", "images")
@@ -40,7 +40,7 @@ _ELSEWHERE = ("loader", "log", "log warnings", "images")
 
 @dataclass(frozen=True)
 class Fact:
-    """A name and its value, and a remark about it."""
+    """A name, its value, and a remark."""
 
     name: str
     value: str
@@ -49,7 +49,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class RunLine:
-    """One run of tonight, in a table."""
+    """A row of the table of tonight's runs."""
 
     number: int
     build: str
@@ -58,7 +58,7 @@ class RunLine:
     data: str
     others: str
     seconds: str
-    # Why nothing rests on it; empty if it counts.
+    # Why the run is not used; empty if it is.
     why_not: str
 
 
@@ -72,9 +72,9 @@ class SettingLine:
 
 @dataclass(frozen=True)
 class CaseView:
-    """What the page shows of one case."""
+    """The content of a case's section."""
 
-    # Of its section; counts from 1.
+    # The number of the section, from 1.
     place: int
     row: CaseRow
     unit: str
@@ -99,9 +99,9 @@ class CaseView:
     health: tuple[Fact, ...]
     settings: tuple[SettingLine, ...]
     changes: tuple[EnvironmentChange, ...]
-    # Of the night with which the environment was compared; empty if there is none.
+    # Date and session of the night with which the environment was compared; empty if there is none.
     compared_with: str
-    # By section; what is the same on the whole machine stands once on the page.
+    # The environment tables by section, without those that are the same for the whole machine.
     environment: Mapping[str, Mapping[str, str]]
     command: str
 
@@ -113,7 +113,7 @@ class CaseView:
 def case_view(
     place: int, row: CaseRow, outcome: CaseOutcome | None, details: CaseDetails, machine: Mapping[str, Any]
 ) -> CaseView:
-    """``outcome`` and ``details`` are the case's; ``machine`` are the tables that the page shows once."""
+    """Make the view of a case. ``machine`` are the tables that the page shows once."""
     runs = outcome.runs if outcome is not None else ()
     known = details.nights
     rates = dict(zip((each.uuid for each in known.nights), known.log_rates, strict=True))
@@ -153,7 +153,8 @@ def case_view(
 
 
 def levels_of(row: CaseRow, lines: Sequence[NightLine]) -> tuple[Level, ...]:
-    """The recorded level, the good build's and the published figures that set the status, where they are known."""
+    """The lines to draw, as far as they are known: the recorded level, the good build's level, and the published
+    figures that set the status."""
     found = []
     if row.recorded is not None and row.recorded.reference_samples_per_s is not None:
         found.append(_level("recorded", "recorded", row.recorded))
@@ -235,8 +236,8 @@ def _reference(answer: ReferenceAnswer, row: CaseRow) -> Fact:
 
 
 def _drawn_runs(runs: Sequence[RunResult], folders: Sequence[str]) -> tuple[tuple[DrawnRun, ...], str]:
-    """The first screening runs of the build under test, and the first run of the good build; and why a warm-up is not
-    known."""
+    """The first screening runs of the build under test and the first run of the good build; and why a warm-up is not
+    known (empty if all are known)."""
     placed = [(run, folder) for run, folder in zip(runs, folders, strict=False) if run.step_seconds]
     new = [each for each in placed if each[0].role == Build.CANDIDATE.value][:_MOST_RUNS_DRAWN]
     good = [each for each in placed if each[0].role == Build.REFERENCE.value][:1]

@@ -1,4 +1,5 @@
-"""A status by shape and by colour, so that it is told apart without colours too."""
+"""The marks of statuses. They differ in shape as well as in colour, so that they can be distinguished without
+colours."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _TIMES = "M-5-5L5 5M-5 5L5-5"
 _PLUS = "M-6 0H6M0-6V6"
 _DASH = "M-5 0H5"
 
-# Each about the middle, at most 7 units from it.
+# Each shape is centred at 0, and extends at most 7 units from it.
 _SHAPES: Mapping[str, str] = MappingProxyType(
     {
         Status.INFRA_ERROR.value: _PLUS,
@@ -43,30 +44,30 @@ _SHAPES: Mapping[str, str] = MappingProxyType(
     }
 )
 _SMALL_ONE, _SMALLER = "t", 0.64
-# Of a status that only a newer suite knows.
+# For a status of a newer suite.
 _UNKNOWN = _DASH
 
 
 def name_of(status: str) -> str:
-    """The status as a class and as a part of an id: ``s-below-published``; ``s-unknown`` for none of this suite's."""
+    """The status as a class or part of an id, such as ``s-below-published``; ``s-unknown`` for an unknown status."""
     return f"s-{status.lower().replace(' ', '-').replace('_', '-')}" if status in _SHAPES else "s-unknown"
 
 
 def mark(status: str, x: float, y: float) -> svg.Use:
-    """One mark; the elements that hold many are ``small_marks``."""
+    """One mark; for many small ones use ``small_marks``."""
     name = name_of(status)
     return svg.Use(href=f"#{name}", x=x, y=y, class_=[name])
 
 
 def small_marks(status: str, places: Iterable[tuple[float, float]], *more: str) -> svg.G:
-    """Marks of one status, two thirds as large, so that those of a quarter of a year stand side by side."""
+    """Marks of one status, two thirds as large, so that those of three months fit side by side."""
     name = name_of(status)
     uses: list[svg.Element] = [svg.Use(href=f"#{_SMALL_ONE}{name}", x=x, y=y) for x, y in places]
     return svg.G(class_=[name, *more], elements=uses)
 
 
 def definitions() -> svg.Defs:
-    """Every shape once, for all drawings of a page."""
+    """The definitions of all shapes, once for all drawings of a page."""
     shapes = {**{name_of(status): shape for status, shape in _SHAPES.items()}, "s-unknown": _UNKNOWN}
     large: list[svg.Element] = [svg.Path(id=name, extra={"d": shape}) for name, shape in shapes.items()]
     small: list[svg.Element] = [
@@ -77,7 +78,7 @@ def definitions() -> svg.Defs:
 
 
 def badge_shape(status: str) -> Markup:
-    """The shape beside a status's name; the name says it, so a screen reader passes over it."""
+    """The shape beside a status's name. Screen readers ignore it, since the name follows."""
     shape = svg.SVG(
         xmlns=None,
         viewBox=svg.ViewBoxSpec(-8, -8, 16, 16),
@@ -97,5 +98,5 @@ def markup(drawn: svg.Element | None) -> Markup | None: ...
 
 
 def markup(drawn: svg.Element | None) -> Markup | None:
-    """A drawing escapes its own texts (axes.words), and so is markup."""
+    """A drawing as markup. It needs no escaping, since a drawing escapes its own texts (axes.words)."""
     return None if drawn is None else Markup(drawn.as_str())

@@ -1,4 +1,4 @@
-"""A case over its nights: the picture of its section, and the small one that stands in a list."""
+"""Draws a case over its nights: the picture of its section, and the small picture of a list."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _WIDTH, _HEIGHT = 760, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 645, 22, 232
 _DATES, _BUILDS = 250, 262
 _SMALL_WIDTH, _SMALL_HEIGHT = 180, 44
-# A narrower band has no room for a build's name.
+# A narrower band is too small for a build's name.
 _NARROWEST_NAME = 64
 _MOST_DATES = 7
-# So few nights have a mark each in the small picture too.
+# Up to so many nights, the small picture has a mark for each.
 _FEW = 12
-# The axis spans at least this share of the middle.
+# The axis spans at least this fraction of the middle value.
 LEAST_SPAN = 0.06
-# A line that lies further from the nights than this share stands at the picture's edge, and so does the end of an
-# interval that is so many times as wide as the median one.
+# A line that is further from the nights than this fraction is drawn at the picture's edge, and so is the end of an
+# interval that is more than this many times as wide as the median interval.
 _FAR, _WIDE_INTERVAL = 0.25, 3
-# Nights that stand further apart have large marks.
+# Nights have large marks if the distance between them is larger than this.
 _WIDE = 14
 _FLAG = "M0 0V-11H9L6.5-8L9-5H0"
 
@@ -38,10 +38,10 @@ _FLAG = "M0 0V-11H9L6.5-8L9-5H0"
 class Level:
     """A line across the nights."""
 
-    # ``recorded``, ``good`` or ``published``: its class.
+    # The class of the line: ``recorded``, ``good`` or ``published``.
     kind: str
     name: str
-    # The whole name with its source and rule.
+    # The full name, with source and rule.
     title: str
     samples_per_s: float
 
@@ -69,13 +69,13 @@ def draw_nights(case_id: str, nights: Sequence[NightLine], levels: Sequence[Leve
 
 
 def nothing_to_draw(about: str) -> svg.SVG:
-    """In the place of a picture that would have no point."""
+    """A stand-in for a picture without any point."""
     words = "no night has a figure"
     return drawing(_WIDTH, _HEIGHT, f"{about}: {words}", [label(words, _WIDTH / 2, _HEIGHT / 2, "m")])
 
 
 def draw_small(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level]) -> svg.SVG | None:
-    """The same without words, a thumb's size; None if no night has a figure."""
+    """The same as a small picture without text; None if no night has a figure."""
     known = [each for each in nights if each.samples_per_s is not None]
     if not known:
         return None
@@ -93,7 +93,7 @@ def draw_small(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level
 
 
 def summary_of(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level]) -> str:
-    """The picture in a sentence, for those who hear the page."""
+    """The picture in a sentence, for screen readers."""
     newest, unit = nights[-1], rate_unit(case_id)
     rate = "no figure" if newest.samples_per_s is None else f"{number(newest.samples_per_s)} {unit}"
     lines = "".join(f", {each.name} {number(each.samples_per_s)}" for each in levels)
@@ -103,7 +103,7 @@ def summary_of(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level
 
 @dataclass(frozen=True)
 class _Across:
-    """Where a night stands: each has as much room as every other."""
+    """The horizontal place of each night; nights are equally spaced."""
 
     count: int
     left: float
@@ -126,7 +126,7 @@ def _axis(known: Sequence[NightLine], levels: Sequence[Level]) -> tuple[float, f
 
 
 def _ends(known: Sequence[NightLine]) -> Iterator[float]:
-    """The ends of the intervals that the picture shows whole."""
+    """The ends of the intervals that are shown completely."""
     found = [(each.low, each.high) for each in known if each.low is not None and each.high is not None]
     usual = statistics.median(high - low for low, high in found) if found else 0.0
     for low, high in found:
@@ -143,7 +143,7 @@ def _is_loud(night: NightLine) -> bool:
 
 
 def _segments(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:
-    """A dashed line where a segment begins, and its number where there are several."""
+    """A dashed line at the beginning of each segment, with its number if there are several."""
     places = [at for at, (one, other) in enumerate(pairwise(nights), 1) if one.segment != other.segment]
     for place in places:
         x = round(across.left + place * across.step, 1)
@@ -152,7 +152,7 @@ def _segments(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Elem
 
 
 def _levels(levels: Sequence[Level], rates: Scale) -> Iterator[svg.Element]:
-    """The lines, each with its name and figure at the right, where names keep apart."""
+    """The lines, each with its name and figure at the right, spaced so that names do not overlap."""
     free = float(_TOP - 2 * LABEL_HEIGHT)
     for each in sorted(levels, key=lambda level: -level.samples_per_s):
         y = _within(rates, each.samples_per_s)
@@ -209,7 +209,7 @@ def _dates(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element
 
 
 def _builds(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:
-    """A band for each build, in turn light and dark, with the build's name where it has room."""
+    """A band for each build, alternately light and dark, with the build's name if there is room."""
     yield label("build", _LEFT - 6, _BUILDS + 12, "e")
     at, named = 0, False
     for place, (build, group) in enumerate(groupby(nights, key=lambda each: each.build)):

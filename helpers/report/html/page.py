@@ -1,4 +1,4 @@
-"""A session as one HTML file: nothing is fetched, and all text from outside stays text.
+"""A session as one HTML file. It needs no other file, and all text from outside is escaped.
 
 The templates escape what they are given (Jinja's autoescape), and whatever is not printable is written as an escape
 before that. A content security policy in the page names its one style and its one script by their digests, and allows
@@ -56,17 +56,17 @@ class Page:
     headline: str
     # ``pass``, ``warn`` or ``fail``.
     tone: str
-    # Machine, build and time, for the first look.
+    # Machine, build and time, for the beginning of the page.
     short: tuple[str, ...]
     about: tuple[tuple[str, str], ...]
     command: str
     counted: str
-    # Of the cases' figures.
+    # The unit of the cases' figures.
     unit: str
     cases: tuple[CaseView, ...]
-    # Those that need someone, the worst first.
+    # The cases that need attention, the worst first.
     urgent: tuple[CaseView, ...]
-    # Cases of the gate of which nothing is known.
+    # Cases of the gate without a result.
     lost: tuple[GateCase, ...]
     # The number of cases by status, the worst first.
     statuses: tuple[tuple[str, int], ...]

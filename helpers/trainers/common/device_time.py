@@ -1,7 +1,7 @@
 """Profiles some steps after the measured window, and reads from the profile how long each card computed.
 
-What a profiler recorded is a timeline of each card. A framework's ``profile.py`` reads its own profiler's format into
-timelines; what is computed from them is the same for all.
+A profile is a timeline of each card. A framework's ``profile.py`` converts its own profiler's format to timelines; the
+computation on these is the same for all frameworks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Timelines = Mapping[str, Sequence[Operation]]
 class Profiler(Protocol):
     """A framework's profiler."""
 
-    # What it is and what it records, in words.
+    # In words, the profiler and what it records.
     method: str
     # The cards whose timelines must be in a profile, by their names.
     cards: Sequence[str]
@@ -41,7 +41,7 @@ class Profiler(Protocol):
     def start(self) -> None: ...
 
     def stop(self) -> Timelines:
-        """Stop, and return what was recorded; raises ProfileError if that is not all."""
+        """Stop, and return the recorded operations. Raises ProfileError if some are missing."""
 
 
 class ProfileError(Exception):
@@ -60,7 +60,8 @@ def busy_seconds(operations: Sequence[Operation]) -> float:
 def profile(
     profiler_of: Callable[[], Profiler], train: Callable[[int], None], steps: int, clock: Callable[[], float]
 ) -> DeviceTime:
-    """Profile so many steps that ``train`` trains, to their end on the cards. The answer says what went wrong."""
+    """Train ``steps`` steps with ``train``, to their end on the cards, and profile them. On an error the answer has the
+    reason."""
     method = "the framework's profiler"
     try:
         profiler = profiler_of()
@@ -92,8 +93,8 @@ def _seconds_per_step(timelines: Timelines, cards: Sequence[str], steps: int, se
 
 
 def profile_at_the_end(trainer: Trainer, profiler_of: Callable[[], Profiler], train: Callable[[int], None]) -> None:
-    """Have the job's profiled steps trained and their answer written when the step log is complete; nothing without
-    such steps."""
+    """Arrange that the job's profiled steps are trained and their answer is written after the step log is complete.
+    Does nothing if the job has no such steps."""
     spec = trainer.spec
     if not spec.profiled_steps:
         return

@@ -1,8 +1,8 @@
-"""How long the cards of a rank computed for a step, where the framework's profiler says so: a file beside the step log.
+"""How long the cards of a rank computed for a step, by the framework's profiler, in a file beside the step log.
 
-A framework that gives no way to its CUDA streams has its steps timed by the host's clock. Some more steps are then
-profiled after the measured window. The rank writes this file when its step log has its footer, so that whatever
-becomes of the profiler changes no figure.
+If a framework gives no access to its CUDA streams, its steps are timed by the host's clock. Some more steps are then
+profiled after the measured window. The rank writes this file after its step log is complete, so that a failure of the
+profiler changes no figure.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from helpers.trainers.contract.job import finite
 # The phase of a rank's heartbeat while it trains the profiled steps. Its step log is complete by then.
 PROFILE = "profile"
 
-# The facts of a result: what the profiler said, in words and as a number.
+# The facts of a result for the profiler's answer, in words and as a number.
 DEVICE_TIME_FACT = "device_time"
 DEVICE_SECONDS_FACT = "device_seconds_per_step"
 
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """What a rank's profiler says of some steps."""
+    """The answer of a rank's profiler."""
 
-    # What said it.
+    # In words, the profiler and what it records.
     method: str
-    # So many were profiled.
+    # How many steps were profiled.
     steps: int
-    # The seconds of a step in which the card computed or copied, of the rank's card on which they are most; None if
-    # that is unknown.
+    # The seconds of a step in which the card computed or copied, for the rank's card with the largest value; None if it
+    # is unknown.
     seconds_per_step: Optional[float]
     # Why it is unknown.
     reason: str = ""
@@ -41,7 +41,7 @@ class DeviceTime:
 
     @staticmethod
     def from_json(text: str, about: str) -> DeviceTime:
-        """The inverse of ``to_json``; StepLogError on anything else."""
+        """The inverse of ``to_json``. Raises StepLogError on anything else."""
         try:
             record = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -60,7 +60,7 @@ class DeviceTime:
         return DeviceTime(**record)
 
     def facts(self, step_seconds: float) -> Dict[str, str]:
-        """The facts of a result whose window has steps of so many seconds."""
+        """The facts for a result whose window has steps of ``step_seconds``."""
         if self.seconds_per_step is None:
             return {DEVICE_TIME_FACT: f"unknown: {self.reason} ({self.method})"}
         share, steps = self.seconds_per_step / step_seconds, f"{self.steps} steps after the window"

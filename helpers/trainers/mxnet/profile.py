@@ -1,7 +1,8 @@
-"""MXNet's profiler: what its engine ran on each card, and when.
+"""Reads MXNet's profiler: the operators that its engine ran on each card, with their times.
 
 An operator on a card is recorded from its start in a thread of MXNet's engine until the engine knows that the card has
-done it. So the host's part of it counts too: the time is at most too long. MXNet has no record of single kernels.
+done it. So the host's part counts too, and the time may be too long but not too short. MXNet does not record single
+kernels.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import mxnet as mx
 
 from helpers.trainers.common.device_time import Operation, ProfileError, Timelines
 
-# The category of what the engine ran on a device. The same operators stand in the trace once more, as tasks.
+# The category of operators that the engine ran on a device. The trace also has the same operators as tasks.
 _OPERATOR = "operator"
 
 
@@ -30,7 +31,7 @@ class MxnetProfiler:
         self._trace = Path(self._folder.name) / "trace.json"
 
     def start(self) -> None:
-        # Without statistics, which would have the engine run each operator of a group alone.
+        # Without statistics, since with them the engine would run each operator of a group separately.
         mx.profiler.set_config(
             profile_symbolic=True, profile_imperative=True, aggregate_stats=False, filename=str(self._trace)
         )
@@ -46,12 +47,13 @@ class MxnetProfiler:
 
 
 def card_name(context: Any) -> str:
-    """As the profiler calls a device."""
+    """The profiler's name of a device."""
     return f"{context.device_type}/{context.device_id}"
 
 
 def timelines_of(trace: str) -> Timelines:
-    """The operators of each device in a trace that MXNet wrote, in Chrome's format; ProfileError if it is none."""
+    """The operators of each device in a trace that MXNet wrote, in Chrome's format. Raises ProfileError if it is not in
+    that format."""
     try:
         events = json.loads(trace)["traceEvents"]
         devices = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}

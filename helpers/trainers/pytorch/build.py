@@ -1,8 +1,8 @@
-"""Build what a GPU job would train, without a GPU: ``python -m helpers.trainers.pytorch.build SPEC.json``.
+"""Builds the program of a GPU job without a GPU: ``python -m helpers.trainers.pytorch.build SPEC.json``.
 
-The answer is that of helpers/trainers/common/building.py. The step, with backward pass and optimizer, is dispatched on
-PyTorch's FakeTensor, which has types, shapes and layouts and no numbers. It is the step of one card: what joins several
-is no part of it.
+The answer is described in helpers/trainers/common/building.py. The step, with backward pass and optimizer, is run on
+PyTorch's FakeTensor, which has types, shapes and layouts but no numbers. It is the step of one card, without the
+exchange between cards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from helpers.trainers.pytorch.settings import PytorchSettings, setting_facts
 
 
 def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
-    """Dispatch ``spec``'s step into ``answer``. Raises Refused where this build of PyTorch cannot."""
+    """Run the step of ``spec`` on FakeTensor, and fill in ``answer``. Raises Refused if this build of PyTorch
+    cannot."""
     settings = PytorchSettings.of(spec)
     answer.facts.update(setting_facts(spec, settings))
     environment.update(spec.environment)
@@ -56,11 +57,11 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
     if spec.case.graphs:
         answer.facts["graphs"] = "on: the step that is built here is captured on the card alone"
         spec = replace(spec, case=replace(spec.case, graphs=False))
-    # Not a card: PyTorch's backward pass asks the driver for one, even on FakeTensor.
+    # The CPU, since PyTorch's backward pass would need a driver for a card, even on FakeTensor.
     mode, device = FakeTensorMode(), torch.device("cpu")
 
     def place(network: Any) -> Any:
-        """Put fakes in the place of the network's weights."""
+        """Replace the network's weights by fake tensors."""
         with mode:
             for layer in network.modules():
                 for name, weights in list(layer.named_parameters(recurse=False)):

@@ -1,4 +1,4 @@
-"""TensorFlow's profiler: the kernels and copies of each GPU as CUPTI recorded them, by the card's own clock."""
+"""Reads TensorFlow's profiler: the kernels and copies of each GPU as recorded by CUPTI, by the card's own clock."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import tensorflow as tf
 from helpers.trainers.common.device_time import Operation, ProfileError, Timelines
 
 _GPU_PLANE, _HOST_PLANE = "/device:GPU:", "/host:CPU"
-# A card's plane has a line for each stream, and one for what CUPTI itself took. What reads a profile may add lines that
-# tell the same once more, by TensorFlow's operations.
+# A card's plane has a line for each stream and one for CUPTI's own overhead. Readers of profiles may add lines with the
+# same times by TensorFlow's operations, which must not be counted again.
 _STREAM_LINE = "Stream #"
 
 
@@ -26,7 +26,7 @@ class TensorflowProfiler:
         self.method = "tf.profiler: " + (
             "kernels and copies as CUPTI recorded them on the card" if on_gpu else "what TensorFlow's threads ran"
         )
-        # On a GPU of the host's part as little as can be.
+        # On a GPU as little as possible is recorded of the host.
         self._options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=1 if on_gpu else 2)
         self._folder = TemporaryDirectory(prefix="perfgate-profile-")
 
@@ -43,13 +43,13 @@ class TensorflowProfiler:
 
 
 def timelines_of(profile: bytes) -> Timelines:
-    """The operations of each card, and of the host's threads, in a serialized XSpace; ProfileError if some are
+    """The operations of each card, and of the host's threads, in a serialized XSpace. Raises ProfileError if some are
     missing."""
     # TensorFlow's public interface has no name for it.
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     space = xplane_pb2.XSpace.FromString(profile)
-    # One warning there is: that CUPTI's buffers were full and events were dropped.
+    # The only warning is that CUPTI's buffers were full and events were dropped.
     missing = [*space.errors, *space.warnings]
     if missing:
         raise ProfileError("the profile is not whole: " + "; ".join(missing))
