@@ -49,7 +49,7 @@ def run_with(monkeypatch: pytest.MonkeyPatch, behaviour: BaseException | str) ->
 def test_every_command_has_a_name_and_says_what_it_does() -> None:
     names = (
         "acknowledge bisect builds calibrate cases compare compare-frameworks completion doctor exclude gate "
-        "group-report history import-log pin prove-gpu reindex show submit trend verify-published"
+        "group-report history import-log pin prove-gpu publish reindex show submit trend verify-published"
     )
     assert [command.NAME for command in commands()] == names.split()
     assert all(command.HELP for command in commands())
