@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.loading import add_history, history_of, user_name
 from helpers.history.stored import Acknowledgement, StoredNight
+from helpers.report.nights import acknowledgement_text
 from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -106,13 +107,8 @@ def _holding(history: History, like: Acknowledgement) -> list[Acknowledgement]:
 
 def _listed(history: History, case: str | None) -> list[str]:
     found = history.acknowledgements(case, holding_only=False)
-    lines = []
-    for each in found:
-        place = each.first if each.first == each.last else f"{each.first or 'the first night'} to {each.last or 'now'}"
-        text = f"{each.pattern} at {place}, {each.commit}: {each.reason} ({each.who}, {each.created[:10]})"
-        back = f"; taken back: {each.taken_back_reason} ({each.taken_back_by}, {each.taken_back[:10]})"
-        lines.append(text + ("" if each.holds else back))
-    return [*lines, f"{sum(each.holds for each in found)} acknowledged, {len(found)} with those taken back"]
+    held = sum(each.holds for each in found)
+    return [*map(acknowledgement_text, found), f"{held} acknowledged, {len(found)} with those taken back"]
 
 
 def bounds_of(nights: Sequence[StoredNight], at: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from helpers.commands.loading import (
     history_of,
     json_text,
     load_suite,
+    print_text,
     text_output,
     width_of,
     write_files,
@@ -101,7 +102,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         f"{name}: {given}, {_counted(side)}{''.join(f'; {each}' for each in side.left_out)}"
         for name, given, side in zip("AB", (arguments.a, arguments.b), chosen, strict=True)
     ]
-    print(render_comparisons(found, about, width_of(out)), file=output)
+    print_text(render_comparisons(found, about, width_of(out)), output)
     write_files(arguments, FILES, ComparedSides(arguments.a, arguments.b, about, found), out)
     return exit_status(found, arguments.gate)
 

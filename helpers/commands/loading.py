@@ -32,6 +32,7 @@ from helpers.launch.tail import Progress
 from helpers.machine.files import check_replaceable, named_by_user, open_regular, write_whole
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
+from helpers.report.colours import wanted, with_colours
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
@@ -301,8 +302,18 @@ def print_answer(arguments: argparse.Namespace, formats: Formats[Answer], answer
     """Give the answer in the formats that the options of ``add_printed_formats`` name."""
     files = {JSON: formats[JSON]}
     name = getattr(arguments, "format", TEXT)
-    print(formats[name](answer, width_of(out)), file=text_output(arguments, files, out))
+    output = text_output(arguments, files, out)
+    text = formats[name](answer, width_of(out))
+    if name == MARKDOWN:
+        print(text, file=output)
+    else:
+        print_text(text, output)
     write_files(arguments, files, answer, out)
+
+
+def print_text(text: str, out: TextIO) -> None:
+    """Print an answer for people, in colours where ``out`` shows them."""
+    print(with_colours(text) if wanted(out, os.environ) else text, file=out)
 
 
 def add_json(parser: argparse._ActionsContainer, **given: Any) -> None:

@@ -12,12 +12,16 @@ from helpers.commands.loading import (
     JSON,
     TEXT,
     Formats,
+    add_history,
     add_printed_formats,
     find_cases,
+    history_of,
+    history_url,
     json_text,
     load_suite,
     print_answer,
 )
+from helpers.history import may_be_at
 from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.statistics import number
 from helpers.launch.launchers import launcher_for
@@ -30,11 +34,12 @@ from helpers.plan.overrides import effective, neutral_reason, parse_overrides, s
 from helpers.plan.published import PublishedFigure, title_of
 from helpers.plan.recipes import SettingsTable, plain_values
 from helpers.plan.recipes.recipe import departures_of, fixed_of, sourced_settings
+from helpers.report.nights import acknowledgement_text
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_OK
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
-from helpers.trainers.contract.errors import ConfigError, LaunchError, printable
+from helpers.trainers.contract.errors import ConfigError, HistoryError, LaunchError, NoHistory, printable
 from helpers.trainers.contract.frameworks import FRAMEWORKS
 from helpers.trainers.contract.job import JobSpec
 
@@ -66,7 +71,8 @@ _EXECUTIONS = {
     Execution.TO_STATIC: "to_static: dynamic code, compiled",
 }
 # 1: first format.
-SHOW_SCHEMA_VERSION = 1
+# 2: a case has "acknowledged".
+SHOW_SCHEMA_VERSION = 2
 
 WIDTH = 100
 _INDENT = "  "
@@ -88,6 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Change one training setting and say what that does to a result. Can be given several times",
     )
     add_printed_formats(parser, FORMATS)
+    add_history(parser)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -95,9 +102,23 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     overrides = parse_overrides(arguments.overrides)
     suite = load_suite(arguments)
     found = find_cases(suite.cases, arguments.case, arguments.target)
-    sheets = [sheet_of(suite, each, overrides, arguments.device) for each in found]
+    acknowledged = _acknowledged(arguments)
+    sheets = [replace(sheet_of(suite, each, overrides, arguments.device), acknowledged=acknowledged) for each in found]
     print_answer(arguments, FORMATS, sheets, out)
     return EXIT_OK
+
+
+def _acknowledged(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """What users acknowledged of the case, or why that is not known; nothing without a history."""
+    if not may_be_at(history_url(arguments)):
+        return ()
+    try:
+        with history_of(arguments) as history:
+            return tuple(map(acknowledgement_text, history.acknowledgements(arguments.case, holding_only=False)))
+    except NoHistory:
+        return ()
+    except HistoryError as error:
+        return (f"not known: {error}",)
 
 
 def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], device: str | None = None) -> CaseSheet:
@@ -350,6 +371,8 @@ class CaseSheet:
     images_needed: str = ""
     # Empty for a case without a published figure.
     departures: tuple[DepartureLine, ...] = ()
+    # What users acknowledged of its nights, also what they took back, in words.
+    acknowledged: tuple[str, ...] = ()
 
     @property
     def changed(self) -> tuple[SettingLine, ...]:
@@ -511,6 +534,8 @@ def _here(sheet: CaseSheet, width: int) -> list[str]:
         lines.append(f"{text}, {recorded.date[:10]}, {recorded.commit[:12]}")
     else:
         lines.append("recorded: nothing")
+    for text in sheet.acknowledged:
+        lines += _wrapped(f"acknowledged: {text}", width, _INDENT)
     return lines
 
 

@@ -45,6 +45,11 @@ def default_url(runs_folder: Path) -> str:
     return f"sqlite:///{runs_folder.absolute() / FILE_NAME}"
 
 
+def may_be_at(url: str) -> bool:
+    """Whether there may be a history. The question alone opens no database, and makes no file."""
+    return not url.startswith("sqlite:") or Path(url.partition(":///")[2]).exists()
+
+
 def open_history(url: str, on_wait: Callable[[str], None] | None = None, *, writes: bool = True) -> History:
     """Open the history at ``url``, and make or migrate it if necessary. Raises HistoryError.
 

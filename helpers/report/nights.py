@@ -113,6 +113,14 @@ def recorded_from(nights: Sequence[StoredNight], starts: Sequence[SegmentStart])
     )
 
 
+def acknowledgement_text(each: Acknowledgement) -> str:
+    """An acknowledgement on a line of its own: which nights, why, who says so, and whether it was taken back."""
+    place = each.first if each.first == each.last else f"{each.first or 'the first night'} to {each.last or 'now'}"
+    text = f"{each.pattern} at {place}, {each.commit}: {each.reason} ({each.who}, {each.created[:10]})"
+    back = f"; taken back: {each.taken_back_reason} ({each.taken_back_by}, {each.taken_back[:10]})"
+    return text + ("" if each.holds else back)
+
+
 def interval_of(log_rates: Sequence[float], sigma: float | None) -> tuple[float | None, float | None]:
     """The 95% interval of a night's samples/s, from the log rates of its runs.
 

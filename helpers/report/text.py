@@ -14,6 +14,7 @@ from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.plan.baseline_files import UNIT
 from helpers.plan.proposals import Proposal, ProposalKind, figure_text
+from helpers.report.colours import OF_EFFECT, PLAIN
 from helpers.report.row import CaseRow, ReferenceAnswer, reader_note, share_cell
 from helpers.report.table import GAP, Align, Column, Table
 from helpers.trainers.contract.errors import printable
@@ -21,9 +22,6 @@ from helpers.trainers.contract.errors import printable
 _REASON = "reason"
 _REASON_INDENT = "    "
 _NARROWEST_REASON = 40
-
-_RED, _YELLOW, _GREEN, _PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[0m"
-_COLOURS = {"fail": _RED, "error": _RED, "warn": _YELLOW, "pass": _GREEN, "skip": ""}
 
 
 def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: bool = False) -> str:
@@ -153,8 +151,8 @@ def _case_lines(row: CaseRow, line: str, width: int, beside: bool, colour: bool)
     else:
         lines = [line.rstrip()]
         lines.extend(_REASON_INDENT + part for part in _wrapped(reason, width - len(_REASON_INDENT)))
-    if colour and (code := _COLOURS[row.effect]):
-        lines[0] = lines[0].replace(row.status, f"{code}{row.status}{_PLAIN}", 1)
+    if colour and (code := OF_EFFECT[row.effect]):
+        lines[0] = lines[0].replace(row.status, f"{code}{row.status}{PLAIN}", 1)
     return lines
 
 

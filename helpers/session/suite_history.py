@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-from helpers.history import Memory, default_url, open_history
+from helpers.history import Memory, default_url, may_be_at, open_history
 from helpers.history.address import refuse_in_open_file, without_password
 from helpers.history.spool import Spool
 from helpers.history.spooling import SpoolingMemory
@@ -53,9 +52,8 @@ def history_url(options: SuiteOptions, config: Config) -> str:
 
 
 def is_there(options: SuiteOptions, config: Config) -> bool:
-    """Whether there is a history. The question alone must not make an empty file."""
-    url = history_url(options, config)
-    return not url.startswith("sqlite:") or Path(url.partition(":///")[2]).exists()
+    """Whether there is a history. Asking must not create an empty file."""
+    return may_be_at(history_url(options, config))
 
 
 def start_segments(

@@ -246,7 +246,10 @@ def test_markdown_has_a_row_of_equally_many_cells_for_each_case() -> None:
     assert len(lines) == 2 + len(record("--target", "a100")["cases"])
 
 
-def test_nothing_is_built_for_a_framework_without_a_build_check(interpreter: str) -> None:
+def test_nothing_is_built_for_a_framework_without_a_build_check(
+    interpreter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helpers.commands.cases.why_no_build_check", lambda framework: "it has no build.py")
     document = record(
         "--framework", "pytorch", "--build-programs", "--interpreter", interpreter, status=EXIT_NOT_JUDGED
     )

@@ -212,6 +212,14 @@ def test_an_acknowledgement_is_taken_back_by_any_name_of_its_night_and_stays_lis
     assert "acknowledged by me: abcd1234, safer kernels; taken back by you on" in shown
 
 
+def test_the_sheet_of_a_case_tells_what_was_acknowledged_and_taken_back(ask: Ask) -> None:
+    acknowledge(ask, "2024-01-13", "paddle-*")
+    undo(ask, "2024-01-13", "paddle-*")
+    sheet = " ".join(ask("show", "paddle-vgg16-fp32-bs1-1x1-dali-dynamic")[1].split())
+    assert "acknowledged: paddle-* at 2024-01-13, abcd1234: safer kernels (me, " in sheet
+    assert "; taken back: the driver did it (you, " in sheet
+
+
 def test_what_was_acknowledged_for_other_cases_or_nights_is_not_taken_back(
     ask: Ask, capsys: pytest.CaptureFixture[str]
 ) -> None:

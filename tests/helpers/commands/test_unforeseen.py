@@ -79,6 +79,7 @@ ARGUMENTS = {
     "import-log": ["x.log"],
     "group-report": ["folder"],
     "completion": ["bash"],
+    "publish": ["site"],
 }
 
 
