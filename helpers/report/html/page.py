@@ -205,6 +205,7 @@ def environment() -> Environment:
         badness=badness,
         needs_someone=needs_someone,
         doubts=doubts_of,
+        cut=_cut,
     )
     made.globals.update(
         folded_after=FOLDED_AFTER,
@@ -220,6 +221,11 @@ def environment() -> Environment:
 def _shown(value: object) -> object:
     """Foreign text on one line, with what is not printable as an escape. Markup is this package's own."""
     return printable(value) if type(value) is str else value
+
+
+def _cut(text: str, most: int) -> str:
+    """At most so many characters, where the whole text stands elsewhere on the page or says nothing more."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _policy(style: str, script: str) -> str:
