@@ -67,7 +67,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _changed(history: History, arguments: argparse.Namespace) -> list[str]:
-    """What was acknowledged, or taken back."""
+    """The acknowledgement that was made or taken back."""
     case_ids = sorted({line.case_id for line in history.cases(arguments.case)})
     if not case_ids:
         raise ConfigError(

@@ -36,7 +36,7 @@ class OutcomeKind(enum.Enum):
     """How a job ended; only COMPLETE is a measurement."""
 
     COMPLETE = "complete"
-    # By the trainer, this device or build cannot run the case.
+    # According to the trainer, this device or build cannot run the case.
     REFUSED = "refused"
     CRASHED = "crashed"
     HUNG = "hung"

@@ -1,4 +1,4 @@
-"""The logs of a folder, each with what its INDEX.csv says of it."""
+"""Finds the logs of a folder, each with its rows in the folder's INDEX.csv."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from helpers.trainers.contract.errors import LogError
 
 @dataclass(frozen=True)
 class FolderOfLogs:
-    """What a folder has for an import."""
+    """The files of a folder for an import."""
 
     logs: tuple[ToImport, ...]
-    # Files that are no logs by their names, and links, each with the reason.
+    # Files that were left out (links, and names that are not those of logs), each with the reason.
     left_out: tuple[str, ...] = ()
 
 
 def logs_of(folder: Path) -> FolderOfLogs:
-    """Every file in ``folder`` and below it that may be a log, and those that its index names, by path.
+    """All files in ``folder`` and below that may be logs, and those that its index names, sorted by path.
 
-    Raises LogError on an index that cannot be read or leaves the folder, and on a folder without a log.
+    Raises LogError if the index cannot be read or names a file outside the folder, and if there is no log.
     """
     entries: dict[Path, list[IndexEntry]] = {}
     if (folder / INDEX).exists():

@@ -30,10 +30,10 @@ _DIFFER = 0.10
 
 @dataclass(frozen=True)
 class IndexRow:
-    """What a row of an index says of one run of its file."""
+    """The values of a row of an index, for one run of its file."""
 
     settings: Mapping[LogSetting, Stated]
-    # Of its published figure.
+    # The rule of its published figure.
     rule: str
     # When the log was written, ISO 8601; empty if the index does not say.
     day: str
@@ -50,7 +50,7 @@ class ToImport:
 
     @property
     def settings(self) -> dict[LogSetting, Stated]:
-        """What all rows say alike: a file of several runs may have a row for each."""
+        """The settings on which all rows agree; a file of several runs may have a row for each run."""
         first = self.rows[0].settings if self.rows else {}
         alike = {each: {row.settings[each].value for row in self.rows} for each in first}
         return {each: stated for each, stated in first.items() if len(alike[each]) == 1}
@@ -93,14 +93,14 @@ def import_file(
 def import_files(
     paths: Sequence[Path], asked: Mapping[LogSetting, Stated], format: str = AUTO, rule: str = AUTO
 ) -> ImportBatch:
-    """The runs of all files, by what they state themselves and what was ``asked``; see ``import_each``."""
+    """The runs of all files; ``asked`` are the settings that the user states. See ``import_each``."""
     return import_each([ToImport(path) for path in paths], asked, format, rule)
 
 
 def import_each(
     wanted: Sequence[ToImport], asked: Mapping[LogSetting, Stated], format: str = AUTO, rule: str = AUTO
 ) -> ImportBatch:
-    """The runs of all files. Step logs of one job are one run, whichever files hold its ranks.
+    """The runs of all files. The step logs of one job are one run, whichever files hold its ranks.
 
     Raises LogError for an unknown rule or format. A log that cannot be read is among ``unread``.
     """
@@ -136,7 +136,7 @@ class _Reader:
             self._read(log, wanted)
 
     def _read(self, log: LogFile, wanted: ToImport) -> None:
-        """A step log waits for the other ranks of its job."""
+        """Reads a log; a step log is kept until ``read_step_logs``, since it belongs to a job with other ranks."""
         try:
             if self._format == own.NAME or (self._format == AUTO and own.is_step_log(log)):
                 if self._is_new(log):
@@ -145,7 +145,7 @@ class _Reader:
             runs = runs_with(log, self._asked, wanted.settings, self._format)
             _check_rows(log, wanted, runs)
             found = [self._analysed(run, wanted.row_of(run)) for run in runs]
-            # Its hash is known once it was read; a file of gigabytes is not read twice for it.
+            # Only after reading, when the hash is known: a file of gigabytes should not be read twice.
             if self._is_new(log):
                 self.imported += with_doubts(found)
         except (SuiteError, OSError) as error:
@@ -175,7 +175,7 @@ class _Reader:
 
 
 def _check_rows(log: LogFile, wanted: ToImport, runs: Sequence[LogRun]) -> None:
-    """Raises LogError for a row of the index that none of its file's runs is as."""
+    """Raises LogError if a row of the index contradicts all runs of its file."""
     for row in wanted.rows:
         against = [contradictions(row.settings, run) for run in runs]
         if all(against):
@@ -183,7 +183,7 @@ def _check_rows(log: LogFile, wanted: ToImport, runs: Sequence[LogRun]) -> None:
 
 
 def contradictions(settings: Mapping[LogSetting, Stated], run: LogRun) -> list[str]:
-    """In what a run is not as ``settings`` say, with both places."""
+    """The settings in which a run contradicts ``settings``, in words with both places."""
     return [
         f"{each.value} {run.settings[each].value} ({run.settings[each].where}), not {listed.value} ({listed.where})"
         for each, listed in settings.items()
@@ -208,14 +208,15 @@ def runs_with(
     known: Mapping[LogSetting, Stated],
     format: str = AUTO,
 ) -> tuple[LogRun, ...]:
-    """The same, with what ``known`` says where the log is silent. What both say is not compared, but for the card."""
+    """The same, with ``known`` for settings that the log does not state. Settings that both state are not compared,
+    except for the card."""
     card = LogSetting.GPU
     given: dict[LogSetting, Stated] = {**({card: known[card]} if card in known else {}), **asked}
     while True:
         try:
             return runs_of(log, given, format)
         except LogError as error:
-            # Another run of the log may be silent on something else.
+            # Another run of the same log may lack another setting.
             more = (silent_on(error) & known.keys()) - given.keys()
             if not more:
                 raise
@@ -223,10 +224,10 @@ def runs_with(
 
 
 def silent_on(error: LogError) -> frozenset[LogSetting]:
-    """The settings that a log does not state, from the error that names them; none for any other error."""
+    """The settings that a log does not state, taken from the error that names them; empty for any other error."""
     names = (error.field or "").split(", ")
     known = {each.value: each for each in NEEDED}
-    # What contradicts the log has got something.
+    # An error about a contradiction has ``got``.
     silent = error.got is None and all(name in known for name in names)
     return frozenset(known[name] for name in names) if silent else frozenset()
 
@@ -381,7 +382,7 @@ def read_groups(folder: Path, asked: Mapping[LogSetting, Stated], format: str = 
         try:
             found = _only(path, import_file(path, asked, format, rule))
             if (first := read.setdefault(found.sha256, path)) != path:
-                notes.append(f"{path}: the same bytes as {first}; a copy is no run of its own, and is counted")
+                notes.append(f"{path}: the same bytes as {first}: counted as a run, although it is a copy")
             figure = found.usual_figure
             if figure is None or figure.samples_per_s is None:
                 raise LogError(f"log {path}", got=figure.reason if figure else "no rule", expected="a figure")

@@ -48,7 +48,7 @@ class IndexEntry:
     # The figure that the index's author recomputed; None if the row has none.
     computed: Decimal | None
     rule: str
-    # When the log was written, ISO 8601; empty if the index does not say.
+    # The day on which the log was written, in ISO 8601; empty if the index does not state it.
     day: str = ""
 
 
@@ -164,7 +164,7 @@ def _failed(entry: IndexEntry, error: Exception) -> Verified:
 
 
 def check_inside(folder: Path, file: str) -> None:
-    """Raises LogError for a row whose file is outside the folder of the index."""
+    """Raises LogError if the file of a row is outside the folder of the index."""
     pure = PurePosixPath(file)
     inside = not (pure.is_absolute() or ".." in pure.parts or "\\" in file or "\0" in file)
     try:
@@ -177,7 +177,8 @@ def check_inside(folder: Path, file: str) -> None:
 
 
 def _runs(path: Path, known: Mapping[LogSetting, Stated]) -> tuple[LogRun, ...]:
-    """The runs, with what the index alone states. What the log states too is compared afterwards."""
+    """The runs, with those settings from the index that the log does not state. Settings that both state are compared
+    later."""
     needed = {each: known[each] for each in NEEDED if each in known}
     return tuple(run for log in open_logs(path) for run in runs_with(log, {}, needed))
 

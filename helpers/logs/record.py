@@ -103,7 +103,7 @@ Configure = Callable[[RunContext], Mapping[LogSetting, Stated]]
 class FormatSpec:
     """One format of logs as data; ``reading`` has the code."""
 
-    # As in ``--format`` (``paddleclas``), and for people.
+    # The name for ``--format`` (``paddleclas``), and the title in messages.
     name: str
     title: str
     # A text that is in every record's line and in few others. It is searched for first, since that is fast.
@@ -227,7 +227,7 @@ class Imported:
     spread: RateSpread | None
     dropped: tuple[Dropped, ...]
     warnings: tuple[str, ...]
-    # As in LogRun; of an index where the log has no year.
+    # As in LogRun; from the index if the log has no year.
     began: str = ""
 
     def figure(self, rule: str) -> RuleFigure | None:

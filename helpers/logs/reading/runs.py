@@ -133,7 +133,8 @@ class RunBuilder:
         )
 
     def _began(self, context: RunContext) -> str:
-        """By the first record, else by the first line about it that has a year: glog's records have none."""
+        """When the run began: the time of its first record, else of the first line around it that has a year (glog's
+        records have none)."""
         lines = [*([self._first_record] if self._first_record else []), *context.lines]
         return next((found for line in lines if (found := moment_in(line.text.encode()))), "")
 
