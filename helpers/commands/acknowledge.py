@@ -1,5 +1,5 @@
-"""``perfgate acknowledge CASE``: mark a step in a case's trend as known, with the commit that caused it and the
-reason, or take that back."""
+"""``perfgate acknowledge CASE``: marks a step in a case's trend as known, with the commit that caused it and the
+reason, or takes a mark back."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _changed(history: History, arguments: argparse.Namespace) -> list[str]:
 
 
 def _holding(history: History, like: Acknowledgement) -> list[Acknowledgement]:
-    """What holds for the same cases and, where ``like`` names one, of the same commit."""
+    """The acknowledgements in force for the same cases as ``like`` and, if that names a commit, for the same commit."""
     holding = [each for each in history.acknowledgements() if each.pattern == like.pattern]
     return [each for each in holding if like.commit in ("", each.commit)]
 

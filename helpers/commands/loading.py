@@ -120,7 +120,7 @@ def measuring_options(arguments: argparse.Namespace, kind: str) -> SuiteOptions:
 
 
 def add_session(parser: argparse.ArgumentParser, what: str) -> None:
-    """``--session`` and ``--resume``; ``what`` is what an interrupted session was."""
+    """Add ``--session`` and ``--resume``; ``what`` describes an interrupted session in the help."""
     named = parser.add_mutually_exclusive_group()
     named.add_argument("--session", metavar="NAME", help="Name this session's folder NAME")
     named.add_argument("--resume", metavar="SESSION", help=f"Go on with {what}")
@@ -139,7 +139,7 @@ def session_name(arguments: argparse.Namespace, kind: str, runs_folder: Path) ->
 
 
 def new_session(kind: str) -> str:
-    """A name that no session has."""
+    """A name for a new session, which no other session has."""
     return f"{kind}-{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
@@ -153,8 +153,8 @@ def history_url(arguments: argparse.Namespace) -> str:
 
 
 def history_of(arguments: argparse.Namespace, *, writes: bool = False) -> History:
-    """The history, opened to read, or to write too; a context manager. Raises ConfigError and HistoryError, also where
-    the file does not exist, because no command makes an empty one."""
+    """The history as a context manager, opened for reading, or with ``writes`` for writing too. Raises ConfigError and
+    HistoryError, also if the file does not exist, since no command makes an empty one."""
     url = history_url(arguments)
     spool = Spool.of(arguments.runs_dir.expanduser(), url)
     if waiting := spool.waiting():
@@ -299,7 +299,7 @@ def add_printed_formats(parser: argparse.ArgumentParser, formats: Formats[Any]) 
 
 
 def print_answer(arguments: argparse.Namespace, formats: Formats[Answer], answer: Answer, out: TextIO) -> None:
-    """Give the answer in the formats that the options of ``add_printed_formats`` name."""
+    """Print or write the answer in the formats that the options of ``add_printed_formats`` name."""
     files = {JSON: formats[JSON]}
     name = getattr(arguments, "format", TEXT)
     output = text_output(arguments, files, out)
@@ -312,12 +312,12 @@ def print_answer(arguments: argparse.Namespace, formats: Formats[Answer], answer
 
 
 def print_text(text: str, out: TextIO) -> None:
-    """Print an answer for people, in colours where ``out`` shows them."""
+    """Print an answer for people, in colours if ``out`` is a terminal that shows them."""
     print(with_colours(text) if wanted(out, os.environ) else text, file=out)
 
 
 def add_json(parser: argparse._ActionsContainer, **given: Any) -> None:
-    """``--json``, the same in every command."""
+    """Add ``--json``, which is the same in every command."""
     _add_file_format(parser, JSON, **given)
 
 
@@ -340,14 +340,14 @@ def _add_file_format(parser: argparse._ActionsContainer, name: str, **given: Any
 
 
 def _answer_file(text: str) -> Path:
-    """A file that an answer goes to. FILE may be left out, so what stands behind the option may be meant otherwise."""
+    """Check the FILE of an answer. FILE may be left out, so the word behind the option may be another argument."""
     if any(sign in text for sign in "*?[") or _is_case(text):
         raise argparse.ArgumentTypeError(f"{text!r} is a case, expected a file: write - before it")
     return Path(text)
 
 
 def _json_file(text: str) -> Path:
-    """The same; no file that holds anything else is replaced by JSON."""
+    """The same; a file with other content is not replaced by JSON."""
     path = _answer_file(text)
     first = b""
     with contextlib.suppress(OSError), open_regular(named_by_user(path.expanduser())) as file:
@@ -375,8 +375,8 @@ def check_files(arguments: argparse.Namespace, formats: Formats[Any]) -> None:
 
 
 def text_output(arguments: argparse.Namespace, formats: Formats[Any], out: TextIO) -> TextIO:
-    """Where the text for people goes: ``out``, or nowhere if a file's place is ``-``: a program reads one format alone.
-    Raises ConfigError if two formats would be mixed."""
+    """The output for the text for people: ``out``, or nowhere if a format is written to ``-``, so that a program reads
+    only that format. Raises ConfigError if two formats would be mixed."""
     there = [f"--{name} -" for name in formats if getattr(arguments, name) == _STANDARD_OUTPUT]
     if len(there) > 1:
         raise ConfigError("standard output", got=" and ".join(there), expected="one of them")
@@ -395,7 +395,7 @@ def write_files(arguments: argparse.Namespace, formats: Formats[Answer], answer:
             write_answer(f"--{name}", path, text)
 
 
-# For a command that has its answer as plain values.
+# The formats of a command whose answer is plain values.
 PLAIN_JSON: Formats[Any] = {JSON: lambda record, _width: json_text(record)}
 
 

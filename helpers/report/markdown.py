@@ -19,7 +19,7 @@ from helpers.trainers.contract.errors import printable
 
 
 def results_markdown(report: SessionReport) -> str:
-    """The page as GitHub shows it."""
+    """The report for a page on GitHub."""
     return "\n\n".join([*_first(report), *_folded(report)]) + "\n"
 
 

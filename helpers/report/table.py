@@ -13,11 +13,11 @@ from helpers.trainers.contract.errors import printable
 GAP = "  "
 
 Row = TypeVar("Row")
-# Ends a column, begins code, HTML, an entity or emphasis, makes a link or a picture that a browser would fetch, or is a
-# backslash that would escape what follows; at the start, what begins a heading, quotation or list. Within a word, as
-# in amp_o2, an underscore is no emphasis.
+# Characters with a meaning in Markdown: the end of a column; the beginning of code, HTML, an entity or emphasis; a link
+# or a picture that a browser would fetch; a backslash that would escape the next character; at the start of a text the
+# beginning of a heading, quotation or list. Within a word, as in amp_o2, an underscore has no meaning.
 _MARKDOWN = re.compile(r"^[#>+-]+(?= )|[|`<*]|&(?=#?\w+;)|~(?=~)|(?<![^\W_])_|\](?=[(\[])|\\(?=[!-/:-@\[-`{-~])")
-# For these a backslash does not do.
+# A backslash cannot escape these.
 _ENTITIES = {"<": "&lt;", "&": "&amp;"}
 
 

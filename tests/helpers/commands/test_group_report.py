@@ -41,7 +41,7 @@ def test_a_copy_of_a_log_is_told(folder: Path) -> None:
     copy.write_bytes((folder / "1n2g" / name(1)).read_bytes())
     status, text = report(folder)
     assert status == EXIT_OK
-    assert text.splitlines()[-1].startswith(f"{copy}: the same bytes as {folder / '1n2g' / name(1)}; a copy is no run")
+    assert text.splitlines()[-1].startswith(f"{copy}: the same bytes as {folder / '1n2g' / name(1)}: counted as a run")
     assert "'median_speed': 590.5," in text
 
 
