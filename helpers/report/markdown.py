@@ -24,7 +24,7 @@ def results_markdown(report: SessionReport) -> str:
 
 
 def _first(report: SessionReport) -> Iterator[str]:
-    words, _ = headline(report.rows, report.gate, report.exit_code)
+    words, _ = headline(report.rows, report.gate, report.exit_code, report.frameworks)
     yield f"# {markdown_text(words)}"
     if report.gate is not None:
         yield f"**{markdown_text(report.gate.line)}**"

@@ -13,6 +13,7 @@ from helpers.judging.verdict import Standing, Status
 from helpers.report.nights import build_text
 from helpers.report.row import CaseRow, ReferenceAnswer
 from helpers.report.text import shown_published
+from helpers.session.frameworks.comparison import ConfigurationOutcome
 from helpers.session.gate import SLOWER
 from helpers.session.gate_verdict import GateCase, GateState, GateVerdict
 from helpers.session.outcome import CaseEffect
@@ -93,7 +94,12 @@ def change(fraction: float) -> str:
     return f"{abs(fraction):.1%} {'slower' if fraction < 0 else 'faster'}"
 
 
-def headline(rows: Sequence[CaseRow], gate: GateVerdict | None, exit_code: int) -> tuple[str, str]:
+def headline(
+    rows: Sequence[CaseRow],
+    gate: GateVerdict | None,
+    exit_code: int,
+    compared: Sequence[ConfigurationOutcome] = (),
+) -> tuple[str, str]:
     """The verdict in words, and whether it is good, doubtful or bad (``pass``, ``warn``, ``fail``)."""
     if gate is not None:
         return _of_gate(gate)
@@ -104,9 +110,20 @@ def headline(rows: Sequence[CaseRow], gate: GateVerdict | None, exit_code: int) 
         return f"{bad} of {_cases(measured)} did not pass", "fail"
     if doubtful:
         return f"{doubtful} of {_cases(measured)} could not be judged", "warn"
+    if compared and not measured:
+        return _of_comparisons(compared)
     if exit_code:
         return f"The session ended with exit code {exit_code}", "fail"
     return (f"All {_cases(measured)} passed", "pass") if measured else ("Nothing was measured", "warn")
+
+
+def _of_comparisons(compared: Sequence[ConfigurationOutcome]) -> tuple[str, str]:
+    done = sum(each.measured > 1 for each in compared)
+    lost = sum(cell.missing for each in compared for cell in each.cells)
+    words = f"Frameworks were compared in {done} configuration{'' if done == 1 else 's'}"
+    if lost:
+        return f"{words}; {lost} figure{'' if lost == 1 else 's'} of installed frameworks missing", "fail"
+    return words, "pass" if done else "warn"
 
 
 def _of_gate(gate: GateVerdict) -> tuple[str, str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 
-from helpers.report.table import Align, Column, Table
+import pytest
+
+from helpers.report.table import Align, Column, Table, markdown_text
 
 NAME: Column[Sequence[str]] = Column("name", itemgetter(0))
 RATE: Column[Sequence[str]] = Column("images/s", itemgetter(1), Align.RIGHT)
@@ -54,3 +56,22 @@ def test_cells_are_asked_for_row_by_row() -> None:
     column: Column[str] = Column("", lambda row: asked.append(row) or row)  # type: ignore[func-returns-value]
     Table.of((column, column), ("a", "b"))
     assert asked == ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("*a* **b**", r"\*a\* \*\*b\*\*"),
+        ("_a_ amp_o2", r"\_a_ amp_o2"),
+        ("~~d~~", r"\~~d\~~"),
+        ("&lt; & &#x1b;", "&amp;lt; & &amp;#x1b;"),
+        ("## a # b", r"\## a # b"),
+        ("> a", r"\> a"),
+        ("- a-b", r"\- a-b"),
+        ("a|`b`", r"a\|\`b\`"),
+        ("<b>", "&lt;b>"),
+        ("![x](y)", r"![x\](y)"),
+    ],
+)
+def test_markdown_shows_a_text_unchanged(text: str, written: str) -> None:
+    assert markdown_text(text) == written

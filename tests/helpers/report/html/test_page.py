@@ -22,6 +22,7 @@ from helpers.session.case_details import CaseDetails, environment_changes
 from helpers.session.frameworks.comparison import Cell, ConfigurationOutcome, Ratio
 from helpers.session.gate import effect
 from helpers.session.gate_verdict import NOT_REACHED, GateCase, GateState, GateVerdict
+from tests.helpers.report.test_frameworks import PADDLE, ROW
 from tests.hostile_strings import TEXTS
 
 
@@ -109,6 +110,16 @@ def test_a_session_without_a_gate_says_how_many_did_not_pass(session: SessionRep
     assert headline(doubtful, None, 0) == ("2 of 6 cases could not be judged", "warn")
     assert headline(passed, None, 6) == ("The session ended with exit code 6", "fail")
     assert headline([], None, 0) == ("Nothing was measured", "warn")
+
+
+def test_a_session_that_compared_frameworks_alone_says_so_and_has_no_empty_table() -> None:
+    report = SessionReport((), "s", 0, {"host": "h", "found": "2 cores"}, ("pytest",), 0, frameworks=(ROW,))
+    assert headline([], None, 0, [ROW]) == ("Frameworks were compared in 1 configuration", "pass")
+    failed = replace(ROW, cells=(PADDLE, Cell("pytorch", runs_here=True)))
+    words = "Frameworks were compared in 1 configuration; 1 figure of installed frameworks missing"
+    assert headline([], None, 6, [ROW, failed]) == (words, "fail")
+    text = night_page(report)
+    assert "Frameworks side by side" in text and "Nobody is needed" not in text and 'id="all"' not in text
 
 
 @pytest.mark.parametrize(
