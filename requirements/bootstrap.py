@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Make the virtual environment with the pinned set that fits this machine; do nothing when it stands.
+"""Makes the virtual environment with the pinned requirements that fit this machine; does nothing if it already exists.
 
-Standard library only. The file must also parse on Python 3.6, so that an old interpreter gets a
-sentence and not a SyntaxError.
+It uses only the standard library. It must also parse on Python 3.6, so that an old interpreter prints a sentence and
+not a SyntaxError.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import subprocess
 import sys
 from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
-# Not left to the interpreter, which PYTHONSAFEPATH forbids it.
+# Done here, since PYTHONSAFEPATH keeps the interpreter from doing it.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import console_script
@@ -25,10 +25,10 @@ import machine
 from machine import SetUpError
 
 SETS = ("cpu", "gpu-cuda11", "gpu-wheel-on-cpu")
-# Environments of one tool without the suite, whose program is started in them.
+# Environments of a single tool, without the suite.
 TOOLS = ("fuzz",)
-# Environments of one framework without the suite, which trains in them: its sets, the one without a GPU first, what
-# chooses one by the GPUs, and the files beside a set's own that decide its content.
+# Environments of a single framework, without the suite: its sets of requirements (the one without a GPU first), the
+# function that chooses a set by the GPUs, and further files that determine the content.
 FRAMEWORKS = {
     "pytorch": ("pytorch-cpu", "pytorch-gpu", "pytorch-gpu-cuda12"),
     "tensorflow": ("tensorflow-cpu", "tensorflow-gpu"),
@@ -48,7 +48,7 @@ FRAMEWORK_SETS = {
     "mxnet-cpu": ("mxnet-common.txt",),
     "mxnet-gpu": ("mxnet-common.txt",),
 }  # type: Dict[str, Tuple[str, ...]]
-# Taken in the place of a set that pip cannot install, and why it serves.
+# Sets that replace a set that pip cannot install, and why they can.
 INSTEAD = {
     "pytorch-cpu": (
         "pytorch-gpu",
@@ -56,12 +56,13 @@ INSTEAD = {
     )
 }
 EXTRAS = ("dev",)
-# Parts of every set of the suite of which one module or the files are used, without what their packages depend on.
+# Parts of every set of the suite that are installed without their dependencies, since only one module or the files are
+# used.
 ALONE = ("dataset", "otava", "uv")
 PIP = "pip.txt"
-# A file whose SHA-256 is not in requirements/*.txt (hashes.py writes them) is not installed, nor is one without any.
+# Only files whose SHA-256 is in requirements/*.txt (written by hashes.py) are installed.
 PIP_OPTIONS = ("--disable-pip-version-check", "--no-input", "--require-hashes")
-# Loaded by Paddle and lacking on small systems, so it is made a part of the environment there.
+# A library that Paddle loads. On small systems that lack it, it becomes a part of the environment.
 OPENMP, OPENMP_PART, OPENMP_SCRIPT = "libgomp.so.1", "libgomp", "provide_libgomp.py"
 # 1: {"stamp": 1, "python", "base", "parts": {requirement part: SHA-256}}
 STAMP_VERSION = 1
@@ -69,7 +70,8 @@ STAMP, OWNED = ".perfgate-stamp.json", ".perfgate-venv"
 
 
 def wanted_parts(folder: str, chosen: str, extras: Sequence[str]) -> Dict[str, str]:
-    """Each part of the environment, in the order of installation -> SHA-256 of all that decides its content."""
+    """Each part of the environment, in the order of installation -> SHA-256 of everything that determines its
+    content."""
     if chosen in TOOLS:
         return {chosen: digest(folder, [chosen + ".txt"])}
     if chosen in FRAMEWORK_SETS:
@@ -91,7 +93,7 @@ def digest(folder: str, names: Sequence[str]) -> str:
 
 
 class Plan(NamedTuple):
-    """What to do: nothing, add parts to the environment, or make it anew."""
+    """The action: nothing, adding parts to the environment, or making it again."""
 
     action: str
     parts: Tuple[str, ...]
@@ -99,16 +101,16 @@ class Plan(NamedTuple):
 
 
 def make_plan(stamp: Optional[Dict[str, object]], python: str, base: str, wanted: Dict[str, str]) -> Plan:
-    """Compare the stamp of the environment that stands, if any, with what is wanted; pure."""
+    """Compare the stamp of the present environment (None if there is none) with the wanted parts. A pure function."""
     everything = tuple(wanted)
     if stamp is None:
-        return Plan("make", everything, "no complete environment stands yet")
+        return Plan("make", everything, "there is no complete environment yet")
     if (stamp.get("python"), stamp.get("base")) != (python, base):
         return Plan("make", everything, "it was made by {} ({})".format(stamp.get("base"), stamp.get("python")))
     parts = stamp.get("parts")
     have = parts if isinstance(parts, dict) else {}
-    # A part that this call does not want must still be of this version, or its packages may not fit.
-    # A libgomp of its own stays when the machine gets one too: what is measured must not change by that.
+    # A part that this call does not ask for must still be of this version, or its packages may not fit. A libgomp in
+    # the environment stays if the machine gets one too, so that results do not change.
     changed = [name for name in have if name not in wanted and name not in (*EXTRAS, OPENMP_PART)]
     changed += [name for name in wanted if name in have and have[name] != wanted[name]]
     if changed:
@@ -118,7 +120,7 @@ def make_plan(stamp: Optional[Dict[str, object]], python: str, base: str, wanted
 
 
 def read_stamp(venv: str) -> Optional[Dict[str, object]]:
-    """The stamp of a complete environment whose interpreter is still there, else None."""
+    """The stamp of a complete environment whose interpreter still exists; else None."""
     try:
         with open(os.path.join(venv, STAMP), encoding="utf-8") as file:
             stamp = json.load(file)
@@ -129,7 +131,7 @@ def read_stamp(venv: str) -> Optional[Dict[str, object]]:
 
 
 def write_stamp(venv: str, python: str, base: str, parts: Dict[str, str]) -> None:
-    """Written whole or not at all."""
+    """Write the stamp, whole or not at all."""
     path = os.path.join(venv, STAMP)
     with open(path + ".new", "w", encoding="utf-8") as file:
         json.dump({"stamp": STAMP_VERSION, "python": python, "base": base, "parts": parts}, file, sort_keys=True)
@@ -139,7 +141,7 @@ def write_stamp(venv: str, python: str, base: str, parts: Dict[str, str]) -> Non
 
 
 def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str) -> None:
-    """Bring ``venv`` to the wanted state. Interrupted at any point, it is made anew by the next call."""
+    """Bring ``venv`` to the wanted state. If this is interrupted, the next call makes it again."""
     venv = os.path.realpath(venv)
     os.makedirs(os.path.dirname(venv), exist_ok=True)
     with locked(os.path.dirname(venv)):
@@ -156,10 +158,11 @@ def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str
             assert isinstance(kept, dict)
             write_stamp(venv, python, base, {**kept, **wanted})
         elif chosen not in SETS:
-            # Asked for by name; the suite's own is made on the way to other commands, and is silent there.
-            say("{} stands: nothing to do".format(os.path.relpath(venv)), "")
+            # Printed only if it was asked for by name; the suite's own environment is made before other commands,
+            # without output.
+            say("{} exists: nothing to do".format(os.path.relpath(venv)), "")
         if chosen in SETS:
-            # No part of the stamp: an environment that stands gets it, or its next version, without being made anew.
+            # Not in the stamp, so that an existing environment gets it, or a new version, without being made again.
             console_script.provide(venv, os.path.dirname(folder))
 
 
@@ -172,7 +175,7 @@ def carry_out(plan: Plan, venv: str, folder: str, base: str) -> None:
 
 
 def make_venv(venv: str, folder: str, base: str) -> None:
-    """An empty environment with pip in it. Refuses a folder that this script did not make."""
+    """Make an empty environment with pip. Refuses a folder that this script did not make."""
     owned = os.path.join(venv, OWNED)
     os.makedirs(venv, exist_ok=True)
     if os.listdir(venv) and not os.path.exists(owned):
@@ -180,7 +183,8 @@ def make_venv(venv: str, folder: str, base: str) -> None:
             "{} exists and was not made by this script. Move it away, or delete it, and call again".format(venv)
         )
     pip = source_of_pip(base)
-    # Without the marker a deletion cut short would leave a folder that looks like someone else's.
+    # The marker stays until the end; without it, an interrupted deletion would leave a folder that looks like
+    # another's.
     for entry in os.scandir(venv):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path)
@@ -198,8 +202,9 @@ def make_venv(venv: str, folder: str, base: str) -> None:
 
 
 def source_of_pip(base: str) -> str:
-    """``ensurepip``, or ``pip`` where only ``base``'s own pip can put one there; SetUpError without both."""
-    # Debian takes files out of ensurepip and leaves the rest; its version is read from them.
+    """``ensurepip``, or ``pip`` if only the pip of ``base`` can install pip there. Raises SetUpError if it has
+    neither."""
+    # Debian removes some files of ensurepip, and reading its version needs these.
     if answers(base, "import venv, ensurepip; ensurepip.version()"):
         return "ensurepip"
     if answers(base, "import venv, pip"):
@@ -217,8 +222,7 @@ def answers(python: str, code: str) -> bool:
 
 
 def install(venv: str, folder: str, part: str) -> None:
-    """One part, with every version and the digest of every file pinned; some come without the packages' own
-    dependencies."""
+    """Install one part, with all versions and the digests of all files pinned; some parts without dependencies."""
     requirements = os.path.join(folder, part + ".txt")
     if part == OPENMP_PART:
         run([python_of(venv), os.path.join(folder, OPENMP_SCRIPT), requirements])
@@ -236,15 +240,16 @@ def install(venv: str, folder: str, part: str) -> None:
 
 
 def run(command: Sequence[str]) -> None:
-    """Run to success, or SetUpError with the command."""
-    # The lock's handle is inherited: pip may outlive a killed bootstrap, and must not be written over.
+    """Run a command. Raises SetUpError, with the command, if it fails."""
+    # The lock's handle is inherited, since pip may outlive a killed bootstrap, and no other process may write
+    # meanwhile.
     code = subprocess.call(command, env=clean_environment(), close_fds=False)
     if code != 0:
         raise SetUpError("{!r} ended with {}; its own output above says why".format(" ".join(command), code))
 
 
 def clean_environment() -> Dict[str, str]:
-    """Without what makes a Python or pip work on another folder than the one it is told."""
+    """The variables, without those that make Python or pip use another folder than the given one."""
     foreign = ("PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
     kept = {name: value for name, value in os.environ.items() if name not in foreign}
     kept["PIP_USER"] = "0"
@@ -261,7 +266,8 @@ def say(what: str, why: str) -> None:
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """One set-up at a time in a folder; the system frees the lock when its holder and its commands are gone."""
+    """Allow one set-up at a time in a folder. The system releases the lock when its holder and its commands are
+    gone."""
     import fcntl
 
     handle = os.open(folder, os.O_RDONLY)
@@ -301,7 +307,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def choose(asked: str, version: Sequence[int]) -> str:
-    """The name of a requirement file: the one asked for, or the one for this machine's hardware."""
+    """The name of a requirements file: the one asked for, or the one for this machine's hardware."""
     if asked in FRAMEWORKS:
         way_round = machine.TRAIN_ON_CPU.format(asked, FRAMEWORKS[asked][0])
         return FRAMEWORK_CHOICES[asked](machine.find_gpus(way_round=way_round))
@@ -325,14 +331,14 @@ def default_venv(chosen: str) -> str:
 
 
 def framework_of(asked: str) -> str:
-    """The framework that is asked for by its name or by that of one of its sets; empty for anything else."""
+    """The framework that is named, or of which a set is named; empty for anything else."""
     return next((name for name, sets in FRAMEWORKS.items() if asked in (name, *sets)), "")
 
 
 def older_python(framework: str, version: Sequence[int]) -> str:
-    """A Python on PATH that the framework's wheels exist for; empty where this one, of ``version``, will do.
+    """A Python on PATH for which the framework has wheels; empty if this one, of ``version``, can be used.
 
-    SetUpError where there is none.
+    Raises SetUpError if there is none.
     """
     newest = machine.FRAMEWORK_NEWEST.get(framework, machine.NEWEST)
     if tuple(version[:2]) <= newest:
@@ -341,7 +347,7 @@ def older_python(framework: str, version: Sequence[int]) -> str:
     for name in machine.pythons_up_to(newest):
         for folder in os.get_exec_path():
             python = os.path.join(folder, name)
-            # A version manager's own program stands there for Pythons that it does not start.
+            # On PATH may be a version manager's program for a Python that it cannot start.
             if os.access(python, os.X_OK) and answers(python, will_do):
                 return python
     raise SetUpError(machine.too_new(framework, newest, version))
@@ -349,7 +355,7 @@ def older_python(framework: str, version: Sequence[int]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     version = sys.version_info[:3]
-    # In an activated environment sys.executable is the one that may have to be deleted.
+    # In an activated environment sys.executable belongs to the environment that may have to be deleted.
     base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     try:
         machine.check_python(version)

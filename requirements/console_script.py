@@ -1,15 +1,15 @@
-"""``bin/perfgate`` of an environment: the command line of the checkout that the environment was made for.
+"""Writes ``bin/perfgate`` of an environment: the command line of the checkout for which the environment was made.
 
-Standard library only, and it must parse on Python 3.6, as bootstrap.py must.
+It uses only the standard library, and must parse on Python 3.6, like bootstrap.py.
 """
 
 import os
 import shlex
 
 NAME = "perfgate"
-# /bin/sh finds the interpreter: a first line that named it would be cut off at 127 characters, must hold no
-# space, and would be wrong when the folder moves. Python gets the checkout in the place of the folder it was
-# called from, whose files could stand for modules of the same name.
+# /bin/sh finds the interpreter: a first line that names it would be cut off at 127 characters, could not contain a
+# space, and would be wrong after the folder is moved. Python gets the checkout in place of the current folder, whose
+# files could hide modules of the same name.
 TEMPLATE = """\
 #!/bin/sh
 # Written by requirements/bootstrap.py.
@@ -38,7 +38,7 @@ def script(venv: str, checkout: str) -> str:
 
 
 def provide(venv: str, checkout: str) -> bool:
-    """Write the script unless it stands there as it should; says whether it wrote. Whole or not at all."""
+    """Write the script, whole or not at all, unless it is already right. Returns whether it was written."""
     path, wanted = os.path.join(venv, "bin", NAME), script(venv, checkout).encode()
     try:
         with open(path, "rb") as file:

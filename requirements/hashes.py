@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Write under each pin of requirements/*.txt the SHA-256 of every file that it may be installed from.
+"""Writes under each pin of requirements/*.txt the SHA-256 of every file from which it may be installed.
 
     .venv/bin/python requirements/hashes.py          # for the pins that have none: delete the lines of a changed pin
     .venv/bin/python requirements/hashes.py torch    # for this one too: adds what pip finds here besides
 
 It asks pip, with the index and the folders that pip is configured with, for the wheels for each Python of the suite and
-for old and new C libraries, for Linux on x86_64. Nothing is installed. Where a package has no wheel, the digest is that
-of its source archive.
+for old and new C libraries, for Linux on x86_64. Nothing is installed. If a package has no wheel, the digest is that of
+its source archive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-# Not left to the interpreter, which PYTHONSAFEPATH forbids it.
+# Done here, since PYTHONSAFEPATH keeps the interpreter from doing it.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from machine import NEWEST, OLDEST
@@ -30,7 +30,7 @@ PYTHONS = [f"{OLDEST[0]}.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1)]
 # The minor versions of glibc 2 that are asked for: that of manylinux2014, and one that no system has yet.
 OLDEST_GLIBC, NEWEST_GLIBC = 17, 50
 _GLIBC = re.compile(r"manylinux_2_(\d+)_x86_64")
-# Lines of a requirement file that are no pins.
+# Beginnings of lines in a requirements file that are not pins.
 _OTHER = ("#", "-r ", "-c ")
 _NO_DIGEST = "0" * 64
 

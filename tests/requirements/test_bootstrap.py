@@ -369,7 +369,7 @@ def test_an_environment_that_was_asked_for_by_name_and_stands_is_said_to_stand(
         bootstrap.set_up(str(folder), str(tmp_path / ".venv-fuzz"), "fuzz", [], sys.executable)
         outputs.append(capsys.readouterr().out)
     assert "nothing to do" not in outputs[0]
-    assert outputs[1].endswith(".venv-fuzz stands: nothing to do\n")
+    assert outputs[1].endswith(".venv-fuzz exists: nothing to do\n")
     for _ in range(2):
         _set_up(monkeypatch, tmp_path)
     assert capsys.readouterr().out.count("\n") == 1, "the suite's own is made before every other command"
