@@ -72,6 +72,10 @@ class History:
         """Where it is, without a password."""
         return self._database.shown
 
+    def after_fork(self) -> None:
+        """Call this in a child process before anything else: it may not use its parent's connections."""
+        self._database.engine.dispose(close=False)
+
     def close(self) -> None:
         self._database.engine.dispose()
 
@@ -118,6 +122,7 @@ class History:
     newest_rows = _asked(listing.newest_rows)
     listed_nights = _asked(listing.listed_nights)
     session_nights = _asked(listing.session_nights)
+    sessions = _asked(listing.sessions)
     changes_since = _asked(listing.changes_since)
     listing = _asked(listing.listing)
 

@@ -229,6 +229,23 @@ def listed_nights(connection: sa.Connection, known: Listing, ids: Sequence[int])
     return _listed(connection, known, _in_groups(ids, lambda group: [nights.c.id.in_(group)]))
 
 
+def sessions(connection: sa.Connection, known: Listing) -> dict[SessionKey, str]:
+    """Every session, with the time of its first night."""
+    rows = connection.execute(
+        sa.select(nights.c.session, series.c.host, sa.func.min(nights.c.created).label("created"))
+        .join_from(nights, series)
+        .where(nights.c.id <= known.newest_id, series.c.host != "")
+        .group_by(nights.c.session, series.c.host)
+    )
+    found = {SessionKey(row.session, row.host): row.created for row in rows}
+    columns = (nights.c.id, nights.c.session, nights.c.created)
+    for chosen in _in_groups(list(known.key_of_stray), lambda group: [nights.c.id.in_(group)]):
+        for row in connection.execute(sa.select(*columns).where(*chosen)):
+            key = SessionKey(row.session, known.key_of_stray[row.id].host)
+            found[key] = min(row.created, found.get(key, row.created))
+    return found
+
+
 def session_nights(connection: sa.Connection, known: Listing, session: SessionKey) -> tuple[ListedNight, ...]:
     """The nights of a session on its machine, oldest first."""
     found = _listed(connection, known, [[nights.c.session == session.session, nights.c.id <= known.newest_id]])

@@ -47,7 +47,7 @@ class Builds:
             page = names.case_page(night.case)
             before = record["cases"].get(page)
             if before is None or before["created"] <= line.created or before["uuid"] == line.uuid:
-                record["cases"][page] = {**case_record(night.case, []), **record_of(line), "session": session.session}
+                record["cases"][page] = _newest_of(night, line)
 
     def close(self) -> None:
         """Write the pages that are not yet written."""
@@ -113,3 +113,11 @@ class Builds:
             f"{page}.json",
             json_page("build", {**record, "sessions": {each["page"]: each for each in sessions}, "cases": dict(cases)}),
         )
+
+
+def _newest_of(night: ListedNight, line: NightLine) -> Item:
+    """What a build's record has of a case: the reason stands on the page of the session."""
+    record = record_of(line)
+    names_of = ("uuid", "created", "status", "images_per_s", "low", "high", "effect", "excluded", "acknowledged")
+    own = {name: record[name] for name in names_of}
+    return {**case_record(night.case, []), **own, "session": night.session.session}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from helpers.history.listing import CaseKey, ListedNight, SessionKey
+from helpers.history.listing import CaseKey, ListedNight
 from helpers.judging.statistics import number
 from helpers.report.html.case_view import Fact
 from helpers.report.html.marks import markup
@@ -37,8 +37,8 @@ _Shown = Sequence[tuple[ListedNight, NightLine]]
 _KEPT_ENTRIES = 1000
 
 
-def make_case(site: Site, key: CaseKey, since: str) -> dict[SessionKey, str]:
-    """Make the pages of the case's nights from ``since`` on. Returns the sessions of these nights, with a time each."""
+def make_case(site: Site, key: CaseKey, since: str) -> None:
+    """Make the pages of the case's nights from ``since`` on."""
     count = site.history.count_nights(site.known, key)
     newest_from = max(0, count // GROUP - 1) * GROUP
     first = _first_to_make(site, key, newest_from, since)
@@ -58,9 +58,9 @@ def make_case(site: Site, key: CaseKey, since: str) -> dict[SessionKey, str]:
         began = site.state.cases[page]["first"] if first else next(iter(nights.values())).night.record.created
         item = case_item(key, count, began, [night for night, _ in shown], [line for _, line in shown])
         site.state.cases[page] = item
+        site.made_cases.add(page)
         _put_case(site, key, item, shown, newest_from // GROUP)
     site.touched_machines.add(key.host)
-    return {each.session: each.night.record.created for each in reversed(nights.values())}
 
 
 def _first_to_make(site: Site, key: CaseKey, newest_from: int, since: str) -> int:

@@ -100,6 +100,8 @@ class Folder:
         self._folder = folder
         self._earlier = files
         self.files: dict[str, str] = {} if everything else dict(files)
+        # One name for all pages of a process, so that a killed one leaves one such file at most.
+        self.temporary = ".publish.tmp"
         self.written = 0
         self.removed = 0
         self._made: set[Path] = set()
@@ -119,7 +121,7 @@ class Folder:
         if path not in self._earlier:
             _check_ours(place)
         # It does not wait for the disk: a file that a power cut leaves empty has another size, and is made again.
-        temporary = self._folder / _TEMPORARY
+        temporary = self._folder / self.temporary
         temporary.write_bytes(content)
         temporary.replace(place)
         self.written += 1

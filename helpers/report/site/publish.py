@@ -14,7 +14,6 @@ from helpers.history.listing import CaseKey, Changes, Listing, SessionKey
 from helpers.history.waiting import Waiting, file_lock
 from helpers.report.site import names, rendering
 from helpers.report.site.build_pages import Builds
-from helpers.report.site.case_pages import make_case
 from helpers.report.site.folder import (
     Folder,
     State,
@@ -25,6 +24,7 @@ from helpers.report.site.folder import (
     write_state,
 )
 from helpers.report.site.lists import make_lists
+from helpers.report.site.processes import cases_made
 from helpers.report.site.rendering import Look
 from helpers.report.site.session_pages import make_session
 from helpers.report.site.site import Site
@@ -79,15 +79,13 @@ def _publish(history: History, place: Path, look: Look, say: Callable[[str], Non
     state.form, state.revision = rendering.form_of(look), plan.changes.revision
     folder = Folder(place, plan.earlier.files, everything=bool(plan.everything))
     site = Site(history, known, history.acknowledgements(), look, folder, state)
-    cases, sessions = _cases_to_make(plan, known), _sessions_to_make(plan)
-    for key, since in cases.items():
-        for session, created in make_case(site, key, since).items():
-            if plan.everything:
-                sessions[session] = min(created, sessions.get(session, created))
-    builds = Builds(site)
-    for session in sorted(sessions, key=lambda each: (sessions[each], each)):
-        make_session(site, builds, session)
-    builds.close()
+    cases = _cases_to_make(plan, known)
+    sessions = history.sessions(known) if plan.everything else _sessions_to_make(plan)
+    with cases_made(site, cases):
+        builds = Builds(site)
+        for session in sorted(sessions, key=lambda each: (sessions[each], each)):
+            make_session(site, builds, session)
+        builds.close()
     make_lists(site)
     for path, text in rendering.shared_files().items():
         folder.put(path, text)

@@ -27,6 +27,8 @@ class Site:
     folder: Folder
     # The entries of the lists; they are updated while the pages of cases, sessions and builds are made.
     state: State
+    # The pages of cases that were made.
+    made_cases: set[str] = field(default_factory=set)
     # The hosts of which a case or a session got new pages.
     touched_machines: set[str] = field(default_factory=set)
     # By host: time and uuid of the newest run of the sessions that got new pages.

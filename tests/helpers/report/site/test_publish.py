@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -19,7 +21,7 @@ from helpers.history.history import History
 from helpers.history.stored import Acknowledgement, Calibration, SegmentStart
 from helpers.history.tables import night_runs, nights
 from helpers.machine.files import open_lock
-from helpers.report.site import names, publish
+from helpers.report.site import names, processes, publish
 from helpers.report.site.case_pages import GROUP
 from helpers.report.site.folder import STATE
 from helpers.report.site.rendering import Look
@@ -340,7 +342,6 @@ def test_a_file_of_somebody_else_is_neither_overwritten_nor_removed(world: tuple
 
 def test_two_processes_do_not_publish_into_one_folder(world: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     import fcntl
-    import os
 
     url, site = world
     monkeypatch.setattr(publish, "_LOCK_SECONDS", 0)
@@ -449,3 +450,46 @@ def test_names_that_differ_only_by_odd_characters_have_files_of_their_own(one: s
     assert len({each.lower() for each in pages}) == 2
     for each in pages:
         assert names.is_ours(f"{each}.html") and len(each) < 120
+
+
+def test_several_processes_make_what_one_makes(world: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    url, site = world
+    with open_history(url) as history:
+        _excluded(history)
+        _old_night_taken_in(history)
+    monkeypatch.setattr(processes, "_LEAST_CASES", 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    done, _ = published(url, site)
+    assert done.everything == "" and done.cases == 1 and done.sessions == 2
+    several = files_in(site)
+    shutil.rmtree(site)
+    published(url, site)
+    assert files_in(site) == several
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    assert_as_made_anew(url, site)
+
+
+def test_what_a_process_of_several_raises_is_raised_and_one_that_is_lost_is_said(
+    world: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, site = world
+    monkeypatch.setattr(processes, "_LEAST_CASES", 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    before = (site / STATE).read_bytes()
+    with open_history(url) as history:
+        _excluded(history)
+
+    def refused(*_: object) -> None:
+        raise HistoryError("a night", got="damage")
+
+    monkeypatch.setattr(processes, "make_case", refused)
+    with pytest.raises(HistoryError, match="a night: got 'damage'"):
+        published(url, site)
+    monkeypatch.setattr(processes, "make_case", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(processes.ProcessLost, match="ended without an answer"):
+        published(url, site)
+    # Nothing says that it was done; what it wrote before is found by its size.
+    assert (site / STATE).read_bytes() == before
+    monkeypatch.undo()
+    assert "files are gone or changed" in published(url, site)[0].everything
+    assert_as_made_anew(url, site)
