@@ -13,6 +13,7 @@ import pytest
 from benchmarks.made_sessions import session_of
 from benchmarks.page import MOST_BYTES
 from helpers.history.stored import CaseNights
+from helpers.judging.utilisation import Utilisation
 from helpers.judging.verdict import Reason, Status
 from helpers.report.html.page import FOLDED_AFTER, night_page, page_of
 from helpers.report.results import SessionReport
@@ -173,6 +174,14 @@ def test_speed_ups_and_frameworks_have_their_tables_and_pictures(session: Sessio
     assert "Frameworks side by side" in text and "0.900 [0.800, 1.000]" in text
     assert "aria-label=\"images/s over Paddle's: PyTorch" in text or "images/s over Paddle&#x27;s: PyTorch" in text
     assert "Frameworks side by side" not in page
+
+
+def test_the_share_of_peak_has_a_column_where_it_was_measured(session: SessionReport, page: str) -> None:
+    share = Utilisation.of(900.0, "wall-clock", session.outcomes[0].case, "no product was measured")
+    row = replace(session.rows[0], utilisation=replace(share, share=0.381))
+    text = night_page(replace(session, rows=[row, *session.rows[1:]]))
+    assert ">of peak</th>" in text and ">38.1%</td>" in text and "<dt>share of peak</dt>" in text
+    assert ">of peak</th>" not in page
 
 
 def test_the_page_names_its_style_and_script_by_digest_and_allows_nothing_else(page: str) -> None:
