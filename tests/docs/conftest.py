@@ -25,10 +25,8 @@ class Story:
 
     # It stands for the checkout that the pages are read in.
     folder: Path
-    judged: Command
-    night: Command
-    # Exit code and output of the four.
-    sessions: list[tuple[int, str]]
+    # Exit code and output of each, by its command's words.
+    sessions: dict[tuple[str, ...], tuple[int, str]]
 
 
 @pytest.fixture(scope="session")
@@ -42,15 +40,17 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     (section,) = [block.text for block in blocks if block.mode is Mode.CONFIG]
     change(folder / "perf.yaml", section)
     judged, night = [block.commands[0] for block in blocks if block.mode is Mode.STAND_IN]
+    record = Command((*judged.words, "--update-baselines"))
     (record_all,) = [each for block in blocks for each in block.commands if each.arguments == RECORD_ALL]
     made = [
-        [*called_in(folder, judged, FIRST), "--update-baselines"],
+        called_in(folder, record, FIRST),
         *(called_in(folder, judged, name) for name in LATER),
         called_in(folder, record_all, "20261122-020000-2b3c"),
         called_in(folder, night, "20261123-020000-3c4d"),
     ]
-    recorded, judgement, *_, gate, failed = played(folder, made)
-    return Story(folder, judged, night, [recorded, judgement, gate, failed])
+    first, second, *_, third, fourth = played(folder, made)
+    sessions = {record: first, judged: second, record_all: third, night: fourth}
+    return Story(folder, {command.words: ended for command, ended in sessions.items()})
 
 
 def change(config: Path, sections: str) -> None:
