@@ -217,7 +217,8 @@ def _configured(found: Imported) -> str:
     """``paddle resnet50v1.5 fp32 bs32, 2 V100``."""
     stated = {each: printable(value.value) for each, value in found.settings.items()}
     names = (LogSetting.FRAMEWORK, LogSetting.MODEL, LogSetting.PRECISION)
-    cards = " ".join(filter(None, (stated.get(LogSetting.CARDS), stated.get(LogSetting.GPU, "cards"))))
+    number = stated.get(LogSetting.CARDS, "?")
+    cards = f"{number} {stated.get(LogSetting.GPU) or ('card' if number == '1' else 'cards')}"
     batch = stated.get(LogSetting.BATCH_SIZE_PER_CARD, "?")
     return f"{' '.join(stated.get(each, '?') for each in names)} bs{batch}, {cards}"
 
