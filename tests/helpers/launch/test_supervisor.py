@@ -160,8 +160,6 @@ def test_each_fault_of_a_rank_is_named(tmp_path: Path, behaviour: str, kind: Out
         (("crashes-profiling",), LIMITS),
         # The others wait for the one that is gone.
         (("hangs-profiling", "crashes-profiling"), replace(LIMITS, no_progress_seconds=15.0)),
-        (("hangs-profiling",), LIMITS),
-        (("hangs-profiling",), replace(LIMITS, run_seconds=1.0, no_progress_seconds=15.0)),
     ],
 )
 def test_what_becomes_of_the_steps_after_the_window_changes_no_measurement(

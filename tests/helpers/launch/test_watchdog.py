@@ -12,8 +12,18 @@ from helpers.launch.tail import RankWatch
 from helpers.launch.watchdog import JobLimits, Watchdog
 from helpers.machine.watch.processes import Processes
 from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.device_time import PROFILE
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.steplog import Heartbeat
+from helpers.trainers.contract.steplog import (
+    COMPLETE,
+    WARMUP,
+    WINDOW,
+    Footer,
+    Header,
+    Heartbeat,
+    Step,
+    StepLogWriter,
+)
 
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x2-synthetic-dynamic")
 LIMITS = JobLimits(start_up_seconds=20.0, no_progress_seconds=3.0, run_seconds=900.0, grace_seconds=1.0)
@@ -30,6 +40,18 @@ class Watched:
 
     def beat(self, rank: int, step: int, at: float) -> None:
         Heartbeat(self.spec.heartbeat_path(rank)).beat("window", step, at)
+        self.dog.look(at)
+
+    def profile(self, rank: int, at: float) -> None:
+        """The rank's log is complete, and it begins to profile the steps after the window."""
+        header = Header("j", CASE.id, 0, rank, 2, "host", 2**22 + 1 + rank, "paddle", "3", "", "cpu")
+        writer = StepLogWriter(self.spec.step_log_path(rank), header)
+        writer.steps(
+            Step(0, step, WARMUP if step == 1 else WINDOW, step, step + 1.0, 8, 0.0)
+            for step in range(1, self.spec.steps + 1)
+        )
+        writer.footer(Footer(COMPLETE))
+        Heartbeat(self.spec.heartbeat_path(rank)).beat(PROFILE, self.spec.steps, at)
         self.dog.look(at)
 
     def ending(self, at: float) -> Ending | None:
@@ -58,6 +80,18 @@ def test_once_a_rank_was_started_its_launchers_have_met(tmp_path: Path) -> None:
 def test_launchers_of_one_node_have_nobody_to_meet(tmp_path: Path) -> None:
     ending = Watched(tmp_path).ending(20.0)
     assert ending is not None and "no first step within 20 s" in ending.reason
+
+
+@pytest.mark.parametrize("began", [10.0, 899.0])
+def test_a_profiler_that_hangs_ends_a_job_whose_measurement_is_complete(tmp_path: Path, began: float) -> None:
+    watched = Watched(tmp_path)
+    for rank in range(2):
+        watched.profile(rank, at=began)
+    # Silent for too long, or the whole job's time is over.
+    end = min(began + LIMITS.no_progress_seconds, LIMITS.run_seconds)
+    assert watched.ending(end - 0.1) is None
+    ending = watched.ending(end)
+    assert ending is not None and (ending.kind, len(ending.logs)) == (OutcomeKind.COMPLETE, 2)
 
 
 @pytest.mark.parametrize(("behind_until", "guilty", "seconds"), [(10.5, 1, "2.5"), (12.9, 0, "3")])
