@@ -106,6 +106,13 @@ class Folder:
         self.removed = 0
         self._made: set[Path] = set()
 
+    def check(self, paths: Iterable[str]) -> None:
+        """Refuse, before anything is written, a folder in which files of somebody else have these names. Raises
+        ConfigError."""
+        for path in paths:
+            if path not in self._earlier:
+                _check_ours(self._folder / path)
+
     def put(self, path: str, text: str) -> None:
         """Write a file, unless it is already there unchanged. Raises ConfigError if a file that is not the suite's has
         its name."""

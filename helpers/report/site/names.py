@@ -15,6 +15,7 @@ from helpers.history.listing import BuildKey, CaseKey, SessionKey
 
 INDEX, FEED, STATE, LOCK = "index", "feed", "publish-state.json", "publish.lock"
 STYLE, SCRIPT = "style.css", "script.js"
+AT_THE_TOP = ("index.html", "index.json", "feed.xml", STYLE, SCRIPT)
 NIGHTS, BUILDS = "nights/index", "builds/index"
 ALL_BADGE = "badges/all"
 _FOLDERS = ("badges", "builds", "cases", "machines", "nights")

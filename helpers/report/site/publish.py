@@ -5,7 +5,7 @@ A page depends only on the history, so it is the same whether all pages or only 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,6 +78,7 @@ def _publish(history: History, place: Path, look: Look, say: Callable[[str], Non
     state = State() if plan.everything else plan.earlier
     state.form, state.revision = rendering.form_of(look), plan.changes.revision
     folder = Folder(place, plan.earlier.files, everything=bool(plan.everything))
+    folder.check(names.AT_THE_TOP)
     site = Site(history, known, history.acknowledgements(), look, folder, state)
     cases = _cases_to_make(plan, known)
     sessions = history.sessions(known) if plan.everything else _sessions_to_make(plan)
@@ -123,10 +124,14 @@ def _plan(history: History, known: Listing, place: Path, look: Look) -> _Plan:
     if gone := gone_or_changed(place, earlier.files):
         # No content has an empty digest, so each of these files is written again.
         earlier.files.update(dict.fromkeys(gone, ""))
-        return _Plan(earlier, f"{len(gone)} files are gone or changed, such as {gone[0]}", changes)
+        return _Plan(earlier, _gone_words(gone), changes)
     if not changes.everything and earlier.form != rendering.form_of(look):
         return _Plan(earlier, "the pages have another form, title or address", changes)
     return _Plan(earlier, changes.everything, changes)
+
+
+def _gone_words(gone: Sequence[str]) -> str:
+    return f"{gone[0]} is gone or changed" + (f", and {len(gone) - 1} other files" if len(gone) > 1 else "")
 
 
 def _begun_anew(history: History, known: Listing, place: Path, why: str) -> _Plan:

@@ -27,6 +27,7 @@ from helpers.report.site.folder import STATE
 from helpers.report.site.rendering import Look
 from helpers.trainers.contract.errors import ConfigError, HistoryError
 from tests.helpers.history.made import moment, segment
+from tests.helpers.history.postgres import running_server
 from tests.helpers.report.site.made import (
     QUIET,
     SLOW,
@@ -272,9 +273,9 @@ def test_older_nights_move_to_pages_that_stay_as_they_are(tmp_path: Path) -> Non
         (lambda site: (site / STATE).write_text("{"), "is damaged or not of this version"),
         (lambda site: (site / STATE).write_text('{"schema_version": 99}'), "schema_version 99, known is 1"),
         (lambda site: (site / STATE).unlink(), f"has no {STATE}"),
-        (lambda site: page_of(site).unlink(), "1 files are gone or changed, such as cases/"),
-        (lambda site: page_of(site).write_text("x"), "1 files are gone or changed, such as cases/"),
-        (lambda site: (site / "badges" / "all.svg").write_text(""), "such as badges/all.svg"),
+        (lambda site: page_of(site).unlink(), ".html is gone or changed"),
+        (lambda site: page_of(site).write_text("x"), ".html is gone or changed"),
+        (lambda site: (site / "badges" / "all.svg").write_text(""), "badges/all.svg is gone or changed"),
     ],
 )
 def test_a_damaged_site_is_said_and_made_anew(
@@ -324,6 +325,7 @@ def test_a_file_of_somebody_else_is_neither_overwritten_nor_removed(world: tuple
     with pytest.raises(ConfigError, match=r"index\.html, which the suite did not write.*Name an empty or a new folder"):
         published(url, tmp_path / "mine")
     assert (tmp_path / "mine" / "index.html").read_text() == "my own page"
+    assert {path.name for path in (tmp_path / "mine").iterdir()} == {"index.html", names.LOCK}
     # A state that names other files removes none of them.
     victims = [tmp_path / "victim.html", site / "nights" / "notes.html", site / "README.md"]
     for each in victims:
@@ -491,5 +493,36 @@ def test_what_a_process_of_several_raises_is_raised_and_one_that_is_lost_is_said
     # Nothing says that it was done; what it wrote before is found by its size.
     assert (site / STATE).read_bytes() == before
     monkeypatch.undo()
-    assert "files are gone or changed" in published(url, site)[0].everything
+    assert "gone or changed" in published(url, site)[0].everything
     assert_as_made_anew(url, site)
+
+
+def test_an_acknowledgement_that_is_taken_back_leaves_the_page_as_it_was(world: tuple[str, Path]) -> None:
+    url, site = world
+    before = page_of(site).read_bytes()
+    with open_history(url) as history:
+        _acknowledged(history)
+    published(url, site)
+    assert b"acknowledged by ada" in page_of(site).read_bytes()
+    with open_history(url) as history:
+        history.take_back(history.acknowledgements()[0], "bob", moment(21), "it was the fan")
+    published(url, site)
+    assert page_of(site).read_bytes() == before
+    assert_as_made_anew(url, site)
+
+
+def test_a_history_in_postgresql_has_the_same_site(world: tuple[str, Path], tmp_path: Path) -> None:
+    _, of_sqlite = world
+    with running_server() as server:
+        url, site = server.new_database(), tmp_path / "site"
+        fill(url, range(1, 12))
+        published(url, site)
+        fill(url, [12])
+        done, _ = published(url, site)
+        assert (done.everything, done.cases, done.sessions) == ("", 2, 1)
+        assert files_in(site) == files_in(of_sqlite)
+        for change in (_excluded, _run_excluded, _acknowledged, _segment_began, _nothing_ran):
+            with open_history(url) as history:
+                change(history)
+            assert published(url, site)[0].everything == ""
+        assert_as_made_anew(url, site)
