@@ -111,12 +111,13 @@ def violations(sources: Sources) -> list[str]:
         if path.startswith("tests/"):
             continue
         check = _trainer_refusal if path.startswith("helpers/trainers/") else _refusal
-        for line, name in imports_of(path, text):
+        imports = list(imports_of(path, text))
+        for line, name in imports:
             why = check(module, name)
             if why:
                 found.append(f"{path}:{line}: {why}")
         if path.startswith("helpers/trainers/"):
-            used = {framework_of(name) for _, name in imports_of(path, text)} - {None, "nvidia.dali"}
+            used = {framework_of(name) for _, name in imports} - {None, "nvidia.dali"}
             if len(used) > 1:
                 found.append(f"{path}: two frameworks: {', '.join(sorted(map(str, used)))}")
     return found

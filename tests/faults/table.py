@@ -24,28 +24,20 @@ from tests.faults import (
 )
 from tests.faults.fault import Fault, in_table_order
 
-# What `make test` makes: of each way that a fault goes through the suite, one. The others of its row differ in what the
-# tests of the module cover that finds the fault (which damage of a file is refused, which signal a process ended by).
+# What `make test` makes: of each way that a fault goes through the suite, one. The others differ in what the tests of
+# the module cover that finds the fault (which damage of a file or name is refused, which signal a process ended by).
 QUICK = frozenset(
     {
         "CUDA out of memory, raised in window",
         "SIGKILL once, then the retry",
-        "the trainer dies, its child hides",
         "a hidden child after a good end, 1 x",
         "Ctrl-C in a terminal, training",
-        "Ctrl-C twice, training",
-        "SIGTERM, waiting",
         "kill -9 of pytest while its trainer hangs",
         "kill -9 of pytest at 2 moments",
         "TMPDIR full",
         "runs read-only before",
-        "NaN loss",
         "log cut in a record",
-        "host name not resolvable",
-        "truncated JPEG",
         "card slowed by heat",
-        "merge conflict in baselines",
-        "hostile session names",
     }
 )
 

@@ -133,6 +133,7 @@ def test_a_place_that_takes_no_report_is_refused_before_anything_runs(
 
 
 @pytest.mark.training
+@pytest.mark.untimed
 def test_a_gate_of_a_real_case(tmp_path: Path) -> None:
     """Nothing is recorded, so the case was trained, has its figure, and does not pass."""
     case = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic"

@@ -75,6 +75,7 @@ def train(folder: Path, plan: CasePlan, machine: Machine, nodes: NodesConfig = A
 
 
 @pytest.mark.training
+@pytest.mark.untimed
 def test_two_nodes_train_together_and_the_slower_ones_own_clock_counts(
     tmp_path: Path, plan: CasePlan, machine: Machine
 ) -> None:
@@ -92,6 +93,7 @@ def test_two_nodes_train_together_and_the_slower_ones_own_clock_counts(
 
 
 @pytest.mark.training
+@pytest.mark.untimed
 @pytest.mark.parametrize("case", [CASE.id, "pytorch-resnet50v1.5-fp32-bs2-2x1-synthetic"])
 def test_two_nodes_of_a_slurm_job_train_together(tmp_path: Path, machine: Machine, allocation: str, case: str) -> None:
     nodes = with_hosts_of_job(NodesConfig(), os.environ)

@@ -249,6 +249,7 @@ def test_the_published_gpu_program_of_one_card_trains_without_a_launcher(build: 
     assert losses[-1] < 0.3 * losses[0]
 
 
+@untimed
 def test_the_suite_measures_with_the_interpreter_that_perf_yaml_names(
     build: FrameworkBuild, tmp_path: Path, images: Path
 ) -> None:
