@@ -92,7 +92,7 @@ def take(page_file: Path, table: str) -> None:
         sys.exit(f"no browser: none of {', '.join(BROWSERS)} is installed (apt-get install chromium)")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1240, "height": 950})
+        page = browser.new_page(viewport={"width": 1240, "height": 912})
         page.goto(page_file.as_uri())
         page.screenshot(path=HERE / "page.png")
         _take_table(browser.new_page(), table)
