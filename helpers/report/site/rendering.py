@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,7 +22,8 @@ from helpers.report.html import page as night_of_page
 from helpers.report.html.marks import definitions
 from helpers.report.site import names
 from helpers.report.site.folder import MARKER, Item
-from helpers.report.site.lines import SITE_SCHEMA_VERSION, badness, is_bad
+from helpers.report.site.lines import SITE_SCHEMA_VERSION, badness
+from helpers.report.site.tones import tone_of_case
 from helpers.trainers.contract.errors import printable
 
 _POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'"
@@ -44,7 +45,7 @@ class Look:
 def _templates() -> Environment:
     made = night_of_page.environment().overlay()
     made.filters.update(
-        cut=cut, markup=Markup, machine_page=names.machine_page, site_badness=badness, site_is_bad=is_bad
+        cut=cut, markup=Markup, machine_page=names.machine_page, site_badness=badness, tone=tone_of_case
     )
     return made
 
@@ -197,10 +198,3 @@ def _badge_text(text: str, middle: float, length: float) -> list[svg.Element]:
             textLength=round(length, 1),
         )
     ]
-
-
-def tone_of(statuses: Mapping[str, int], *, fine: int) -> str:
-    """``fail``, ``warn`` or ``pass`` for a number of cases, of which ``fine`` need no attention."""
-    if any(is_bad(status) for status in statuses):
-        return "fail"
-    return "pass" if fine == sum(statuses.values()) else "warn"
