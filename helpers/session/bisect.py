@@ -12,7 +12,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -53,7 +53,7 @@ from helpers.session.measure import CaseResult, Judge, segment_tonight
 from helpers.session.measuring import MeasureRequest, OnProgress
 from helpers.session.suite import Suite
 from helpers.session.suite_history import history_url
-from helpers.trainers.contract.errors import ConfigError, SuiteError
+from helpers.trainers.contract.errors import ConfigError, NoHistory, SuiteError
 
 STATE_FILE = "bisect.json"
 # 1: first format.
@@ -509,7 +509,7 @@ def regressed_last_night(suite: Suite) -> tuple[tuple[SuiteCase, ...], str]:
     """
     url = history_url(suite.options, suite.config)
     newest: dict[str, list[StoredNight]] = {}
-    with open_history(url, writes=False) as history:
+    with suppress(NoHistory), open_history(url, writes=False) as history:
         for known in history.cases():
             judged = [each for each in history.series(known.case_id, known.target) if _is_judged(each)]
             if judged:
