@@ -73,7 +73,7 @@ class History:
         return self._database.shown
 
     def after_fork(self) -> None:
-        """Call this in a child process before anything else: it may not use its parent's connections."""
+        """Must be called first in a forked process, which may not use its parent's connections."""
         self._database.engine.dispose(close=False)
 
     def close(self) -> None:

@@ -230,7 +230,7 @@ def listed_nights(connection: sa.Connection, known: Listing, ids: Sequence[int])
 
 
 def sessions(connection: sa.Connection, known: Listing) -> dict[SessionKey, str]:
-    """Every session, with the time of its first night."""
+    """Every session with the creation time of its first night."""
     rows = connection.execute(
         sa.select(nights.c.session, series.c.host, sa.func.min(nights.c.created).label("created"))
         .join_from(nights, series)

@@ -116,7 +116,7 @@ class Builds:
 
 
 def _newest_of(night: ListedNight, line: NightLine) -> Item:
-    """What a build's record has of a case: the reason stands on the page of the session."""
+    """The entry of a case in a build's record. It lacks the reason, which is on the page of the session."""
     record = record_of(line)
     names_of = ("uuid", "created", "status", "images_per_s", "low", "high", "effect", "excluded", "acknowledged")
     own = {name: record[name] for name in names_of}

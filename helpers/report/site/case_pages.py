@@ -38,7 +38,7 @@ _KEPT_ENTRIES = 1000
 
 
 def make_case(site: Site, key: CaseKey, since: str) -> None:
-    """Make the pages of the case's nights from ``since`` on."""
+    """Make the pages of the case's nights that were created at ``since`` or later."""
     count = site.history.count_nights(site.known, key)
     newest_from = max(0, count // GROUP - 1) * GROUP
     first = _first_to_make(site, key, newest_from, since)

@@ -100,15 +100,15 @@ class Folder:
         self._folder = folder
         self._earlier = files
         self.files: dict[str, str] = {} if everything else dict(files)
-        # One name for all pages of a process, so that a killed one leaves one such file at most.
+        # One name for all pages of a process, so that a killed process leaves at most one such file.
         self.temporary = ".publish.tmp"
         self.written = 0
         self.removed = 0
         self._made: set[Path] = set()
 
     def check(self, paths: Iterable[str]) -> None:
-        """Refuse, before anything is written, a folder in which files of somebody else have these names. Raises
-        ConfigError."""
+        """Check before anything is written that these names are free or belong to the site. Raises ConfigError if a
+        file of another origin has one of them."""
         for path in paths:
             if path not in self._earlier:
                 _check_ours(self._folder / path)

@@ -1,6 +1,6 @@
-"""Makes the pages of cases in several processes at once: each case has pages of its own.
+"""Makes the pages of cases in several processes at once. This is possible because no two cases share a page.
 
-A process begins as a copy of this one (fork), with the site as it is then, and hands back what it added to it.
+Each process begins as a copy of this one (fork) with a copy of the site, and sends back what it added to the site.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from helpers.report.site.site import Site
 from helpers.trainers.contract.errors import SuiteError
 
 _MOST = 4
-# Of fewer cases the processes would cost more than they save.
+# With fewer cases, starting the processes would take more time than they save.
 _LEAST_CASES = 20
 
 
@@ -30,24 +30,25 @@ class _Made:
     """What a process added to the site."""
 
     files: Mapping[str, str]
-    # Files that are no longer anything's.
+    # Paths of files that no longer belong to the site.
     forgotten: Sequence[str]
     written: int
     cases: Mapping[str, Item]
     regressions: Mapping[str, Item]
-    # Regressions that are none any more.
+    # UUIDs of nights that were regressions and no longer are.
     withdrawn: Sequence[str]
 
 
 class ProcessLost(SuiteError):
-    """A process ended without an answer."""
+    """A process that made pages ended without an answer."""
 
 
 @contextlib.contextmanager
 def cases_made(site: Site, cases: Mapping[CaseKey, str], cores: int | None = None) -> Iterator[None]:
-    """Make the pages of these cases, each from its night on, beside what the block does: they are made when it ends.
+    """Make the pages of these cases while the block runs; all are made when the ``with`` statement ends. ``cases``
+    gives the creation time of each case's first night to make.
 
-    Raises what a process raised.
+    Raises ProcessLost, and any exception that a process raised.
     """
     cores = len(os.sched_getaffinity(0)) if cores is None else cores
     keys = list(cases)
@@ -75,13 +76,13 @@ def _begin(site: Site, cases: Mapping[CaseKey, str], number: int) -> tuple[ForkP
     answer, question = context.Pipe(duplex=False)
     process = context.Process(target=_make, args=(site, cases, number, question), daemon=True)
     process.start()
-    # Held here too, it would keep the pipe open for a process that has died.
+    # If this end stayed open here too, the pipe would not close when the process dies.
     question.close()
     return process, answer
 
 
 def _make(site: Site, cases: Mapping[CaseKey, str], number: int, question: Connection) -> None:
-    # An interrupt from the terminal is the parent's, which ends this process.
+    # The terminal sends an interrupt to this process too. The parent handles it, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     site.history.after_fork()
     site.folder.temporary = f".publish.{number}.tmp"
