@@ -27,6 +27,7 @@ from tests.helpers.judging.evidences import (
     rate_of,
     recorded,
     run,
+    solve,
     verdict,
 )
 
@@ -70,6 +71,19 @@ def test_repeats_no_more_than_its_budget() -> None:
         answer = judge(evidence(*[one] * made, budget=Budget(screen_runs=2)))
         assert isinstance(answer, NeedRuns) is more
     assert evalue([open_rate - known.centre] * 2, known.sigma, known.tau) >= 0.7
+
+
+@pytest.mark.parametrize("good_build", [GOOD, None])
+def test_what_is_still_open_after_the_last_run_is_confirmed_where_a_good_build_is_at_hand(
+    good_build: str | None,
+) -> None:
+    known = noise()
+    gap = solve(lambda gap: evalue([-gap] * 2, known.sigma, known.tau), 1.5)
+    runs = [run(known.centre - gap)] * 2
+    answer = judge(evidence(*runs, budget=Budget(screen_runs=2), reference_build=good_build))
+    assert isinstance(answer, NeedRuns) is (good_build is not None)
+    if isinstance(answer, NeedRuns):
+        assert answer.stage is Stage.CONFIRM
 
 
 @pytest.mark.parametrize(("e_value", "again"), [(0.29, False), (0.31, True)])

@@ -75,6 +75,14 @@ def test_a_recorded_file_is_read_with_every_value(tmp_path: Path) -> None:
     )
 
 
+def test_runs_that_were_all_alike_have_an_interval_of_no_width(tmp_path: Path) -> None:
+    data = recorded_data()
+    for entry in data["entries"].values():
+        entry["interval"] = [10.5, 10.5]
+    entries = load_recorded(saved(tmp_path, data), MACHINE).entries.values()
+    assert {entry.interval for entry in entries} == {(10.5, 10.5)}
+
+
 def test_a_missing_recorded_file_is_an_empty_set(tmp_path: Path) -> None:
     assert load_recorded(tmp_path / "none.json", MACHINE) == RecordedSet(MACHINE, {})
 

@@ -236,6 +236,14 @@ def test_the_meter_joins_cores_and_processes(tmp_path: Path) -> None:
     assert meter.unhealthy((10.0, 11.0)) == ()
 
 
+def test_the_supervisor_is_no_other_process() -> None:
+    texts = iter([BEFORE, AFTER])
+    meter = CpuMeter((0,), stat=lambda: next(texts), supervisor=COMPILER)
+    for at, seconds in ((10.0, 3.0), (11.0, 3.9)):
+        meter.sample(at, (), [Process(COMPILER, 1, "pytest", "R", seconds, 1, 0)])
+    assert meter.contention((10.0, 11.0)).top == ()
+
+
 def test_a_leased_core_that_is_offline_is_an_error() -> None:
     with pytest.raises(LaunchError, match="no core 7"):
         CpuMeter((0, 7), stat=lambda: BEFORE).sample(0.0, (), None)
