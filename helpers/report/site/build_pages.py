@@ -27,7 +27,7 @@ from helpers.report.site.tones import tone_of
 
 # How many builds are kept in memory before their pages are written.
 _OPEN = 32
-_SESSIONS = 200
+_SESSIONS = 40
 
 
 class Builds:

@@ -21,8 +21,8 @@ from helpers.report.site.tones import (
     tone_of_cases,
 )
 
-_LISTED = 200
-_CARDS, _REMARKS, _SESSIONS, _BUILDS, _MACHINES = 40, 20, 20, 20, 200
+_LISTED = 100
+_CARDS, _REMARKS, _SESSIONS, _BUILDS, _MACHINES = 24, 20, 20, 20, 50
 _LATELY_DAYS = 7
 _ENTRIES = 50
 
@@ -141,9 +141,12 @@ def _make_index(site: Site, newest: str) -> None:
     machines = sorted(state.machines.values(), key=lambda each: str(each["host"]))
     statuses = counts_of(each["status"] for each in items)
     words, tone = headline(current)
-    parts = rendering.in_parts([rendering.row("case_row", each, "", True) for each in items])
-    links = ["index.html", *(f"all-{at}.html" for at in range(2, len(parts) + 1))]
     sessions = sorted(state.sessions.values(), key=lambda each: (each["first"], each["page"]), reverse=True)
+    cards = [Markup(rendering.row("card", each, "")) for each in changed[:_CARDS]]
+    rest = [*cards, *(rendering.row("session_row", each, "") for each in sessions[:_SESSIONS])]
+    rows = [rendering.row("case_row", each, "", True) for each in items]
+    parts = rendering.in_parts(rows, sum(len(each.encode()) for each in rest))
+    links = ["index.html", *(f"all-{at}.html" for at in range(2, len(parts) + 1))]
     builds = sorted(state.builds.values(), key=lambda each: (each["first"], each["page"]), reverse=True)
     for here, case_rows in enumerate(parts, 1):
         html = rendering.page(
@@ -156,7 +159,7 @@ def _make_index(site: Site, newest: str) -> None:
             headline=words,
             counted=counted(items, len(machines), newest, len(items) - len(current)),
             lately_from=lately[:10],
-            cards=[Markup(rendering.row("card", each, "")) for each in changed[:_CARDS]],
+            cards=cards,
             cards_left_out=max(0, len(changed) - _CARDS),
             remarks=_remarks(site, newest),
             statuses=statuses,

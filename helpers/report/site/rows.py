@@ -22,6 +22,8 @@ from helpers.report.site.lines import badness
 _LONGEST_REASON = 20_000
 _LONGEST_NOTE = 160
 _NOTES = 3
+# On the page of a session, where a night has more room.
+_LONGEST_OWN_NOTE, _OWN_NOTES = 1000, 10
 
 
 @lru_cache(maxsize=2**14)
@@ -48,7 +50,8 @@ def of_case(key: CaseKey, night: ListedNight, line: NightLine) -> Markup:
 def of_session(night: ListedNight, line: NightLine) -> Markup:
     """A case on the page of the session that judged it."""
     key = night.case
-    reason = "; ".join(_folded(each) for each in (line.reason, *line.notes))
+    notes = [text(each, _LONGEST_OWN_NOTE) for each in line.notes[:_OWN_NOTES]]
+    reason = "; ".join([_folded(line.reason), *notes])
     known = ' <small class="known">acknowledged</small>' if line.acknowledged else ""
     return Markup(
         f'<tr id="{names.anchor(key)}" data-status="{text(line.status, 40)}">'
