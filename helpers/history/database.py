@@ -105,8 +105,8 @@ def open_database(
 
 
 def _only_to_read(url: sa.URL, shown: str, wait_seconds: float, waiting: Waiting) -> sa.Engine | None:
-    """An engine that writes nothing; None for an older suite's tables, and where a file cannot be opened so. Raises
-    NoHistory."""
+    """An engine that writes nothing; None for an older suite's tables, and if a file cannot be opened in this way.
+    Raises NoHistory."""
     if not _is_sqlite(url):
         return _if_current(_postgresql(url, wait_seconds, waiting, writes=False), shown)
     path = _file(url)
@@ -124,7 +124,7 @@ def _only_to_read(url: sa.URL, shown: str, wait_seconds: float, waiting: Waiting
 
 
 def _if_current(engine: sa.Engine, shown: str) -> sa.Engine | None:
-    """``engine``; None, and it is disposed of, for tables of an older suite. Raises NoHistory where there are none."""
+    """``engine``; None, and it is disposed of, for tables of an older suite. Raises NoHistory if there are none."""
     version = None
     try:
         version = _version(engine, shown)
@@ -206,8 +206,8 @@ def _refusal(shown: str, password: str | None, what: str, error: Exception, wait
 def _is_away(error: Exception, got: str) -> bool:
     """Whether the database may answer later without a change of the suite or its options.
 
-    Both drivers raise an OperationalError if a server cannot be reached, goes down or has no room, and where a
-    file is locked, read-only or cannot be opened; a damaged file and a wrong statement are other classes.
+    Both drivers raise an OperationalError if a server cannot be reached, goes down or has no room, and if a file is
+    locked, read-only or cannot be opened; a damaged file and a wrong statement are other classes.
     """
     if isinstance(error, (OperationalError, sqlite3.OperationalError)):
         return not any(sign in got for sign in _LOCKED_OUT) and "no such table" not in got

@@ -69,7 +69,7 @@ class RunResult:
     # The steps of the window: seconds (the maximum over ranks), and the samples of all ranks.
     step_seconds: tuple[float, ...] = ()
     samples_per_step: tuple[int, ...] = ()
-    # Rank 0's losses in the window, where they were fetched.
+    # Rank 0's losses in the window, if they were fetched.
     losses: tuple[float, ...] = ()
     # The whole run, from the start of its processes to their end.
     wall_seconds: float = 0.0

@@ -173,7 +173,7 @@ class CaseNights:
 
     # Oldest first.
     nights: tuple[StoredNight, ...] = ()
-    # Of the runs of each night, in the same order: what it was judged by, also where nothing is learned from it.
+    # Of the runs of each night, in the same order: what it was judged by, also if nothing is learned from it.
     log_rates: tuple[tuple[float, ...], ...] = ()
     acknowledgements: tuple[Acknowledgement, ...] = ()
     starts: tuple[SegmentStart, ...] = ()

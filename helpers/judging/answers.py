@@ -1,7 +1,7 @@
 """The recorded question's answers, without pairs and after them.
 
-There are no pairs where no good build is at hand, or where nothing asks for one. Interleaved runs of both builds show
-whether the build or the machine is slower.
+There are no pairs if no good build is at hand, or if nothing asks for one. Interleaved runs of both builds show whether
+the build or the machine is slower.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def alone(evidence: Evidence, recorded: RecordedReference, screening: Screening,
 
 
 def slower_than_recorded(evidence: Evidence, recorded: RecordedReference, screening: Screening) -> Found | None:
-    """SLOWER where no good build is at hand and each of at least 3 runs lies below the band beyond doubt; else None."""
+    """SLOWER if no good build is at hand and each of at least 3 runs lies below the band beyond doubt; else None."""
     if evidence.reference_build is not None or not recorded.gates:
         return None
     rates = [screening.noise.centre + each for each in screening.differences]
@@ -140,7 +140,7 @@ def _evidence_below(evidence: Evidence, screening: Screening, rates: Sequence[fl
 
 
 def _since_unexplained(evidence: Evidence, recorded: RecordedReference, screening: Screening, numbers: str) -> str:
-    """The message where the night is like the nights before it and nothing explains their level."""
+    """The message for a night that is like the nights before it, if nothing explains their level."""
     change = math.expm1(screening.log_rate - math.log(recorded.samples_per_s))
     missing = evidence.why_no_reference or "no reference build was given"
     remedy = f"not confirmed ({missing}): run it again with --reference-env PATH of the good build"
@@ -242,7 +242,7 @@ def _accepting(evidence: Evidence) -> str:
 def _below_though_alike(
     evidence: Evidence, confirmation: Confirmation, beside: Beside, numbers: str, doubtless: str
 ) -> Found:
-    """The answer where the new build is slower than it was, but not slower than the good build beside it.
+    """The answer for a build that is slower than it was, but not slower than the good build beside it.
 
     ``doubtless`` is what beyond_doubt() returned.
     """

@@ -180,7 +180,7 @@ class BisectAnswer:
     change: EffectSize | None = None
     # The bad build against the good one.
     whole: EffectSize | None = None
-    # The other change, where there probably is one: the part of the whole drop that the first does not explain.
+    # The other change, if there probably is one: the part of the whole drop that the first does not explain.
     residual: EffectSize | None = None
     # The probability that there is another change.
     second_change: float = 0.0
@@ -363,7 +363,7 @@ def _certain_part(state: _State, start: int, end: int, probability: float) -> tu
 
 def smallest_range(shares: Sequence[float], wanted: float) -> tuple[int, int, float]:
     """First index, last index and sum of the shortest part that has ``wanted``. Of several equally short ones it is the
-    likeliest; where no part has so much, it is the whole."""
+    likeliest; if no part has so much, it is the whole."""
     best = (0, len(shares) - 1, sum(shares))
     # A sum of many numbers may be this much too small by rounding.
     wanted = min(wanted, best[2]) - 1e-12
@@ -402,7 +402,7 @@ def _answer(state: _State, first: int, last: int, probability: float, end: Bisec
 
 
 def _sizes(state: _State, first: int, last: int) -> tuple[EffectSize | None, EffectSize | None]:
-    """The change in a range, and the rest of the whole drop where there is more than one change."""
+    """The change in a range, and the rest of the whole drop if there is more than one change."""
     from helpers.judging.bisection_posterior import two_sizes
 
     if state.posterior.two_changes >= _UNEXPLAINED:

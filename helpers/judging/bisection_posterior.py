@@ -35,7 +35,7 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 NO_CHANGE, TWO_CHANGES = 0.2, 0.1
 # The probability that a change is a gain. Without it, a fast build would be explained by a drop that does not exist.
 GAIN = 0.1
-# Two drops count as equally large where one exceeds the other by at most this share, because no measurement could tell:
+# Two drops count as equally large if one exceeds the other by at most this share, because no measurement could tell:
 # either may be named.
 AS_LARGE = 0.7
 # Levels lie so close that sums over them are exact to 0.1% until a segment has 100 pairs.
@@ -93,9 +93,9 @@ class Outlook:
     """A summary of the hypotheses: each with its probability, its target and its levels, as normal distributions."""
 
     weights: Array
-    # The gap of the largest drop; the number of gaps where there is none.
+    # The gap of the largest drop; the number of gaps if there is none.
     targets: Indices
-    # Gaps of the first and of the second change; the number of gaps where there is none.
+    # Gaps of the first and of the second change; the number of gaps if there is none.
     first: Indices
     second: Indices
     # (hypotheses, 3): mean and standard deviation of the levels before, between and after the changes.

@@ -1,6 +1,6 @@
 """Compares two builds, dates or sessions of one case, from what history keeps. Pure.
 
-Interleaved pairs of these two builds say most, because whatever the machine did that night, it did to both. Where there
+Interleaved pairs of these two builds say most, because whatever the machine did that night, it did to both. If there
 are none, nights are compared with nights, and a night counts as one replicate. Nights confirm nothing, so such a
 comparison can only have the answers of a session without a good build.
 """
@@ -27,7 +27,7 @@ class Thresholds:
     # The e-value that separate nights need for each case compared, and that pairs need where more than 60 cases have
     # them. E-values above 20 times the number of cases keep the false alarms over all cases together below 5%.
     per_case: float = 20.0
-    # The e-value that separate nights need where a side is a single night: the whole machine may have been slow on it.
+    # The e-value that separate nights need if a side is a single night: the whole machine may have been slow on it.
     one_night: float = 1200.0
     # With both e-values below this, pairs show the builds to be the same.
     same: float = 0.2
@@ -73,7 +73,7 @@ class CaseComparison:
     threshold: float | None = None
 
     def of_standing(self, standing: Standing | None) -> CaseComparison:
-        """The same with the numbers of a night's verdict; unchanged where it has none."""
+        """The same with the numbers of a night's verdict; unchanged if it has none."""
         if standing is None:
             return self
         slower = (standing.effect or 0.0) < 0

@@ -56,7 +56,7 @@ class Pairing:
     b: tuple[KeptRun, ...]
     # The log rate of B minus that of A, for each interleaved pair.
     differences: tuple[float, ...] = ()
-    # The facts in which the segments of the two sides differ, where they share none.
+    # The facts in which the segments of the two sides differ, if they share no segment.
     apart: tuple[str, ...] = ()
 
     @property

@@ -58,7 +58,7 @@ class Conclusion(enum.Enum):
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What the pairs showed, compared with ``level``, or with the good build itself where the level is not known."""
+    """What the pairs showed, compared with ``level``, or with the good build itself if the level is not known."""
 
     conclusion: Conclusion
     pairs: int

@@ -3,7 +3,7 @@
 docs/verdicts.md, "evalue": it is the ratio of two marginal likelihoods of the differences x, logarithms of samples/s.
 As before: all runs share an offset mu ~ N(0, tau^2). Slower: mu ~ N(-delta, tau^2), with delta log-uniform on 0.4 to
 20%. Both: run noise 0.93 N(0, s^2) + 0.07 N(0, (4 s)^2) with s = k sigma and k unknown. It may be looked at after every
-run: where there is no drop, the probability that it ever reaches 1/a is at most a.
+run: if there is no drop, the probability that it ever reaches 1/a is at most a.
 
 The same likelihood, with nothing assumed about the change, says where runs lie (`interval`) and how much they scatter
 (`noise_factor`). The module loads numpy and scipy, so code that only lists cases must not import it.
@@ -147,7 +147,7 @@ def _log_normal(offsets: Array, width: float | Array) -> Array:
 
 
 def _log_changed(offsets: Array, tau: float) -> Array:
-    """Log density of mu where there is a change, averaged over its sizes; positive ``offsets`` lie in its direction."""
+    """Log density of mu if there is a change, averaged over its sizes; positive ``offsets`` lie in its direction."""
     # In the other direction each drop is as narrow as tau, because the far tail of a wide large drop must not explain a
     # gain.
     widths = np.where(offsets < 0, tau, np.hypot(tau, _DROP_WIDTHS)[:, None])

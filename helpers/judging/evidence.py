@@ -58,7 +58,7 @@ class RunEvidence:
     log_rate: float | None = None
     # Mean over median of the step seconds, minus 1.
     stall_share: float | None = None
-    # The median of the window's losses, where they were fetched.
+    # The median of the window's losses, if they were fetched.
     loss: float | None = None
     # Why there is no throughput: a crash, a hang, a lost log.
     failure: str | None = None
@@ -122,7 +122,7 @@ class RecordedReference:
     differences: tuple[str, ...] = ()
     # The recorded runs' samples/s by ``rule``.
     replicates: tuple[float, ...] = ()
-    # The drop below the figure, as a fraction, beyond which SLOWER fails the case where no good build is at hand
+    # The drop below the figure, as a fraction, beyond which SLOWER fails the case if no good build is at hand
     # (docs/verdicts.md, "No good build").
     band: float = 0.05
     # The build it was recorded with, named as Evidence.reference_id names builds; empty if that is not known.

@@ -160,7 +160,7 @@ def _neutral_note(evidence: Evidence) -> str:
 def attempts_used_up(evidence: Evidence) -> str | None:
     """Why the case has no verdict on its throughput: the failure that ended it, then the attempts before it.
 
-    None if no run failed, or where another attempt may be made; then a failed run counts as never made.
+    None if no run failed, or if another attempt may be made; then a failed run counts as never made.
     """
     failed = _failed(evidence)
     final = next((at for at, run in enumerate(failed) if not run.retriable), None)

@@ -108,7 +108,7 @@ class NightCase:
 
     @property
     def noise(self) -> float:
-        """The standard deviation of ``shift`` where nothing changed: between runs and between nights."""
+        """The standard deviation of ``shift`` if nothing changed: between runs and between nights."""
         known = math.hypot(self.standing.sigma / math.sqrt(max(self.standing.runs, 1)), self.standing.tau)
         return max(known, _LEAST_NOISE)
 
@@ -130,7 +130,7 @@ class NightCase:
     def is_same(self) -> bool:
         """Whether interleaved runs showed that the build is not slower.
 
-        They cannot show that where the level of the earlier nights against the good build is not known.
+        They cannot show that if the level of the earlier nights against the good build is not known.
         """
         return self.standing.pairs > 0 and self.status in (Status.PASS, Status.IMPROVEMENT)
 

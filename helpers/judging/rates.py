@@ -47,7 +47,7 @@ def _renamed(name: str, endings: Mapping[str, str]) -> str:
 def rate_unit(*case_ids: str) -> str:
     """The unit of these cases' rates in reports: images/s where every model's sample is an image.
 
-    It is images/s, as in the file formats, where no case is known and for an id of another version of the suite.
+    It is images/s, as in the file formats, if no case is known and for an id of another version of the suite.
     """
     units = {_unit_of(case_id) for case_id in case_ids}
     return "samples/s" if len(units) > 1 else next(iter(units), _UNIT_OF_FILES)

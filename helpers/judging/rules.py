@@ -30,7 +30,7 @@ class CaseFigure:
     # The median over runs, and their mean; both None if the rule does not apply.
     samples_per_s: float | None
     average_samples_per_s: float | None
-    # The figures of the runs for which the rule could be computed, also where it does not apply to the case.
+    # The figures of the runs for which the rule could be computed, also if it does not apply to the case.
     run_samples_per_s: tuple[float, ...]
     # Why the rule does not apply; empty if it does.
     reason: str = ""
@@ -121,7 +121,7 @@ def wall_clock(logs: Sequence[StepLog]) -> float:
 def median_step(logs: Sequence[StepLog]) -> float:
     """Samples of all ranks in a step / the seconds of the median step. Recorded comparisons are made by this rule.
 
-    The median of 100 steps varies a third as much as their mean where one step in a hundred stalls (docs/verdicts.md,
+    The median of 100 steps varies a third as much as their mean if one step in a hundred stalls (docs/verdicts.md,
     "What is known about the noise").
     """
     return statistics.median(samples_per_step(logs)) / statistics.median(step_seconds(logs))

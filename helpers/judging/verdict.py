@@ -107,7 +107,7 @@ class Standing:
     # Whether the next night begins a new segment, so that the nights before it no longer count, and why.
     new_segment: bool = False
     segment_reason: str = ""
-    # The effect of tonight's screening runs against the accepted nights, also where there are pairs.
+    # The effect of tonight's screening runs against the accepted nights, also if there are pairs.
     shift: float | None = None
     # Whether the segment began, or the next one begins, because nights were at another level and nothing has shown why:
     # no pairs have settled it, and the case was not recorded anew.
@@ -159,7 +159,7 @@ class AnswerAndStanding:
 
 
 def no_baseline(what: str, evidence: Evidence) -> SubVerdict:
-    """The answer where no recorded figure decides; ``what`` says so, and the message adds how one is recorded."""
+    """The answer if no recorded figure decides; ``what`` says so, and the message adds how one is recorded."""
     remedy = f"record it: {evidence.record_command}"
     if evidence.overrides:
         remedy = f"settings changed ({', '.join(evidence.overrides)}), so this is not recorded; without --set, {remedy}"

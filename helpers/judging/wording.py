@@ -81,7 +81,7 @@ def effect(found: EffectSize) -> str:
 
 
 def strength(evalue: float) -> str:
-    """An e-value with two digits, as a power of ten where it is large."""
+    """An e-value with two digits, as a power of ten if it is large."""
     return f"{evalue:.2g}" if evalue < 100 or evalue >= 1e5 else f"{evalue:.0f}"
 
 

@@ -81,7 +81,7 @@ class NumberColumn:
 
 
 class ColumnPart(NumberColumn):
-    """The numbers of one run, where the runs of a log share a column: those from ``first`` up to ``end`` (not
+    """The numbers of one run, if the runs of a log share a column: those from ``first`` up to ``end`` (not
     included)."""
 
     def __init__(self, whole: NumberColumn, first: int, end: int) -> None:

@@ -59,7 +59,7 @@ class Adapter:
     name: str
     # The device's path under ``/sys/devices``, with links resolved.
     path: Path
-    # -1 where it has none.
+    # -1 if it has none.
     numa_node: int = -1
 
 

@@ -332,7 +332,7 @@ class Config:
 
     def launcher_for(self, case: Case) -> str:
         """The launcher that the file chooses for a case of one node and several cards; empty for the framework's own,
-        also where the file names that."""
+        also if the file names that."""
         chosen = self.launchers.get(case.framework, "")
         one_node = case.nodes == 1 and case.cards > 1
         return chosen if one_node and chosen != case.framework.spec.launcher else ""

@@ -107,7 +107,7 @@ def exit_code(
     night: Status | None = None,
     gate: bool = False,
 ) -> int:
-    """The session's exit code from its cases' outcomes, and from the night's status where it has one.
+    """The session's exit code from its cases' outcomes, and from the night's status if it has one.
 
     docs/reference.md, "Exit codes". ``pytest_exit`` is pytest's own: 2 to 5 stay (interrupted, internal, usage, nothing
     collected). 1 outranks 6. ``other_failures`` says that a test that is not a case failed; this keeps pytest's 1. The
@@ -176,7 +176,7 @@ class Gate:
         return entry if entry is not None and self.judges(suite_case) and self.today <= entry.until else None
 
     def outcome(self, result: CaseResult, run_folders: tuple[str, ...] = ()) -> CaseOutcome:
-        """The outcome of a judged case, with the gate's effect and, where the gate changes it, its reason."""
+        """The outcome of a judged case, with the gate's effect and, if the gate changes it, its reason."""
         plan, verdict = result.plan, result.verdict
         gated = self.gated(plan)
         entry = plan.suite_case.quarantine if gated is not None else None

@@ -1,6 +1,6 @@
 """Judges runs that were made before, by the procedure of a session: for ``--replay`` and ``perfgate compare``.
 
-Nothing is run. Where a session would make more runs, the answer is based on those that there are.
+Nothing is run. If a session would make more runs, the answer is based on the existing ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def plan_again(case: SuiteCase, runs: Sequence[RunResult], config: Config, **mor
 
 
 def judge_again(evidence: Evidence) -> Verdict:
-    """The verdict on as many runs as there are; INCONCLUSIVE where a session would make more."""
+    """The verdict on the existing runs; INCONCLUSIVE if a session would make more."""
     usable = sum(run.usable and (run.build, run.stage) == (Build.CANDIDATE, Stage.SCREEN) for run in evidence.runs)
     evidence = replace(evidence, planned_runs=max(usable, 1))
     answer = judge(evidence)
@@ -66,7 +66,7 @@ def _build_of(role: Build, runs: Sequence[RunResult]) -> dict[str, str]:
 
 
 def _none_usable(evidence: Evidence) -> Verdict | None:
-    """The verdict where a live session would repeat a run: how the runs ended. None if a run is usable."""
+    """The verdict if a live session would repeat a run: how the runs ended. None if a run is usable."""
     if any(run.usable for run in evidence.runs):
         return None
     failures = [run.failure for run in evidence.runs if run.failure is not None]

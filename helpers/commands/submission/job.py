@@ -173,7 +173,7 @@ class WatchedJob:
     def look(self, ask: Ask = ask_slurm) -> str:
         """Ask Slurm; returns a line on what has changed, empty if nothing has.
 
-        Where Slurm does not answer, the last state holds. A job that Slurm has forgotten counts as lost.
+        If Slurm does not answer, the last state is kept. A job that Slurm has forgotten counts as lost.
         """
         before = self.state
         try:

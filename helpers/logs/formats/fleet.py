@@ -93,7 +93,7 @@ def of_dlperf(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 
 def of_tipc(context: RunContext) -> Mapping[LogSetting, Stated]:
-    """The settings by the line's keys; where they are missing, by ``model_name`` (ResNet50_bs256_pure_fp16_DP)."""
+    """The settings by the line's keys; if they are missing, by ``model_name`` (ResNet50_bs256_pure_fp16_DP)."""
     facts = facts_of(context)
     line = context.first_record
     keys = _summary(line)

@@ -35,7 +35,7 @@ class Finding:
     found: str
     # Why it spoils a measurement.
     why: str
-    # What to do: a command or an option where there is one.
+    # What to do: a command or an option if there is one.
     remedy: str
 
 

@@ -55,7 +55,7 @@ class Interval:
 
 
 def owner_of(pid: int, proc: Path = Path("/proc")) -> str:
-    """The user name of a process: ``uid N`` where the user has no name here, empty when the process is gone."""
+    """The user name of a process: ``uid N`` if the user has no name here, empty if the process is gone."""
     try:
         number = (proc / str(pid)).stat().st_uid
     except OSError:

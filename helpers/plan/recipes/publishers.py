@@ -1,8 +1,8 @@
 """The publishers of figures, and the kinds of networks: one entry for each, with everything that is special in their
 recipes.
 
-An entry has the settings that the publisher's documents state, and those that the suite chose where they are silent. A
-model names its publisher and its network in helpers/trainers/contract/models.py.
+An entry has the settings that the publisher's documents state, and those that the suite chose because the documents are
+silent. A model names its publisher and its network in helpers/trainers/contract/models.py.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DLPERF = f"{OTHERS}, TensorFlow (DLPerf)"
 MXNET = f"{OTHERS}, MXNet (NGC 22.10)"
 DRAFT = f"{OTHERS}, the early draft"
 TRAPS = 'docs/measuring-rules.md, "Traps in the published tables"'
-# The publishers' own code, where the documents are silent.
+# The publishers' own code, if the documents are silent.
 PADDLECLAS = "PaddleClas, 2023-07"
 FLEETX = "FleetX, commit 296e0d7"
 TENSORFLOW_SCRIPT = f"{OTHERS}, NVIDIA's TensorFlow script"

@@ -78,7 +78,7 @@ def without_mixed_precision(source: Source) -> dict[str, Setting]:
 
 
 def _as_paddle(case: Case, on_gpu: bool, published: bool) -> dict[str, Setting]:
-    """Paddle's settings; where the suite decided one there, it is the suite's here too."""
+    """Paddle's settings; if the suite decided one there, it is the suite's here too."""
     settings = common_settings(case, on_gpu)
     other = _NOT_STATED if published else AS_PADDLE
     sources = {key: each.source for key, each in settings.items() if not on_gpu and each.source.where == OWN}

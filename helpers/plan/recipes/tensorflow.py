@@ -263,7 +263,7 @@ def _memory(case: Case, on_gpu: bool) -> Setting:
 
 
 def _reading(case: Case, on_gpu: bool) -> dict[str, Setting]:
-    """TFRecord files where the publishers had them; elsewhere the folder's files in the order of every framework."""
+    """TFRecord files if the publishers had them; otherwise the folder's files in the order of every framework."""
     if on_gpu and _published(case, on_gpu):
         found = {"native_source": "tfrecord", "shuffle_buffer": 4096}
         return {key: Setting(value, Source(TENSORFLOW_SCRIPT)) for key, value in found.items()}

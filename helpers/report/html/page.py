@@ -74,7 +74,7 @@ class Page:
     # What of the environment is new in most cases since the night before.
     changes: tuple[EnvironmentChange, ...]
     not_reached: int
-    # Each with its picture, where it has one.
+    # Each with its picture, if it has one.
     scaling: tuple[tuple[ScalingTable, Markup | None], ...]
     frameworks: tuple[tuple[str, Table], ...]
     framework_notes: tuple[str, ...]
@@ -224,7 +224,8 @@ def _shown(value: object) -> object:
 
 
 def _cut(text: str, most: int) -> str:
-    """At most so many characters, where the whole text stands elsewhere on the page or says nothing more."""
+    """At most so many characters, for a text that stands whole elsewhere on the page or whose rest says nothing
+    more."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

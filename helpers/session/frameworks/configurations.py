@@ -353,7 +353,7 @@ def _differences(
 
 
 def _both(paddle: str, other: str) -> str:
-    """The word that both share, or Paddle's and the other's."""
+    """The word itself if both have the same one, else both words joined by "and"."""
     return paddle if paddle == other else f"{paddle} and {other}"
 
 

@@ -61,7 +61,7 @@ def compare_frameworks(
 
 
 def unmeasured(suite: Suite, configuration: Configuration, reason: str) -> ConfigurationOutcome:
-    """The outcome of a configuration that was not tried. ``reason`` is used where the machine itself gives none."""
+    """The outcome of a configuration that was not tried. ``reason`` is used if the machine itself gives none."""
     not_here = {each.case.framework: why_not(suite, each) or reason for each in configuration.members}
     return outcome_of(MeasuredConfiguration(configuration, not_here=not_here), _figures(suite))
 

@@ -146,8 +146,8 @@ class DaliReader:
 def dali_names(images: ImageList, plan: DaliPlan, run: int) -> List[str]:
     """The images of DALI's run number ``run`` and of the later runs that it had already begun.
 
-    They are found by reading again in the same order, without decoding. The list ends after SEARCH_SECONDS, or where
-    the reader fails.
+    They are found by reading again in the same order, without decoding. The list ends after SEARCH_SECONDS, or when the
+    reader fails.
     """
     from nvidia.dali.pipeline import Pipeline
 

@@ -61,8 +61,8 @@ def _refuse(mx: Any, request: PeakRequest) -> None:
 
 
 def as_wanted(ways: Dict[str, Way], rounded: Tuple[bool, bool], wanted: bool) -> Dict[str, Way]:
-    """The ways that round like TF32, or those that do not; ``rounded`` says it for each. Raises Refused if there is
-    none."""
+    """If ``wanted``, the ways that round like TF32, else those that do not. ``rounded`` states for each way whether it
+    does. Raises Refused if no way remains."""
     found = {name: way for (name, way), rounds in zip(ways.items(), rounded) if rounds is wanted}
     if not found:
         raise Refused("TF32 is %s and was to be %s" % (("on", "off") if not wanted else ("off", "on")))

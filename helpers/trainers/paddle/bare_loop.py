@@ -54,8 +54,8 @@ def training(arguments: argparse.Namespace) -> Train:
 
 
 def _bfloat16_model(paddle: Any) -> Any:
-    """A model under AMP O1 as a CPU supports it: in the compiled forward pass, with float32 where there is no bfloat16
-    kernel."""
+    """A model under AMP O1 as a CPU supports it: in the compiled forward pass, with float32 for an operation without a
+    bfloat16 kernel."""
 
     class Float32BatchNorm(paddle.nn.BatchNorm2D):
         def forward(self, images: Any) -> Any:
