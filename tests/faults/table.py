@@ -20,6 +20,7 @@ from tests.faults import (
     network,
     ranks,
     sharing,
+    slurm,
     throttled,
 )
 from tests.faults.fault import Fault, in_table_order
@@ -64,6 +65,7 @@ def faults() -> list[Fault]:
             *sharing.FAULTS,
             *neighbours.FAULTS,
             *throttled.FAULTS,
+            *slurm.FAULTS,
         ]
     )
     names = [fault.name for fault in found]

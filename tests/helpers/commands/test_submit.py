@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -224,26 +225,19 @@ def long_window(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "status", "last"),
-    [
-        (("calibrate", ONE_CARD, "--runs=4", "--allow-contention"), 0, None),
-        (
-            ("gate", "--output={folder}/gate", "--", f"-k={ONE_CARD}"),
-            6,
-            "GATE FAILED: 1 NO_BASELINE of 2, 1 not selected",
-        ),
-    ],
-    ids=["calibrate", "gate"],
-)
-def test_a_submitted_command_is_seen_at_work_and_its_exit_status_is_the_answer(
-    slurm: SlurmCluster, workshop: Workshop, command: tuple[str, ...], status: int, last: str | None
-) -> None:
-    found = submitted(slurm, workshop, *(word.format(folder=workshop.folder) for word in command))
-    assert found.ended() == status, found.text
+def test_a_submitted_command_is_seen_at_work(slurm: SlurmCluster, workshop: Workshop) -> None:
+    found = submitted(slurm, workshop, "calibrate", ONE_CARD, "--runs=4", "--allow-contention")
+    assert found.ended() == 0, found.text
     assert "RUNNING on n" in found.text and "run 1" in found.text
-    if last is not None:
-        assert last in found.text
+    assert found.nothing_left()
+
+
+@pytest.mark.slow
+def test_the_exit_status_is_that_of_the_command(slurm: SlurmCluster, workshop: Workshop) -> None:
+    found = submitted(slurm, workshop, "gate", f"--output={workshop.folder / 'gate'}", "--", f"-k={ONE_CARD}")
+    assert found.ended() == 6, found.text
+    # Whether the case has no baseline or the machine is busy.
+    assert re.search(r"GATE FAILED: .* of 2, 1 not selected\njob \d+: FAILED", found.text)
     assert found.nothing_left()
 
 
