@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from helpers.history.results import RunResult
-from helpers.plan.case_plan import CPU, SuiteCase
+from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import Config
+from helpers.trainers.contract.errors import ConfigError
 
 # The factor by which a night may exceed the estimate: a slow node, a repeated run.
 _MARGIN = 1.5
@@ -64,12 +65,18 @@ def case_seconds(case: SuiteCase, config: Config, before: RunResult | None) -> f
 
 
 def run_seconds(case: SuiteCase, config: Config, before: RunResult | None) -> float:
-    """The estimated time of one run: that of the earlier run, else by the published figure, else the time limit."""
+    """The estimated time of one run: that of the earlier run, else by the published figure. Raises ConfigError without
+    either."""
     limits = config.limits
     if before is not None and before.wall_seconds > 0:
         return before.wall_seconds
-    if case.target == CPU or not case.figures:
-        return limits.run_seconds
+    if not case.figures:
+        raise ConfigError(
+            f"case {case.case.id}",
+            got="no earlier run in the history and no published figure",
+            expected="one of them, by which its time is known",
+            remedy="State the job's time: --time",
+        )
     slowest = min(figure.samples_per_s for figure in case.figures)
     protocol = case.protocol
     steps = max(protocol.warmup_steps, protocol.most_warmup_steps) + protocol.window_steps

@@ -68,10 +68,9 @@ def refusal(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_the_job_of_a_command_has_the_size_of_its_largest_case(
     workshop: Workshop, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = words(workshop, "calibrate", "paddle-*", "--target=cpu", submit=("--dry-run",))
+    argv = words(workshop, "calibrate", "paddle-*", "--target=cpu", submit=("--dry-run", "--time=0:22"))
     script = printed(argv, capsys)
     assert "#SBATCH --nodes=1\n" in script and "#SBATCH --requeue\n" in script
-    # 2 cases of the double's matrix, 7.2 runs each of at most 60 s, and half as much again.
     assert "#SBATCH --time=22\n" in script
     assert f' -m helpers.commands calibrate "$@" --config={workshop.folder / "perf.yaml"}' in script
 
@@ -82,7 +81,7 @@ def test_a_gate_of_several_sizes_is_a_job_for_each(workshop: Workshop, capsys: p
         config["clusters"] = {"c": {"gres": "gpu", "target": "cpu"}}
 
     workshop.configure(change)
-    argv = words(workshop, "gate", "--output=/g", "--", "--share-machine", "-n", "4", submit=("--dry-run",))
+    argv = words(workshop, "gate", "--output=/g", "--", "--share-machine", "-n", "4", submit=("--dry-run", "--time=9"))
     scripts = printed(argv, capsys).split("#!/bin/sh\n")[1:]
     assert [[line for line in script.splitlines() if "--gres" in line] for script in scripts] == [
         ["#SBATCH --gres=gpu:4"],
@@ -97,7 +96,7 @@ def test_the_jobs_of_a_gate_do_not_share_a_session(workshop: Workshop, capsys: p
     workshop.configure(lambda config: (with_gate(config), config.update(clusters={"c": {"target": "cpu"}})))
     assert "--shape makes one job of them" in refusal(words(workshop, "gate", "--resume=s", submit=()), capsys)
     assert "#SBATCH --nodes=1\n" in printed(
-        words(workshop, "gate", "--resume=s", submit=("--dry-run", "--shape=1x2")), capsys
+        words(workshop, "gate", "--resume=s", submit=("--dry-run", "--time=9", "--shape=1x2")), capsys
     )
 
 
@@ -110,7 +109,7 @@ def test_the_gate_is_that_of_the_clusters_machine(workshop: Workshop, capsys: py
         config["clusters"] = {"c": {"gres": "gpu", "machine": "two", "target": "cpu"}, "d": {}}
 
     workshop.configure(change)
-    script = printed(words(workshop, "gate", submit=("--dry-run", "--cluster=c")), capsys)
+    script = printed(words(workshop, "gate", submit=("--dry-run", "--time=9", "--cluster=c")), capsys)
     assert "#SBATCH --gres=gpu:2\n" in script
     assert "field 'clusters': got 'c, d', expected one" in refusal(words(workshop, "gate", submit=()), capsys)
     assert "clusters.d.machine" in refusal(words(workshop, "gate", submit=("--cluster=d",)), capsys)

@@ -12,6 +12,7 @@ from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
 
 CONFIG = load_config(ROOT / "perf.yaml")
 PROTOCOL = MeasuringProtocol("gpu", warmup_steps=60, window_steps=60, runs=1, most_warmup_steps=200)
@@ -39,8 +40,9 @@ def test_a_case_takes_as_long_as_its_last_run_says(make_run: object, make_plan: 
     assert minutes_for([case("1x1"), case("1x8")], CONFIG, lambda each: before) == 36
 
 
-def test_a_case_about_which_nothing_is_known_may_take_all_its_time() -> None:
-    assert case_seconds(case("1x1", "cpu"), CONFIG, None) == pytest.approx(7.2 * CONFIG.limits.run_seconds)
+def test_the_time_of_a_case_about_which_nothing_is_known_is_not_guessed() -> None:
+    with pytest.raises(ConfigError, match="State the job's time: --time"):
+        case_seconds(case("1x1", "cpu"), CONFIG, None)
 
 
 def test_shapes_and_times_as_a_user_writes_them() -> None:
