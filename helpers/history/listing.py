@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -69,6 +69,8 @@ class Revision:
     exclusions: Mapping[str, int] = field(default_factory=dict)
     # Every acknowledgement: pattern, first, last, commit, reason, who, created.
     acknowledgements: tuple[tuple[str, ...], ...] = ()
+    # A checksum of the case of each night without a segment, by its row.
+    strays: Mapping[str, int] = field(default_factory=dict)
     # Every start of a segment: case, target, created.
     starts: tuple[tuple[str, ...], ...] = ()
     # Every calibration: case, target, created.
@@ -285,14 +287,14 @@ def _listed(
             unlearned=row.unlearned,
             exclusion=excluded.get(row.uuid),
         )
-        key = _key(known, row)
+        key = _key(known, row.id, row.series_id)
         found.append(ListedNight(row.id, key, SessionKey(row.session, key.host), night))
     return tuple(found)
 
 
-def _key(known: Listing, row: sa.Row[Any]) -> CaseKey:
+def _key(known: Listing, row: int, series_id: int) -> CaseKey:
     """The case of a night, which may be newer than the listing."""
-    key = known.key_of_stray.get(row.id) or known.key_of_series.get(row.series_id)
+    key = known.key_of_stray.get(row) or known.key_of_series.get(series_id)
     return CaseKey("", "", "") if key is None else key
 
 
@@ -307,32 +309,52 @@ def build_of(record: NightRecord) -> BuildKey:
 
 def changes_since(connection: sa.Connection, known: Listing, earlier: Revision | None) -> Changes:
     """What changed since ``earlier``."""
-    now = _revision(connection, known.newest_id)
+    now = _revision(connection, known)
     if earlier is None:
         return Changes(now, everything="it is the first time")
     if earlier.first != now.first:
         return Changes(now, everything="it is another history")
     if earlier.newest_id > now.newest_id or _settled(connection, earlier) != earlier.settled:
         return Changes(now, everything="nights that were there are gone")
-    chosen, cases = _changed(earlier, now, known)
+    if _moved(connection, known, earlier):
+        return Changes(now, everything="nights without a run now belong to another machine")
+    chosen, cases = _changed(connection, earlier, now, known)
     rows: dict[int, sa.Row[Any]] = {}
     query = sa.select(nights.c.id, nights.c.session, nights.c.series_id, nights.c.created)
     for condition in chosen:
         rows.update({row.id: row for row in connection.execute(query.where(condition))})
-    places = (NightPlace(key := _key(known, row), SessionKey(row.session, key.host), row.created)
+    places = (NightPlace(key := _key(known, row.id, row.series_id), SessionKey(row.session, key.host), row.created)
               for row in rows.values())  # fmt: skip
     return Changes(now, tuple(each for each in places if each.case in known.cases), frozenset(cases))
 
 
-def _revision(connection: sa.Connection, newest_id: int) -> Revision:
+def _moved(connection: sa.Connection, known: Listing, earlier: Revision) -> bool:
+    """Whether a night that had no segment in ``earlier`` now belongs to another case, so that its old page is wrong.
+
+    It moves with the nights of its case that do have a segment, and when it is judged again.
+    """
+    keys = dict(known.key_of_stray)
+    columns = (nights.c.id, nights.c.series_id)
+    others = [int(row) for row in earlier.strays if int(row) not in keys]
+    for chosen in _in_groups(others, lambda group: [nights.c.id.in_(group)]):
+        keys.update(
+            {
+                row.id: _key(known, row.id, row.series_id)
+                for row in connection.execute(sa.select(*columns).where(*chosen))
+            }
+        )
+    checksums = {str(row): _checksum(astuple(key)) for row, key in keys.items()}
+    return any(checksums.get(row) != checksum for row, checksum in earlier.strays.items())
+
+
+def _revision(connection: sa.Connection, known: Listing) -> Revision:
+    newest_id = known.newest_id
     seen = nights.c.id <= newest_id
     newest = connection.execute(sa.select(sa.func.max(nights.c.created)).where(seen)).scalar_one()
     if newest is None:
         return Revision()
     first = connection.execute(sa.select(nights.c.uuid).order_by(nights.c.id).limit(1)).scalar_one()
     found = Revision(first, newest_id, newest)
-    columns = (nights.c.id, nights.c.created, nights.c.status, nights.c.unlearned, nights.c.body)
-    recent = connection.execute(sa.select(*columns).where(seen, nights.c.created >= _recent_from(newest)))
     starts = sa.select(segment_starts.c.case_id, segment_starts.c.target, segment_starts.c.created)
     measured = sa.select(calibrations.c.case_id, calibrations.c.target, calibrations.c.created)
     return Revision(
@@ -340,12 +362,13 @@ def _revision(connection: sa.Connection, newest_id: int) -> Revision:
         newest_id,
         newest,
         _settled(connection, found),
-        {str(row.id): _checksum(row) for row in recent},
+        _checksums(connection, [seen, nights.c.created >= _recent_from(newest)]),
         {
             f"{each.subject} {each.uuid}": _checksum((each.who, each.created, each.reason))
             for each in all_exclusions(connection)
         },
         tuple(_acknowledgement_row(each) for each in acknowledged(connection)),
+        {str(row): _checksum(astuple(key)) for row, key in known.key_of_stray.items() if row <= newest_id},
         tuple(sorted(tuple(row) for row in connection.execute(starts))),
         tuple(sorted(tuple(row) for row in connection.execute(measured))),
     )
@@ -353,6 +376,12 @@ def _revision(connection: sa.Connection, newest_id: int) -> Revision:
 
 def _acknowledgement_row(each: Acknowledgement) -> tuple[str, ...]:
     return (each.pattern, each.first, each.last, each.commit, each.reason, each.who, each.created)
+
+
+def _checksums(connection: sa.Connection, chosen: Sequence[sa.ColumnElement[bool]]) -> dict[str, int]:
+    """A checksum of each of these nights, by its row."""
+    columns = (nights.c.id, nights.c.created, nights.c.status, nights.c.unlearned, nights.c.body)
+    return {str(row.id): _checksum(row) for row in connection.execute(sa.select(*columns).where(*chosen))}
 
 
 def _checksum(values: Iterable[object]) -> int:
@@ -372,9 +401,16 @@ def _settled(connection: sa.Connection, revision: Revision) -> int:
     return int(connection.execute(sa.select(sa.func.count()).select_from(nights).where(older)).scalar_one())
 
 
-def _changed(earlier: Revision, now: Revision, known: Listing) -> tuple[list[sa.ColumnElement[bool]], set[CaseKey]]:
+def _changed(
+    connection: sa.Connection, earlier: Revision, now: Revision, known: Listing
+) -> tuple[list[sa.ColumnElement[bool]], set[CaseKey]]:
     """Conditions that select the changed nights, and the cases with other changes."""
-    recent = {int(row) for row, checksum in now.recent.items() if earlier.recent.get(row) != checksum}
+    checksums = dict(now.recent)
+    # A night that was recent then may have been judged again before it grew old.
+    grown_old = sorted(int(row) for row in earlier.recent.keys() - now.recent.keys())
+    for group in _in_groups(grown_old, lambda ids: [nights.c.id.in_(ids)]):
+        checksums.update(_checksums(connection, group))
+    recent = {int(row) for row, checksum in checksums.items() if earlier.recent.get(row) != checksum}
     new = sa.and_(nights.c.id > earlier.newest_id, nights.c.id <= now.newest_id)
     chosen: list[sa.ColumnElement[bool]] = [new]
     chosen += [group for (group,) in _in_groups(sorted(recent), lambda ids: [nights.c.id.in_(ids)])]
@@ -390,8 +426,9 @@ def _changed(earlier: Revision, now: Revision, known: Listing) -> tuple[list[sa.
     ]
     for row in sorted(set(earlier.acknowledgements) ^ set(now.acknowledgements)):
         made = Acknowledgement(*row)
-        ids = [each for key, own in known.cases.items() if fnmatchcase(key.case_id, made.pattern) for each in own]
-        chosen += _within(made, ids)
+        for column, rows_of in ((nights.c.series_id, known.cases), (nights.c.id, known.strays)):
+            ids = [each for key, own in rows_of.items() if fnmatchcase(key.case_id, made.pattern) for each in own]
+            chosen += _within(made, column, ids)
     for case_id, target, created in sorted(set(earlier.starts) ^ set(now.starts)):
         ids = [
             each for key, own in known.cases.items() if (key.case_id, key.target) == (case_id, target) for each in own
@@ -401,15 +438,15 @@ def _changed(earlier: Revision, now: Revision, known: Listing) -> tuple[list[sa.
     return chosen, {key for key in known.cases if (key.case_id, key.target) in calibrated}
 
 
-def _within(made: Acknowledgement, series_ids: Sequence[int]) -> list[sa.ColumnElement[bool]]:
-    """Conditions for the nights of these series that an acknowledgement may cover: whole days, and one more day at both
-    ends."""
+def _within(made: Acknowledgement, column: sa.Column[Any], ids: Sequence[int]) -> list[sa.ColumnElement[bool]]:
+    """Conditions for the nights with these ids in ``column`` that an acknowledgement may cover: whole days, and one
+    more day at both ends."""
     bounds = []
     if made.first:
         bounds.append(nights.c.created >= _days_from(made.first, -1))
     if made.last:
         bounds.append(nights.c.created < _days_from(made.last, 2))
-    return [sa.and_(group, *bounds) for (group,) in _in_groups(series_ids, lambda ids: [nights.c.series_id.in_(ids)])]
+    return [sa.and_(group, *bounds) for (group,) in _in_groups(ids, lambda some: [column.in_(some)])]
 
 
 def _days_from(bound: str, days: int) -> str:

@@ -200,6 +200,13 @@ def _judged_again(history: History) -> None:
     add_night(history, 12, status="PASS", created=moment(12, 600), reason="no worse after all")
 
 
+def _judged_again_before_other_nights(history: History) -> None:
+    _judged_again(history)
+    # After these, the night that was judged again is no longer among the recent ones.
+    for day in range(16, 20):
+        add_night(history, day, QUIET)
+
+
 def _old_night_taken_in(history: History) -> None:
     add_night(history, 3, session="reindexed", created=moment(3, 600))
 
@@ -218,6 +225,7 @@ def _nothing_ran(history: History) -> None:
         _segment_began,
         _calibrated,
         _judged_again,
+        _judged_again_before_other_nights,
         _old_night_taken_in,
         _nothing_ran,
     ],
@@ -243,6 +251,38 @@ def test_a_case_that_did_not_run_is_shown_on_its_machine_as_what_it_is(world: tu
     published(url, site)
     record = json.loads(page_of(site).with_suffix(".json").read_text("utf-8"))
     assert record["summary"]["status"] == "INFRA_ERROR" and record["summary"]["nights"] == 13
+
+
+def test_a_night_without_a_run_can_be_acknowledged_later(world: tuple[str, Path]) -> None:
+    url, site = world
+    with open_history(url) as history:
+        _nothing_ran(history)
+    published(url, site)
+    with open_history(url) as history:
+        history.acknowledge(
+            Acknowledgement("*vgg16*", moment(14), moment(14), "0123", "a full disk", "ada", moment(20))
+        )
+    published(url, site)
+    assert json.loads(page_of(site).with_suffix(".json").read_text("utf-8"))["summary"]["acknowledged"] is True
+    assert_as_made_anew(url, site)
+
+
+@pytest.mark.parametrize("day", [13, 14])
+def test_a_night_without_a_run_moves_to_the_machine_that_a_later_run_names(world: tuple[str, Path], day: int) -> None:
+    """Day 13 is judged again, as by a resumed session; day 14 is a night of its own."""
+    url, site = world
+    case_id = QUIET.replace("bs8", "bs16")
+    with open_history(url) as history:
+        nothing = {"segment": {}, "log_rates": (), "standing": None, "run_uuids": ()}
+        add_night(history, 13, case_id, host="node7", status="INFRA_ERROR", **nothing)
+    published(url, site)
+    assert page_of(site, case_id, "node7").exists()
+    with open_history(url) as history:
+        add_night(history, day, case_id, host="node7", segment=segment(host="pool-a"))
+    done, _ = published(url, site)
+    assert done.everything == "nights without a run now belong to another machine"
+    assert not page_of(site, case_id, "node7").exists()
+    assert_as_made_anew(url, site)
 
 
 def test_older_nights_move_to_pages_that_stay_as_they_are(tmp_path: Path) -> None:
