@@ -350,7 +350,9 @@ def _moved(connection: sa.Connection, known: Listing, earlier: Revision) -> bool
 def _revision(connection: sa.Connection, known: Listing) -> Revision:
     newest_id = known.newest_id
     seen = nights.c.id <= newest_id
-    newest = connection.execute(sa.select(sa.func.max(nights.c.created)).where(seen)).scalar_one()
+    # By the index of ``created``, from its end: max() with a condition would read every night.
+    by_time = sa.select(nights.c.created).where(seen).order_by(nights.c.created.desc()).limit(1)
+    newest = connection.execute(by_time).scalar_one_or_none()
     if newest is None:
         return Revision()
     first = connection.execute(sa.select(nights.c.uuid).order_by(nights.c.id).limit(1)).scalar_one()

@@ -110,10 +110,11 @@ def _definitions() -> Markup:
     return Markup(definitions().as_str())
 
 
-def in_parts(rows: Sequence[str], most_bytes: int = _MOST_ROWS_BYTES) -> list[list[Markup]]:
-    """The rows of each part of a page; there is at least one part."""
+def in_parts(rows: Sequence[str], beside: int = 0) -> list[list[Markup]]:
+    """The rows of each part of a page; there is at least one part. The first part has ``beside`` bytes besides its
+    rows."""
     parts: list[list[Markup]] = [[]]
-    size = 0
+    size, most_bytes = beside, _MOST_ROWS_BYTES
     for each in rows:
         length = len(each.encode("utf-8", "backslashreplace"))
         if parts[-1] and size + length > most_bytes:

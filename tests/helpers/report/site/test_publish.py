@@ -112,6 +112,7 @@ def test_every_machine_case_build_and_night_has_a_page_and_every_link_leads_to_o
     # With the lists of builds and nights. h1 measured on every second day.
     assert counts == {"machines": 2, "cases": 3, "builds": 5 + 1, "nights": 12 + 6 + 1}
     assert broken_links(site) == []
+    assert list(site.glob("all-*.html")) == []
     assert {path.with_suffix(".json").exists() for path in site.rglob("*.html")} == {True}
 
 
