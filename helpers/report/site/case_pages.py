@@ -35,6 +35,8 @@ from helpers.report.site.tones import tone_of_case
 GROUP = 60
 _Shown = Sequence[tuple[ListedNight, NightLine]]
 _KEPT_ENTRIES = 1000
+# How many nights before those of a page are looked at for the last one that is not excluded.
+_BEFORE = 10
 
 
 def make_case(site: Site, key: CaseKey, since: str) -> None:
@@ -42,17 +44,16 @@ def make_case(site: Site, key: CaseKey, since: str) -> None:
     count = site.history.count_nights(site.known, key)
     newest_from = max(0, count // GROUP - 1) * GROUP
     first = _first_to_make(site, key, newest_from, since)
-    # A page needs the night before its first one, since the segments of the two are compared.
-    before = int(first > 0)
+    before = min(first, _BEFORE)
     places = site.history.newest_rows(site.known, key, count - first + before)
     nights = {each.row: each for each in site.history.listed_nights(site.known, places)}
     for begin in range(first, newest_from, GROUP):
-        shown = _shown(
-            site, key, places[max(0, begin - first + before - 1) : begin - first + before + GROUP], nights, begin
-        )
+        at = begin - first + before
+        shown = _shown(site, key, places[max(0, at - _BEFORE) : at], places[at : at + GROUP], nights)
         _put_older(site, key, begin // GROUP + 1, newest_from // GROUP, shown)
     _forget_older(site, key, newest_from // GROUP)
-    shown = _shown(site, key, places[max(0, newest_from - first + before - 1) :], nights, newest_from)
+    at = newest_from - first + before
+    shown = _shown(site, key, places[max(0, at - _BEFORE) : at], places[at:], nights)
     if shown:
         page = names.case_page(key)
         began = site.state.cases[page]["first"] if first else next(iter(nights.values())).night.record.created
@@ -74,18 +75,21 @@ def _first_to_make(site: Site, key: CaseKey, newest_from: int, since: str) -> in
     return max(0, first - GROUP) if missing else first
 
 
-def _shown(site: Site, key: CaseKey, rows: Sequence[int], nights: Mapping[int, ListedNight], begin: int) -> _Shown:
-    """The nights of a page with their lines. If the page does not begin with the first night, ``rows`` includes the
-    night before.
+def _shown(
+    site: Site, key: CaseKey, rows_before: Sequence[int], rows: Sequence[int], nights: Mapping[int, ListedNight]
+) -> _Shown:
+    """The nights of a page with their lines. Of the nights before them the last one is needed, since the segments of
+    the two are compared, and the last one that counts, since a regression begins where the status changes.
 
     An excluded night that cannot be read is left out.
     """
+    before = [nights[row] for row in rows_before if row in nights]
     there = [nights[row] for row in rows if row in nights]
     starts = site.history.segment_starts(key.case_id, key.target)
-    lines = lines_of(there, site.acknowledged(key.case_id), starts)
-    skipped = 1 if begin and rows and rows[0] in nights else 0
-    _keep_regressions(site, regressions_of(key, there, lines, skipped), lines[skipped:])
-    return list(zip(there, lines, strict=True))[skipped:]
+    lines = lines_of([*before[-1:], *there], site.acknowledged(key.case_id), starts)[len(before[-1:]) :]
+    counting = [line.status for line in lines_of(before) if not line.excluded]
+    _keep_regressions(site, regressions_of(key, there, lines, counting[-1] if counting else ""), lines)
+    return list(zip(there, lines, strict=True))
 
 
 def _forget_older(site: Site, key: CaseKey, last: int) -> None:

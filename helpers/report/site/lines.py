@@ -103,17 +103,18 @@ def counts_of(statuses: Iterable[str]) -> dict[str, int]:
 def case_item(key: CaseKey, count: int, first: str, nights: Sequence[ListedNight], lines: Sequence[NightLine]) -> Item:
     """A case's entry, by its newest ``nights`` and their ``lines``, oldest first. ``count`` is the number of all its
     nights."""
-    counting = [each for each in lines if not each.excluded] or list(lines)
-    newest = counting[-1]
+    shown = list(zip(nights, lines, strict=True))
+    shown_counting = [each for each in shown if not each[1].excluded] or shown
+    counting = [line for _, line in shown_counting]
+    newest_night, newest = shown_counting[-1]
     since = newest
     for each in reversed(counting):
         if each.status != newest.status:
             break
         since = each
-    drops = ((each.night.record.standing, each.night.record.created) for each in reversed(nights))
+    drops = ((each.night.record.standing, each.night.record.created) for each, _ in reversed(shown_counting))
     found = next(((found.smallest_drop, when) for found, when in drops if found and found.smallest_drop), (None, ""))
     small = draw_small(key.case_id, lines[-_SMALL_NIGHTS:], levels_of(lines))
-    record = nights[-1].night.record
     return {
         "case_id": key.case_id,
         "target": key.target,
@@ -130,8 +131,8 @@ def case_item(key: CaseKey, count: int, first: str, nights: Sequence[ListedNight
         "acknowledged": any(each.acknowledged for each in counting[counting.index(since) :]),
         "reason": newest.reason[:2000],
         "build": newest.build,
-        "build_page": names.build_page(build_of(record)),
-        "session_page": f"{names.session_page(nights[-1].session)}.html#{names.anchor(key)}",
+        "build_page": names.build_page(build_of(newest_night.night.record)),
+        "session_page": f"{names.session_page(newest_night.session)}.html#{names.anchor(key)}",
         "images_per_s": newest.samples_per_s,
         "low": newest.low,
         "high": newest.high,
@@ -162,14 +163,13 @@ def build_words(key: BuildKey) -> str:
     return f"{key.framework} {build_text({'version': key.version, 'commit': key.commit})}".strip()
 
 
-def regressions_of(key: CaseKey, nights: Sequence[ListedNight], lines: Sequence[NightLine], skipped: int) -> list[Item]:
-    """The nights on which a regression began, without the first ``skipped`` nights."""
+def regressions_of(key: CaseKey, nights: Sequence[ListedNight], lines: Sequence[NightLine], before: str) -> list[Item]:
+    """The nights on which a regression began; ``before`` is the status of the last night before them that counts."""
     found = []
-    before = ""
-    for at, (night, line) in enumerate(zip(nights, lines, strict=True)):
+    for night, line in zip(nights, lines, strict=True):
         if line.excluded:
             continue
-        if at >= skipped and line.status in REGRESSIONS and line.status != before:
+        if line.status in REGRESSIONS and line.status != before:
             found.append(
                 {
                     "uuid": line.uuid,

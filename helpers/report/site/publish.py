@@ -145,7 +145,9 @@ def _cases_to_make(plan: _Plan, known: Listing) -> dict[CaseKey, str]:
     found = dict.fromkeys(sorted(plan.changes.cases), _NO_NIGHT)
     for each in plan.changes.nights:
         found[each.case] = min(each.created, found.get(each.case, each.created))
-    return found
+    # The page of a case has links to the same case on other machines.
+    new = {key.case_id for key in found if names.case_page(key) not in plan.earlier.cases}
+    return found | {key: _NO_NIGHT for key in known.cases if key.case_id in new and key not in found}
 
 
 def _sessions_to_make(plan: _Plan) -> dict[SessionKey, str]:

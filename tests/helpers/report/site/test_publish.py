@@ -286,6 +286,38 @@ def test_a_night_without_a_run_moves_to_the_machine_that_a_later_run_names(world
     assert_as_made_anew(url, site)
 
 
+def test_a_case_that_another_machine_measures_too_gets_a_link_to_it(world: tuple[str, Path]) -> None:
+    url, site = world
+    with open_history(url) as history:
+        add_night(history, 13, SLOW, host="h2")
+    published(url, site)
+    assert page_of(site, SLOW, "h2").name in page_of(site).read_text("utf-8")
+    assert_as_made_anew(url, site)
+
+
+def test_an_entry_of_a_case_is_of_its_newest_night_that_counts(world: tuple[str, Path]) -> None:
+    url, site = world
+    before = json.loads(page_of(site).with_suffix(".json").read_text("utf-8"))["summary"]
+    with open_history(url) as history:
+        add_night(history, 18, SLOW, status="PASS", smallest_drop=0.5)
+        history.exclude(history.series(SLOW)[-1].uuid, "ada", moment(20), "a broken fan")
+    published(url, site)
+    after = json.loads(page_of(site).with_suffix(".json").read_text("utf-8"))["summary"]
+    assert after == {**before, "nights": before["nights"] + 1}
+
+
+def test_a_regression_does_not_begin_again_on_the_next_page_behind_an_excluded_night(tmp_path: Path) -> None:
+    url, site = f"sqlite:///{tmp_path / 'h.sqlite'}", tmp_path / "site"
+    with open_history(url) as history:
+        for day in range(2 * GROUP):
+            add_night(history, day, status="REGRESSION" if day >= GROUP - 5 else "PASS")
+        for each in history.series(SLOW)[GROUP - 2 : GROUP]:
+            history.exclude(each.uuid, "ada", moment(200), "a broken fan")
+    published(url, site)
+    entries = (site / "feed.xml").read_text("utf-8").count("<entry>")
+    assert entries == 1 and len(list((site / "cases").glob("*.1.html"))) == 1
+
+
 def test_older_nights_move_to_pages_that_stay_as_they_are(tmp_path: Path) -> None:
     url, site = f"sqlite:///{tmp_path / 'h.sqlite'}", tmp_path / "site"
     with open_history(url) as history:
