@@ -24,6 +24,16 @@ _FILES = ("FILE", "FILE|FOLDER", "FILE.svg", "PATH", "PYTHON")
 _FOLDERS = ("FOLDER", "DIR", "RUNS")
 _CASES = ("CASE",)
 _SESSIONS = ("SESSION", "DATE|SESSION|COMMIT", "A", "B")
+# Not by compgen -W, which would run a command that a folder's name holds.
+_BASH_SESSIONS = """\
+_perfgate_sessions() {
+  local each
+  for each in FOLDER/*/; do
+    each=${each%/} each=${each##*/}
+    [[ $each == "$1"* && $each != *[!A-Za-z0-9._-]* ]] && printf '%s\\n' "$each"
+  done
+}
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +99,7 @@ def _sessions(runs_folder: Path) -> dict[str, object]:
         "zsh": "_perfgate_sessions",
         "fish": f"(command ls {folder} 2>/dev/null)",
         "preamble": {
-            "bash": f'_perfgate_sessions() {{ compgen -W "$(command ls {folder} 2>/dev/null)" -- "$1"; }}\n',
+            "bash": _BASH_SESSIONS.replace("FOLDER", folder),
             "zsh": f"_perfgate_sessions() {{ compadd -- {folder}/*(/N:t) }}\n",
         },
     }
