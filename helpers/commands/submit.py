@@ -102,6 +102,9 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
         try:
             for request, script in zip(planned.requests, scripts, strict=True):
                 request.log.parent.mkdir(parents=True, exist_ok=True)
+                if len(scripts) > 1:
+                    # If the job never begins, the verdict of an earlier night must not be read for it.
+                    (request.output / RESULTS).unlink(missing_ok=True)
                 label = str(request.shape) if len(scripts) > 1 else ""
                 jobs.append(WatchedJob(submit(script), FollowedFile(request.log), label))
                 say(f"{jobs[-1].name}: {request.shape} for {request.minutes} min; its output: {request.log}")
@@ -132,7 +135,10 @@ def _status(planned: _Planned, jobs: Sequence[WatchedJob], out: TextIO) -> int:
             words = shlex.join([planned.words[0], f"--resume={request.session.name}", *request.options])
             say(f"what was measured is kept; to go on: perfgate submit --shape {request.shape} -- {words}")
     if len(jobs) > 1:
-        print(gate_line([each.output for each in planned.requests], statuses), file=out)
+        line, passed = gate_line([each.output for each in planned.requests], statuses)
+        print(line, file=out)
+        if not passed and not any(statuses):
+            return EXIT_NOT_JUDGED
     return next((each for each in (EXIT_SLOWER, EXIT_NOT_JUDGED) if each in statuses), max(statuses))
 
 
@@ -223,20 +229,24 @@ def _of_part(words: Sequence[str], cases: Sequence[SuiteCase], output: Path) -> 
     return (*own, f"--output={output}", "--", *pytest_options, "-k", " or ".join(each.case.id for each in cases))
 
 
-def gate_line(outputs: Sequence[Path], statuses: Sequence[int]) -> str:
-    """The last line of a gate in several jobs: whether it passed, by the results file of each job."""
-    passed, failed = 0, []
+def gate_line(outputs: Sequence[Path], statuses: Sequence[int]) -> tuple[str, bool]:
+    """The last line of a gate in several jobs, and whether the gate passed, by the results file of each job."""
+    passed = cases = quarantined = 0
+    failed = []
     for output, status in zip(outputs, statuses, strict=True):
         try:
             verdict = json.loads(read_text_limited(output / RESULTS, _MOST_BYTES))["gate"]
             passed += int(verdict["passed"])
+            cases += int(verdict["cases"])
+            quarantined += len(verdict["quarantined"])
             if status or verdict["failed"]:
                 failed.append(f"{output.name}: {verdict['line'].removeprefix('GATE ')}")
         except (OSError, ValueError, KeyError, TypeError):
             failed.append(f"{output.name}: no verdict, exit status {status}")
     if failed:
-        return f"GATE FAILED in {len(failed)} of {len(outputs)} jobs: {'; '.join(failed)}"
-    return f"GATE PASSED: {passed} of {passed} in {len(outputs)} jobs"
+        return f"GATE FAILED in {len(failed)} of {len(outputs)} jobs: {'; '.join(failed)}", False
+    kept = f"; {quarantined} in quarantine" if quarantined else ""
+    return f"GATE PASSED: {passed} of {cases} in {len(outputs)} jobs{kept}", True
 
 
 def _workers(inner: argparse.Namespace) -> int:

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from helpers.commands.main import main
+from helpers.commands.submission.job import JobState
+from helpers.commands.submission.needs import parse_shape
 from helpers.commands.submit import gate_line
 from tests.faults.workshop import ONE_CARD, ROOT, Workshop
 from tests.slurm_cluster import SlurmCluster
@@ -25,6 +27,7 @@ import signal
 def at_start(spec, rank):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 """
+SHAPES = ("1x1", "1x2")
 GATE = [{"cases": "*", "needs": "recorded", "target": "cpu"}]
 
 
@@ -148,13 +151,35 @@ def test_a_gate_in_several_jobs_passes_where_each_has_passed(tmp_path: Path) -> 
     for name, failed in (("1x1", "[]"), ("1x8", '["x"]')):
         (tmp_path / name).mkdir()
         line = "GATE FAILED: 1 REGRESSION of 4"
-        text = f'{{"gate": {{"passed": 3, "failed": {failed}, "line": "{line}"}}}}'
+        text = f'{{"gate": {{"passed": 3, "cases": 4, "quarantined": [1], "failed": {failed}, "line": "{line}"}}}}'
         (tmp_path / name / "results.json").write_text(text)
     one, eight, missing = (tmp_path / name for name in ("1x1", "1x8", "4x8"))
-    assert gate_line([one, one], [0, 0]) == "GATE PASSED: 6 of 6 in 2 jobs"
+    assert gate_line([one, one], [0, 0]) == ("GATE PASSED: 6 of 8 in 2 jobs; 2 in quarantine", True)
     assert gate_line([one, eight, missing], [0, 1, 6]) == (
-        "GATE FAILED in 2 of 3 jobs: 1x8: FAILED: 1 REGRESSION of 4; 4x8: no verdict, exit status 6"
+        "GATE FAILED in 2 of 3 jobs: 1x8: FAILED: 1 REGRESSION of 4; 4x8: no verdict, exit status 6",
+        False,
     )
+
+
+def test_a_gate_in_several_jobs_without_a_verdict_is_no_success_and_an_earlier_one_does_not_count(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each job ends at once with 0, and its gate wrote nothing."""
+    output = tmp_path / "gate"
+    monkeypatch.setattr(
+        "helpers.commands.submit.by_shape", lambda cases: dict.fromkeys(map(parse_shape, SHAPES), cases)
+    )
+    monkeypatch.setattr("helpers.commands.submit.submit", lambda script: "7")
+    monkeypatch.setattr(
+        "helpers.commands.submit.wait_for",
+        lambda jobs, show, say: [setattr(job, "state", JobState("COMPLETED")) for job in jobs],
+    )
+    for shape in SHAPES:
+        (output / shape).mkdir(parents=True)
+        earlier = {"passed": 1, "cases": 1, "quarantined": [], "failed": [], "line": "GATE PASSED: 1 of 1"}
+        (output / shape / "results.json").write_text(json.dumps({"gate": earlier}))
+    assert main(words(workshop, "gate", f"--output={output}", submit=("--time=30",))) == 6
+    assert "GATE FAILED in 2 of 2 jobs: 1x1: no verdict, exit status 0" in capsys.readouterr().out
 
 
 # ---- what Slurm does with it
