@@ -113,6 +113,16 @@ def test_a_session_without_a_gate_says_how_many_did_not_pass(session: SessionRep
     assert headline([], None, 0) == ("Nothing was measured", "warn")
 
 
+@pytest.mark.parametrize(("exit_code", "said"), [(0, True), (6, False)])
+def test_nobody_is_needed_only_if_the_session_itself_is_good(
+    session: SessionReport, exit_code: int, said: bool
+) -> None:
+    outcomes = tuple(each for each in session.outcomes if each.status is Status.PASS)
+    rows = tuple(each for each in session.rows if each.status == Status.PASS.value)
+    text = night_page(replace(session, rows=rows, outcomes=outcomes, gate=None, night=None, exit_code=exit_code))
+    assert ("Nobody is needed" in text, "Every case that was measured passed" in text) == (said, said)
+
+
 def test_a_session_that_compared_frameworks_alone_says_so_and_has_no_empty_table() -> None:
     report = SessionReport((), "s", 0, {"host": "h", "found": "2 cores"}, ("pytest",), 0, frameworks=(ROW,))
     assert headline([], None, 0, [ROW]) == ("Frameworks were compared in 1 configuration", "pass")
