@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -54,7 +54,7 @@ def _make_machine(site: Site, host: str, cases: Sequence[Item]) -> None:
     earlier = site.state.machines.get(page, {})
     facts = _facts_of_run(site, host) or earlier.get("facts", {})
     sessions = [each for each in site.state.sessions.values() if each["host"] == host]
-    current = [each for each in cases if not is_stale(each, newest)]
+    current, stale = _by_age(cases, newest)
     item = {
         "host": host,
         "page": page,
@@ -89,7 +89,7 @@ def _make_machine(site: Site, host: str, cases: Sequence[Item]) -> None:
     site.forget_parts(page, len(parts))
     record = {**item, "cases": [without_picture(each) for each in ordered]}
     site.folder.put(f"{page}.json", json_page("machine", record))
-    text, tone = badge_words(current)
+    text, tone = badge_words(current, stale)
     site.folder.put(f"{names.badge_of(page)}.svg", rendering.badge(host or "?", text, tone))
 
 
@@ -135,12 +135,12 @@ def _make_list(site: Site, kind: str, page: str, items: list[Item]) -> None:
 def _make_index(site: Site, newest: str) -> None:
     state = site.state
     items = sorted(state.cases.values(), key=_by_badness)
-    current = [each for each in items if not is_stale(each, newest)]
+    current, stale = _by_age(items, newest)
     lately = days_before(newest, _LATELY_DAYS)
     changed = [each for each in current if each["since"] >= lately and _is_change(each)]
     machines = sorted(state.machines.values(), key=lambda each: str(each["host"]))
     statuses = counts_of(each["status"] for each in items)
-    words, tone = headline(current)
+    words, tone = headline(current, stale)
     sessions = sorted(state.sessions.values(), key=lambda each: (each["first"], each["page"]), reverse=True)
     cards = [Markup(rendering.row("card", each, "")) for each in changed[:_CARDS]]
     rest = [*cards, *(rendering.row("session_row", each, "") for each in sessions[:_SESSIONS])]
@@ -157,7 +157,7 @@ def _make_index(site: Site, newest: str) -> None:
             tone=tone,
             json=here == 1,
             headline=words,
-            counted=counted(items, len(machines), newest, len(items) - len(current)),
+            counted=counted(items, len(machines), newest, len(stale)),
             lately_from=lately[:10],
             cards=cards,
             cards_left_out=max(0, len(changed) - _CARDS),
@@ -183,7 +183,7 @@ def _make_index(site: Site, newest: str) -> None:
         "lately": [each["page"] for each in changed],
     }
     site.folder.put(f"{names.INDEX}.json", json_page("site", record))
-    text, tone = badge_words(current)
+    text, tone = badge_words(current, stale)
     site.folder.put(f"{names.ALL_BADGE}.svg", rendering.badge(site.look.title, text, tone))
 
 
@@ -199,6 +199,15 @@ def _remarks(site: Site, newest: str) -> list[str]:
         for each in site.history.exclusions()
     ]
     return [text for when, text in sorted(found, reverse=True) if when >= begin][:_REMARKS]
+
+
+def _by_age(items: Iterable[Item], newest: str) -> tuple[list[Item], list[Item]]:
+    """The cases that were measured lately, and the others."""
+    current: list[Item] = []
+    stale: list[Item] = []
+    for each in items:
+        (stale if is_stale(each, newest) else current).append(each)
+    return current, stale
 
 
 def _by_badness(item: Mapping[str, Any]) -> tuple[bool, int, str, str]:

@@ -48,14 +48,21 @@ def _needing(items: Iterable[Mapping[str, Any]]) -> int:
     return sum(not is_fine(each["status"]) and not each["acknowledged"] for each in items)
 
 
-def headline(items: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """The state of the cases in words, and its tone."""
+def headline(items: Sequence[Mapping[str, Any]], stale: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+    """The state of the cases in words, and its tone. ``stale`` are further cases, which are no longer measured: the
+    state is not good if one of them needed someone."""
     if not items:
         return "The history has no nights yet", "warn"
     needing, all_of = _needing(items), f"{len(items)} case{'' if len(items) == 1 else 's'}"
     if needing:
         return f"{needing} of {all_of} need{'s' if needing == 1 else ''} someone", tone_of_cases(items)
+    if left := _needing(stale):
+        return f"None of {all_of} needs anyone; {left} that needed someone {_are(left)} no longer measured", "warn"
     return f"None of {all_of} needs anyone", "pass"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def headline_of(statuses: Mapping[str, int], count: int) -> str:
@@ -63,11 +70,14 @@ def headline_of(statuses: Mapping[str, int], count: int) -> str:
     return f"{passed} of {count} case{'' if count == 1 else 's'} passed"
 
 
-def badge_words(items: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    needing = _needing(items)
+def badge_words(items: Sequence[Mapping[str, Any]], stale: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+    """The same in fewer words."""
     if not items:
         return "no nights", "plain"
-    return (f"{needing} of {len(items)} need someone", tone_of_cases(items)) if needing else ("passing", "pass")
+    if needing := _needing(items):
+        return f"{needing} of {len(items)} need someone", tone_of_cases(items)
+    left = _needing(stale)
+    return (f"passing; {left} no longer measured", "warn") if left else ("passing", "pass")
 
 
 def counted(items: Sequence[Mapping[str, Any]], machines: int, newest: str, stale: int) -> str:

@@ -124,6 +124,20 @@ def test_the_first_page_says_who_is_needed_and_what_changed_lately(world: tuple[
     assert record["cases"][0]["smallest_drop"] == 0.012 and len(record["lately"]) == 1
 
 
+def test_a_case_that_needed_someone_and_is_no_longer_measured_keeps_the_site_from_being_good(
+    world: tuple[str, Path],
+) -> None:
+    url, site = world
+    with open_history(url) as history:
+        add_night(history, 30, QUIET)
+    published(url, site)
+    words = "None of 1 case needs anyone; 1 that needed someone is no longer measured"
+    assert words in (site / "index.html").read_text("utf-8")
+    for badge in ("all", "h0-*"):
+        [path] = (site / "badges").glob(f"{badge}.svg")
+        assert "passing; 1 no longer measured" in path.read_text("utf-8")
+
+
 def test_the_feed_has_one_entry_for_each_beginning_of_a_regression_and_keeps_its_ids(world: tuple[str, Path]) -> None:
     url, site = world
     atom = "{http://www.w3.org/2005/Atom}"
