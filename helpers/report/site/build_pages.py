@@ -90,13 +90,14 @@ class Builds:
         made = [rows.of_build(page_of_case, each) for page_of_case, each in cases]
         parts = rendering.in_parts(made)
         statuses = counts_of(each["status"] for _, each in cases)
+        counting = counts_of(each["status"] for _, each in cases if not each["excluded"])
         for here, case_rows in enumerate(parts, 1):
             html = rendering.page(
                 self._site.look,
                 names.part(page, here),
                 "build",
                 title=item["text"],
-                tone=tone_of(statuses),
+                tone=tone_of(counting) if counting else "warn",
                 json=here == 1,
                 item=item,
                 statuses=statuses,

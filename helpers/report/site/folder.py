@@ -24,8 +24,6 @@ STATE_SCHEMA_VERSION = 1
 # A text near the beginning of every file of the site, which distinguishes these files from others.
 MARKER = "perfgate publish"
 _MARKER_WITHIN = 1024
-# A single name, so that a killed process leaves at most one temporary file.
-_TEMPORARY = ".publish.tmp"
 _MOST_STATE_BYTES = 256 * 2**20
 _MOST_PAGE_BYTES = 64 * 2**20
 

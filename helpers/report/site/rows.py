@@ -71,8 +71,9 @@ def of_build(page: str, record: Mapping[str, Any]) -> Markup:
     case = CaseKey(record["case_id"], record["target"], host)
     session = f"../{names.session_page(SessionKey(record['session'], host))}.html#{names.anchor(case)}"
     known = ' <small class="known">acknowledged</small>' if record["acknowledged"] else ""
+    kind, known = (' class="excluded-night"', f"{known} (excluded)") if record["excluded"] else ("", known)
     return Markup(
-        f'<tr data-status="{text(words, 40)}"><td data-v="{badness(words)}">{_badge(words)}{known}'
+        f'<tr{kind} data-status="{text(words, 40)}"><td data-v="{badness(words)}">{_badge(words)}{known}'
         f'<td><a href="../{page}.html">{text(case.case_id, 160)}</a> <small>{text(case.target, 40)}</small>'
         f"<td>{_machine_link(host)}"
         f'<td class="n" data-v="{_value(record["images_per_s"])}">{_rate(record["images_per_s"])}'

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from helpers.history import open_history
 from helpers.history.codec import plain
 from helpers.history.history import History
+from helpers.history.listing import build_of
 from helpers.history.stored import Acknowledgement, Calibration, SegmentStart
 from helpers.history.tables import night_runs, nights
 from helpers.machine.files import open_lock
@@ -318,6 +319,16 @@ def test_an_entry_of_a_case_is_of_its_newest_night_that_counts(world: tuple[str,
     published(url, site)
     after = json.loads(page_of(site).with_suffix(".json").read_text("utf-8"))["summary"]
     assert after == {**before, "nights": before["nights"] + 1}
+
+
+def test_the_page_of_a_build_says_which_night_is_excluded_and_does_not_count_it(world: tuple[str, Path]) -> None:
+    url, site = world
+    with open_history(url) as history:
+        newest = history.series(SLOW)[-1]
+        history.exclude(newest.uuid, "ada", moment(20), "a broken fan")
+    published(url, site)
+    page = (site / f"{names.build_page(build_of(newest.record))}.html").read_text("utf-8")
+    assert page.count("(excluded)") == 1 and 'class="verdict pass"' in page
 
 
 def test_a_regression_does_not_begin_again_on_the_next_page_behind_an_excluded_night(tmp_path: Path) -> None:
