@@ -127,7 +127,10 @@ class Folder:
             _check_ours(place)
         # It does not wait for the disk: a file that a power cut leaves empty has another size, and is made again.
         temporary = self._folder / self.temporary
-        temporary.write_bytes(content)
+        # A new file: a link that somebody put there would lead to a file elsewhere.
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
+            file.write(content)
         temporary.replace(place)
         self.written += 1
 

@@ -440,6 +440,15 @@ def test_a_file_of_somebody_else_is_neither_overwritten_nor_removed(world: tuple
     assert [each.read_text() for each in victims] == ["not the suite's"] * 3
 
 
+def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    site.mkdir()
+    elsewhere.write_text("another file")
+    (site / ".publish.tmp").symlink_to(elsewhere)
+    published(f"sqlite:///{tmp_path / 'h.sqlite'}", site)
+    assert elsewhere.read_text() == "another file" and not (site / "index.html").is_symlink()
+
+
 def test_two_processes_do_not_publish_into_one_folder(world: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     import fcntl
 
