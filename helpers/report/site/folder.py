@@ -127,10 +127,9 @@ class Folder:
             _check_ours(place)
         # It does not wait for the disk: a file that a power cut leaves empty has another size, and is made again.
         temporary = self._folder / self.temporary
-        # A new file: a link that somebody put there would lead to a file elsewhere.
+        # A link that somebody put there would lead to a file elsewhere.
         temporary.unlink(missing_ok=True)
-        with temporary.open("xb") as file:
-            file.write(content)
+        temporary.write_bytes(content)
         temporary.replace(place)
         self.written += 1
 
