@@ -35,6 +35,8 @@ _BAD = (
     Status.INVALID.value,
 )
 REGRESSIONS = _BAD[:3]
+# From here on a fall below an acknowledged night is a new one, where intervals do not tell.
+_SECOND_DROP = 0.05
 _ORDER = (*_BAD, *(each.value for each in Status if each.value not in _BAD))
 
 
@@ -128,7 +130,7 @@ def case_item(key: CaseKey, count: int, first: str, nights: Sequence[ListedNight
         # Whether all nights shown have this status; then it may have begun earlier.
         "since_or_before": since is counting[0] and count > len(lines),
         "before": next((each.status for each in reversed(counting) if each.status != newest.status), ""),
-        "acknowledged": any(each.acknowledged for each in counting[counting.index(since) :]),
+        "acknowledged": any(_covers(each, newest) for each in counting[counting.index(since) :]),
         "reason": newest.reason[:2000],
         "build": newest.build,
         "build_page": names.build_page(build_of(newest_night.night.record)),
@@ -141,6 +143,16 @@ def case_item(key: CaseKey, count: int, first: str, nights: Sequence[ListedNight
         "smallest_drop_of": found[1],
         "picture": "" if small is None else str(small),
     }
+
+
+def _covers(earlier: NightLine, newest: NightLine) -> bool:
+    """Whether ``earlier`` was acknowledged, and ``newest`` is not slower still: a second drop needs someone again."""
+    if not earlier.acknowledged or newest.acknowledged:
+        return newest.acknowledged
+    if earlier.samples_per_s is None or newest.samples_per_s is None:
+        return earlier.samples_per_s is newest.samples_per_s
+    apart = earlier.low is not None and newest.high is not None and newest.high < earlier.low
+    return not apart and newest.samples_per_s >= earlier.samples_per_s * (1.0 - _SECOND_DROP)
 
 
 def session_item(key: SessionKey, nights: Sequence[ListedNight], lines: Sequence[NightLine]) -> Item:

@@ -269,6 +269,17 @@ def test_a_case_that_did_not_run_is_shown_on_its_machine_as_what_it_is(world: tu
     assert record["summary"]["status"] == "INFRA_ERROR" and record["summary"]["nights"] == 13
 
 
+@pytest.mark.parametrize(("rate", "known"), [(4.45, True), (4.449, True), (4.3, False)])
+def test_an_acknowledged_drop_does_not_hide_a_second_one(world: tuple[str, Path], rate: float, known: bool) -> None:
+    url, site = world
+    with open_history(url) as history:
+        history.acknowledge(Acknowledgement("*vgg16*", "2024-01-10", "2024-01-10", "01", "kernels", "ada", moment(20)))
+        add_night(history, 14, status="REGRESSION", rate=rate, reason="slower")
+    published(url, site)
+    assert json.loads(page_of(site).with_suffix(".json").read_text("utf-8"))["summary"]["acknowledged"] is known
+    assert_as_made_anew(url, site)
+
+
 def test_a_night_without_a_run_can_be_acknowledged_later(world: tuple[str, Path]) -> None:
     url, site = world
     with open_history(url) as history:
