@@ -14,8 +14,9 @@ VENV_PYTHON := .venv/bin/python
 # A test that hangs is ended, with all stacks and its name: by a thread, and where that gets no turn by faulthandler.
 NEVER_HANGS = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true --timeout-method thread --timeout
 # What does not train runs side by side, untimed training two at a time, as that takes gigabytes, and a measured one
-# alone: it takes the whole machine.
-SIDE_BY_SIDE = -n auto --maxprocesses 4 $(NEVER_HANGS) 300 $(PYTEST_ARGS)
+# alone: it takes the whole machine. Each worker begins with a part of the files (worksteal), so that servers and other
+# programs that a module's tests share are started once, and takes tests of others when it has done its own.
+SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist worksteal $(NEVER_HANGS) 300 $(PYTEST_ARGS)
 # The files that name one of the two marks: all others would be imported to be left out.
 TRAINING = $$(grep -rlE --include='test_*.py' 'mark\.(training|untimed)' tests)
 # With arguments of the caller's own, one of the three may have no test left.
@@ -36,10 +37,11 @@ check test: export PYTHONDONTWRITEBYTECODE :=
 
 help:
 	@echo "make perf    train, measure and judge; PYTEST_ARGS=\"-m cpu\" and the like are passed on"
-	@echo "             (make ends with 2 whatever failed; for pytest's own exit code: make env && .venv/bin/python -m pytest perf_tests)"
+	@echo "             (GNU make ends with 2 whatever failed, so the last line names pytest's exit code;"
+	@echo "             a script that needs the code: make env && .venv/bin/python -m pytest perf_tests, or .venv/bin/perfgate gate)"
 	@echo "make test    all tests, real training among them"
 	@echo "make test-paddle26  train with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
-	@echo "make check   lint, types and unit tests, in under 3 minutes"
+	@echo "make check   lint, types and unit tests, in a few minutes"
 	@echo "make bench   measure the suite itself: its speed, its training loop against a bare one, its verdicts, its search for the first bad build, what watching costs, every fault; 40 minutes on idle cores"
 	@echo "make gpu-proof  show the suite at work on this machine's GPU, step by step (perfgate prove-gpu); on a CPU where there is none"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
@@ -74,7 +76,9 @@ check: env-dev
 bench: env-dev env-pytorch env-tensorflow
 	$(VENV_PYTHON) -m benchmarks.suite_overhead
 	$(VENV_PYTHON) -m benchmarks.history_scale
+	$(VENV_PYTHON) -m benchmarks.history_writers
 	$(VENV_PYTHON) -m benchmarks.publish_scale
+	$(VENV_PYTHON) -m benchmarks.fleet
 	$(VENV_PYTHON) -m benchmarks.importing
 	$(VENV_PYTHON) -m benchmarks.page
 	$(VENV_PYTHON) -m benchmarks.loader_cost

@@ -8,6 +8,7 @@ seconds; exit status 1 when a goal is missed.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
 import sys
@@ -50,21 +51,29 @@ def main() -> int:
     report = session_of(arguments.cases, arguments.nights)
     started = time.perf_counter()
     content = night_page(report).encode()
+    small = len(content) < MOST_BYTES
     print(
-        f"{arguments.cases} cases of {arguments.nights} nights: {len(content) / 1e6:.2f} MB, "
-        f"made in {time.perf_counter() - started:.2f} s"
+        f"{arguments.cases} cases of {arguments.nights} nights: {len(content) / 1e6:.2f} MB, made in "
+        f"{time.perf_counter() - started:.2f} s; goal under {MOST_BYTES / 1e6:g} MB{'' if small else ': MISSED'}"
     )
+    before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "night.html"
         file.write_bytes(content)
         version, uses = measured(arguments.browser or found_browser(), file, arguments.times)
-    wall = statistics.median(each.wall_seconds for each in uses)
+    walls = sorted(each.wall_seconds for each in uses)
+    wall = statistics.median(walls)
     processor = statistics.median(each.processor_seconds for each in uses)
+    soon = wall < MOST_SECONDS
     print(
-        f"Chromium {version}: loaded, filtered and sorted in {wall:.2f} s ({processor:.2f} s of its thread), "
-        f"the median of {len(uses)}"
+        f"Chromium {version}: opened, filtered and sorted in {wall:.2f} s by the clock, the median of {len(uses)} "
+        f"({walls[0]:.2f} to {walls[-1]:.2f} s); goal under {MOST_SECONDS:g} s{'' if soon else ': MISSED'}"
     )
-    return int(len(content) >= MOST_BYTES or wall >= MOST_SECONDS)
+    print(
+        f"the page's own thread worked {processor:.2f} s of it; the load before was {before:.1f} on "
+        f"{os.cpu_count()} cores, and on cores that others use the clock says little"
+    )
+    return int(not (small and soon))
 
 
 def found_browser() -> str:
@@ -92,7 +101,8 @@ def measured(program: str, file: Path, times: int) -> tuple[str, list[Use]]:
 
 def use(browser: Any, file: Path) -> Use:
     """Open the page in a fresh context, filter and sort."""
-    context = browser.new_context(viewport=WIDE)
+    # Otherwise the heading glides into view, and the clock would measure how long that is made to take.
+    context = browser.new_context(viewport=WIDE, reduced_motion="reduce")
     page = context.new_page()
     page.goto("about:blank")
     watch = context.new_cdp_session(page)

@@ -1,13 +1,14 @@
 """How long ``perfgate publish`` takes over a large history, the first time and after one night more: ``make bench``.
 
 Fills a new SQLite history as history_scale does (a million results: 200 cases of one machine, two runs a night), and
-calls the command as a user does, in a process of its own. Prints seconds, of the clock and of a processor, files and
-the largest page; exit status 1 when a goal is missed.
+calls the command as a user does, in a process of its own. Prints seconds, of the clock and of a processor, files, the
+largest page, and how busy the machine was; exit status 1 when a goal is missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import resource
 import subprocess
@@ -57,7 +58,7 @@ def main() -> int:
 
 def _published(runs: Path, site: Path) -> float:
     """How many seconds the command took."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before, load = resource.getrusage(resource.RUSAGE_CHILDREN), os.getloadavg()[0]
     began = time.perf_counter()
     command = [sys.executable, "-m", "helpers.commands", "publish", str(site), "--runs-dir", str(runs)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -66,7 +67,10 @@ def _published(runs: Path, site: Path) -> float:
         raise SystemExit(f"publish_scale: {done.stderr}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(f"  {done.stdout.splitlines()[0]}; {used:.1f} s of a processor, {after.ru_maxrss / 1024:.0f} MiB")
+    print(
+        f"  {done.stdout.splitlines()[0]}; {used:.1f} s of a processor, {after.ru_maxrss / 1024:.0f} MiB; "
+        f"the load before was {load:.1f} on {os.cpu_count()} cores"
+    )
     return seconds
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -77,15 +77,31 @@ class DrawnRunner:
     store: ResultStore
     # By case, the fraction by which the build under test is slower tonight.
     drops: Mapping[int, float]
+    # How long a run takes, by case id; with it the time since the night began.
+    run_seconds: Mapping[str, float] = field(default_factory=dict)
+    elapsed_seconds: float = 0.0
     made: Counter[tuple[str, Build]] = field(default_factory=Counter)
 
     def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
+        self.elapsed_seconds += self.run_seconds.get(plan.case.id, 0.0)
         number = self.made[plan.case.id, build]
         self.made[plan.case.id, build] += 1
         drawn = drawn_with(self.nights, self.at, self.nights.cases.index(plan.case), build, number, self.drops)
         result = run_result(plan, drawn, self.store.session, replicate, build, stage, night_of(self.at))
         self.store.write(result)
         return result
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """How a night is laid out that does not measure every case once."""
+
+    # The ids of the cases, in the order of measuring, and how many cases the night's correction counts.
+    cases: Sequence[str]
+    counted: int
+    # The plan of a case so many seconds after the night began; None if it is not reached.
+    within: Callable[[CasePlan, float], CasePlan | None]
+    run_seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -117,13 +133,16 @@ class Machine:
         ]
         return Machine(nights, tuple(plans), first)
 
-    def night(self, at: At, memory: Memory, drops: Mapping[int, float] = _NO_DROPS) -> JudgedNight:
-        """Every case of a night, one after the other, then the night as a whole with the confirmations it asks for."""
+    def night(
+        self, at: At, memory: Memory, drops: Mapping[int, float] = _NO_DROPS, laid_out: LaidOut | None = None
+    ) -> JudgedNight:
+        """Every case of a night, one after the other, then the night as a whole with the confirmations it asks for. If
+        the night is ``laid_out``, only its cases."""
         store = HeldRuns(Path(), f"b{at.branch}-n{at.night:04d}")
-        runner = DrawnRunner(self.nights, at, store, drops)
+        runner = DrawnRunner(self.nights, at, store, drops, {} if laid_out is None else laid_out.run_seconds)
+        many = len(self.plans) if laid_out is None else laid_out.counted
 
         def measure(plan: CasePlan, suspicion: str = "") -> CaseResult:
-            many = len(self.plans)
             when = night_of(at)
             return measure_case(
                 plan,
@@ -136,7 +155,10 @@ class Machine:
                 keep_night=lambda folder, night: None,
             )
 
-        results = {plan.case.id: measure(plan) for plan in self.plans}
+        results = {}
+        for plan in self.plans if laid_out is None else self._in_order(laid_out.cases):
+            if (now := plan if laid_out is None else laid_out.within(plan, runner.elapsed_seconds)) is not None:
+                results[plan.case.id] = measure(now)
         screened = [case for result in results.values() if (case := night_case(_UNGATED.outcome(result))) is not None]
         before = {case.key: case for case in screened}
         confirmed: dict[Key, NightCase] = {}
@@ -144,7 +166,11 @@ class Machine:
             result = measure(results[answer.case_id].plan, answer.why)
             results[answer.case_id] = result
             confirmed[answer.key] = night_case(_UNGATED.outcome(result)) or before[answer.key]
-        return JudgedNight(tuple(results.values()), answer)
+        return JudgedNight(tuple(results.values()), answer, runner.elapsed_seconds)
+
+    def _in_order(self, case_ids: Sequence[str]) -> list[CasePlan]:
+        by_id = {plan.case.id: plan for plan in self.plans}
+        return [by_id[case_id] for case_id in case_ids]
 
 
 @dataclass(frozen=True)
@@ -153,6 +179,8 @@ class JudgedNight:
 
     results: tuple[CaseResult, ...]
     whole: NightVerdict | None
+    # How long all runs took; 0 where nobody says how long one takes.
+    seconds: float = 0.0
 
     @property
     def statuses(self) -> list[Status]:

@@ -20,10 +20,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from benchmarks import verdict_real
+from benchmarks import verdict_hours, verdict_real
 from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_replay import (
     DROPS_PERCENT,
@@ -54,6 +55,7 @@ from helpers.history.trend import change_points
 from helpers.report.unforeseen import ended
 
 SEED = 20240501
+T = TypeVar("T")
 # Cases that a future slows down, of each size.
 _CASES_A_DROP = 3
 # What a noisy future slows down, and by how much: few enough not to fall as a group.
@@ -91,6 +93,12 @@ FULL_BEHIND = Size(worlds=12, quiet=29, dropped=8, slow=2, trended=0, noisy=10)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
+    if options.hours:
+        size = verdict_hours.QUICK if options.quick else verdict_hours.FULL
+        size = replace(size, worlds=options.worlds) if options.worlds is not None else size
+        print(f"seed {options.seed}: {size}", flush=True)
+        print(verdict_hours.text_of(options.seed, size, partial(_spread, processes=options.processes)))
+        return 0
     sizes = (QUICK, QUICK_BEHIND) if options.quick else (FULL, FULL_BEHIND)
     if options.worlds is not None:
         sizes = (replace(sizes[0], worlds=options.worlds), replace(sizes[1], worlds=options.worlds))
@@ -131,6 +139,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--quick",
         action="store_true",
         help="Replay few nights; a goal is missed where its whole interval lies beyond it",
+    )
+    parser.add_argument(
+        "--hours",
+        action="store_true",
+        help="Compare only what nights of limited time find a machine hour: by their plan, and by a fixed scheme",
     )
     parser.add_argument("--series", type=Path, metavar="FOLDER", help="Replay the real series of FOLDER too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the scores to FILE")
@@ -206,7 +219,7 @@ def _synthetic(options: argparse.Namespace, size: Size, behind: Size) -> Scores:
     return total
 
 
-def _spread(replay: Callable[[int], Scores], worlds: Sequence[int], processes: int) -> Iterator[Scores]:
+def _spread(replay: Callable[[int], T], worlds: Sequence[int], processes: int) -> Iterator[T]:
     """The scores of all worlds, in their order."""
     if processes == 1 or len(worlds) == 1:
         yield from map(replay, worlds)

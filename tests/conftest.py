@@ -1,10 +1,12 @@
 """Which interpreters the tests of Paddle's lines train in, how many threads compute in the tests' process, what
-Paddle's import leaves there, where errors that a test injects are written down, and a real Slurm."""
+Paddle's import leaves there, which signals reach the sessions that tests start, where errors that a test injects are
+written down, and a real Slurm."""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -65,11 +67,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_finish() -> None:
+    """Called in each process that runs tests, and not in xdist's controller."""
+    _have_paddle_crash_at_once()
+    _let_sessions_be_interrupted()
+
+
+def _have_paddle_crash_at_once() -> None:
     """Paddle's handler of fatal signals takes memory for its trace: where one struck in malloc, the process waits for
     ever instead of crashing."""
     paddle = sys.modules.get("paddle")
     if paddle is not None:
         paddle.disable_signal_handler()
+
+
+def _let_sessions_be_interrupted() -> None:
+    """Sessions that tests start end on SIGHUP and SIGINT as they do at a terminal, even if the tests run under nohup or
+    in the background: what a process ignores, those that it starts ignore too."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            # Here the signal still does nothing, but a handler is not passed on to a program that is started.
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture

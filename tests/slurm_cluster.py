@@ -26,6 +26,20 @@ _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 NODES = {"n0": "127.0.0.2", "n1": "127.0.0.3"}
 # Two cards of each node, for jobs that request some: Slurm wants devices, and every machine has these.
 _CARDS = ("/dev/null", "/dev/zero")
+# How processes are followed: by their parents, or by control groups, which need a machine of one's own.
+_NO_GROUPS = (
+    "ProctrackType=proctrack/linuxproc",
+    "TaskPlugin=task/none",
+    "JobAcctGatherType=jobacct_gather/none",
+    "SelectTypeParameters=CR_Core",
+)
+_GROUPS = (
+    "ProctrackType=proctrack/cgroup",
+    "TaskPlugin=task/cgroup",
+    "JobAcctGatherType=jobacct_gather/cgroup",
+    "SelectTypeParameters=CR_Core_Memory",
+)
+_NODE_MIB = 8000
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 
@@ -75,19 +89,33 @@ class SlurmCluster:
                 self.command("scontrol", "update", f"nodename={node}", "state=resume")
         self.wait_until_idle()
 
-    def start(self, name: str) -> None:
-        """Start one daemon: ``munged``, ``slurmctld`` or ``slurmd-NODE``. A controller knows the jobs that it had."""
+    def start(self, name: str, **variables: str) -> None:
+        """Start one daemon: ``munged``, ``slurmctld`` or ``slurmd-NODE``, with ``variables`` besides the cluster's. A
+        controller knows the jobs that it had."""
         log = (self.folder / f"{name}.out").open("ab")
         with log:
             self.daemons[name] = subprocess.Popen(
-                self._words(name), env=self.variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
+                self._words(name), env={**self.variables, **variables}, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, start_new_session=True,
             )  # fmt: skip
 
     def kill(self, name: str) -> None:
         """``kill -9`` of one daemon."""
         self.daemons[name].kill()
         self.daemons[name].wait()
+
+    def wait_until_saved(self, seconds: float = _START_SECONDS) -> None:
+        """Wait until the controller has written its jobs as they are now to disk. It does so every few seconds after a
+        change; what it has not written is lost with it, and the number of a lost job is given again."""
+        now = time.time()
+        for job in self.command("squeue", "--noheader", "--format=%i").split():
+            self.command("scontrol", "update", f"jobid={job}", "comment=saved")
+        state = self.folder / "state" / "job_state"
+        deadline = time.monotonic() + seconds
+        while not state.is_file() or state.stat().st_mtime <= now:
+            if time.monotonic() >= deadline:
+                raise ClusterError(f"slurmctld has not saved its jobs within {seconds:g} s\n{self.logs()}")
+            time.sleep(0.1)
 
     def stop(self) -> None:
         """End all jobs, then all daemons."""
@@ -132,15 +160,20 @@ def missing_programs() -> list[str]:
 
 
 @contextlib.contextmanager
-def slurm_cluster(folder: Path) -> Generator[SlurmCluster, None, None]:
-    """A Slurm whose nodes are idle; it is ended, with all its jobs, at the end."""
+def slurm_cluster(folder: Path, *, control_groups: bool = False) -> Generator[SlurmCluster, None, None]:
+    """A Slurm whose nodes are idle; it is ended, with all its jobs, at the end.
+
+    With ``control_groups`` it holds each job to its cores and memory, which needs root.
+    """
     (folder / "state").mkdir()
     (folder / "munge.key").write_bytes(secrets.token_bytes(1024))
     (folder / "munge.key").chmod(0o400)
     for node in NODES:
         (folder / f"spool-{node}").mkdir()
     (folder / "gres.conf").write_text(f"Name=gpu Flags=nvidia_gpu_env File={','.join(_CARDS)}\n")
-    (folder / "slurm.conf").write_text(_configuration(folder))
+    if control_groups:
+        (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\nConstrainCores=yes\nConstrainRAMSpace=yes\n")
+    (folder / "slurm.conf").write_text(_configuration(folder, _GROUPS if control_groups else _NO_GROUPS))
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
     cluster = SlurmCluster(folder, {**variables, "PATH": _PATH, "SLURM_CONF": str(folder / "slurm.conf")})
     try:
@@ -162,11 +195,12 @@ def _wait_for(path: Path, cluster: SlurmCluster) -> None:
         time.sleep(0.05)
 
 
-def _configuration(folder: Path) -> str:
+def _configuration(folder: Path, following: Sequence[str]) -> str:
     user, host = getpass.getuser(), socket.gethostname()
     ports = _free_ports(1 + len(NODES))
     nodes = (
-        f"NodeName={node} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 Gres=gpu:{len(_CARDS)}"
+        f"NodeName={node} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 "
+        f"RealMemory={_NODE_MIB} Gres=gpu:{len(_CARDS)}"
         for (node, address), port in zip(NODES.items(), ports[1:], strict=True)
     )
     return "\n".join(
@@ -186,13 +220,10 @@ def _configuration(folder: Path) -> str:
             f"SlurmdPidFile={folder}/slurmd-%n.pid",
             f"SlurmctldLogFile={folder}/slurmctld.log",
             f"SlurmdLogFile={folder}/slurmd-%n.log",
-            # Both follow a process by its parents; control groups need a machine of one's own.
-            "ProctrackType=proctrack/linuxproc",
-            "TaskPlugin=task/none",
+            *following,
             "SwitchType=switch/none",
             "MpiDefault=none",
             "SelectType=select/cons_tres",
-            "SelectTypeParameters=CR_Core",
             "GresTypes=gpu",
             # This machine may have fewer cores than the nodes together.
             "SlurmdParameters=config_overrides",
@@ -202,7 +233,6 @@ def _configuration(folder: Path) -> str:
             "SlurmctldTimeout=30",
             "MinJobAge=300",
             "SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=100000,bf_interval=1",
-            "JobAcctGatherType=jobacct_gather/none",
             *nodes,
             f"PartitionName=perf Nodes={','.join(NODES)} Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO",
             "",

@@ -45,6 +45,9 @@ FRAMEWORK_OF = {
 }
 # Programs with a framework, or a trainer's double, in a process of their own, which nothing imports.
 BENCHMARK_PROGRAMS = (
+    "benchmarks.explain_plants_paddle",
+    "benchmarks.explain_plants_pytorch",
+    "benchmarks.explain_worker",
     "benchmarks.paddleclas_worker",
     "benchmarks.product_error",
     "benchmarks.reader_speed",

@@ -38,7 +38,7 @@ ALLOWED = {
     "helpers/launch/guard.py": f"{KERNEL}, and /dev/null",
     "helpers/machine/watch/meters.py": KERNEL,
     "helpers/launch/nodes/job.py": OWN_NEW,
-    "helpers/launch/nodes/link.py": "goes on with a log in the run folder that it made",
+    "helpers/launch/nodes/others.py": "goes on with a log in the run folder that it made",
     "helpers/machine/watch/processes.py": KERNEL,
     "helpers/launch/supervisor.py": OWN_NEW,
     "helpers/launch/nodes/wire.py": f"this project's sources; {KERNEL}",

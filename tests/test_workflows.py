@@ -13,7 +13,8 @@ import yaml
 
 from helpers.commands.main import commands, parser_of
 
-WORKFLOWS = Path(__file__).parents[1] / ".github" / "workflows"
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = ROOT / ".github" / "workflows"
 
 
 def steps_of(name: str) -> list[dict[str, Any]]:
@@ -50,6 +51,20 @@ def test_a_night_that_fails_early_shows_nothing_of_the_last_one(tmp_path: Path) 
         os.utime(tmp_path / "runs" / new, (4e9, 4e9))
     run_step(gather, tmp_path)
     assert sorted(each.name for each in (tmp_path / "night").iterdir()) == ["history.sqlite", "started", "tuesday"]
+
+
+def test_the_image_is_built_as_the_page_says_and_the_case_runs_in_it() -> None:
+    jobs = yaml.safe_load((WORKFLOWS / "container.yml").read_text())["jobs"]
+    lines = [line for step in jobs["image"]["steps"] for line in step.get("run", "").splitlines()]
+    (build,) = [shlex.split(line.rstrip("\\")) for line in lines if line.startswith("docker build")]
+    recipe = ROOT / build[build.index("--file") + 1]
+    assert f"AS {build[build.index('--target') + 1]}\n" in recipe.read_text()
+    assert jobs["case"]["needs"] == "image"
+    # By the digest that was pushed, and not by a tag that may have moved.
+    assert jobs["case"]["container"]["image"] == "${{ needs.image.outputs.name }}"
+    assert ".RepoDigests" in lines[-1]
+    # A token is handed over as a variable: in a command line everybody could read it.
+    assert not [line for line in lines if "github.token" in line]
 
 
 @pytest.mark.parametrize("name", ["nightly.yml", "trend.yml"])

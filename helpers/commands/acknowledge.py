@@ -38,7 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--commit", metavar="HASH", type=_commit, help="Name the commit that caused it")
     parser.add_argument("--reason", metavar="TEXT", help="Say why it stays, or why it is taken back")
     others = parser.add_mutually_exclusive_group()
-    others.add_argument("--undo", action="store_true", help="Take back what was acknowledged for CASE at --at")
+    others.add_argument(
+        "--undo",
+        action="store_true",
+        help="Take back what was acknowledged for CASE at --at: of these nights alone, else the one that covers them",
+    )
     others.add_argument("--list", action="store_true", help="List what was acknowledged, and what was taken back")
     parser.add_argument("--who", metavar="NAME", default=None, help="Name who says so. Default: the user")
     add_history(parser)
@@ -75,34 +79,47 @@ def _changed(history: History, arguments: argparse.Namespace) -> list[str]:
         )
     nights = [night for case_id in case_ids for night in history.series(case_id)]
     first, last = bounds_of(nights, arguments.at)
-    place = first if first == last else f"{first} to {last}"
-    step = f"the step of {case_ids[0] if len(case_ids) == 1 else f'{len(case_ids)} cases'} at {place}"
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     who, reason = arguments.who or user_name(), arguments.reason.strip()
     made = Acknowledgement(arguments.case, first, last, arguments.commit or "", reason, who, now)
     if not arguments.undo:
         history.acknowledge(made)
+        place = first if first == last else f"{first} to {last}"
+        step = f"the step of {case_ids[0] if len(case_ids) == 1 else f'{len(case_ids)} cases'} at {place}"
         return [f"acknowledged by {who}: {step}, {made.commit}: {reason}"]
-    there = [each.record for each in nights if made.covers(each.record.case_id, each.record.created)]
-    meant = [each for each in _holding(history, made) if any(each.covers(it.case_id, it.created) for it in there)]
-    if not meant:
-        raise ConfigError(
-            "perfgate acknowledge",
-            field="--undo",
-            got=f"{arguments.case} at {arguments.at}",
-            expected="what was acknowledged for the same CASE and holds",
-            remedy="perfgate acknowledge --list shows it",
-        )
+    there = [each for each in nights if made.covers(each.record.case_id, each.record.created)]
+    holding = _holding(history, made, there)
+    meant = _meant(holding, made, f"{arguments.case} at {arguments.at}")
     for each in meant:
         history.take_back(each, who, now, reason)
-    said = [f"{each.who} acknowledged on {each.created[:10]}" for each in meant]
-    return [f"taken back by {who}: {step}, which {each}: {reason}" for each in said]
+    return [
+        *(f"taken back by {who}: {acknowledgement_text(each)}: {reason}" for each in meant),
+        *(f"still acknowledged: {acknowledgement_text(each)}" for each in holding if each not in meant),
+    ]
 
 
-def _holding(history: History, like: Acknowledgement) -> list[Acknowledgement]:
-    """The acknowledgements in force for the same cases as ``like`` and, if that names a commit, for the same commit."""
+def _holding(history: History, like: Acknowledgement, nights: Sequence[StoredNight]) -> list[Acknowledgement]:
+    """The acknowledgements in force of the same cases as ``like`` that cover one of the nights and, if ``like`` names a
+    commit, name the same."""
     holding = [each for each in history.acknowledgements() if each.pattern == like.pattern]
-    return [each for each in holding if like.commit in ("", each.commit)]
+    of_commit = [each for each in holding if like.commit in ("", each.commit)]
+    records = [night.record for night in nights]
+    return [each for each in of_commit if any(each.covers(it.case_id, it.created) for it in records)]
+
+
+def _meant(holding: Sequence[Acknowledgement], made: Acknowledgement, got: str) -> list[Acknowledgement]:
+    """Those of exactly these nights, or else the only one that covers them. Raises ConfigError if it is not clear which
+    one is meant."""
+    exact = [each for each in holding if (each.first, each.last) == (made.first, made.last)]
+    if exact or len(holding) == 1:
+        return exact or list(holding)
+    if not holding:
+        expected, remedy = "what was acknowledged for the same CASE and holds", "perfgate acknowledge --list shows it"
+    else:
+        got += f", which {len(holding)} acknowledgements of more nights cover"
+        expected = "one of them: its own day with --at, or its commit with --commit"
+        remedy = "They are: " + "; and ".join(map(acknowledgement_text, holding))
+    raise ConfigError("perfgate acknowledge", field="--undo", got=got, expected=expected, remedy=remedy)
 
 
 def _listed(history: History, case: str | None) -> list[str]:

@@ -27,6 +27,7 @@ from helpers.commands.loading import (
     write_files,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
+from helpers.commands.option_types import count_of, hours
 from helpers.judging.noise import usual_sigma
 from helpers.machine.files import MOST_INDEX_BYTES, read_text_limited, write_whole
 from helpers.plan.case_plan import SuiteCase
@@ -92,7 +93,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--most-runs", type=_runs, metavar="N", help=f"Make at most N runs of each case. Default: {_MOST_RUNS}"
     )
-    parser.add_argument("--hours", type=_hours, metavar="H", help="Begin no pair after H hours of this call")
+    parser.add_argument("--hours", type=hours, metavar="H", help="Begin no pair after H hours of this call")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="Then say which part of a step is slower with the first bad build than with the one before it",
+    )
     parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
     add_session(parser, "an interrupted search, or with a larger budget")
@@ -102,19 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _runs(text: str) -> int:
-    if not text.isdecimal() or not _LEAST_RUNS <= int(text) <= 100_000:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of runs from {_LEAST_RUNS} to 100000")
-    return int(text)
-
-
-def _hours(text: str) -> float:
-    try:
-        hours = float(text)
-    except ValueError:
-        hours = -1.0
-    if not 0 < hours <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected hours, above 0 and at most 1000")
-    return hours
+    return count_of("runs", text, _LEAST_RUNS, 100_000)
 
 
 def run(
@@ -155,6 +149,8 @@ def run(
     for note in search.history_notes():
         say(note)
     _report(arguments, search, found, out)
+    if arguments.explain and not interrupted:
+        interrupted = not _explain(arguments, search, cases, found, out)
     if interrupted:
         say(
             f"interrupted: the runs made are kept in {options.runs_folder}; perfgate bisect --resume {options.session} "
@@ -166,7 +162,7 @@ def run(
 
 def _search(search: BuildSearch, cases: Sequence[SuiteCase]) -> tuple[list[CaseSearch], bool]:
     """The answers for all cases that were begun, and whether the search was interrupted."""
-    from helpers.session.bisect import estimate
+    from helpers.judging.bisection_estimate import estimate
 
     found: list[CaseSearch] = []
     for number, suite_case in enumerate(cases, 1):
@@ -287,3 +283,33 @@ def _report(arguments: argparse.Namespace, search: BuildSearch, found: Sequence[
         print(render_search(each) + "\n", file=output)
     print(printable(f"written: {folder / 'bisect.md'}"), file=output)
     write_files(arguments, PLAIN_JSON, to_record(found, options.session), out)
+
+
+def _explain(
+    arguments: argparse.Namespace,
+    search: BuildSearch,
+    cases: Sequence[SuiteCase],
+    found: Sequence[CaseSearch],
+    out: TextIO,
+) -> bool:
+    """Add to bisect.md which part of a step the first bad build has made slower. Returns whether it was not
+    interrupted."""
+    from helpers.report.explanation import PICTURE_FILE, headline, render_markdown, write_explanation
+    from helpers.session.explain_change import explain_change
+
+    session = search.options.session
+    folder, output = search.options.runs_folder / session, text_output(arguments, PLAIN_JSON, out)
+    try:
+        for suite_case, answer in zip(cases, found, strict=False):
+            if (explained := explain_change(search, suite_case, answer)) is None:
+                continue
+            place = Path("explained") / suite_case.case.id
+            command = shlex.join(["perfgate", "bisect", "--resume", session, "--explain"])
+            write_explanation(folder / place, explained, command, session)
+            text = render_markdown(explained, command, picture=str(place / PICTURE_FILE))
+            searched = read_text_limited(folder / "bisect.md", MOST_INDEX_BYTES)
+            write_whole(folder / "bisect.md", f"{searched.rstrip()}\n\n#{text}".encode())
+            print(printable(headline(explained)), file=output)
+    except KeyboardInterrupt:
+        return False
+    return True

@@ -27,6 +27,7 @@ from helpers.commands.loading import (
     write_files,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
+from helpers.commands.option_types import count_of
 from helpers.history import open_history
 from helpers.history.results import RunResult
 from helpers.history.stored import Calibration
@@ -44,7 +45,7 @@ from helpers.session.suite_history import history_url
 from helpers.trainers.contract.errors import SuiteError, printable
 
 NAME = "calibrate"
-HELP = "Measure a case's noise here by A/A runs; say which drops it lets be found and which tolerance fits"
+HELP = "Run one build again and again; say how much a case's runs differ here and which drops a night can find"
 EXITS = {
     0: "every case is calibrated",
     6: "a case could not be measured, or others use the machine",
@@ -65,18 +66,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", choices=TARGETS, help="Calibrate only this target's cases")
     parser.add_argument(
-        "--runs", type=_runs, default=10, metavar="N", help="Run each case N times, from the start. Default: 10"
+        "--runs",
+        type=_runs,
+        default=10,
+        metavar="N",
+        help="Make N runs of each case; earlier ones do not count. Default: 10",
     )
     add_build(parser)
     parser.add_argument(
-        "--reference-build", metavar="BUILD", help="Make every second run with BUILD, named as for --build"
+        "--reference-build",
+        metavar="BUILD",
+        help="Make every second run with BUILD, which should be as fast; named as for --build",
     )
     parser.add_argument(
-        "--reference-env", metavar="PATH", help="Make every second run with this interpreter or virtual environment"
+        "--reference-env",
+        metavar="PATH",
+        help="The same with the build in PATH, a Python or a virtual environment's folder",
     )
     parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
     parser.add_argument(
-        "--allow-contention", action="store_true", help="Calibrate on a disturbed machine, and store nothing"
+        "--allow-contention", action="store_true", help="Run even if others use the machine; then nothing is stored"
     )
     add_session(parser, "an interrupted calibration")
     add_json(parser)
@@ -84,9 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _runs(text: str) -> int:
-    if not text.isdecimal() or not LEAST_RUNS <= int(text) <= _MOST_RUNS:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of runs from {LEAST_RUNS} to {_MOST_RUNS}")
-    return int(text)
+    return count_of("runs", text, LEAST_RUNS, _MOST_RUNS)
 
 
 @dataclass

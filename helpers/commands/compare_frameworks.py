@@ -24,6 +24,7 @@ from helpers.commands.loading import (
     write_files,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
+from helpers.commands.option_types import typed
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
@@ -78,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", choices=TARGETS, help="Compare only this target's configurations")
     parser.add_argument(
         "--pairs",
-        type=_pairs,
+        type=typed(pairs_of),
         default=USUAL_PAIRS,
         metavar="N",
         help=f"Run each framework N times, in turn, {LEAST_PAIRS} to {MOST_PAIRS}. Default: {USUAL_PAIRS}",
@@ -90,13 +91,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_session(parser, "an interrupted comparison")
     add_file_formats(parser, FRAMEWORKS_FORMATS)
     add_history(parser)
-
-
-def _pairs(text: str) -> int:
-    try:
-        return pairs_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 @dataclass

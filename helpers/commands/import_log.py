@@ -28,6 +28,7 @@ from helpers.commands.loading import (
 from helpers.commands.main import EXIT_USAGE
 from helpers.judging.rates import key_of, rate_unit_of_model
 from helpers.judging.statistics import number
+from helpers.judging.wording import counted
 from helpers.logs.settings import LogSetting, Stated
 from helpers.report.table import GAP, Align, Column, Table
 from helpers.report.text import hanging
@@ -205,9 +206,9 @@ def render_lines(batch: ImportBatch, stored: Sequence[str]) -> str:
     lines = [line.rstrip() for line in Table.of(_LINE_COLUMNS, runs).grid().lines]
     kept = Counter(next(each for each in _STORED if text.startswith(each)) for text in stored)
     counts = [
-        f"{len(runs)} run{'' if len(runs) == 1 else 's'}",
+        counted(len(runs), "run"),
         *(f"{number} {word}" for word, number in kept.items()),
-        *([f"{len(batch.unread)} logs not read"] if batch.unread else []),
+        *([f"{counted(len(batch.unread), 'log')} not read"] if batch.unread else []),
         *([f"{len(batch.notes)} left out (--json names them)"] if batch.notes else []),
     ]
     return "\n".join([*lines, ", ".join(counts)])

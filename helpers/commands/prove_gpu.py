@@ -39,11 +39,11 @@ from helpers.trainers.contract.errors import LaunchError, SuiteError, printable
 from helpers.trainers.contract.frameworks import Framework
 
 NAME = "prove-gpu"
-HELP = "Show the suite at work on this machine's GPU, step by step, or on its CPU where there is none"
+HELP = "Try the whole suite on this machine's GPU, and write down what it measured and whether each step was right"
 EXITS = {
-    0: "every step is right",
-    1: "a step is wrong",
-    3: "steps were not reached, or an unforeseen error",
+    0: "all steps were done and were right",
+    1: "a step was wrong (the summary says which, docs/gpu-proof.md what is right)",
+    3: "some steps were not reached: call again to go on; or an unforeseen error",
 }
 
 OUT = ROOT / "runs" / "gpu-proof"
@@ -57,17 +57,37 @@ Clock = Callable[[], float]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cpu", action="store_true", help="Take the CPU, also where there is a GPU")
-    parser.add_argument("--seconds", type=float, metavar="S", help="Stop in order after S seconds; call again to go on")
     parser.add_argument(
-        "--out", type=Path, default=OUT, metavar="FOLDER", help="Keep everything in FOLDER. Default: runs/gpu-proof"
+        "--cpu", action="store_true", help="Try it on the CPU, even if there is a GPU. Default: only without a GPU"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="Begin no step after S seconds; the next call goes on. Default: no limit",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=OUT,
+        metavar="FOLDER",
+        help="Write summary, results and logs into FOLDER. Default: runs/gpu-proof",
     )
     trained = parser.add_mutually_exclusive_group()
-    trained.add_argument("--pytorch", metavar="PYTHON", help="Train with this Python. Default: perf.yaml's")
+    trained.add_argument(
+        "--pytorch",
+        metavar="PYTHON",
+        help="Train with the PyTorch of this Python. Default: the Python that perf.yaml names for PyTorch",
+    )
     trained.add_argument(
         "--build", metavar="BUILD", help="Train with this build of PyTorch, named as for pytest --build"
     )
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="FOLDER",
+        help="Read images from FOLDER (as ImageNet has them: a folder for each class). Default: some that it makes",
+    )
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:

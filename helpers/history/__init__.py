@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from helpers.history.history import History
     from helpers.history.nights import NightRecord
     from helpers.history.results import RunResult
+    from helpers.history.server import Connections
     from helpers.history.stored import CaseNights, SegmentStart
     from helpers.judging.evidence import Past
 
@@ -50,13 +51,23 @@ def may_be_at(url: str) -> bool:
     return not url.startswith("sqlite:") or Path(url.partition(":///")[2]).exists()
 
 
-def open_history(url: str, on_wait: Callable[[str], None] | None = None, *, writes: bool = True) -> History:
+def open_history(
+    url: str,
+    on_wait: Callable[[str], None] | None = None,
+    *,
+    writes: bool = True,
+    wait_seconds: float | None = None,
+    connections: Connections | None = None,
+) -> History:
     """Open the history at ``url``, and make or migrate it if necessary. Raises HistoryError.
 
     Without ``writes`` it is only read, also on a read-only disk or a PostgreSQL replica, and one that does not exist
     raises NoHistory. If another process holds it for longer than a second, ``on_wait`` is called with a sentence that
-    says what is waited for and until when.
+    says what is waited for and until when; a call waits for ``wait_seconds``, or a minute. ``connections`` can end a
+    call to a server that says nothing any more.
     """
+    from helpers.history.database import WAIT_SECONDS
     from helpers.history.history import History
 
-    return History.open(url, on_wait=on_wait, writes=writes)
+    limit = WAIT_SECONDS if wait_seconds is None else wait_seconds
+    return History.open(url, limit, on_wait, writes=writes, connections=connections)

@@ -26,6 +26,7 @@ from helpers.judging.evidence import Build, Stage
 from helpers.machine.files import MOST_RESULT_BYTES
 from helpers.plan.overrides import segment_of
 from helpers.trainers.contract.errors import ConfigError, HistoryError
+from helpers.trainers.contract.job import finite
 
 # Equal values of these are stored once for all runs. The rest of a run is in its row.
 _SETUP = ("settings", "overrides", "protocol", "facts")
@@ -82,6 +83,12 @@ def run_of(row: Mapping[str, Any]) -> RunResult:
         # An older suite stored it: fields that were added since have the values that held then.
         record = {**_defaults(), **record, "schema_version": RESULT_SCHEMA_VERSION}
     return result_of_record(record, f"history: result {row['uuid']}")
+
+
+def wall_seconds_of(body: str) -> float:
+    """How long the run of a row's body took; 0 if that was not measured."""
+    found = _object(body).get("wall_seconds", 0.0)
+    return float(found) if finite(found) else 0.0
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -13,32 +13,41 @@ from pathlib import Path
 from urllib.parse import quote
 
 import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 
 from helpers.history.address import refuse_ambiguous, without_password
+from helpers.history.migrating import make_ready, version
+from helpers.history.server import HINDERED, LOCKED, Connections, engine_of
 from helpers.history.tables import HEAD
-from helpers.history.waiting import Waiting, file_lock
+from helpers.history.waiting import Waiting
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, NoHistory
 
 # How long a call waits for other writers before it is an error.
 WAIT_SECONDS = 60
-_CONNECT_SECONDS = 10
+# How long a call to a server that was reached before is tried again.
+PATIENCE_SECONDS = 2.5
 # Messages of a call that waited too long: SQLite says locked or busy, PostgreSQL cancels the statement.
 _WAITED = ("database is locked", "database table is locked", "lock timeout", "LockNotAvailable")
 # Messages of a server that answers but lets nobody in until somebody mends it.
 _LOCKED_OUT = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist")
-# A silent connection is cut after 10 s idle and three probes 5 s apart.
-_PROBES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
+# PostgreSQL's code of a row without a value that a newer suite's table wants, and SQLite's words for a name it lacks.
+_NOT_NULL = "23502"
+_UNKNOWN_NAMES = ("no such table", "no such column", "has no column named")
 # The file system is full or read-only, or its server is gone. Any other error means a wrong path.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT)
-# PostgreSQL's codes: deadlock detected, could not serialise.
-_DEADLOCKS = ("40P01", "40001")
-# The number of PostgreSQL's advisory lock for making or migrating the tables; any number will do.
-_MIGRATION_LOCK = 4_816_023_001
 # A value that no result may hold raises these when it is written, and a damaged one when it is read.
 _WRONG_VALUES = (ValueError, TypeError, OverflowError, RecursionError, struct.error, zlib.error)
 _SQLITE = "sqlite"
 _POSTGRESQL = "postgresql"
+_HELD_FILE = "Another process holds the database: end it, or use PostgreSQL for many runners (--history URL)"
+_HELD_SERVER = "Another process holds the database: find it in the server's view pg_stat_activity, or try again later"
 _KNOWN = "sqlite:///FOLDER/history.sqlite or postgresql://USER@HOST/DATABASE"
 
 
@@ -49,6 +58,10 @@ class Database:
     engine: sa.Engine
     # The URL without its password.
     shown: str
+    # How long a call waits for other writers.
+    wait_seconds: float = WAIT_SECONDS
+    # How long a call is tried again while a server that was reached is away: a restart takes about a second.
+    patience_seconds: float = 0.0
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -64,8 +77,31 @@ class Database:
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
-        with explained(self.shown, _password(self.engine.url), what):
-            yield
+        try:
+            with explained(self.shown, _password(self.engine.url), what, self.wait_seconds):
+                yield
+        except HistoryError as error:
+            if _other_tables(error) and (newer := self._newer()):
+                raise newer from error
+            raise
+
+    def _newer(self) -> HistoryUnreachable | None:
+        """The error if a newer suite migrated the tables since they were opened. The entry is not wrong: it can be kept
+        on disk for the newer suite."""
+        try:
+            version(self.engine, self.shown)
+        except HistoryError as error:
+            return HistoryUnreachable(
+                error.about, field=error.field, got=error.got, expected=error.expected, remedy=error.remedy
+            )
+        except SQLAlchemyError:
+            pass
+        return None
+
+    def release(self) -> None:
+        """Close the connections to a server, which has room for some hundred only; the next call opens one."""
+        if not self.shown.startswith(_SQLITE):
+            self.engine.dispose()
 
 
 def open_database(
@@ -74,41 +110,44 @@ def open_database(
     on_wait: Callable[[str], None] | None = None,
     *,
     writes: bool = True,
+    connections: Connections | None = None,
 ) -> Database:
     """Open the database at ``url``, and make or migrate it if necessary. Raises HistoryError.
 
     Without ``writes`` it is only read: one that does not exist raises NoHistory, and only one of an older suite is
     written, to migrate it. With ``writes`` it can be read but not written if the disk is full or read-only, or the file
     belongs to another user. ``on_wait`` is called, from a thread of its own, for every wait for another process that
-    takes longer than a second.
+    takes longer than a second. The connections to a server are added to ``connections``.
     """
     parsed = _parsed(url)
     shown = without_password(parsed.render_as_string(hide_password=False))
     waiting = Waiting(f"history {shown}", wait_seconds, on_wait)
     with explained(shown, _password(parsed), "opening it", wait_seconds):
+        patience_seconds = 0.0 if _is_sqlite(parsed) else PATIENCE_SECONDS
         if not writes and (engine := _only_to_read(parsed, shown, wait_seconds, waiting)) is not None:
-            return Database(engine, shown)
+            return Database(engine, shown, wait_seconds, patience_seconds)
         if not _is_sqlite(parsed):
-            return Database(_ready(_postgresql(parsed, wait_seconds, waiting), parsed, shown, waiting), shown)
+            engine = make_ready(engine_of(parsed, wait_seconds, waiting, connections), None, shown, waiting)
+            return Database(engine, shown, wait_seconds, patience_seconds)
         path = _file(parsed)
         check_regular(path, shown)
         try:
-            engine = _ready(open_sqlite(path, wait_seconds, waiting), parsed, shown, waiting)
+            engine = make_ready(open_sqlite(path, wait_seconds, waiting), path, shown, waiting)
         except (OperationalError, OSError) as error:
             if not (path.exists() and refuses_writing(error)):
                 raise
             to_read = open_to_read(path, wait_seconds, waiting)
-            if to_read is None or _version(to_read, shown) != HEAD:
+            if to_read is None or version(to_read, shown) != HEAD:
                 raise
             engine = to_read
-    return Database(engine, shown)
+    return Database(engine, shown, wait_seconds)
 
 
 def _only_to_read(url: sa.URL, shown: str, wait_seconds: float, waiting: Waiting) -> sa.Engine | None:
     """An engine that writes nothing; None for an older suite's tables, and if a file cannot be opened in this way.
     Raises NoHistory."""
     if not _is_sqlite(url):
-        return _if_current(_postgresql(url, wait_seconds, waiting, writes=False), shown)
+        return _if_current(engine_of(url, wait_seconds, waiting, writes=False), shown)
     path = _file(url)
     check_regular(path, shown)
     if not path.exists():
@@ -125,15 +164,15 @@ def _only_to_read(url: sa.URL, shown: str, wait_seconds: float, waiting: Waiting
 
 def _if_current(engine: sa.Engine, shown: str) -> sa.Engine | None:
     """``engine``; None, and it is disposed of, for tables of an older suite. Raises NoHistory if there are none."""
-    version = None
+    found = None
     try:
-        version = _version(engine, shown)
+        found = version(engine, shown)
     finally:
-        if version != HEAD:
+        if found != HEAD:
             engine.dispose()
-    if version is None:
+    if found is None:
         raise _nothing_there(shown, "no tables")
-    return engine if version == HEAD else None
+    return engine if found == HEAD else None
 
 
 def _nothing_there(shown: str, got: str) -> NoHistory:
@@ -143,18 +182,6 @@ def _nothing_there(shown: str, got: str) -> NoHistory:
         expected="what measuring leaves",
         remedy="Measure first (pytest perf_tests), name another with --history, or run perfgate reindex",
     )
-
-
-def _ready(engine: sa.Engine, url: sa.URL, shown: str, waiting: Waiting) -> sa.Engine:
-    """``engine``, after its tables were made or migrated."""
-    try:
-        if _version(engine, shown) != HEAD:
-            with _alone(engine, url, waiting), engine.execution_options(writes=True).begin() as connection:
-                _migrate(connection, shown)
-    except BaseException:
-        engine.dispose()
-        raise
-    return engine
 
 
 @contextmanager
@@ -169,8 +196,31 @@ def explained(shown: str, password: str | None, what: str, wait_seconds: float =
 def came_between(error: BaseException) -> bool:
     """Whether a transaction is to be repeated: another writer made the same row, or waited for ours."""
     cause = error.__cause__
-    again = getattr(getattr(cause, "orig", None), "sqlstate", None) in _DEADLOCKS
-    return isinstance(error, HistoryError) and (again or isinstance(cause, IntegrityError))
+    return isinstance(error, HistoryError) and (_sqlstate(cause) in HINDERED or isinstance(cause, IntegrityError))
+
+
+def was_hindered(error: HistoryError) -> bool:
+    """Whether a reading is to be repeated: it was in the way of what a replica had to take over."""
+    return _sqlstate(error.__cause__) in HINDERED
+
+
+def may_be_back_soon(error: HistoryError) -> bool:
+    """Whether a server may answer the next attempt: it was restarted, it had no room, or a connection was cut."""
+    away = isinstance(error, HistoryUnreachable) and isinstance(error.__cause__, (OperationalError, InterfaceError))
+    return away and _sqlstate(error.__cause__) != LOCKED
+
+
+def _sqlstate(cause: BaseException | None) -> str | None:
+    return getattr(getattr(cause, "orig", None), "sqlstate", None)
+
+
+def _other_tables(error: HistoryError) -> bool:
+    """Whether a statement found tables that are not those of this suite."""
+    cause = error.__cause__
+    if isinstance(cause, IntegrityError):
+        return _sqlstate(cause) == _NOT_NULL
+    unknown = isinstance(cause, OperationalError) and any(sign in str(cause.orig) for sign in _UNKNOWN_NAMES)
+    return unknown or isinstance(cause, ProgrammingError)
 
 
 def _refusal(shown: str, password: str | None, what: str, error: Exception, wait_seconds: float) -> HistoryError:
@@ -183,7 +233,7 @@ def _refusal(shown: str, password: str | None, what: str, error: Exception, wait
             f"history {shown}",
             got=got,
             expected=f"{what} within {wait_seconds:g} s",
-            remedy="Another process holds the database: end it, or use PostgreSQL for many runners (--history URL)",
+            remedy=_HELD_FILE if shown.startswith(_SQLITE) else _HELD_SERVER,
         )
     if not isinstance(error, (SQLAlchemyError, sqlite3.Error, OSError)):
         return HistoryError(f"history {shown}", got=got, expected=f"{what} of plain values")
@@ -197,6 +247,13 @@ def _refusal(shown: str, password: str | None, what: str, error: Exception, wait
             "This server only reads. Name the one that is written to (--history URL); a history of an older suite has "
             "to be opened there once, which migrates it"
         )
+    elif "conflict with recovery" in got:
+        remedy = (
+            "This replica took over a change that the query was in the way of. Ask again, or let the administrator set "
+            "hot_standby_feedback or a longer max_standby_streaming_delay there"
+        )
+    elif "too many c" in got or "connection slots" in got:
+        remedy = "The server has no room for another connection: let its administrator raise max_connections"
     else:
         remedy = "Check that the server runs, and the URL's host, user, password and database (--history URL)"
     kind = HistoryUnreachable if _is_away(error, got) else HistoryError
@@ -251,91 +308,8 @@ def _password(url: sa.URL) -> str | None:
     return url.password or (within if isinstance(within, str) else None)
 
 
-def _postgresql(url: sa.URL, wait_seconds: float, waiting: Waiting, *, writes: bool = True) -> sa.Engine:
-    # A night is longer than many servers keep an idle connection.
-    patience = {"connect_timeout": _CONNECT_SECONDS, **_PROBES}
-    engine = sa.create_engine(url, pool_pre_ping=True, connect_args=patience)
-
-    @sa.event.listens_for(engine, "connect")
-    def prepare(connection: sa.engine.interfaces.DBAPIConnection, _: object) -> None:
-        cursor = connection.cursor()
-        cursor.execute(f"SET lock_timeout = {round(1000 * wait_seconds)}")
-        if not writes:
-            cursor.execute("SET default_transaction_read_only = on")
-        cursor.close()
-        connection.commit()
-
-    # Only the server knows which statement waits for another one's lock.
-    sa.event.listen(engine, "before_cursor_execute", lambda *_: waiting.begin())
-    sa.event.listen(engine, "after_cursor_execute", lambda *_: waiting.end())
-    sa.event.listen(engine, "handle_error", lambda _: waiting.end())
-    return engine
-
-
 def _file(url: sa.URL) -> Path:
     return Path(url.database or "")
-
-
-# ---- the version of its tables
-
-
-def _version(engine: sa.Engine, shown: str) -> str | None:
-    """The version of the tables; None if there are none. Raises HistoryError if a newer suite made them."""
-    with engine.connect() as connection:
-        return _version_in(connection, shown)
-
-
-def _version_in(connection: sa.Connection, shown: str) -> str | None:
-    if not sa.inspect(connection).has_table("alembic_version"):
-        return None
-    found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
-    # Versions are numbered in their order.
-    if found is not None and str(found) > HEAD:
-        raise HistoryError(
-            f"history {shown}",
-            field="version",
-            got=str(found),
-            expected=f"{HEAD} or older",
-            remedy="A newer suite made it: update this one, or give this one a history of its own (--history URL)",
-        )
-    return None if found is None else str(found)
-
-
-@contextmanager
-def _alone(engine: sa.Engine, url: sa.URL, waiting: Waiting) -> Iterator[None]:
-    """Until the block ends, nobody else sets this database up; a killed holder frees it."""
-    if not _is_sqlite(url):
-        # The migration takes the lock within its own transaction.
-        yield
-        return
-    path = _file(url)
-    with file_lock(path.with_name(f".{path.name}.lock"), waiting):
-        with engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            # This cannot be done within a transaction, and if two try it at once, SQLite refuses one without waiting.
-            # On a disk without shared memory the old journal stays: it is slower with many writers, but as safe.
-            if isinstance(driver, sqlite3.Connection):
-                connection.exec_driver_sql("COMMIT")
-                driver.execute("PRAGMA journal_mode = WAL")
-                driver.execute("BEGIN")
-        yield
-
-
-def _migrate(connection: sa.Connection, shown: str) -> None:
-    """Bring the tables to HEAD, in the caller's transaction."""
-    # Only a process that migrates pays for the import.
-    from alembic import command
-    from alembic.config import Config
-
-    if connection.dialect.name == _POSTGRESQL:
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
-    if _version_in(connection, shown) == HEAD:
-        return
-    config = Config()
-    # The folder is given as a package's, because a percent sign in a path would be read as the start of a name.
-    config.set_main_option("script_location", "helpers.history:migrations")
-    config.attributes["connection"] = connection
-    command.upgrade(config, HEAD)
 
 
 # ---- a file of SQLite

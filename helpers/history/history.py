@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -9,12 +10,21 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
+from helpers.history import fleets as fleets_of
 from helpers.history import listing, past, reading, remarks, writing
 from helpers.history.codec import run_row
-from helpers.history.database import WAIT_SECONDS, Database, came_between, open_database
+from helpers.history.database import (
+    WAIT_SECONDS,
+    Database,
+    came_between,
+    may_be_back_soon,
+    open_database,
+    was_hindered,
+)
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.history.run_folders import NIGHT_FILE, RESULT_FILE, read_night, read_result, sessions
+from helpers.history.server import Connections
 from helpers.history.stored import (
     Acknowledgement,
     Calibration,
@@ -27,6 +37,9 @@ from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, S
 
 # Each failed attempt means that another writer got something done.
 _ATTEMPTS = 20
+# How often a call begins again that a replica ended, and the pause before a call begins again.
+_MOST_HINDERED = 3
+_PAUSE_SECONDS = 0.25
 _Kept = TypeVar("_Kept")
 _Answer = TypeVar("_Answer")
 _Given = ParamSpec("_Given")
@@ -38,8 +51,11 @@ def _asked(
     """A method of History that puts the question to a connection of its own."""
 
     def ask(history: History, /, *given: _Given.args, **named: _Given.kwargs) -> _Answer:
-        with history._database.reading() as connection:
-            return question(connection, *given, **named)
+        def once() -> _Answer:
+            with history._database.reading() as connection:
+                return question(connection, *given, **named)
+
+        return history._patiently(once)
 
     ask.__doc__ = question.__doc__
     return ask
@@ -63,9 +79,10 @@ class History:
         on_wait: Callable[[str], None] | None = None,
         *,
         writes: bool = True,
+        connections: Connections | None = None,
     ) -> History:
         """See ``helpers.history.open_history``; ``wait_seconds`` is how long a call waits for other writers."""
-        return History(open_database(url, wait_seconds, on_wait, writes=writes))
+        return History(open_database(url, wait_seconds, on_wait, writes=writes, connections=connections))
 
     @property
     def url(self) -> str:
@@ -75,6 +92,10 @@ class History:
     def after_fork(self) -> None:
         """Must be called first in a forked process, which may not use its parent's connections."""
         self._database.engine.dispose(close=False)
+
+    def release(self) -> None:
+        """Hold no connection to a server until the next call."""
+        self._database.release()
 
     def close(self) -> None:
         self._database.engine.dispose()
@@ -94,7 +115,7 @@ class History:
 
     def add_result(self, result: RunResult) -> None:
         """See Memory."""
-        self._add_results([result])
+        self.add_results([result])
 
     def add_night(self, night: NightRecord) -> None:
         """See Memory."""
@@ -108,6 +129,8 @@ class History:
 
     cases = _asked(reading.cases)
     series = _asked(reading.case_nights)
+    nights_here = _asked(reading.nights_here)
+    wall_seconds = _asked(reading.wall_seconds)
     nights_of = _asked(reading.nights_of)
     results_of = _asked(reading.results_of)
     segment_starts = _asked(remarks.starts_of)
@@ -118,13 +141,18 @@ class History:
 
     # ---- all nights, for pages that list them
 
-    count_nights = _asked(listing.count_nights)
-    newest_rows = _asked(listing.newest_rows)
-    listed_nights = _asked(listing.listed_nights)
+    counts_of_nights = _asked(listing.counts_of_nights)
+    count_before = _asked(listing.count_before)
+    newest_nights = _asked(listing.newest_nights)
     session_nights = _asked(listing.session_nights)
     sessions = _asked(listing.sessions)
     changes_since = _asked(listing.changes_since)
     listing = _asked(listing.listing)
+
+    # ---- fleets
+
+    fleets = _asked(fleets_of.fleets)
+    fleet_runs = _asked(fleets_of.fleet_runs)
 
     # ---- remarks and calibrations
 
@@ -176,20 +204,28 @@ class History:
     def _taken_in(self, results: Sequence[RunResult], refused: list[str]) -> int:
         """How many of the results were taken in: all at once, or one by one if the history refuses one."""
         try:
-            self._add_results(results)
+            self.add_results(results)
         except HistoryUnreachable:
             raise
         except HistoryError:
             return sum(_kept(self.add_result, each, Path(each.uuid), refused) for each in results)
         return len(results)
 
-    def _add_results(self, results: Sequence[RunResult]) -> None:
+    def add_results(self, results: Sequence[RunResult]) -> None:
+        """Keep all of the runs, or none."""
         self._write(
             lambda connection: writing.write_runs(connection, self._documents, [run_row(result) for result in results])
         )
 
     def _write(self, work: Callable[[sa.Connection], _Kept]) -> _Kept:
-        """Do ``work`` in a transaction, and again if another writer came in between."""
+        """Do ``work`` in a transaction, and again if another writer came in between.
+
+        After a connection was lost nobody knows whether the transaction was made: ``work`` must leave the same rows if
+        it is done twice.
+        """
+        return self._patiently(lambda: self._written(work))
+
+    def _written(self, work: Callable[[sa.Connection], _Kept]) -> _Kept:
         for left in reversed(range(_ATTEMPTS)):
             try:
                 with self._database.writing() as connection:
@@ -199,6 +235,21 @@ class History:
                 if not left or not came_between(error):
                     raise
         raise AssertionError("unreachable")
+
+    def _patiently(self, work: Callable[[], _Kept]) -> _Kept:
+        """Do ``work``, and again for some seconds if the server went away, or if it ended the transaction for another
+        one's sake."""
+        deadline = time.monotonic() + self._database.patience_seconds
+        hindered = 0
+        while True:
+            try:
+                return work()
+            except HistoryError as error:
+                hindered += was_hindered(error)
+                again = may_be_back_soon(error) and time.monotonic() + _PAUSE_SECONDS < deadline
+                if not again and not (was_hindered(error) and hindered <= _MOST_HINDERED):
+                    raise
+            time.sleep(_PAUSE_SECONDS)
 
 
 def _kept(keep: Callable[[_Kept], None], entry: _Kept, path: Path, refused: list[str]) -> bool:

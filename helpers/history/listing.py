@@ -22,6 +22,9 @@ from helpers.history.tables import calibrations, documents, night_runs, nights, 
 from helpers.history.writing import NIGHT, RESULT, learned_rates
 from helpers.trainers.contract.errors import HistoryError
 
+_COLUMNS = sa.select(
+    *(nights.c[name] for name in ("id", "uuid", "session", "created", "learned", "unlearned", "body", "series_id"))
+)
 # A resumed session judges a case again, with a new time. So nights of this many last days are compared again.
 _RECENT_DAYS = 2
 
@@ -50,6 +53,16 @@ class BuildKey:
     framework: str
     version: str
     commit: str
+
+
+@dataclass(frozen=True)
+class SessionSpan:
+    """When a session began, and what it measured."""
+
+    # The creation time of its first night.
+    created: str
+    # Version and commit of each build, as the rows of its nights have them; empty if that was not asked.
+    builds: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -206,17 +219,37 @@ def _judge_of(connection: sa.Connection, series_ids: Sequence[int]) -> str:
 # ---- nights
 
 
-def count_nights(connection: sa.Connection, known: Listing, case: CaseKey, before: str = "") -> int:
-    """The number of a case's nights, or of those before a moment."""
-    query = sa.select(sa.func.count()).select_from(nights).where(_of_case(known, case))
-    return int(connection.execute(query.where(nights.c.created < before) if before else query).scalar_one())
+def counts_of_nights(connection: sa.Connection, known: Listing) -> dict[CaseKey, int]:
+    """The number of nights of each case."""
+    query = sa.select(nights.c.series_id, sa.func.count().label("nights")).where(nights.c.id <= known.newest_id)
+    found = {key: sum(row <= known.newest_id for row in known.strays.get(key, ())) for key in known.cases}
+    for row in connection.execute(query.group_by(nights.c.series_id)):
+        # Series of strays have no machine, and are in no case.
+        if (key := known.key_of_series.get(row.series_id)) is not None:
+            found[key] += row.nights
+    return found
 
 
-def newest_rows(connection: sa.Connection, known: Listing, case: CaseKey, count: int) -> tuple[int, ...]:
-    """The rows of a case's ``count`` newest nights, oldest first."""
-    query = sa.select(nights.c.id).where(_of_case(known, case))
-    found = connection.execute(query.order_by(nights.c.created.desc(), nights.c.id.desc()).limit(count)).scalars().all()
-    return tuple(reversed(found))
+def count_before(connection: sa.Connection, known: Listing, case: CaseKey, before: str) -> int:
+    """The number of a case's nights before a moment."""
+    query = sa.select(sa.func.count()).select_from(nights).where(_of_case(known, case), nights.c.created < before)
+    return int(connection.execute(query).scalar_one())
+
+
+def newest_nights(
+    connection: sa.Connection, known: Listing, case: CaseKey, count: int
+) -> tuple[tuple[int, ...], tuple[ListedNight, ...]]:
+    """The rows of a case's ``count`` newest nights, and these nights, both oldest first.
+
+    Raises HistoryError, with the uuid, on a night that cannot be read; if it is excluded, it is left out of the nights
+    instead.
+    """
+    # The rows alone are ordered first, by an index: with its nights' bodies, SQLite would sort the whole case.
+    of_case = sa.select(nights.c.id).where(_of_case(known, case))
+    newest = of_case.order_by(nights.c.created.desc(), nights.c.id.desc()).limit(count).subquery()
+    rows = connection.execute(_COLUMNS.join(newest, newest.c.id == nights.c.id)).all()
+    rows = sorted(rows, key=lambda row: (row.created, row.id))
+    return tuple(row.id for row in rows), _nights_of(connection, known, rows)
 
 
 def _of_case(known: Listing, case: CaseKey) -> sa.ColumnElement[bool]:
@@ -225,33 +258,37 @@ def _of_case(known: Listing, case: CaseKey) -> sa.ColumnElement[bool]:
     return sa.and_(chosen, nights.c.id <= known.newest_id)
 
 
-def listed_nights(connection: sa.Connection, known: Listing, ids: Sequence[int]) -> tuple[ListedNight, ...]:
-    """The nights of these rows, oldest first. Raises HistoryError, with the uuid, on a night that cannot be read; if it
-    is excluded, it is left out instead."""
-    return _listed(connection, known, _in_groups(ids, lambda group: [nights.c.id.in_(group)]))
-
-
-def sessions(connection: sa.Connection, known: Listing) -> dict[SessionKey, str]:
-    """Every session with the creation time of its first night."""
+def sessions(connection: sa.Connection, known: Listing) -> dict[SessionKey, SessionSpan]:
+    """Every session with the creation time of its first night and the builds that it measured."""
+    build = (nights.c.build_version, nights.c.build_commit)
     rows = connection.execute(
-        sa.select(nights.c.session, series.c.host, sa.func.min(nights.c.created).label("created"))
+        sa.select(nights.c.session, series.c.host, *build, sa.func.min(nights.c.created).label("created"))
         .join_from(nights, series)
         .where(nights.c.id <= known.newest_id, series.c.host != "")
-        .group_by(nights.c.session, series.c.host)
+        .group_by(nights.c.session, series.c.host, *build)
     )
-    found = {SessionKey(row.session, row.host): row.created for row in rows}
-    columns = (nights.c.id, nights.c.session, nights.c.created)
+    found: dict[SessionKey, SessionSpan] = {}
+
+    def add(key: SessionKey, created: str, version: str, commit: str) -> None:
+        own = SessionSpan(created, frozenset({(version, commit)}))
+        there = found.get(key, own)
+        found[key] = SessionSpan(min(own.created, there.created), own.builds | there.builds)
+
+    for row in rows:
+        add(SessionKey(row.session, row.host), row.created, row.build_version, row.build_commit)
+    columns = (nights.c.id, nights.c.session, nights.c.created, *build)
     for chosen in _in_groups(list(known.key_of_stray), lambda group: [nights.c.id.in_(group)]):
         for row in connection.execute(sa.select(*columns).where(*chosen)):
             key = SessionKey(row.session, known.key_of_stray[row.id].host)
-            found[key] = min(row.created, found.get(key, row.created))
+            add(key, row.created, row.build_version, row.build_commit)
     return found
 
 
 def session_nights(connection: sa.Connection, known: Listing, session: SessionKey) -> tuple[ListedNight, ...]:
-    """The nights of a session on its machine, oldest first."""
-    found = _listed(connection, known, [[nights.c.session == session.session, nights.c.id <= known.newest_id]])
-    return tuple(each for each in found if each.session == session)
+    """The nights of a session on its machine, oldest first. Raises HistoryError as ``newest_nights`` does."""
+    query = _COLUMNS.where(nights.c.session == session.session, nights.c.id <= known.newest_id)
+    rows = sorted(connection.execute(query), key=lambda row: (row.created, row.id))
+    return tuple(each for each in _nights_of(connection, known, rows) if each.session == session)
 
 
 def _in_groups(
@@ -260,13 +297,7 @@ def _in_groups(
     return [chosen(values[at : at + AT_ONCE]) for at in range(0, len(values), AT_ONCE)]
 
 
-def _listed(
-    connection: sa.Connection, known: Listing, groups: Iterable[Sequence[sa.ColumnElement[bool]]]
-) -> tuple[ListedNight, ...]:
-    columns = ("id", "uuid", "session", "created", "learned", "unlearned", "body", "series_id")
-    query = sa.select(*(nights.c[name] for name in columns))
-    rows = [row for chosen in groups for row in connection.execute(query.where(*chosen)).all()]
-    rows.sort(key=lambda row: (row.created, row.id))
+def _nights_of(connection: sa.Connection, known: Listing, rows: Sequence[sa.Row[Any]]) -> tuple[ListedNight, ...]:
     excluded = exclusions_of(connection, NIGHT, [row.uuid for row in rows if row.unlearned])
     found = []
     for row in rows:

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from helpers.history.codec import run_of
+from helpers.history.codec import run_of, wall_seconds_of
 from helpers.history.nights import NightRecord, night_of, stored_name
 from helpers.history.remarks import (
     AT_ONCE,
@@ -68,6 +68,23 @@ def case_nights(
     if segment is not None:
         chosen.append(series.c.segment_id == segment_row(connection, segment))
     return _nights(connection, chosen, last)
+
+
+def nights_here(connection: sa.Connection, case_id: str, target: str, host: str, last: int) -> tuple[StoredNight, ...]:
+    """The ``last`` newest nights of the case on ``host`` (the host of segments), oldest first. Nights on which nothing
+    ran belong to no host."""
+    return _nights(connection, [series.c.case_id == case_id, series.c.target == target, series.c.host == host], last)
+
+
+def wall_seconds(connection: sa.Connection, uuids: Sequence[str]) -> dict[str, float]:
+    """How long each of these runs took, from its start to its end. Runs that are not stored are left out."""
+    found = {}
+    for at in range(0, len(uuids), AT_ONCE):
+        rows = connection.execute(
+            sa.select(results.c.uuid, results.c.body).where(results.c.uuid.in_(uuids[at : at + AT_ONCE]))
+        )
+        found.update({row.uuid: wall_seconds_of(row.body) for row in rows})
+    return found
 
 
 def nights_so_far(connection: sa.Connection, case_id: str, target: str, session: str, last: int) -> CaseNights:

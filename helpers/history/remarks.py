@@ -40,15 +40,19 @@ def exclude(connection: sa.Connection, uuid: str, who: str, created: str, reason
     """Exclude a run or a night, so that no later night learns from it. Raises HistoryError if it is excluded
     already."""
     _check_remark(uuid, who, reason)
+    _alone(connection, exclusions)
     subject, whole = _meant(connection, uuid)
-    if earlier := exclusions_of(connection, subject, [whole]).get(whole):
+    made = Exclusion(subject, whole, plain(who), utc(created, f"exclusion of {whole}"), plain(reason))
+    earlier = exclusions_of(connection, subject, [whole]).get(whole)
+    if earlier == made:
+        return made
+    if earlier:
         raise HistoryError(
             f"{subject} {whole}",
             field="excluded",
             got=f"by {earlier.who}, {earlier.created}: {earlier.reason}",
             expected="one that counts",
         )
-    made = Exclusion(subject, whole, plain(who), utc(created, f"exclusion of {whole}"), plain(reason))
     connection.execute(sa.insert(exclusions), asdict(made))
     _relearn(connection, subject, whole)
     return made
@@ -57,15 +61,19 @@ def exclude(connection: sa.Connection, uuid: str, who: str, created: str, reason
 def restore(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
     """Take an exclusion back; both remarks stay stored. Raises HistoryError if no exclusion holds."""
     _check_remark(uuid, who, reason)
+    _alone(connection, exclusions)
     subject, whole = _meant(connection, uuid)
-    earlier = exclusions_of(connection, subject, [whole]).get(whole)
-    if earlier is None:
-        raise HistoryError(f"{subject} {whole}", field="excluded", got="no", expected="an exclusion to take back")
     taken_back = {
         "restored": utc(created, f"restoring of {whole}"),
         "restored_by": plain(who),
         "restored_reason": plain(reason),
     }
+    earlier = exclusions_of(connection, subject, [whole]).get(whole)
+    if earlier is None:
+        for each in all_exclusions(connection, holding_only=False):
+            if (each.subject, each.uuid) == (subject, whole) and each == replace(each, **taken_back):
+                return each
+        raise HistoryError(f"{subject} {whole}", field="excluded", got="no", expected="an exclusion to take back")
     this = sa.and_(exclusions.c.uuid == whole, exclusions.c.subject == subject, exclusions.c.restored == "")
     connection.execute(sa.update(exclusions).where(this).values(**taken_back))
     _relearn(connection, subject, whole)
@@ -96,8 +104,8 @@ def exclusions_of(connection: sa.Connection, subject: str, uuids: Sequence[str])
 def acknowledge(connection: sa.Connection, made: Acknowledgement) -> None:
     _check_remark(made.pattern, made.who, made.reason)
     values = {name: plain(value) for name, value in asdict(made).items()}
-    connection.execute(
-        sa.insert(acknowledgements), {**values, "created": utc(made.created, f"acknowledgement of {made.pattern}")}
+    _insert_once(
+        connection, acknowledgements, {**values, "created": utc(made.created, f"acknowledgement of {made.pattern}")}
     )
 
 
@@ -110,9 +118,11 @@ def take_back(connection: sa.Connection, made: Acknowledgement, who: str, create
         "taken_back_by": plain(who),
         "taken_back_reason": plain(reason),
     }
-    this = [acknowledgements.c[name] == value for name, value in asdict(made).items()]
-    changed = connection.execute(sa.update(acknowledgements).where(*this).values(**taken_back))
-    if made.taken_back or not changed.rowcount:
+    this = _same(acknowledgements, asdict(made))
+    changed = connection.execute(sa.update(acknowledgements).where(this).values(**taken_back)).rowcount
+    done = _same(acknowledgements, {**asdict(made), **taken_back})
+    changed = changed or len(connection.execute(sa.select(acknowledgements.c.id).where(done)).all())
+    if made.taken_back or not changed:
         raise HistoryError(about, got="none like it, or one that is taken back", expected="one that holds")
     return replace(made, **taken_back)
 
@@ -133,7 +143,7 @@ def pin(connection: sa.Connection, made: Pin) -> None:
     """Keep the remark who made which build the good one."""
     _check_remark(made.build, made.who, made.reason)
     values = {name: plain(value) for name, value in asdict(made).items()}
-    connection.execute(sa.insert(pins), {**values, "created": utc(made.created, f"pin of {made.build}")})
+    _insert_once(connection, pins, {**values, "created": utc(made.created, f"pin of {made.build}")})
 
 
 def all_pins(connection: sa.Connection) -> tuple[Pin, ...]:
@@ -173,7 +183,7 @@ def _checked(number: int, stored: Acknowledgement) -> Acknowledgement:
 
 
 def add_calibration(connection: sa.Connection, known: Documents, made: Calibration) -> None:
-    connection.execute(sa.insert(calibrations), with_segment(connection, known, made))
+    _insert_once(connection, calibrations, with_segment(connection, known, made))
 
 
 def calibration(connection: sa.Connection, case_id: str, target: str, segment: Mapping[str, str]) -> Calibration | None:
@@ -190,6 +200,27 @@ def calibration(connection: sa.Connection, case_id: str, target: str, segment: M
         .limit(1)
     ).one_or_none()
     return None if row is None else Calibration(segment=dict(segment), **row._mapping)
+
+
+def _insert_once(
+    connection: sa.Connection, table: sa.Table, values: Mapping[str, object], key: Sequence[str] = ()
+) -> None:
+    """Insert a row, unless there is one with the same values of ``key`` (default: of all): after a connection was lost
+    nobody knows whether its transaction was made, so it is made again."""
+    _alone(connection, table)
+    same = _same(table, {name: values[name] for name in key or values})
+    if connection.execute(sa.select(table.c.id).where(same).limit(1)).first() is None:
+        connection.execute(sa.insert(table), dict(values))
+
+
+def _same(table: sa.Table, values: Mapping[str, object]) -> sa.ColumnElement[bool]:
+    return sa.and_(*(table.c[name].is_not_distinct_from(value) for name, value in values.items()))
+
+
+def _alone(connection: sa.Connection, table: sa.Table) -> None:
+    """Until the transaction ends nobody else writes the table, and everybody reads it. In SQLite a writer is alone."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
 
 
 def _columns(table: sa.Table, kind: type[Exclusion] | type[Acknowledgement] | type[Pin]) -> list[sa.Column[Any]]:
@@ -304,9 +335,7 @@ def recorded_at(connection: sa.Connection, series_id: int, before: str | None) -
 def start_segment(connection: sa.Connection, known: Documents, start: SegmentStart) -> None:
     """Keep a start once, although a spool that was cut off while it was emptied brings it a second time."""
     values = with_segment(connection, known, start)
-    same = [segment_starts.c[name] == values[name] for name in ("case_id", "target", "segment_id", "created")]
-    if connection.execute(sa.select(segment_starts.c.id).where(*same).limit(1)).first() is None:
-        connection.execute(sa.insert(segment_starts), values)
+    _insert_once(connection, segment_starts, values, ("case_id", "target", "segment_id", "created"))
 
 
 def starts_of(connection: sa.Connection, case_id: str, target: str | None = None) -> tuple[SegmentStart, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -100,9 +100,11 @@ class Spool:
         """The files that could not be read when they were taken in."""
         return tuple(sorted(self.folder.glob(f"*{_DAMAGED}")))
 
-    def empty_into(self, history: Memory, leave: Collection[str] = ()) -> Emptied:
+    def empty_into(
+        self, history: Memory, leave: Collection[str] = (), after_each: Callable[[], None] = lambda: None
+    ) -> Emptied:
         """Give every entry to ``history``, oldest first within its kind, and remove it from the folder once the history
-        has kept it. ``leave`` are names of files that stay.
+        has kept it. ``leave`` are names of files that stay; ``after_each`` is called after each entry.
 
         One process does this at a time. The file that a killed process had begun is begun again. A damaged file is
         renamed to ``….damaged``. Raises HistoryUnreachable, and keeps the entries that are left.
@@ -125,6 +127,7 @@ class Spool:
                     continue
                 taken.unlink(missing_ok=True)
                 went_in += 1
+                after_each()
         return Emptied(went_in, tuple(refused), tuple(left))
 
     def _newest(self) -> list[Path]:

@@ -6,7 +6,8 @@ import datetime
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from helpers.history import Memory
 from helpers.history.nights import NightRecord
@@ -17,40 +18,71 @@ from helpers.judging.evidence import Past
 from helpers.machine.wall_clock import utc_now
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
 
-# A call that takes longer than the waits for a connection (10 s) and for other writers (60 s) has lost its server.
-ANSWER_SECONDS = 120.0
-# The pause between two attempts: at least so many seconds, and so many times the duration of the last attempt. So a
-# database that does not answer costs a session at most a twentieth of its time.
-LEAST_PAUSE_SECONDS = 30.0
-PAUSES_PER_ATTEMPT = 20.0
+# The pause after a failed attempt takes at least so many seconds, and as long as the attempt did. It doubles with each
+# further failure until it is so many times the attempt's duration. So a server that was busy for a moment is soon asked
+# again, and one that stays away costs a session about a twentieth of its time.
+LEAST_PAUSE_SECONDS = 2.0
+PAUSES_PER_ATTEMPT = 20
+# A call whose connection was cut ends at once.
+_CUT_SECONDS = 1.0
 
 _Kept = TypeVar("_Kept")
+
+
+@dataclass(frozen=True)
+class SessionWaits:
+    """How long a session waits before an entry is spooled instead, in seconds."""
+
+    # For other writers.
+    lock_seconds: float
+    # For any answer at all: the connection, the wait for others and the query.
+    answer_seconds: float
+
+
+# Who writes a file has it for himself, and nobody can end a call to a file.
+FILE_WAITS = SessionWaits(60.0, 120.0)
+# A transaction takes milliseconds, and the server ends one in which nothing happens for 3 s.
+SERVER_WAITS = SessionWaits(4.0, 5.0)
+
+
+class SessionHistory(Memory, Protocol):
+    """A history that is held only during a call."""
+
+    def release(self) -> None:
+        """Hold no connection until the next call."""
 
 
 class SpoolingMemory:
     """Implements Memory. Raises HistoryError only if neither database nor disk take an entry, and for an entry or a
     database that is wrong, not just out of reach.
 
-    ``opened`` opens the database. A process has one such object, and calls it from one thread at a time.
+    ``opened`` opens the database, and ``cut`` ends the calls to it that are under way. A process has one such object,
+    and calls it from one thread at a time.
     """
 
     def __init__(
         self,
-        opened: Callable[[], Memory],
+        opened: Callable[[], SessionHistory],
         spool: Spool,
         *,
+        cut: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime.datetime] = utc_now,
-        answer_seconds: float = ANSWER_SECONDS,
+        answer_seconds: float = FILE_WAITS.answer_seconds,
     ) -> None:
         self._open = opened
+        self._cut = cut
         self._spool = spool
         self._clock = clock
         self._now = now
         self._answer_seconds = answer_seconds
-        self._history: Memory | None = None
+        self._history: SessionHistory | None = None
         self._call: threading.Thread | None = None
+        # How many entries went in: a call that takes many in is not silent.
+        self._progress = 0
         self._next_attempt: float | None = None
+        # How many attempts failed since the last one that did not.
+        self._failures = 0
         self._since = ""
         self._why = ""
         self._spooled = 0
@@ -135,7 +167,10 @@ class SpoolingMemory:
             answer = self._answered(lambda: self._emptied_and(work, lenient))
         except HistoryUnreachable as error:
             ended = self._clock()
-            self._next_attempt = ended + max(LEAST_PAUSE_SECONDS, PAUSES_PER_ATTEMPT * (ended - begun))
+            pauses = min(2**self._failures, PAUSES_PER_ATTEMPT)
+            self._next_attempt = ended + max(LEAST_PAUSE_SECONDS, pauses * (ended - begun))
+            # Twenty times is reached long before.
+            self._failures = min(self._failures + 1, PAUSES_PER_ATTEMPT)
             self._since = self._since or self._time()
             self._why = str(error.got or error)
             raise
@@ -145,11 +180,21 @@ class SpoolingMemory:
                 f"history {self._spool.history} was unreachable from {self._since} to {self._time()}: {spooled}"
             )
         self._since = self._why = ""
-        self._spooled = 0
+        self._spooled = self._failures = 0
         self._next_attempt = None
         return answer
 
     def _emptied_and(self, work: Callable[[Memory], _Kept], lenient: bool) -> _Kept:
+        """``work`` with the database, which is released afterwards: a night is long, and a server has room for some
+        hundred connections."""
+        history = self._opened(lenient)
+        try:
+            self._empty_into(history)
+            return work(history)
+        finally:
+            history.release()
+
+    def _opened(self, lenient: bool) -> SessionHistory:
         if self._history is None:
             try:
                 self._history = self._open()
@@ -160,8 +205,11 @@ class SpoolingMemory:
                     raise
                 # It answered when the session began, so what is measured meanwhile is spooled.
                 raise HistoryUnreachable(error.about, got=str(error), expected="the database of before") from error
+        return self._history
+
+    def _empty_into(self, history: Memory) -> None:
         try:
-            emptied = self._spool.empty_into(self._history, self._left)
+            emptied = self._spool.empty_into(history, self._left, self._went_in)
         except HistoryUnreachable:
             raise
         except (HistoryError, OSError) as error:
@@ -169,37 +217,53 @@ class SpoolingMemory:
             emptied = Emptied(refused=(f"history spool {self._spool.folder} is kept: {error}",))
         self._refused += [each for each in emptied.refused if each not in self._refused]
         self._left.update(emptied.left)
-        return work(self._history)
+
+    def _went_in(self) -> None:
+        self._progress += 1
 
     def _answered(self, work: Callable[[], _Kept]) -> _Kept:
         """The answer of ``work``, which runs in a thread of its own.
 
-        A server that is stopped, or a file on a share that is gone, never answers, and a call that waits for it cannot
-        be interrupted.
+        A server that is stopped, a network that swallows everything, or a file on a share that is gone, never answers,
+        and a call that waits for it cannot be interrupted. A server's connections are cut then, and ``work`` is done
+        once more: often the connection is dead, and not the server.
         """
-        deadline = self._clock() + self._answer_seconds
-        if self._call is not None and self._call.is_alive():
+        silent_before = self._call is not None and self._call.is_alive()
+        if self._call is not None and silent_before:
             # It may hold a transaction with an entry that is older than the one to be written now.
-            self._call.join(self._answer_seconds)
-            if self._call.is_alive():
-                raise self._silent()
-        answers: list[_Kept] = []
-        errors: list[BaseException] = []
-
-        def call() -> None:
-            try:
-                answers.append(work())
-            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-                errors.append(error)
-
-        self._call = threading.Thread(target=call, name="history", daemon=True)
-        self._call.start()
-        self._call.join(max(0.0, deadline - self._clock()))
-        if self._call.is_alive():
+            self._end(self._call)
+        # A database that is being opened may be migrated: that is cut only at a later contact, so that it gets time.
+        opened = self._history is not None
+        call = self._begun(work)
+        if opened and not silent_before and not self._has_ended(call.thread):
+            self._end(call.thread)
+            call = self._begun(work)
+        if not self._has_ended(call.thread):
             raise self._silent()
-        if errors:
-            raise errors[0]
-        return answers[0]
+        if call.errors:
+            raise call.errors[0]
+        return call.answers[0]
+
+    def _begun(self, work: Callable[[], _Kept]) -> _Call[_Kept]:
+        call = _Call(work)
+        self._call = call.thread
+        call.thread.start()
+        return call
+
+    def _has_ended(self, thread: threading.Thread) -> bool:
+        """Whether it ends. Waits while entries go in, and ``answer_seconds`` after the last one."""
+        seen = -1
+        while thread.is_alive() and seen != self._progress:
+            seen = self._progress
+            thread.join(self._answer_seconds)
+        return not thread.is_alive()
+
+    def _end(self, thread: threading.Thread) -> None:
+        """Raises HistoryUnreachable if it goes on although its connections were cut, as that of a file does."""
+        self._cut()
+        thread.join(_CUT_SECONDS)
+        if thread.is_alive():
+            raise self._silent()
 
     def _silent(self) -> HistoryUnreachable:
         return HistoryUnreachable(
@@ -211,6 +275,22 @@ class SpoolingMemory:
 
     def _time(self) -> str:
         return self._now().strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+class _Call(Generic[_Kept]):
+    """Some work in a thread of its own, and its answer or its error."""
+
+    def __init__(self, work: Callable[[], _Kept]) -> None:
+        self.answers: list[_Kept] = []
+        self.errors: list[BaseException] = []
+        self._work = work
+        self.thread = threading.Thread(target=self._run, name="history", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self.answers.append(self._work())
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+            self.errors.append(error)
 
 
 def _counted(entries: int) -> str:

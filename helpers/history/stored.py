@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from helpers.history.nights import NightRecord
@@ -201,3 +201,30 @@ def _compared(created: str, bound: str) -> int:
     # They are not compared as texts, because only one of them may have microseconds.
     moment, limit = (datetime.datetime.fromisoformat(each) for each in (created, bound))
     return (moment > limit) - (moment < limit)
+
+
+# A fleet's name begins with it.
+FLEET_KIND = "fleet"
+
+
+def session_of_node(fleet: str, node: str) -> str:
+    """The name of a node's session in a fleet (helpers.history.fleets)."""
+    return f"{fleet}.{node}"
+
+
+@dataclass(frozen=True)
+class FleetRun:
+    """One run of a fleet."""
+
+    node: str
+    case_id: str
+    target: str
+    created: str
+    # None if the run has no throughput that counts; then ``why`` says the reason.
+    log_rate: float | None
+    why: str
+    # Shared by all runs in which they are equal.
+    build: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)

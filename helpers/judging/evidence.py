@@ -246,7 +246,10 @@ class Evidence:
     why_no_reference: str = ""
     # Why the case is to be confirmed whatever its own runs say: it belongs to a group of cases that fell together.
     suspicion: str = ""
-    # The number of selected cases. The error rates hold over all of them together.
+    # Whether tonight's plan compares the case with the reference build in pairs, whatever its own runs say.
+    in_pairs: bool = False
+    # The number of selected cases. The error rates hold over all of them together. A case that is compared ``in_pairs``
+    # counts as several (helpers.judging.night_plan).
     cases_tonight: int = 1
     # It decides which build is first in the first pair, and stays the same when a session is resumed.
     seed: str = ""

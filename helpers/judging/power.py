@@ -9,7 +9,7 @@ end without a drop, the first look.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -52,14 +52,27 @@ class Detection:
 
 def smallest_drop(how: Detection) -> float:
     """The smallest drop that is found with 80% power, as a fraction; LARGEST_REPORTED if even that one is not."""
-    width = PAIR_TAU if how.pair_tau == PAIR_TAU else _rounded_up(how.pair_tau)
-    rounded = replace(how, sigma=_rounded_up(how.sigma), tau=_rounded_up(how.tau), pair_tau=width)
-    return _smallest_drop(rounded)
+    return smallest_drop_of([how])
+
+
+def smallest_drop_of(nights: Sequence[Detection]) -> float:
+    """The smallest drop that at least one of several nights finds with 80% power, if each has its own noise and the
+    drop stays."""
+    return _smallest_drop(tuple(map(_rounded, nights)))
+
+
+def _rounded(how: Detection) -> Detection:
+    width = PAIR_TAU if how.pair_tau == PAIR_TAU else rounded_up(how.pair_tau)
+    return replace(how, sigma=rounded_up(how.sigma), tau=rounded_up(how.tau), pair_tau=width)
 
 
 @lru_cache(maxsize=4096)
-def _smallest_drop(how: Detection) -> float:
-    finds = _power_of(how)
+def _smallest_drop(nights: tuple[Detection, ...]) -> float:
+    each_finds = list(map(_power_of, nights))
+
+    def finds(drop: float) -> float:
+        return 1 - math.prod(1 - found(drop) for found in each_finds)
+
     low, high = 0.0, -math.log1p(-LARGEST_REPORTED)
     if finds(high) < POWER:
         return LARGEST_REPORTED
@@ -69,6 +82,7 @@ def _smallest_drop(how: Detection) -> float:
     return -math.expm1(-high)
 
 
+@lru_cache(maxsize=4096)
 def _power_of(how: Detection) -> Callable[[float], float]:
     """The probability that a drop of so many log units is found."""
     suspected = _screening(how) if how.screened else lambda drop: 1.0
@@ -78,9 +92,9 @@ def _power_of(how: Detection) -> Callable[[float], float]:
 
 def _screening(how: Detection) -> Callable[[float], float]:
     first, last = how.runs, max(how.runs, how.most_runs)
-    at_once = _mean_where(SUSPECT_DROP, first, how.sigma, how.tau)
-    still_open = _mean_where(AMBIGUOUS_FROM, first, how.sigma, how.tau)
-    at_last = _mean_where(STILL_OPEN if how.pairs else SUSPECT_DROP, last, how.sigma, how.tau)
+    at_once = mean_where(SUSPECT_DROP, first, how.sigma, how.tau)
+    still_open = mean_where(AMBIGUOUS_FROM, first, how.sigma, how.tau)
+    at_last = mean_where(STILL_OPEN if how.pairs else SUSPECT_DROP, last, how.sigma, how.tau)
     deviation = math.hypot(how.tau, how.sigma / math.sqrt(first))
     shared = how.tau**2 + how.sigma**2 / last
     slope = shared / deviation**2
@@ -103,8 +117,8 @@ def _screening(how: Detection) -> Callable[[float], float]:
 
 def _confirmation(how: Detection) -> Callable[[float], float]:
     sigma = math.sqrt(2) * how.sigma
-    bar = min(_mean_where(how.threshold, how.pairs, sigma, how.pair_tau), math.log1p(-how.tolerance))
-    dismissed = _mean_where(CLEARLY_NO_DROP, FIRST_LOOK, sigma, how.pair_tau)
+    bar = min(mean_where(how.threshold, how.pairs, sigma, how.pair_tau), math.log1p(-how.tolerance))
+    dismissed = mean_where(CLEARLY_NO_DROP, FIRST_LOOK, sigma, how.pair_tau)
 
     def power(drop: float) -> float:
         found = _NORMAL.cdf((bar + drop) / math.hypot(how.pair_tau, sigma / math.sqrt(how.pairs)))
@@ -115,7 +129,7 @@ def _confirmation(how: Detection) -> Callable[[float], float]:
 
 
 @lru_cache(maxsize=16384)
-def _mean_where(bar: float, n: int, sigma: float, tau: float) -> float:
+def mean_where(bar: float, n: int, sigma: float, tau: float) -> float:
     """The mean of n runs for which the e-value of a drop is ``bar``; minus infinity if there is none."""
     scores = [sigma * _NORMAL.inv_cdf((at + 0.625) / (n + 0.25)) for at in range(n)]
     low, high = -LARGEST_DROP, LARGEST_DROP
@@ -128,5 +142,5 @@ def _mean_where(bar: float, n: int, sigma: float, tau: float) -> float:
     return low
 
 
-def _rounded_up(width: float) -> float:
+def rounded_up(width: float) -> float:
     return float(2 ** (math.ceil(_PER_OCTAVE * math.log2(width)) / _PER_OCTAVE))

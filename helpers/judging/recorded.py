@@ -154,6 +154,8 @@ def _why_confirm(evidence: Evidence, screening: Screening, level: Level, due_ton
         return screening.stalls
     if not due_tonight:
         return ""
+    if evidence.in_pairs:
+        return "tonight's plan compares this case in pairs"
     why = f"{screening.known} of {KNOWN_NIGHTS} nights known"
     if evidence.past.unexplained:
         why = UNEXPLAINED
@@ -234,7 +236,8 @@ def without_history(
     level = learn_level(evidence, screening.noise)
     why = _suspected_drop(evidence, screening)
     if not why and due(evidence, screening, level.settled(screening.mature)):
-        why = "the history cannot be asked, and it is this case's turn"
+        turn = "tonight's plan compares it in pairs" if evidence.in_pairs else "it is this case's turn"
+        why = f"the history cannot be asked, and {turn}"
     if recorded.gates and evidence.reference_build is not None and why:
         pairs = confirm(evidence, screening, level, candidate, reference, why)
         if isinstance(pairs, NeedRuns):

@@ -153,11 +153,12 @@ def more_screening(evidence: Evidence, screening: Screening, due_tonight: bool) 
 def due(evidence: Evidence, screening: Screening, level_settled: bool) -> bool:
     """Whether the case is to be confirmed tonight without a suspicion.
 
-    It has turns while a reference build is at hand and one of these holds: too few nights are known; nothing explains
-    the segment's beginning; the level of the nights against the good build is too uncertain (not ``level_settled``).
+    It is if the night's plan says so. It also has turns while a reference build is at hand and one of these holds: too
+    few nights are known; nothing explains the segment's beginning; the level of the nights against the good build is
+    too uncertain (not ``level_settled``).
     """
-    if evidence.reference_build is None:
-        return False
+    if evidence.reference_build is None or evidence.in_pairs:
+        return evidence.reference_build is not None
     if screening.mature and level_settled and not evidence.past.unexplained:
         return False
     turn = zlib.crc32(evidence.case_id.encode()) + len(evidence.past.nights)

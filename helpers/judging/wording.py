@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from helpers.judging.confirm import Confirmation
 from helpers.judging.evidence import Evidence, RecordedReference
 from helpers.judging.noise import KNOWN_NIGHTS
-from helpers.judging.power import LARGEST_REPORTED
 from helpers.judging.rules import MEDIAN_STEP
-from helpers.judging.screen import Screening
 from helpers.judging.statistics import EffectSize, hodges_lehmann
+
+if TYPE_CHECKING:
+    # Not imported at run time: they load numpy, which takes longer than listing the commands.
+    from helpers.judging.confirm import Confirmation
+    from helpers.judging.screen import Screening
+
+
+def counted(count: int, one: str, more: str = "") -> str:
+    """``1 log``, ``2 logs``; ``more`` is the plural where it is not made with an s."""
+    return f"{count} {one if count == 1 else more or f'{one}s'}"
 
 
 def screened(evidence: Evidence, screening: Screening) -> str:
@@ -60,14 +68,14 @@ def _pool(screening: Screening) -> str:
     noise = screening.noise
     if not noise.nodes:
         return ""
-    seen = f"{noise.nodes} node{'' if noise.nodes == 1 else 's'}"
+    seen = counted(noise.nodes, "node")
     return f" on {seen} of a pool, whose nodes are {noise.node_spread:.1%} apart (standard deviation)"
 
 
 def nights(evidence: Evidence, screening: Screening) -> str:
     """The nights with which tonight was compared, and the recorded entry if it counts."""
     dates = f" ({' to '.join(screening.dates)})" if screening.dates else ""
-    count = f"{screening.known} night{'' if screening.known == 1 else 's'}{dates}{_pool(screening)}"
+    count = f"{counted(screening.known, 'night')}{dates}{_pool(screening)}"
     if screening.mature or evidence.recorded is None:
         return count
     if not screening.after_entry:
@@ -88,6 +96,8 @@ def strength(evalue: float) -> str:
 def would_have_found(smallest: float, *, confirmed: bool) -> str:
     """The smallest drop that tonight would have shown with 80% power."""
     how = "found" if confirmed else "seen"
+    from helpers.judging.power import LARGEST_REPORTED
+
     if smallest >= LARGEST_REPORTED:
         return f"not even a drop of {LARGEST_REPORTED:.0%} would have been {how} (80% power)"
     return f"a drop of {smallest:.1%} would have been {how} (80% power)"

@@ -79,6 +79,8 @@ class JobOutcome:
     guilty_rank: int | None = None
     # The class of a failure; None if the kind decides it.
     cause: FailureClass | None = None
+    # What the node of the guilty rank says about the kernel's OOM killer, if it is not the first node.
+    oom_evidence: tuple[bool, str] | None = None
 
     @property
     def failure_class(self) -> FailureClass | None:

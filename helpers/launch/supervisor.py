@@ -14,7 +14,7 @@ from typing import IO, Protocol
 from helpers.launch.failure import FailureClass
 from helpers.launch.guarded import GuardLostError, start_guarded
 from helpers.launch.launchers.launcher import LaunchCommand, job_environment
-from helpers.launch.nodes import NoOtherNodes, OtherNodes
+from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import Ending, JobOutcome, OutcomeKind, ending_of, output_tail
 from helpers.launch.signals import StopSignals, stop_signals
 from helpers.launch.tail import Progress, RankWatch
@@ -93,7 +93,7 @@ def run_job(
     ended. After SIGINT, SIGTERM or SIGHUP the job is ended and KeyboardInterrupt is raised; a second signal ends the
     job without grace.
     """
-    return _Run(spec, command, limits, meter, on_progress, io or SupervisorIO(), others or NoOtherNodes()).outcome()
+    return _Run(spec, command, limits, meter, on_progress, io or SupervisorIO(), others or OtherNodes()).outcome()
 
 
 class _Run:
@@ -149,6 +149,7 @@ class _Run:
             unhealthy=(*self._meter.unhealthy(window), *self._others.unhealthy()),
             guilty_rank=ending.rank,
             cause=ending.cause,
+            oom_evidence=None if ending.rank is None else self._others.oom_evidence(ending.rank),
         )
 
     def _prepare(self) -> dict[str, str]:

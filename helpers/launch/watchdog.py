@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from helpers.launch.failure import FailureClass
 from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.nodes import OtherNodes
+from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import Ending, OutcomeKind, ending_of, was_profiling
 from helpers.launch.tail import RankWatch
 from helpers.machine.watch.processes import Processes

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.machine.environment import CPU, GPU, Environment, Host, flags_of, place_of, probe_host
+from helpers.machine.granted import VISIBLE, allowed_cards
 from helpers.machine.nvml import Gpu, Nvml, open_nvml
 from helpers.machine.unknown import ask
 from helpers.trainers.contract.case import Case
@@ -145,28 +146,28 @@ def discover(
 
     If ``nvml`` is None, NVML is opened; a text is the reason why there is no NVML. ``cpu_cards`` is the number of CPU
     cards (by default 2 if there are at least 2 cores, else 1). Raises DeviceError if NVML fails, if there are fewer
-    cores than CPU cards, and on other systems than Linux.
+    cores than CPU cards, if more GPUs are named than Slurm granted, and on other systems than Linux.
     """
     if not sys.platform.startswith("linux"):
         raise DeviceError(
             "machine", got=sys.platform, expected="Linux", remedy="Cores, leases and processes need /proc"
         )
     variables = os.environ if variables is None else variables
-    visible = variables.get("CUDA_VISIBLE_DEVICES")
+    visible = variables.get(VISIBLE)
     hidden = visible is not None and not visible.strip()
-    allowed = (allowed_cores or (lambda: os.sched_getaffinity(0)))()
+    cores = (allowed_cores or (lambda: os.sched_getaffinity(0)))()
     found = _found(nvml, may_fail=hidden)
     every = () if isinstance(found, str) else found.gpus()
     ids = tuple(gpu.uuid for gpu in every)
     facts = host if host is not None else probe_host(root, card_ids=ids)
-    cards = split_cores(physical_cores(allowed, root), cpu_cards)
+    cards = split_cores(physical_cores(cores, root), cpu_cards)
     if hidden:
         return Machine(facts, cards, gpu_note="CUDA_VISIBLE_DEVICES is empty", card_ids=ids)
     if isinstance(found, str):
         return Machine(facts, cards, gpu_note=found)
-    gpus = visible_gpus(every, visible)
-    note = "" if gpus else "NVML finds none" if visible is None else f"CUDA_VISIBLE_DEVICES={visible} names none"
-    return Machine(facts, cards, gpus, found.driver(), found.cuda_driver(), note, ids)
+    allowed = allowed_cards(variables, len(every))
+    gpus = visible_gpus(every, allowed.visible)
+    return Machine(facts, cards, gpus, found.driver(), found.cuda_driver(), "" if gpus else allowed.note, ids)
 
 
 def _found(nvml: Nvml | str | None, *, may_fail: bool) -> Nvml | str:

@@ -12,9 +12,10 @@ from helpers.judging.rules import WALL_CLOCK
 from helpers.machine.environment import CPU as CPU
 from helpers.machine.environment import GPU, differences
 from helpers.plan.baseline_files import FigureStatus
+from helpers.plan.case_patterns import Quarantine, last_match
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.overrides import segment_of
-from helpers.plan.perf_yaml import Config, Quarantine
+from helpers.plan.perf_yaml import Config
 from helpers.plan.published import PublishedFigure
 from helpers.plan.recorded import LEAST_RUNS, RecordedEntry
 from helpers.trainers.contract.case import Case, DataSource, Precision
@@ -93,6 +94,9 @@ class CasePlan:
     why_no_reference: str = ""
     # How many runs the case may take.
     budget: Budget = field(default_factory=Budget)
+    # The fewest runs by the night's plan, and whether it compares the case with the good build in pairs anyway.
+    least_runs: int = 1
+    in_pairs: bool = False
     # Whether the figure may become the recorded one.
     to_record: bool = False
     # Whether the case passes only with a recorded figure (Evidence).
@@ -104,15 +108,11 @@ class CasePlan:
 
     @property
     def planned_runs(self) -> int:
-        """The number of runs that are made in any case.
-
-        One run screens a case that has a recorded entry. All runs of the protocol are made if something else depends on
-        them: published figures, a first or a new entry (at least LEAST_RUNS), changed settings.
-        """
+        """The number of runs that are made in any case."""
         if self.to_record:
             return max(self.protocol.runs, LEAST_RUNS)
         one_will_do = self.recorded is not None and not (self.published or self.overrides)
-        return 1 if one_will_do else self.protocol.runs
+        return max(self.least_runs, runs_in_any_case(self.protocol, one_will_do))
 
     @property
     def reference_label(self) -> str | None:
@@ -137,6 +137,12 @@ class CasePlan:
     @property
     def protocol(self) -> MeasuringProtocol:
         return self.suite_case.protocol
+
+
+def runs_in_any_case(protocol: MeasuringProtocol, one_will_do: bool) -> int:
+    """One run screens a case that has a recorded entry. All runs of the protocol are made if something else depends on
+    them: published figures, a first or a new entry (at least LEAST_RUNS), changed settings."""
+    return 1 if one_will_do else protocol.runs
 
 
 def matrix(config: Config, published: Mapping[str, Iterable[PublishedFigure]]) -> tuple[SuiteCase, ...]:
@@ -168,9 +174,11 @@ def matrix(config: Config, published: Mapping[str, Iterable[PublishedFigure]]) -
 def _with_entries(suite_case: SuiteCase, config: Config) -> SuiteCase:
     """The case with its owner and its quarantine."""
     target, case_id = suite_case.key
-    owner = next((each.owner for each in reversed(config.owners) if each.matches(case_id, target)), "")
-    quarantine = next((each for each in reversed(config.quarantine) if each.matches(case_id, target)), None)
-    return replace(suite_case, owner=owner, quarantine=quarantine) if owner or quarantine else suite_case
+    owner = last_match(config.owners, case_id, target)
+    quarantine = last_match(config.quarantine, case_id, target)
+    if owner is None and quarantine is None:
+        return suite_case
+    return replace(suite_case, owner="" if owner is None else owner.owner, quarantine=quarantine)
 
 
 def _with_models(cases: Sequence[SuiteCase]) -> tuple[SuiteCase, ...]:

@@ -37,6 +37,8 @@ _BUDGET = {
     "screen_runs": (1, 100), "first_runs": (2, 100), "pairs": (3, 100), "rotation": (1, 100), "repeats": (0, 100),
     "retries": (0, 10),
 }  # fmt: skip
+# Every key of ``budgets`` that is read here.
+BUDGET_KEYS = (*_BUDGET, "cases")
 # The published tables have 110 figures. Dimensions multiply, so a few lines could make billions of cases.
 _MOST_CASES = 10_000
 
@@ -224,10 +226,11 @@ class Tolerances:
     unconfirmed: float = 0.05
 
 
-def read_budgets(section: YamlValue | None) -> ByCase[Budget]:
-    """``budgets`` of perf.yaml. Raises ConfigError for an unknown key and a number out of range."""
+def read_budgets(section: YamlValue | None, others: Sequence[str] = ()) -> ByCase[Budget]:
+    """``budgets`` of perf.yaml, whose ``others`` are read elsewhere. Raises ConfigError for an unknown key and a number
+    out of range."""
     expected = "a number of runs beside the pattern: " + ", ".join(_BUDGET)
-    return _by_case(Budget(), section, lambda name, value: value.whole(*_BUDGET[name]), expected)
+    return _by_case(Budget(), section, lambda name, value: value.whole(*_BUDGET[name]), expected, others)
 
 
 def read_tolerances(section: YamlValue | None) -> ByCase[Tolerances]:
@@ -237,14 +240,18 @@ def read_tolerances(section: YamlValue | None) -> ByCase[Tolerances]:
 
 
 def _by_case(
-    usual: Numbers, section: YamlValue | None, number: Callable[[str, YamlValue], float], expected: str
+    usual: Numbers,
+    section: YamlValue | None,
+    number: Callable[[str, YamlValue], float],
+    expected: str,
+    others: Sequence[str] = (),
 ) -> ByCase[Numbers]:
     names = [item.name for item in dataclass_fields(usual)]
 
     def numbers(keys: Mapping[str, YamlValue]) -> dict[str, float]:
         return {name: number(name, keys[name]) for name in names if name in keys}
 
-    keys = section.mapping(optional=(*names, "cases")) if section else {}
+    keys = section.mapping(optional=(*names, "cases", *others)) if section else {}
     own = []
     for entry in keys["cases"].sequence() if "cases" in keys else []:
         parts = entry.mapping(required=("pattern",), optional=names)

@@ -6,7 +6,6 @@ the file itself is read: whether a path exists is checked by the code that uses 
 
 from __future__ import annotations
 
-import datetime
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
@@ -16,8 +15,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 
+from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 from helpers.judging.evidence import Budget
 from helpers.machine.frameworks import FrameworkConfig
+from helpers.plan.case_patterns import Owner, Quarantine, read_owners, read_quarantine
 from helpers.plan.clusters import ClusterConfig, read_clusters
 from helpers.plan.matrix import (
     TARGETS,
@@ -30,6 +31,7 @@ from helpers.plan.matrix import (
     read_protocols,
     read_tolerances,
 )
+from helpers.plan.night_budget import NIGHT_KEYS, NightBudget, read_night_budget
 from helpers.plan.yaml_file import YamlValue, read_yaml
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
@@ -188,10 +190,11 @@ IDENTITIES = ("host", "name", "pool")
 NEEDS = ("published", "recorded", "both")
 _OPTIONAL = (
     "frameworks", "data", "tolerances", "limits", "contention", "short", "machines", "nodes", "budgets", "history",
-    "owners", "quarantine", "builds", "clusters",
+    "owners", "quarantine", "builds", "clusters", "explain",
 )  # fmt: skip
 _REQUIREMENTS = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
 _MOST_SECONDS = 7 * 24 * 3600.0
+_MOST_MINUTES, _MOST_STEPS = 7 * 24 * 60, 1000
 COMMIT_FIELD = "builds.commit_url"
 
 
@@ -245,6 +248,17 @@ class BuildsConfig:
 
 
 @dataclass(frozen=True)
+class ExplainConfig:
+    """Whether a night says by itself which part of a step is slower (docs/explain.md)."""
+
+    # How many minutes it may take for that after its verdicts; 0: none.
+    night_minutes: int = 0
+    # Of each case: pairs of runs, and the profiled steps of a run.
+    pairs: int = 8
+    steps: int = 10
+
+
+@dataclass(frozen=True)
 class GateRule:
     """``--gate`` judges the cases whose id matches ``cases``."""
 
@@ -253,37 +267,6 @@ class GateRule:
     needs: str
     # Only the cases of this target (cpu, v100, a100, gpu); None for all that have such an id.
     target: str | None = None
-
-
-@dataclass(frozen=True)
-class CasePattern:
-    """The cases that an entry of a list is about. If several entries match a case, the last one counts."""
-
-    # Over case ids.
-    pattern: str
-    # Only the cases of this target; None for all that have such an id.
-    target: str | None
-    # The entry's place in the file, such as ``quarantine[0]``.
-    place: str
-
-    def matches(self, case_id: str, target: str) -> bool:
-        return self.target in (None, target) and fnmatchcase(case_id, self.pattern)
-
-
-@dataclass(frozen=True)
-class Owner(CasePattern):
-    """The owner that reports name beside a case."""
-
-    owner: str
-
-
-@dataclass(frozen=True)
-class Quarantine(CasePattern):
-    """Cases that are measured and shown, and cannot fail the gate until a day."""
-
-    reason: str
-    # The last day, in UTC, on which it holds. From the next day on such a case fails the gate.
-    until: datetime.date
 
 
 @dataclass(frozen=True)
@@ -322,8 +305,11 @@ class Config:
     machines: Mapping[str, MachineConfig]
     nodes: NodesConfig = field(default_factory=NodesConfig)
     budgets: ByCase[Budget] = field(default_factory=lambda: ByCase(Budget()))
+    # None if the file does not limit how long a night takes.
+    night: NightBudget | None = None
     history: HistoryConfig = field(default_factory=HistoryConfig)
     builds: BuildsConfig = field(default_factory=BuildsConfig)
+    explain: ExplainConfig = field(default_factory=ExplainConfig)
     # The launchers that the file chooses for cases of one node. A framework without an entry uses its own.
     launchers: Mapping[Framework, str] = field(default_factory=dict)
     owners: tuple[Owner, ...] = ()
@@ -380,6 +366,7 @@ def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
     protocols = read_protocols(top["protocols"])
     frameworks = _framework_keys(top.get("frameworks"))
     machines = MappingProxyType(_machines(top.get("machines")))
+    explain = _explain(top.get("explain"))
     return Config(
         path=file,
         frameworks=_frameworks(frameworks, file.parent),
@@ -391,11 +378,13 @@ def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
         matrix=read_matrix(top["matrix"], top.get("short"), list(protocols)),
         machines=machines,
         nodes=read_nodes(top.get("nodes")),
-        budgets=read_budgets(top.get("budgets")),
+        budgets=read_budgets(top.get("budgets"), NIGHT_KEYS),
+        night=read_night_budget(top.get("budgets"), explain.night_minutes),
         history=_history(top.get("history")),
-        owners=_owners(top.get("owners")),
-        quarantine=_quarantine(top.get("quarantine")),
+        owners=read_owners(top.get("owners")),
+        quarantine=read_quarantine(top.get("quarantine")),
         builds=_builds(top.get("builds"), file.parent),
+        explain=explain,
         clusters=read_clusters(top.get("clusters"), machines),
         launchers=MappingProxyType(
             {
@@ -458,25 +447,10 @@ def _history(field: YamlValue | None) -> HistoryConfig:
     return HistoryConfig(None if url is None or url.value is None else url.text())
 
 
-def _owners(field: YamlValue | None) -> tuple[Owner, ...]:
-    found = []
-    for entry in field.sequence() if field else []:
-        keys = entry.mapping(required=("pattern", "owner"), optional=("target",))
-        found.append(Owner(*_case_pattern(entry, keys), keys["owner"].text()))
-    return tuple(found)
-
-
-def _quarantine(field: YamlValue | None) -> tuple[Quarantine, ...]:
-    found = []
-    for entry in field.sequence() if field else []:
-        keys = entry.mapping(required=("pattern", "reason", "until"), optional=("target",))
-        found.append(Quarantine(*_case_pattern(entry, keys), keys["reason"].text(), keys["until"].date()))
-    return tuple(found)
-
-
-def _case_pattern(entry: YamlValue, keys: Mapping[str, YamlValue]) -> tuple[str, str | None, str]:
-    target = keys["target"].one_of(TARGETS) if "target" in keys else None
-    return keys["pattern"].pattern(), target, entry.place
+def _explain(field: YamlValue | None) -> ExplainConfig:
+    most = {"night_minutes": (0, _MOST_MINUTES), "pairs": (LEAST_PAIRS, MOST_PAIRS), "steps": (1, _MOST_STEPS)}
+    keys = field.mapping(optional=list(most)) if field else {}
+    return ExplainConfig(**{name: value.whole(*most[name]) for name, value in keys.items()})
 
 
 def _builds(field: YamlValue | None, folder: Path) -> BuildsConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -82,6 +82,21 @@ class PublishedSet:
         """Each case once, in id order."""
         by_id = {figure.case.id: figure.case for figure in self.figures}
         return tuple(by_id[case_id] for case_id in sorted(by_id))
+
+
+def load_all_published(folder: Path, checked: Path | None, targets: Sequence[str]) -> dict[str, PublishedSet]:
+    """The published figures of ``folder`` by target. Raises BaselineError if one of ``targets`` has none."""
+    files = sorted(path for path in folder.glob("*.json") if path.name != "schema.json")
+    if not files:
+        raise BaselineError(
+            str(folder), got="no files", expected="published figures (v100.json, …)", remedy="Restore them"
+        )
+    found = {each.target: each for each in (load_published(path, checked) for path in files)}
+    if missing := sorted(set(targets) - set(found)):
+        raise BaselineError(
+            str(folder), got=f"no figures for {missing[0]}", expected=f"{missing[0]}.json", remedy="Restore it"
+        )
+    return found
 
 
 def load_published(path: Path, checked: Path | None = None) -> PublishedSet:

@@ -7,7 +7,9 @@ import html
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from helpers.judging.wording import counted
 from helpers.report.frameworks import frameworks_tables
+from helpers.report.night_plan import plan_summary, when_measured
 from helpers.report.results import SessionReport
 from helpers.report.row import CaseRow
 from helpers.report.scaling import AGAINST, Scaling, scaling_tables
@@ -24,13 +26,13 @@ def results_markdown(report: SessionReport) -> str:
 
 
 def _first(report: SessionReport) -> Iterator[str]:
-    words, _ = headline(report.rows, report.gate, report.exit_code, report.frameworks)
+    words, _ = headline(report.rows, report.gate, report.exit_code, report.frameworks, report.not_reached)
     yield f"# {markdown_text(words)}"
     if report.gate is not None:
         yield f"**{markdown_text(report.gate.line)}**"
     yield markdown_text(" · ".join(in_short(report)))
     if needed := list(_needed(report)):
-        yield f"## {_counted(len(needed), 'case needs', 'cases need')} someone"
+        yield f"## {counted(len(needed), 'case needs', 'cases need')} someone"
         yield _laid_out(Table.of(_NEEDED, needed))
     if report.night is not None:
         yield f"The night as a whole: {report.night.status.value}: {markdown_text(report.night.reason.message)}"
@@ -42,7 +44,11 @@ def _folded(report: SessionReport) -> Iterator[str]:
     rows = report.rows
     if report.gate is not None and report.gate.quarantined:
         kept = report.gate.quarantined
-        yield _fold(f"{_counted(len(kept), 'case', 'cases')} in quarantine", _laid_out(Table.of(_QUARANTINED, kept)))
+        yield _fold(f"{counted(len(kept), 'case')} in quarantine", _laid_out(Table.of(_QUARANTINED, kept)))
+    if report.plan is not None and report.plan.later:
+        later = report.plan.later
+        lines = [f"{each.need.case_id} [{each.need.target}]: {when_measured(each)}" for each in later]
+        yield _fold(f"{counted(len(later), 'case')} not tonight", _list([*plan_summary(report.plan), *lines]))
     if rows:
         yield _fold(f"All {summary_line(rows)}", _laid_out(case_table(rows)))
         reasons = [f"{row.case_id} [{row.target}]: {row.reason}" for row in rows]
@@ -101,10 +107,6 @@ def _laid_out(table: Table) -> str:
 
 def _list(texts: Iterable[str]) -> str:
     return "\n".join(f"- {markdown_text(text)}" for text in texts)
-
-
-def _counted(count: int, one: str, more: str) -> str:
-    return f"{count} {one if count == 1 else more}"
 
 
 _NEEDED = (

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from helpers.judging.night import NightVerdict
+from helpers.judging.night_plan import NightPlan
+from helpers.report.night_plan import plan_record
 from helpers.report.row import READER_BOUND, CaseRow, is_reader_bound
 from helpers.report.scaling import Scaling
 from helpers.session.case_details import CaseDetails
@@ -28,7 +30,8 @@ from helpers.trainers.contract.errors import ResultError
 #    "teaches_good".
 # 7: a case has "invalid_images_per_s".
 # 8: "gate", and at the top of the file; a case has "owner" and "quarantine".
-RESULTS_SCHEMA_VERSION = 8
+# 9: "night_plan"; the gate has "not_tonight".
+RESULTS_SCHEMA_VERSION = 9
 # The keys at the top of the file.
 _FIRST = ("schema_version", "gate", "exit_code", "totals")
 
@@ -52,6 +55,8 @@ class SessionReport:
     night: NightVerdict | None = None
     # None for a session without ``--gate``.
     gate: GateVerdict | None = None
+    # None for a night whose time is not limited.
+    plan: NightPlan | None = None
     # The outcomes behind the rows, and a function for the details of each, which is called only for an HTML page.
     outcomes: Sequence[CaseOutcome] = ()
     details: Callable[[CaseOutcome], CaseDetails] = lambda outcome: CaseDetails()
@@ -68,8 +73,8 @@ def results_json(report: SessionReport) -> str:
 
     - ``schema_version``: RESULTS_SCHEMA_VERSION
     - ``gate``: the gate's verdict (GateVerdict): ``state`` (PASSED, PARTLY_PASSED, FAILED), its ``line``, how many
-      ``cases`` can fail it, how many ``passed``, those that ``failed`` or are ``quarantined``, each with status, reason
-      and owner; null without ``--gate``
+      ``cases`` can fail it, how many ``passed``, those that ``failed``, are ``quarantined`` or ``not_tonight``, each
+      with status, reason and owner; null without ``--gate``
     - ``session``, ``exit_code``: the session's name and pytest's exit code
     - ``machine``: ``host`` and the devices ``found`` on it; ``command``: the command line, word by word
     - ``cases``: a record for each case (CaseRow, and ``reader_bound``: whether it waited for data for
@@ -78,6 +83,8 @@ def results_json(report: SessionReport) -> str:
     - ``night``: the verdict on the night as a whole (NightVerdict): ``status``, ``reason``, ``suspect``, the ``groups``
       of cases that fell together, and ``common`` (how most cases moved, if they moved alike); null if too few cases
       could be compared with earlier nights, and for a session that ended early
+    - ``night_plan``: the plan of a night of limited time, as ``perfgate plan --json`` has it; null for a night without
+      a limit
     - ``not_reached``: how many selected cases have no record, because the session ended before them or they were
       skipped; if there are any, the document does not cover the whole session
 
@@ -95,6 +102,7 @@ def results_json(report: SessionReport) -> str:
         "reader_bound_share": READER_BOUND.share,
         "cases": [{**row.to_record(), "reader_bound": is_reader_bound(row)} for row in report.rows],
         "night": report.night.to_record() if report.night else None,
+        "night_plan": plan_record(report.plan) if report.plan else None,
         "scaling": [each.to_record() for each in report.scaling],
     }
     try:

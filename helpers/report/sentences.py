@@ -10,6 +10,7 @@ from helpers.judging.evidence import Build
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Standing, Status
+from helpers.judging.wording import counted
 from helpers.report.nights import build_text
 from helpers.report.row import CaseRow, ReferenceAnswer
 from helpers.report.text import shown_published
@@ -60,6 +61,8 @@ def in_short(report: SessionReport) -> Iterator[str]:
     if created:
         yield f"{created.replace('T', ' ')[:16]} UTC"
     yield report.session
+    if report.plan is not None and (later := len(report.plan.later)):
+        yield f"{later} case{'' if later == 1 else 's'} not tonight"
 
 
 def sentence_of(row: CaseRow) -> str:
@@ -99,45 +102,50 @@ def headline(
     gate: GateVerdict | None,
     exit_code: int,
     compared: Sequence[ConfigurationOutcome] = (),
+    not_reached: int = 0,
 ) -> tuple[str, str]:
-    """The verdict in words, and whether it is good, doubtful or bad (``pass``, ``warn``, ``fail``)."""
+    """The verdict in words, and whether it is good, doubtful or bad (``pass``, ``warn``, ``fail``).
+
+    ``not_reached`` is the number of selected cases without a row. A session without a gate is good only if every
+    selected case was measured; with one, the gate says which cases count.
+    """
     if gate is not None:
         return _of_gate(gate)
     bad = sum(row.effect in ("fail", "error") for row in rows)
     doubtful = sum(row.effect == "warn" for row in rows)
     measured = sum(row.status != Status.NOT_RUN.value for row in rows)
     if bad:
-        return f"{bad} of {_cases(measured)} did not pass", "fail"
+        return f"{bad} of {counted(measured, 'case')} did not pass", "fail"
     if doubtful:
-        return f"{doubtful} of {_cases(measured)} could not be judged", "warn"
+        return f"{doubtful} of {counted(measured, 'case')} could not be judged", "warn"
     if compared and not measured:
         return _of_comparisons(compared)
     if exit_code:
         return f"The session ended with exit code {exit_code}", "fail"
-    return (f"All {_cases(measured)} passed", "pass") if measured else ("Nothing was measured", "warn")
+    if not measured:
+        return "Nothing was measured", "warn"
+    if left := len(rows) - measured + not_reached:
+        return f"{counted(measured, 'case')} passed, but {left} of {measured + left} selected did not run", "warn"
+    return f"All {counted(measured, 'case')} passed", "pass"
 
 
 def _of_comparisons(compared: Sequence[ConfigurationOutcome]) -> tuple[str, str]:
     done = sum(each.measured > 1 for each in compared)
     lost = sum(cell.missing for each in compared for cell in each.cells)
-    words = f"Frameworks were compared in {done} configuration{'' if done == 1 else 's'}"
+    words = f"Frameworks were compared in {counted(done, 'configuration')}"
     if lost:
-        return f"{words}; {lost} figure{'' if lost == 1 else 's'} of installed frameworks missing", "fail"
+        return f"{words}; {counted(lost, 'figure')} of installed frameworks missing", "fail"
     return words, "pass" if done else "warn"
 
 
 def _of_gate(gate: GateVerdict) -> tuple[str, str]:
     if gate.state is GateState.PASSED:
-        return f"The gate passed: {_cases(gate.passed)}", "pass"
+        return f"The gate passed: {counted(gate.passed, 'case')}", "pass"
     if gate.state is GateState.PARTLY_PASSED:
-        return f"The gate passed in part: {gate.passed} of {_cases(gate.cases)}", "warn"
+        return f"The gate passed in part: {gate.passed} of {counted(gate.cases, 'case')}", "warn"
     if gate.failed:
-        return f"The gate failed: {len(gate.failed)} of {_cases(gate.cases)} did not pass", "fail"
+        return f"The gate failed: {len(gate.failed)} of {counted(gate.cases, 'case')} did not pass", "fail"
     return f"The gate failed: {'; '.join(gate.other) or gate.line}", "fail"
-
-
-def _cases(count: int) -> str:
-    return f"{count} case{'' if count == 1 else 's'}"
 
 
 def _interval(standing: Standing) -> str:

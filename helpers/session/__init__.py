@@ -34,6 +34,9 @@ class SuiteOptions:
     # The named builds, ready to run, by side (session/builds.py). The controller finds them, and sends them to its
     # workers.
     builds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # The plan of a night of limited time (session/night_time.py). The controller lays it out, and sends it to its
+    # workers.
+    night: Mapping[str, Any] = field(default_factory=dict)
     # The history's database.
     history_url: str | None = None
     # Whether results may become the recorded figures.

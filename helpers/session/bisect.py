@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -76,8 +75,6 @@ _UNHEALTHY = "device unhealthy"
 _MOST_ATTEMPTS = 4
 # How much another case's answer counts before a case is measured.
 _SAME_CAUSE = 0.5
-# The sizes of change for which the number of runs is estimated, and how many searches are simulated for that.
-_EXAMPLES, _DRAWN = (0.05, 0.02), 7
 
 
 class BisectStopped(SuiteError):
@@ -471,35 +468,6 @@ def read_plan(options: SuiteOptions) -> SearchPlan:
 
 
 # ---- before it begins
-
-
-def usual_runs(builds: int, most_runs: int, drop: float, sigma: float) -> int | None:
-    """How many runs a search among so many builds takes for a drop, as a fraction, if runs scatter by ``sigma``: the
-    median of simulated searches. None if the budget is too small for most of them."""
-    search = Bisection(tuple(map(str, range(builds))), sigma, budget_runs=most_runs)
-    taken = sorted(_drawn(search, drop, random.Random(seed)) for seed in range(_DRAWN))
-    middle = taken[_DRAWN // 2]
-    return None if math.isinf(middle) else int(middle)
-
-
-def _drawn(search: Bisection, drop: float, source: random.Random) -> float:
-    first_bad = source.randrange(1, search.bad + 1)
-    measured: list[Measurement] = []
-    while isinstance(step := next_step(search, measured), NeedPairs):
-        level = math.log1p(-drop) if step.build >= first_bad else 0.0
-        for _ in range(step.pairs):
-            rates = source.gauss(0, search.sigma), level + source.gauss(0, search.sigma)
-            measured.append(MeasuredPair(step.build, *rates))
-    return math.inf if step.probability < 0.99 else step.runs
-
-
-def estimate(builds: int, most_runs: int, sigma: float) -> str:
-    """How many runs a search takes, in words."""
-    parts = []
-    for drop in _EXAMPLES:
-        runs = usual_runs(builds, most_runs, drop, sigma)
-        parts.append(f"about {runs} runs for a drop of {drop:.0%}" if runs else f"more than {most_runs} for {drop:.0%}")
-    return f"{', '.join(parts)}, where runs scatter by {sigma:.2%}"
 
 
 def regressed_last_night(suite: Suite) -> tuple[tuple[SuiteCase, ...], str]:

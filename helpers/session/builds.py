@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,3 +91,14 @@ def _refuse_same(builds: NamedBuilds, options: SuiteOptions) -> None:
             got=f"one build, {candidate['name']} in {candidate['interpreter']}",
             expected="two: against itself every drop looks like the machine's",
         )
+
+
+def reference_line(options: SuiteOptions, config: Config, labels: Callable[[], Sequence[str]]) -> str:
+    """A line for the header on the reference build; ``labels`` says what each framework has there."""
+    named = options.builds.get(REFERENCE)
+    if named is not None:
+        pinned = f", pinned: {config.builds.reason or 'without a reason'}" if named["pinned"] else ""
+        return f"reference build: {named['name']} @{named['commit'][:12]} ({named['source_text']}){pinned}"
+    if options.reference_env is None:
+        return f"no reference build ({REFERENCE_BUILD}, {REFERENCE_OPTION}), so a drop cannot be confirmed"
+    return f"reference build: {', '.join(labels()) or options.reference_env}"

@@ -10,8 +10,13 @@ from pathlib import Path
 from helpers.history.results import RunResult
 from helpers.history.stored import CaseNights
 from helpers.launch.steplog_reader import read_step_log
+from helpers.machine.environment import CPU, GPU
+from helpers.plan.perf_yaml import Config
+from helpers.plan.recipes.recipe import sourced_settings
+from helpers.session.explain import CaseExplanation
 from helpers.session.night import EnvironmentChange, changes_between
-from helpers.trainers.contract.errors import StepLogError
+from helpers.session.outcome import CaseOutcome
+from helpers.trainers.contract.errors import ConfigError, StepLogError
 
 NIGHTS = 90
 # The section of what a run's own environment holds beside the machine's tables.
@@ -27,6 +32,8 @@ class CaseDetails:
     sources: Mapping[str, str] = field(default_factory=dict)
     # Measures the case again.
     command: str = ""
+    # Which part of a step is slower, if the night has asked.
+    explanation: CaseExplanation | None = None
 
 
 def environment_of(run: RunResult) -> dict[str, dict[str, str]]:
@@ -61,3 +68,14 @@ def steps_of(run: RunResult, folder: str) -> RunSteps:
         return RunSteps((), run.step_seconds, f"{folder} holds no step log")
     warmups = [[step.step_seconds for step in log.warmup] for log in logs]
     return RunSteps(tuple(map(max, zip(*warmups, strict=False))), run.step_seconds)
+
+
+def sources_of(outcome: CaseOutcome, config: Config) -> dict[str, str]:
+    """The source of each setting of the case, by its dotted key."""
+    device = CPU if outcome.target == CPU else GPU
+    try:
+        table = sourced_settings(outcome.case, device, launcher=config.launcher_for(outcome.case))
+    except ConfigError:
+        # A case without a recipe has no settings either, and its outcome says why it was not run.
+        return {}
+    return {key: str(setting.source) for key, setting in table.items()}

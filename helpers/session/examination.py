@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from helpers.history.run_folders import ResultStore
-from helpers.launch.nodes.connected import loopback_problem, node_problems
 from helpers.machine.devices import CpuCard, Machine, discover
 from helpers.machine.doctor.cpu_checks import others_on_the_cores
 from helpers.machine.doctor.finding import Context, Severity
@@ -34,6 +33,7 @@ from helpers.plan.image_folder import TRAIN_LIST
 from helpers.plan.perf_yaml import Config
 from helpers.session import SuiteOptions
 from helpers.session.gate import Gate
+from helpers.session.node_problems import loopback_problem, node_problems
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
 

@@ -21,8 +21,9 @@ from helpers.trainers.contract.errors import ConfigError
 
 if TYPE_CHECKING:
     # Commands that judge nothing take their exit codes from here.
+    from helpers.plan.case_patterns import Quarantine
     from helpers.plan.case_plan import CasePlan, SuiteCase
-    from helpers.plan.perf_yaml import Config, GateRule, Quarantine
+    from helpers.plan.perf_yaml import Config, GateRule
     from helpers.session.measure import CaseResult
 
 EXIT_OK = 0

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from helpers.history.results import MEASURED
 from helpers.judging.verdict import Status
 from helpers.session.gate import SLOWER, Gate, effect
-from helpers.session.outcome import CaseEffect, CaseOutcome
+from helpers.session.outcome import OUT_OF_TIME, CaseEffect, CaseOutcome
 
 if TYPE_CHECKING:
     from helpers.plan.case_plan import SuiteCase
 
 NOT_REACHED = "not reached"
+# A case that the night's plan leaves for a later night.
+NOT_TONIGHT = "not tonight"
 # Nothing that could have failed was measured, so nothing is known to be well.
 ALL_IN_QUARANTINE = (
     "nothing was judged, because every selected case of the gate is in quarantine: take an entry out of perf.yaml, or "
@@ -76,6 +79,8 @@ class GateVerdict:
     other: tuple[str, ...] = ()
     # Whether logs were judged instead of runs.
     replayed: bool = False
+    # Cases that the night's plan leaves for a later night; they neither pass nor fail.
+    not_tonight: tuple[GateCase, ...] = ()
 
     @property
     def cases(self) -> int:
@@ -92,6 +97,8 @@ class GateVerdict:
         counted = [f"{cases} of {self.cases}"] if self.cases else []
         if self.not_selected:
             counted.append(f"{self.not_selected} not selected")
+        if self.not_tonight:
+            counted.append(f"{len(self.not_tonight)} {NOT_TONIGHT}")
         if self.quarantined:
             kept = Counter(each.status for each in self.quarantined)
             statuses = ", ".join(f"{number} {status}" for status, number in kept.items())
@@ -109,6 +116,7 @@ class GateVerdict:
             "not_selected": self.not_selected,
             "failed": [asdict(each) for each in self.failed],
             "quarantined": [asdict(each) for each in self.quarantined],
+            "not_tonight": [asdict(each) for each in self.not_tonight],
             "other": list(self.other),
             "replayed": self.replayed,
         }
@@ -121,21 +129,25 @@ def verdict_of(
     outcomes: Iterable[CaseOutcome],
     exit_code: int,
     other: Sequence[str] = (),
+    not_tonight: Mapping[tuple[str, str], str] = MappingProxyType({}),
 ) -> GateVerdict:
     """The gate's verdict on a session.
 
     ``cases`` is the whole matrix, ``chosen`` has the keys of the cases that the session selected, and ``other`` says
-    what makes the session fail beside its cases. A session with another exit code than 0 fails its gate, whatever its
-    cases' statuses are.
+    what makes the session fail beside its cases. ``not_tonight`` has the cases that the night's plan leaves out, and
+    says when each was measured and when it will be. A session with another exit code than 0 fails its gate, whatever
+    its cases' statuses are.
     """
     by_key = {each.key: each for each in outcomes}
     passed, not_selected = 0, 0
-    failed, quarantined = [], []
+    failed, quarantined, left = [], [], []
     for case in cases:
         if not gate.judges(case):
             continue
         outcome = by_key.get(case.key)
-        if gate.quarantine_of(case) is not None:
+        if outcome is None and case.key in not_tonight:
+            left.append(GateCase(case.case.id, case.target, NOT_TONIGHT, not_tonight[case.key], case.owner))
+        elif gate.quarantine_of(case) is not None:
             quarantined.append(_gate_case(case, outcome))
         elif case.key not in chosen:
             not_selected += 1
@@ -153,7 +165,14 @@ def verdict_of(
     if exit_code and passed and not (failed or other):
         other = (f"exit code {exit_code}",)
     return GateVerdict(
-        state, passed, not_selected, tuple(sorted(failed, key=_rank)), tuple(quarantined), tuple(other), replayed
+        state,
+        passed,
+        not_selected,
+        tuple(sorted(failed, key=_rank)),
+        tuple(quarantined),
+        tuple(other),
+        replayed,
+        tuple(left),
     )
 
 
@@ -161,6 +180,8 @@ def _gate_case(case: SuiteCase, outcome: CaseOutcome | None) -> GateCase:
     status, reason = NOT_REACHED, ""
     if outcome is not None:
         status, reason = outcome.status.value, outcome.reason
+        if outcome.verdict.reason.code == OUT_OF_TIME:
+            status = NOT_REACHED
         if outcome.judged and effect(outcome.status) is CaseEffect.PASS and outcome.effect is not CaseEffect.PASS:
             status, reason = NOT_ACCEPTED, f"{status}, but {reason}"
     return GateCase(case.case.id, case.target, status, reason, case.owner)

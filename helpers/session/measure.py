@@ -122,6 +122,7 @@ def evidence_of(
         reference_id=plan.reference_id,
         why_no_reference=plan.why_no_reference,
         suspicion=suspicion,
+        in_pairs=plan.in_pairs,
         cases_tonight=cases_tonight,
         seed=seed,
         recorded_required=plan.recorded_required,

@@ -22,6 +22,7 @@ from helpers.launch.failure import FailureClass, class_of_words
 from helpers.launch.programs import Peaks, Probe
 from helpers.launch.tail import Progress
 from helpers.machine.devices import Card, CpuCard, Machine, environment_of
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, published_references
 from helpers.plan.image_folder import DatasetFacts, images_needed
 from helpers.plan.installed import Installed
@@ -32,6 +33,7 @@ from helpers.plan.recorded import RecordedEntry
 from helpers.session import SuiteOptions
 from helpers.session.gate import Gate
 from helpers.session.measure import CaseResult, Judge, Runner, measure_case, not_run
+from helpers.session.night_time import NightTime
 from helpers.session.recording import RecordedBaselines
 from helpers.session.run_job import RunTerms, inherited_variables, leased_runner
 from helpers.trainers.contract.case import DataSource
@@ -200,6 +202,8 @@ class MeasureRequest:
     most: int | None = None
     # The number of cases for which the error rates hold together.
     cases_tonight: int = 1
+    # The time of the night, if it is limited.
+    night: NightTime | None = None
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,8 @@ class Measurer:
             if isinstance(found, str):
                 return not_run(plan, found)
             plan = replace(found, recorded_required=self.gate.recorded_required(suite_case))
+            if request.night is not None:
+                plan = request.night.within(plan, utc_now())
             return self._run(plan, request, on_progress)
         except (SuiteError, OSError) as error:
             return self._broken_off(plan, error)

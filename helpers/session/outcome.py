@@ -30,6 +30,9 @@ from helpers.trainers.contract.errors import ConfigError, ResultError
 
 _ABOUT = "case outcome"
 
+# The code of a verdict on a case that was planned tonight and for which the night had no time left.
+OUT_OF_TIME = "out-of-time"
+
 
 class CaseEffect(enum.Enum):
     """What a status does to its case's test (docs/reference.md, "Statuses")."""

@@ -47,6 +47,8 @@ class RunTerms:
     data: DatasetFacts | None = None
     # The session's environment tables.
     system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # The steps that each run trains under the framework's profiler after its window, operator by operator.
+    explained_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class JobRunner:
             device=plan.suite_case.device,
             **plan.protocol.steps,
             profiled_steps=plan.case.framework.spec.profiled_steps if plan.suite_case.device == GPU else 0,
+            explained_steps=self.terms.explained_steps,
             data_root=str(self.terms.data.root) if self.terms.data else None,
             settings=plan.settings,
             overrides=plan.overrides,
@@ -114,8 +117,11 @@ class JobRunner:
         if cause is None:
             return outcome
         reason = outcome.reason
-        if cause is FailureClass.KILLED and "SIGKILL" in reason and (outcome.guilty_rank or 0) < ranks_here:
-            by_kernel, text = oom_evidence(before, self.oom_kills())
+        evidence = outcome.oom_evidence
+        if evidence is None and (outcome.guilty_rank or 0) < ranks_here:
+            evidence = oom_evidence(before, self.oom_kills())
+        if cause is FailureClass.KILLED and "SIGKILL" in reason and evidence is not None:
+            by_kernel, text = evidence
             cause, reason = FailureClass.OOM_KILLED if by_kernel else cause, f"{reason}; {text}"
         return replace(outcome, cause=cause, reason=f"{cause.value}: {reason}")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -21,28 +21,31 @@ from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild, build_missing
 from helpers.machine.wall_clock import utc_now
-from helpers.plan.case_plan import CPU, SuiteCase, matrix, refuse_two_targets, usual_targets
-from helpers.plan.installed import CANDIDATE, REFERENCE, REFERENCE_BUILD, REFERENCE_OPTION, Installed
+from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, matrix, refuse_two_targets, usual_targets
+from helpers.plan.installed import CANDIDATE, REFERENCE, Installed
 from helpers.plan.overrides import effective, with_overrides
 from helpers.plan.perf_yaml import Config, MachineConfig, load_config
 from helpers.plan.proposals import Accepted, Proposal
-from helpers.plan.published import PublishedSet, load_published
+from helpers.plan.published import PublishedSet, load_all_published
 from helpers.plan.recorded import RecordedEntry
 from helpers.session import SuiteOptions as SuiteOptions
 from helpers.trainers.contract.case import DataSource
-from helpers.trainers.contract.errors import BaselineError, ConfigError, HistoryError
+from helpers.trainers.contract.errors import HistoryError
 from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING, check_cards_per_process
 
 if TYPE_CHECKING:
     from helpers.history.results import RunResult
     from helpers.history.run_folders import ResultStore
     from helpers.history.stored import CaseNights
+    from helpers.judging.night_plan import NightPlan
     from helpers.plan.image_folder import DatasetFacts
     from helpers.session.case_details import CaseDetails
     from helpers.session.examination import ExaminationIO
+    from helpers.session.explain import CaseExplanation
     from helpers.session.gate import Gate
     from helpers.session.measure import CaseResult, Judge, Runner
     from helpers.session.measuring import Measurer, OnProgress, Planner
+    from helpers.session.night_time import NightTime
     from helpers.session.outcome import CaseOutcome
     from helpers.session.recording import RecordedBaselines
 
@@ -92,18 +95,9 @@ class Suite:
     ) -> Suite:
         """Read perf.yaml and the published baselines; ``runner``, ``machine`` and ``memory`` replace the real ones in
         tests."""
-        folder = options.baselines_folder / "published"
-        files = sorted(path for path in folder.glob("*.json") if path.name != "schema.json")
-        if not files:
-            raise BaselineError(
-                str(folder), got="no files", expected="published figures (v100.json, …)", remedy="Restore them"
-            )
-        checked = options.config_path.parent / CHECKED
-        published = {each.target: each for each in (load_published(path, checked) for path in files)}
-        if missing := sorted(set(PUBLISHED_TARGETS) - set(published)):
-            raise BaselineError(
-                str(folder), got=f"no figures for {missing[0]}", expected=f"{missing[0]}.json", remedy="Restore it"
-            )
+        published = load_all_published(
+            options.baselines_folder / "published", options.config_path.parent / CHECKED, PUBLISHED_TARGETS
+        )
         config = load_config(options.config_path, CHOICES)
         if "SLURM_JOB_ID" in os.environ and not config.nodes.hosts:
             from helpers.launch.nodes.slurm import in_job, with_hosts_of_job
@@ -267,7 +261,7 @@ class Suite:
         """Note how many cases this session measures in all its processes, because the error rates hold over all of them
         together. Returns those of ``chosen`` that can run here."""
         runnable = [case for case in chosen if self.why_not(case) is None]
-        self._cases_tonight = max(1, len(runnable))
+        self._cases_tonight = max(1, len(runnable)) if self.night is None else self.night.counted
         # By now the controller has built what a worker needs.
         if self._to_build:
             self._look_again()
@@ -332,10 +326,33 @@ class Suite:
             f"no marker given: {what}; {left} left out (-m cpu, -m gpu, -m v100 …); found {self.machine.describe()}",
         )
 
+    def lay_out_night(self, here: Collection[tuple[str, str]]) -> NightPlan | None:
+        """Tonight's plan for the cases of ``here``; None if perf.yaml does not limit the night's time.
+
+        From now on the night's time runs, and every case is measured as planned."""
+        from helpers.session.night_layout import begin_night
+
+        if (begun := begin_night(self, here, utc_now())) is None:
+            return None
+        plan, time = begun
+        self.options = replace(self.options, night=time.to_record())
+        return plan
+
+    @property
+    def night(self) -> NightTime | None:
+        """The time of tonight's plan; None for a night that is not limited."""
+        if not self.options.night:
+            return None
+        from helpers.session.night_time import NightTime
+
+        return NightTime.from_record(self.options.night)
+
     def header_lines(self) -> list[str]:
         """What is needed to reproduce the session: machine, data, files, the history and the reference build."""
+        from helpers.session.builds import reference_line
         from helpers.session.suite_history import history_line
 
+        reference = reference_line(self.options, self.config, self._installed.reference_labels)
         data = self.options.data_root or self.config.data.root or f"small dataset in {SMALL_DATASET}"
         tested = self.options.builds.get(CANDIDATE)
         build = f"build: {tested['name']} @{tested['commit'][:12]} ({tested['source_text']})" if tested else ""
@@ -344,7 +361,7 @@ class Suite:
             *([build] if build else []),
             f"session: {self.options.session} in {self.options.runs_folder}; data: {data}; config: {self.config.path}",
             f"baselines: {self.baselines.describe()}",
-            f"history: {history_line(self.options, self.config)}; {self._reference_line()}",
+            f"history: {history_line(self.options, self.config)}; {reference}",
         ]
 
     def history_notes(self) -> tuple[str, ...]:
@@ -356,9 +373,9 @@ class Suite:
     def details_of(self, outcome: CaseOutcome, command: str) -> CaseDetails:
         """What a page shows of a case beside its outcome; ``command`` measures it again. What cannot be asked is named
         in the answer."""
-        from helpers.session.case_details import CaseDetails
+        from helpers.session.case_details import CaseDetails, sources_of
 
-        return CaseDetails(self._nights_of(outcome), self._sources_of(outcome), command)
+        return CaseDetails(self._nights_of(outcome), sources_of(outcome, self.config), command)
 
     def _nights_of(self, outcome: CaseOutcome) -> CaseNights:
         from helpers.history.stored import CaseNights
@@ -383,17 +400,6 @@ class Suite:
         except HistoryError:
             return None
 
-    def _sources_of(self, outcome: CaseOutcome) -> dict[str, str]:
-        from helpers.plan.recipes.recipe import sourced_settings
-
-        device = CPU if outcome.target == CPU else "gpu"
-        try:
-            table = sourced_settings(outcome.case, device, launcher=self.config.launcher_for(outcome.case))
-        except ConfigError:
-            # A case without a recipe has no settings either, and its outcome says why it was not run.
-            return {}
-        return {key: str(setting.source) for key, setting in table.items()}
-
     def measure(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseOutcome:
         """Run and judge one case. A failure of the machine or of a job becomes a status, never an exception."""
         return self._judged(suite_case, "", on_progress)
@@ -402,6 +408,12 @@ class Suite:
         """Go on with a case that was judged tonight, to confirm the suspicion ``why``, whatever its own runs say. The
         new verdict replaces the earlier one, in the results and in the history."""
         return self._judged(suite_case, why, on_progress)
+
+    def explain(self, outcomes: Iterable[CaseOutcome], say: Callable[[str], None]) -> Iterator[CaseExplanation]:
+        """Say which part of a step is slower in each regression, if perf.yaml allows it. No verdict changes."""
+        from helpers.session.explain import explain_night
+
+        return explain_night(self, outcomes, say)
 
     def recorded_entry(self, target: str, case_id: str) -> RecordedEntry | None:
         """What this machine has recorded for a case; None if nothing. Raises BaselineError."""
@@ -440,23 +452,17 @@ class Suite:
     def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseOutcome:
         from helpers.session.measuring import MeasureRequest
 
-        request = MeasureRequest(suspicion, cases_tonight=self._cases_tonight)
+        night = self.night
+        if night is not None and not suspicion and (why := night.why_not(suite_case.key, utc_now())):
+            from helpers.session.night_time import out_of_time
+
+            return self._outcome(out_of_time(CasePlan(suite_case), why))
+        request = MeasureRequest(suspicion, cases_tonight=self._cases_tonight, night=night)
         return self._outcome(self.measurer.measure(suite_case, request, on_progress))
 
     def _outcome(self, result: CaseResult) -> CaseOutcome:
         folders = tuple(str(self.store.run_folder(run.case_id, run.replicate)) for run in result.runs)
         return self.gate.outcome(result, folders)
-
-    def _reference_line(self) -> str:
-        """A line for the header on the reference build, and what each framework has there."""
-        named = self.options.builds.get(REFERENCE)
-        if named is not None:
-            pinned = f", pinned: {self.config.builds.reason or 'without a reason'}" if named["pinned"] else ""
-            return f"reference build: {named['name']} @{named['commit'][:12]} ({named['source_text']}){pinned}"
-        path = self.options.reference_env
-        if path is None:
-            return f"no reference build ({REFERENCE_BUILD}, {REFERENCE_OPTION}), so a drop cannot be confirmed"
-        return f"reference build: {', '.join(self._installed.reference_labels()) or path}"
 
     def build(self, suite_case: SuiteCase) -> FrameworkBuild | str:
         """The installed build that would run the case, or why there is none."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from helpers.history import Memory, default_url, may_be_at, open_history
 from helpers.history.address import refuse_in_open_file, without_password
 from helpers.history.spool import Spool
-from helpers.history.spooling import SpoolingMemory
+from helpers.history.spooling import FILE_WAITS, SERVER_WAITS, SpoolingMemory
 from helpers.history.stored import SegmentStart
 from helpers.plan.perf_yaml import Config
 from helpers.plan.proposals import Proposal, ProposalKind
@@ -19,7 +19,19 @@ from helpers.trainers.contract.errors import HistoryError
 def memory_of(options: SuiteOptions, config: Config) -> Memory:
     """The history, opened on first use. Entries are spooled beside the runs while it does not answer."""
     url = history_url(options, config)
-    return SpoolingMemory(lambda: open_history(url), Spool.of(options.runs_folder, url))
+    spool = Spool.of(options.runs_folder, url)
+    if url.startswith("sqlite:"):
+        return SpoolingMemory(lambda: open_history(url, wait_seconds=FILE_WAITS.lock_seconds), spool)
+    # Imported here because a history in a file needs no server's library.
+    from helpers.history.server import Connections
+
+    connections = Connections()
+    return SpoolingMemory(
+        lambda: open_history(url, wait_seconds=SERVER_WAITS.lock_seconds, connections=connections),
+        spool,
+        cut=connections.cut,
+        answer_seconds=SERVER_WAITS.answer_seconds,
+    )
 
 
 def begin(memory: Memory) -> None:

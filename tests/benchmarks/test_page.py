@@ -20,6 +20,10 @@ def test_a_page_that_is_too_large_or_too_slow_misses_its_goal(
     monkeypatch.setattr(page, "MOST_BYTES", most_bytes)
     monkeypatch.setattr(sys, "argv", ["page", "--cases", "2", "--nights", "2", "--browser", "chromium"])
     assert page.main() == status
-    size, use = capsys.readouterr().out.splitlines()
+    size, use, thread = capsys.readouterr().out.splitlines()
     assert size.startswith("2 cases of 2 nights: 0.")
-    assert use.startswith(f"Chromium 1.2: loaded, filtered and sorted in {seconds:.2f} s (0.20 s of its thread)")
+    assert use.startswith(
+        f"Chromium 1.2: opened, filtered and sorted in {seconds:.2f} s by the clock, the median of 3 "
+    )
+    assert thread.startswith("the page's own thread worked 0.20 s of it; the load before was ")
+    assert [line.endswith("MISSED") for line in (size, use)] == [most_bytes == 1000, seconds == 1.0]

@@ -2,10 +2,14 @@
 
 The words behind a block's opening fence say it: a language, and for commands a mode.
 
-- ``sh run``, ``console run``: each command runs on made nights (test_blocks.py); of ``console`` the output is compared.
-- ``console stand-in``: as a session of pytest in which a stand-in trains (test_sessions.py).
+- ``sh run``, ``console run``: each command runs on made nights, or from the checkout if it is a module of
+  ``benchmarks`` (test_blocks.py); of ``console`` the output is compared.
+- ``console stand-in``: as a session of pytest in which a stand-in trains (test_sessions.py), or a
+  comparison of frameworks (test_comparison.py).
 - ``console training``: the same with real training.
-- ``sh parsed``: the command's own parser reads the line, and pytest's selects cases. It would measure for minutes.
+- ``sh parsed``: the command's own parser reads the line, make says what it would do, and pytest selects cases. To run
+  it would take minutes of training or of downloads.
+- ``sh cron``: lines of a crontab, which sh runs as cron does, with a double of ``perfgate``.
 - ``sh not-run REASON``: as parsed, for REASON.
 - ``yaml perf.yaml``: a part of perf.yaml, which is read.
 - ``text``: no command.
@@ -19,6 +23,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -32,34 +37,27 @@ class Mode(enum.Enum):
     STAND_IN = "stand-in"
     TRAINING = "training"
     PARSED = "parsed"
+    CRON = "cron"
     NOT_RUN = "not-run"
     CONFIG = "perf.yaml"
     NONE = ""
 
 
 MODES = {
-    COMMANDS: (Mode.RUN, Mode.PARSED, Mode.NOT_RUN),
+    COMMANDS: (Mode.RUN, Mode.PARSED, Mode.CRON, Mode.NOT_RUN),
     TRANSCRIPT: (Mode.RUN, Mode.STAND_IN, Mode.TRAINING, Mode.NOT_RUN),
     CONFIG: (Mode.CONFIG,),
     TEXT: (Mode.NONE,),
 }
 # Why no test runs a block, and nothing else.
-REASONS = (
-    "needs-gpu",
-    "needs-nodes",
-    "needs-root",
-    "needs-other-files",
-    "downloads",
-    "takes-minutes",
-    "takes-hours",
-    "disturbed-on-purpose",
-)
+REASONS = ("needs-gpu", "needs-root", "downloads", "takes-minutes", "takes-hours", "disturbed-on-purpose")
 
 _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _PROMPT = "$ "
 # What ends a command of a line.
 _BETWEEN = {";", "&", "&&", "|", "||"}
 _OURS = re.compile(r"(.*/bin/)?(perfgate|pytest|make)")
+_VARIABLE = re.compile(r"[A-Z_]+=.*")
 _PYTHON = re.compile(r"(.*/)?python[0-9.]*|PYTHON")
 
 
@@ -69,6 +67,8 @@ class Command:
 
     words: tuple[str, ...]
     output: str = ""
+    # What the line sets in front of the command.
+    variables: tuple[tuple[str, str], ...] = ()
 
     @property
     def program(self) -> str:
@@ -156,4 +156,6 @@ def _transcript(text: str) -> Iterator[Command]:
     for part in parts[1:]:
         line, _, output = part.replace("\\\n", " ").partition("\n")
         found = list(commands_of(line))
-        yield Command(tuple(found[0]), output)
+        set_in_front = takewhile(lambda word: _VARIABLE.fullmatch(word), shlex.split(line, comments=True))
+        variables = [word.partition("=") for word in set_in_front]
+        yield Command(tuple(found[0]), output, tuple((name, value) for name, _, value in variables))

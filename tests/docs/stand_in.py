@@ -32,19 +32,14 @@ import helpers.session.suite
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
-from helpers.judging.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
-from helpers.launch.steplog_reader import read_step_log
 from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case, DataSource, Precision
-from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model
-from tests.helpers.history.made import ENVIRONMENT
-from tests.helpers.replay_double import write_run
-from tests.helpers.session_double import roles
+from tests.helpers.trained import PaddleBuilds, trained_run
 
 # Of a card in float32.
 IMAGES_PER_S = {Model.RESNET50: 5.4, Model.VGG16: 0.74}
@@ -59,7 +54,7 @@ _TIME = re.compile(r"(\d{8}-\d{6})-")
 
 
 def environment(folder: Path) -> Path:
-    """A virtual environment, which has Paddle as far as ``Builds`` says."""
+    """A virtual environment, which has Paddle as far as ``PaddleBuilds`` says."""
     venv.create(folder, symlinks=True)
     return folder
 
@@ -76,68 +71,27 @@ def _images_per_s(case: Case, commit: str) -> float:
     return rate * (SLOWER if reads and commit == _commit(f"{SLOW}/bin/python") else 1.0)
 
 
-class Builds:
-    """Paddle is installed in every Python."""
+class Builds(PaddleBuilds):
+    """Each environment has the Paddle of a commit of its own."""
 
-    def __init__(self, named_in: str = "") -> None:
-        self.named_in = named_in
-
-    def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
-        if framework is not Framework.PADDLE:
-            return f"{framework.value} is not installed"
-        python = interpreter or "python"
-        return FrameworkBuild(python, framework, "paddlepaddle", "3.3.1", _commit(python))
+    def commit_of(self, python: str) -> str:
+        return _commit(python)
 
     def find_identity(self, build: FrameworkBuild) -> BuildIdentity:
         return BuildIdentity(build.interpreter, build.interpreter, f"digest of {build.commit}")
 
-    def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
-        return {"python": "3.11.7"}
-
 
 @dataclass
 class Trainer:
-    """Writes step logs as a trainer does, of steps that take as long as ``images_per_s`` says."""
+    """Trains as fast as ``_images_per_s`` says."""
 
     store: ResultStore
 
     def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
-        case, uuid = plan.case, f"{self.store.session}-{plan.case.id}-{replicate}"
+        uuid = f"{self.store.session}-{plan.case.id}-{replicate}"
         record = plan.build if build is Build.CANDIDATE else plan.reference
-        rate = _images_per_s(case, record["commit"]) * random.Random(uuid).gauss(1.0, SPREAD)
-        folder = self.store.run_folder(case.id, replicate)
-        batch, ranks = case.batch_size_per_card, case.cards_per_node
-        write_run(folder, case.id, batch / rate, batch=batch, ranks=ranks, job_id=uuid, replicate=replicate)
-        logs = [read_step_log(folder / f"rank{rank}.jsonl") for rank in range(ranks)]
-        built = {"framework": case.framework.value} | {
-            f"framework_{each}": record[each] for each in ("version", "commit")
-        }
-        result = RunResult(
-            uuid=uuid,
-            session=self.store.session,
-            case_id=case.id,
-            target=plan.suite_case.target,
-            replicate=replicate,
-            created=utc_now().isoformat(),
-            settings=plan.settings,
-            overrides=plan.overrides,
-            protocol=plan.protocol.steps,
-            environment={
-                **ENVIRONMENT,
-                "framework": case.framework.value,
-                **built,
-                "data": plan.data,
-                **plan.environment,
-            },
-            figures=figures(logs),
-            step_seconds=step_seconds(logs),
-            samples_per_step=samples_per_step(logs),
-            window_seconds=window_seconds(logs),
-            reader_share=reader_share(logs),
-            **roles(plan, build, stage),
-        )
-        self.store.write(result)
-        return result
+        rate = _images_per_s(plan.case, record["commit"]) * random.Random(uuid).gauss(1.0, SPREAD)
+        return trained_run(self.store, plan, replicate, build, stage, uuid=uuid, images_per_s=rate)
 
 
 @pytest.hookimpl(tryfirst=True)

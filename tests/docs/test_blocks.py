@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from helpers.plan.perf_yaml import load_config
 from tests.docs.blocks import MODES, REASONS, ROOT, TRANSCRIPT, Block, Command, Mode, all_blocks
 from tests.docs.conftest import Story
 from tests.docs.shape import difference
+from tests.for_each import for_each
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS_OF_MAKE = set(re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.MULTILINE))
@@ -43,7 +46,7 @@ def each(*modes: Mode) -> list[pytest.param]:  # type: ignore[valid-type]
     return [pytest.param(block, id=block.place) for block in of(*modes)]
 
 
-@pytest.mark.parametrize("block", [pytest.param(block, id=block.place) for block in all_blocks()])
+@for_each("block", all_blocks(), ids=lambda block: block.place)
 def test_each_block_says_how_it_is_tried(block: Block) -> None:
     assert block.language in MODES, f"expected ```LANGUAGE MODE, LANGUAGE one of {', '.join(MODES)}"
     modes = ", ".join(mode.value for mode in MODES[block.language])
@@ -58,7 +61,7 @@ def test_a_part_of_perf_yaml_is_read(block: Block, tmp_path: Path) -> None:
     """A section of the block stands in the place of the project's own."""
     own = yaml.safe_load((ROOT / "perf.yaml").read_text(encoding="utf-8"))
     (tmp_path / "perf.yaml").write_text(yaml.safe_dump({**own, **yaml.safe_load(block.text)}), encoding="utf-8")
-    load_config(tmp_path / "perf.yaml", CHOICES)
+    assert load_config(tmp_path / "perf.yaml", CHOICES).matrix
 
 
 # ---- the command lines
@@ -112,8 +115,58 @@ def wrong_for_module(program: str, arguments: list[str]) -> str:
 def test_the_commands_and_their_options_exist(block: Block, pytestconfig: pytest.Config) -> None:
     found = [(command.words, wrong(command, pytestconfig)) for command in block.commands]
     assert [(" ".join(words), mistake) for words, mistake in found if mistake] == []
-    if block.mode is not Mode.NOT_RUN:
+    if block.mode not in (Mode.CRON, Mode.NOT_RUN):
         assert [command.words for command in block.commands if not command.program] == [], "no command of ours"
+
+
+def test_make_knows_what_to_do_for_each_of_its_commands() -> None:
+    commands = {command.words[1:] for block in all_blocks() for command in block.commands if command.program == "make"}
+    assert commands
+    for words in sorted(commands):
+        argv = ["make", "--dry-run", f"PYTHON={sys.executable}", *words]
+        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, ""), words
+
+
+# ---- the crontab
+
+
+@pytest.fixture(scope="module")
+def at_night(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The command of the crontab's line, whose folders are below the second value, with a double of ``perfgate``."""
+    folder = tmp_path_factory.mktemp("cron")
+    (block,) = of(Mode.CRON)
+    line = block.text.splitlines()[-1].split(maxsplit=5)[5]
+    (folder / "srv/nightly").mkdir(parents=True)
+    (folder / "srv/nightly/newest").write_text("night.whl\n")
+    (folder / "srv/perfgate/.venv/bin").mkdir(parents=True)
+    return line.replace("/srv/", f"{folder}/srv/"), folder / "srv/perfgate"
+
+
+def night(at_night: tuple[str, Path], ends_with: int) -> str:
+    """What cron would mail of a night whose gate ends with this code."""
+    line, folder = at_night
+    perfgate = folder / ".venv/bin/perfgate"
+    perfgate.write_text(f'#!/bin/sh\necho "$@"\necho the verdict\nexit {ends_with}\n')
+    perfgate.chmod(0o755)
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def test_a_night_of_the_crontab_mails_nothing_if_the_gate_passed(at_night: tuple[str, Path]) -> None:
+    assert night(at_night, 0) == ""
+    assert (at_night[1] / "night.log").read_text() == "gate --build night.whl\nthe verdict\n"
+
+
+def test_a_night_of_the_crontab_mails_exit_code_and_verdict_if_it_did_not_pass(at_night: tuple[str, Path]) -> None:
+    assert night(at_night, 6) == "exit code 6\ngate --build night.whl\nthe verdict\n"
+
+
+def test_a_night_of_the_crontab_does_not_begin_while_another_runs(at_night: tuple[str, Path]) -> None:
+    night(at_night, 1)
+    (at_night[1] / "night.log").write_text("of the night that still runs\n")
+    with (at_night[1] / "night.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert night(at_night, 0) == "exit code 75\nof the night that still runs\n"
 
 
 @pytest.mark.slow
@@ -159,6 +212,9 @@ def test_the_commands_run_and_print_what_is_shown(
     block: Block, in_checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in block.commands:
+        if command.program.startswith("benchmarks."):
+            assert difference(command.output, output_of_module(command)) == ""
+            continue
         assert command.program == "perfgate", command
         out = io.StringIO()
         status = main([*command.arguments, *places(command.arguments, in_checkout)], out)
@@ -167,6 +223,12 @@ def test_the_commands_run_and_print_what_is_shown(
             assert difference(command.output, out.getvalue()) == "", told
         else:
             assert status == EXIT_OK, told
+
+
+def output_of_module(command: Command) -> str:
+    argv = [sys.executable, "-m", command.program, *command.arguments]
+    variables = {**os.environ, **dict(command.variables)}
+    return subprocess.run(argv, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
 def places(arguments: list[str], folder: Path) -> list[str]:

@@ -13,7 +13,14 @@ import yaml
 from helpers.judging.evidence import Budget
 from helpers.launch.launchers import CHOICES
 from helpers.plan.matrix import Tolerances
-from helpers.plan.perf_yaml import BuildsConfig, ContentionConfig, NodesConfig, TimeLimits, load_config
+from helpers.plan.perf_yaml import (
+    BuildsConfig,
+    ContentionConfig,
+    ExplainConfig,
+    NodesConfig,
+    TimeLimits,
+    load_config,
+)
 from helpers.plan.yaml_file import YamlValue
 from tests.docs.blocks import ROOT, Mode, all_blocks
 
@@ -31,8 +38,9 @@ NAMES = {
 # Sections that the page's own example lacks.
 MORE = """
 tolerances: {cases: [{pattern: "*", recorded: 0.01}]}
-budgets: {cases: [{pattern: "*", pairs: 8}]}
+budgets: {cases: [{pattern: "*", pairs: 8}], night_minutes: 60, weights: [{pattern: "*", weight: 2}]}
 history: {}
+explain: {}
 limits: {}
 clusters: {c: {}}
 contention: {}
@@ -45,6 +53,7 @@ DEFAULTS = {
     "contention": ContentionConfig(),
     "builds": BuildsConfig(),
     "nodes": NodesConfig(),
+    "explain": ExplainConfig(),
 }
 
 

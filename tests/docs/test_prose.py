@@ -39,6 +39,9 @@ AREAS = (
 OTHERS = {"--nnodes", "--rank", "--master", "--host", "--nproc_per_node", "--close", "--no-index", "--signal"}
 # Those of srun and sbatch.
 OTHERS |= {"--gres", "--constraint", "--container", "--requeue"}
+# Those of docker, buildah and git on docs/container.md.
+OTHERS |= {"--build-arg", "--cpus", "--cpuset-cpus", "--env", "--file", "--gpus", "--hostname", "--ignorefile"}
+OTHERS |= {"--init", "--isolation", "--secret", "--shm-size", "--target", "--user", "--volume"}
 # An option that a trial of docs/extending.md made, and one of perfgate itself.
 OTHERS |= {"--csv", "--version"}
 

@@ -16,15 +16,14 @@ from helpers.history import open_history
 from tests.faults.fault import Fault, Seen, expect
 from tests.faults.workshop import ONE_CARD, ROOT, Workshop
 
-# A process that imports it reads an hour less on the wall clock from the moment that the file is there.
+# A process that imports it reads so many seconds less on the wall clock.
 _CLOCK = """
 import datetime, os, time
 
-_FILE = {file!r}
 _wall, _datetime = time.time, datetime.datetime
 
 def _back():
-    return 3600.0 if os.path.exists(_FILE) else 0.0
+    return {seconds}
 
 class _Jumping(_datetime):
     @classmethod
@@ -39,6 +38,7 @@ time.time = lambda: _wall() - _back()
 time.time_ns = lambda: int(time.time() * 1e9)
 datetime.datetime = _Jumping
 """
+_JUMP = "3600.0 if os.path.exists({file!r}) else 0.0"
 _FAULT = """
 import sys
 sys.path.insert(0, {folder!r})
@@ -51,12 +51,17 @@ def at_step(spec, rank, phase, number):
 """
 
 
+def clock_apart(seconds: float) -> str:
+    """Python for a process whose wall clock is so many seconds behind."""
+    return _CLOCK.format(seconds=seconds)
+
+
 def _set_back(workshop: Workshop) -> Seen:
     """Measures one undisturbed night, and one in whose second run the clock jumps, with the same history."""
     workshop.configure(lambda config: config["protocols"]["cpu"].update(runs=2))
     folder, jumped = workshop.folder / "clock", workshop.folder / "jumped"
     folder.mkdir()
-    (folder / "jumping_clock.py").write_text(_CLOCK.format(file=str(jumped)), encoding="utf-8")
+    (folder / "jumping_clock.py").write_text(_CLOCK.format(seconds=_JUMP.format(file=str(jumped))), encoding="utf-8")
     (folder / "sitecustomize.py").write_text("import jumping_clock\n", encoding="utf-8")
     times: dict[str, Any] = {}
     before = workshop.run(session="before")

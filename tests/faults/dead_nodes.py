@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from helpers.launch.nodes.wire import SILENCE_SECONDS
+from helpers.launch.nodes.stream import SILENCE_SECONDS
 from helpers.machine.watch.processes import JOB_VARIABLE
 from tests.faults.fault import Fault, Seen
 from tests.faults.handled import infra_error

@@ -1,4 +1,4 @@
-"""Row 18: a gate's case of two nodes in a job of a real Slurm, which ``perfgate submit`` has submitted and waits for.
+"""Row 18: a case of two nodes in a job of a real Slurm, which ``perfgate submit`` has submitted and waits for.
 
 The nodes are two slurmd of this machine. Launchers, agents, job steps and everything of Slurm are the real ones.
 """
@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from helpers.machine.watch.processes import GUARD_VARIABLE, JOB_VARIABLE
+from tests.faults.clocks import clock_apart
+from tests.faults.control_group import why_no_memory_group
 from tests.faults.fault import Fault, Seen, expect
 from tests.faults.network import CASE, why_no_paddle
-from tests.faults.workshop import LIMITS, Finished, Running, Workshop
-from tests.slurm_cluster import PACKAGES, SlurmCluster, missing_programs, slurm_cluster
+from tests.faults.slurm_shop import SlurmShop, slurm_shop, two_nodes
+from tests.faults.small_disk import fill, small_disk, why_no_mount
+from tests.faults.workshop import MARKS, Finished, Running, Workshop
+from tests.slurm_cluster import PACKAGES, missing_programs
 
 # The seconds of the window where the fault ends the job, and where it must not.
 _LONG, _SHORT = 60.0, 10.0
-_STEP_SECONDS = 0.05
 _N1 = "node n1 (127.0.0.3)"
 _DEAF = """
 import signal
@@ -31,108 +32,33 @@ import signal
 def at_start(spec, rank):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 """
-_LAUNCHER = b"paddle.distributed.launch"
-_TRAINER = b"helpers.trainers.paddle.trainer"
-_AGENT = b"helpers.launch.nodes.agent"
+# Rank 1 takes memory until the kernel ends it.
+_GREEDY = """
+def at_step(spec, rank, phase, number):
+    if rank == 1 and number == 16:
+        taken = [bytearray(2**29)]
+        mark()
+        while True:
+            taken.append(bytearray(64 * 2**20))
+"""
+_TELLS_ITS_TIME = """
+import pathlib, time
+
+def at_start(spec, rank):
+    pathlib.Path({folder!r}, f"time-of-rank{{rank}}").write_text(str(time.time()))
+"""
+_JOB_MIB = 1200
+_FAKE_TIME = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 
 Strike = Callable[["SlurmShop", Running], None]
 
 
-class SlurmShop(Workshop):
-    """A workshop whose suite runs as a gate in a job of two nodes."""
-
-    cluster: SlurmCluster
-    minutes = 30
-    resumed = ""
-
-    @property
-    def environment(self) -> dict[str, str]:
-        named = {name: self.cluster.variables[name] for name in ("PATH", "SLURM_CONF")}
-        return {**super().environment, **named}
-
-    def argv(self, *options: str, case: str = CASE, session: str = "") -> list[str]:
-        folder = self.folder
-        submit = [
-            self.python,
-            "-m",
-            "helpers.commands",
-            "submit",
-            "--shape=2x1",
-            f"--time={self.minutes}",
-            "--",
-            "gate",
-        ]
-        places = [f"--config={folder / 'perf.yaml'}", f"--baselines={folder / 'baselines'}"]
-        places += [f"--runs-dir={folder / 'runs'}", f"--output={folder}"]
-        return [
-            *submit,
-            *places,
-            *([f"--resume={self.resumed}"] if self.resumed else []),
-            "--",
-            "--allow-contention",
-            "-k",
-            case,
-        ]
-
-    def ranks(self, node: int) -> list[int]:
-        return [
-            pid for pid in self._marked(node) if _TRAINER in (line := _read(pid, "cmdline")) and _LAUNCHER not in line
-        ]
-
-    def launchers(self, node: int) -> list[int]:
-        return [pid for pid in self._marked(node) if _LAUNCHER in _read(pid, "cmdline")]
-
-    def agents(self) -> list[int]:
-        """The agent of the second node, which is no process of a job."""
-        return [each.pid for each in self.processes() if _is_python(each.pid) and _AGENT in _read(each.pid, "cmdline")]
-
-    def of_job(self) -> list[int]:
-        """All processes of the job on both nodes, with their guards and agents."""
-        return [*self._marked(0), *self._marked(1), *self.agents()]
-
-    def _marked(self, node: int) -> list[int]:
-        names = tuple(f"{name}=".encode() for name in (JOB_VARIABLE, GUARD_VARIABLE))
-        found = []
-        for each in self.processes():
-            marks = [word for word in _read(each.pid, "environ").split(b"\0") if word.startswith(names)]
-            if any(mark.endswith(b".node1") == bool(node) and not mark.endswith(b"=") for mark in marks):
-                found.append(each.pid)
-        return found
-
-
-def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
-
-
-def _is_python(pid: int) -> bool:
-    """srun's own command line names the agent, too."""
-    return b"python" in _read(pid, "cmdline").split(b"\0")[0]
-
-
 @contextlib.contextmanager
-def _shop(workshop: Workshop, window_seconds: float) -> Iterator[SlurmShop]:
-    folder = workshop.folder / "slurm"
-    folder.mkdir()
-    with slurm_cluster(folder) as cluster:
-        shop = SlurmShop(workshop.folder / "gate", real=workshop.real)
-        shop.cluster = cluster
-        with shop:
-            shop.configure(lambda config: _two_nodes(config, window_seconds))
-            yield shop
+def _nothing_else(shop: SlurmShop) -> Iterator[str]:
+    yield "# nothing is broken in a job\n"
 
 
-def _two_nodes(config: dict[str, Any], window_seconds: float) -> None:
-    config["matrix"]["cpu"][0] |= {"nodes": 2, "cards": 1}
-    config["short"] = [CASE]
-    config["nodes"] = "slurm"
-    config["budgets"] = {"retries": 0}
-    # The gate judges other cases than this one, which may therefore run on a busy machine.
-    config["machines"] = {"node": {"host": "*", "gate": [{"cases": "*", "needs": "recorded", "target": "a100"}]}}
-    config["protocols"]["cpu"]["window_steps"] = round(window_seconds / _STEP_SECONDS)
-    config["limits"] = {**LIMITS, "start_up_seconds": 60, "no_progress_seconds": 10, "run_seconds": 300}
+Prepare = Callable[[SlurmShop], AbstractContextManager[str]]
 
 
 @dataclass(frozen=True)
@@ -145,17 +71,26 @@ class _Fault:
     exit_code: int
     expected: tuple[str, ...]
     window_seconds: float = _LONG
-    fault: str = "# nothing is broken\n"
+    # A fault inside the job.
+    fault: str = ""
+    # Makes the shop ready, and names a fault inside the job.
+    prepare: Prepare = _nothing_else
+    # What more must be seen in the shop afterwards.
+    check: Callable[[SlurmShop], tuple[str, ...]] = lambda shop: ()
     # Whether the run of the fault is over, and with it its processes. Its end is measured.
     ends: bool = True
+    # After so many seconds the suite sees the fault; they are no part of the end.
+    limit_seconds: float = 0.0
     # Whether a second job must go on with the session.
     resumes: bool = False
     minutes: int = 30
+    # What control groups leave the job on each node; None without them.
+    memory_mib: int | None = None
     # Strikes as soon as the job runs, not in the window.
     at_once: bool = False
 
     def __call__(self, workshop: Workshop) -> Seen:
-        with _shop(workshop, self.window_seconds) as shop:
+        with slurm_shop(workshop, self.window_seconds, self.memory_mib) as shop, self.prepare(shop) as fault:
             shop.minutes = self.minutes
             took: list[float] = []
 
@@ -166,10 +101,10 @@ class _Fault:
                 began = time.monotonic()
                 while self.ends and shop.of_job() and time.monotonic() < began + 150.0:
                     time.sleep(0.02)
-                took.append(time.monotonic() - began)
+                took.append(max(0.0, time.monotonic() - began - self.limit_seconds))
 
-            done = shop.run(case=CASE, fault=self.fault, during=during)
-            wrong = (*self._wrong(done), *(self._resumed(shop, done) if self.resumes else ()))
+            done = shop.run(case=CASE, fault=self.fault or fault, during=during)
+            wrong = (*self._wrong(done), *self.check(shop), *(self._resumed(shop) if self.resumes else ()))
             shop.cluster.wait_until_idle()
             left = len(shop.processes())
             status = "-" if done.status == "no case" else done.status
@@ -184,13 +119,11 @@ class _Fault:
             *((text in done.reason or text in said, f"{text!r} is missing: {said[-900:]}") for text in self.expected),
         )
 
-    def _resumed(self, shop: SlurmShop, done: Finished) -> tuple[str, ...]:
-        """Go on with the session, as the last job said, and without the fault."""
-        told = re.search(r"--resume=(\S+)", done.output)
-        if told is None:
-            return (f"no word on how to go on: {done.output[-600:]}",)
-        shop.resumed, shop.minutes = told[1], 30
-        shop.configure(lambda config: _two_nodes(config, _SHORT))
+    def _resumed(self, shop: SlurmShop) -> tuple[str, ...]:
+        """Go on with the session in another job, without the fault."""
+        (session,) = (path.name for path in (shop.folder / "runs").glob("pytest-*"))
+        shop.resumed, shop.minutes, shop.temporary = session, 30, None
+        shop.configure(lambda config: two_nodes(config, _SHORT))
         again = shop.run(case=CASE)
         return expect((again.status == "NO_BASELINE", f"then {again.status}: {again.reason} {again.output[-600:]}"))
 
@@ -224,6 +157,67 @@ def _slurmd_stays_away(shop: SlurmShop, running: Running) -> None:
     shop.cluster.start("slurmd-n1")
 
 
+def _cancel_step(shop: SlurmShop, running: Running) -> None:
+    steps = shop.cluster.command("squeue", "--noheader", "--steps", "--format=%i").split()
+    (agents,) = (step for step in steps if step.rpartition(".")[2].isdecimal())
+    shop.cluster.command("scancel", agents)
+
+
+def _freeze(shop: SlurmShop, running: Running) -> None:
+    for pid in shop.agents():
+        os.kill(pid, signal.SIGSTOP)
+
+
+def _fill_disk(shop: SlurmShop, running: Running) -> None:
+    assert shop.temporary is not None
+    fill(shop.temporary)
+
+
+def _wait_for_mark(shop: SlurmShop, running: Running) -> None:
+    running.wait_for(lambda: (shop.folder / MARKS).exists())
+
+
+@contextlib.contextmanager
+def _small_disk(shop: SlurmShop) -> Iterator[str]:
+    """The second node's files, and the first one's temporary ones, are on a disk of their own."""
+    with small_disk(shop.folder / "tmp", megabytes=16) as disk:
+        shop.temporary = disk.folder
+        yield "# nothing is broken in a job\n"
+        disk.empty()
+
+
+@contextlib.contextmanager
+def _another_clock(shop: SlurmShop) -> Iterator[str]:
+    """All Pythons that the suite starts on the second node read a wall clock that is an hour ahead."""
+    folder = shop.folder / "ahead"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        f"{clock_apart(-3600.0)}\nfrom tests.faults.inject import arm\n\narm()\n", encoding="utf-8"
+    )
+    # The workshop's own folder comes before the caller's, and is named by a later line.
+    shop.on_second_node(f"export PERFGATE_FAULT_AHEAD={folder}")
+    text = shop.interpreter.read_text(encoding="utf-8")
+    shop.interpreter.write_text(
+        text.replace("export PYTHONPATH=", "export PYTHONPATH=${PERFGATE_FAULT_AHEAD:+$PERFGATE_FAULT_AHEAD:}"),
+        encoding="utf-8",
+    )
+    yield _TELLS_ITS_TIME.format(folder=str(shop.folder))
+
+
+def _clocks_apart(shop: SlurmShop) -> tuple[str, ...]:
+    first, second = (float((shop.folder / f"time-of-rank{rank}").read_text()) for rank in range(2))
+    return expect((3500 < second - first < 3700, f"the clocks are {second - first:.0f} s apart"))
+
+
+@contextlib.contextmanager
+def _slurmd_ahead(shop: SlurmShop) -> Iterator[str]:
+    """The second node's slurmd, and all that it starts, has such a clock."""
+    shop.cluster.kill("slurmd-n1")
+    shop.cluster.start("slurmd-n1", LD_PRELOAD=str(_FAKE_TIME[0]), FAKETIME="+1h", FAKETIME_DONT_FAKE_MONOTONIC="1")
+    shop.cluster.wait_until_idle()
+    yield "# nothing is broken in a job\n"
+
+
 def _cancel(shop: SlurmShop, running: Running) -> None:
     shop.cluster.command("scancel", shop.cluster.command("squeue", "--noheader", "--format=%i").strip())
 
@@ -246,24 +240,63 @@ def _why_not() -> str:
     return why_no_paddle() or (f"no Slurm: apt-get install {PACKAGES}" if missing else "")
 
 
-def _of(name: str, what: str, fault: _Fault) -> Fault:
-    return Fault(18, name, what, fault, needs=_why_not)
+def _why_no_clock() -> str:
+    return _why_not() or ("" if _FAKE_TIME else "no libfaketime: apt-get install libfaketime")
+
+
+def _of(name: str, what: str, fault: _Fault, needs: Callable[[], str] = _why_not) -> Fault:
+    return Fault(18, name, what, fault, needs=needs)
 
 
 _KILLED = ("killed by a signal", "rank 1 on n1 (127.0.0.3) ended without a footer")
-_ERROR, _MEASURED = ("INFRA_ERROR", 6), ("NO_BASELINE", 6)
+_ERROR, _MEASURED = ("INFRA_ERROR", 6), ("NO_BASELINE", 0)
 FAULTS = [
     _of(
         "Slurm: rank on the second node killed", "rank 1 of two nodes in a job gets SIGKILL in the window",
-        _Fault(_kill(lambda shop: shop.ranks(1)), *_ERROR, _KILLED),
+        _Fault(_kill(lambda shop: shop.ranks(1)), *_ERROR, _KILLED, resumes=True),
     ),
     _of(
         "Slurm: launcher on the second node killed", "the launcher there gets SIGKILL",
-        _Fault(_kill(lambda shop: shop.launchers(1)), *_ERROR, _KILLED),
+        _Fault(_kill(lambda shop: shop.launchers(1)), *_ERROR, _KILLED, resumes=True),
     ),
     _of(
         "Slurm: node program killed", "the agent on the second node gets SIGKILL",
-        _Fault(_kill(SlurmShop.agents), *_ERROR, ("rank lost", f"{_N1} was lost: its agent exited with 137")),
+        _Fault(
+            _kill(SlurmShop.agents), *_ERROR, ("rank lost", f"{_N1} was lost: its agent exited with 137"), resumes=True,
+        ),
+    ),
+    _of(
+        "Slurm: node program frozen", "the agent on the second node gets SIGSTOP; 10 s without progress count as hung",
+        _Fault(_freeze, *_ERROR, ("hung: rank 1 on n1",), limit_seconds=10.0, resumes=True),
+    ),
+    _of(
+        "Slurm: step cancelled, deaf to SIGTERM", "somebody cancels the second node's step; its rank ignores SIGTERM",
+        _Fault(_cancel_step, *_ERROR, ("rank lost", f"{_N1} was lost"), fault=_DEAF, resumes=True),
+    ),
+    _of(
+        "Slurm: out of memory on the second node", f"rank 1 wants more than the job's {_JOB_MIB} MiB",
+        _Fault(
+            _wait_for_mark, *_ERROR, ("killed by the kernel for want of memory: rank 1 on n1",), fault=_GREEDY,
+            memory_mib=_JOB_MIB, resumes=True,
+        ),
+        lambda: _why_not() or why_no_memory_group(),
+    ),
+    _of(
+        "Slurm: disk of the second node full", "the disk of the second node's files is filled in the window",
+        _Fault(_fill_disk, *_ERROR, ("disk full",), prepare=_small_disk, resumes=True),
+        lambda: _why_not() or why_no_mount(),
+    ),
+    _of(
+        "Slurm: clocks an hour apart", "all that the suite starts on the second node has a clock an hour ahead",
+        _Fault(
+            _nothing, *_MEASURED, (), window_seconds=_SHORT, prepare=_another_clock, check=_clocks_apart, ends=False,
+        ),
+    ),
+    _of(
+        "Slurm: slurmd's clock an hour ahead", "the clock of the second node's slurmd is an hour ahead",
+        _Fault(
+            _nothing, *_ERROR, (_N1, "Job credential expired"), prepare=_slurmd_ahead, at_once=True, ends=False,
+        ), _why_no_clock,
     ),
     _of(
         "Slurm: slurmd killed and started again", "slurmd of the second node is away for 2 s",

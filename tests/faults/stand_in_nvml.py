@@ -20,13 +20,16 @@ from typing import Any
 from helpers.machine.files import write_whole
 
 STATE_VARIABLE = "PERFGATE_FAULT_NVML"
+# The folder of a workshop's pynvml.py, for a pytest that has this module as its plugin (-p).
+FOLDER_VARIABLE = "PERFGATE_FAULT_NVML_FOLDER"
 # The whole of a workshop's pynvml.py.
 SHIM = "from tests.faults.stand_in_nvml import names\n\nglobals().update(names(__file__))\n"
 
 
 @dataclass(frozen=True)
 class Card:
-    """One V100 and its state; ``throttle`` are NVML's bits, ``processes`` the ids with a compute context.
+    """A V100 and its state; ``throttle`` are NVML's bits, ``processes`` the ids with a compute context. The machine has
+    ``count`` of them, all in this state.
 
     ``process_list`` is the newest entry point that its driver has for them: ``_v3``, or ``_v2`` before 510.
     """
@@ -44,9 +47,15 @@ class Card:
     pages_pending: bool = False
     processes: tuple[int, ...] = ()
     process_list: str = "_v3"
+    count: int = 1
 
     def write(self, path: Path) -> None:
         write_whole(path, json.dumps(asdict(self)).encode())
+
+
+def pytest_configure() -> None:
+    """Put the stand-in in place where the job's script has its own PYTHONPATH."""
+    sys.path.insert(0, os.environ[FOLDER_VARIABLE])
 
 
 def names(shim: str) -> dict[str, Any]:
@@ -95,9 +104,9 @@ def _functions(real: Any, card: Callable[[], Card]) -> Mapping[str, Callable[...
         "nvmlShutdown": lambda: None,
         "nvmlSystemGetDriverVersion": lambda: "525.60.13",
         "nvmlSystemGetCudaDriverVersion_v2": lambda: 12000,
-        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlDeviceGetCount": lambda: card().count,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetUUID": lambda handle: "GPU-00000000-0000-0000-0000-000000000000",
+        "nvmlDeviceGetUUID": lambda handle: f"GPU-00000000-0000-0000-0000-{handle:012}",
         "nvmlDeviceGetName": lambda handle: "Tesla V100-SXM2-32GB",
         "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=32 * 1024**3, used=0, free=32 * 1024**3),
         "nvmlDeviceGetCudaComputeCapability": lambda handle: (7, 0),

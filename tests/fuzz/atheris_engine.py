@@ -20,6 +20,7 @@ import atheris
 with atheris.instrument_imports(include=["helpers", "yaml.constructor", "yaml.resolver"]):
     import yaml  # noqa: F401
 
+    from tests.fuzz.mutations import NOT_A_DOCUMENT
     from tests.fuzz.targets import Broken, Target, findings, targets
 
 # A reader that needs longer than this for so few bytes, or more memory, is a finding.
@@ -80,8 +81,7 @@ def _mutated(target: Target, data: bytes, most: int, random: Random) -> bytes:
     if target.mutate is not None and random.random() < DOCUMENTS:
         try:
             changed = target.mutate(data, random)
-        # Not a document, in one of the many ways there are.
-        except Exception:  # noqa: BLE001
+        except NOT_A_DOCUMENT:
             changed = b""
         if 0 < len(changed) <= most:
             return changed

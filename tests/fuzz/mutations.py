@@ -28,6 +28,8 @@ HOSTILE: tuple[Any, ...] = (
 )  # fmt: skip
 # Keys of perf.yaml under which the user names things: any key may stand there.
 _NAMED = ("protocols", "machines", "environment")
+# What a target's ``mutate`` raises on input that cannot be read as a document. Any other error is a mistake in here.
+NOT_A_DOCUMENT = (ValueError, RecursionError, yaml.YAMLError)
 
 
 def mutated(document: Any, random: Random) -> Any:

@@ -29,6 +29,8 @@ LINE_BYTES = 2**16
 # For a line of that size. Reading it takes a pattern up to a tenth of it; a quadratic one takes two seconds and more.
 MOST_SECONDS = 0.25
 _ROUNDS = 3
+# A round that takes so many times what it may was not disturbed: the clock is the processor's time of this process.
+_HOPELESS = 8
 # What any line may take: less is the clock's.
 _LEAST_SECONDS = 0.05
 # Patterns that no line from outside is given to, and why.
@@ -280,6 +282,8 @@ def _slow(used: Used, line: str, clock: Callable[[], float]) -> Slow | None:
             seconds = min(seconds, clock() - begin)
             if seconds <= most:
                 break
+            if seconds > _HOPELESS * most:
+                return Slow(used, part, seconds)
         else:
             return Slow(used, part, seconds)
     return None

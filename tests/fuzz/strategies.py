@@ -13,7 +13,7 @@ from helpers.trainers.contract.case import FEATURES, DataSource, Execution, Prec
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model
 from helpers.trainers.contract.steplog import WARMUP, WINDOW, Step
-from tests.fuzz.mutations import HOSTILE, json_lines
+from tests.fuzz.mutations import HOSTILE, NOT_A_DOCUMENT, json_lines
 from tests.fuzz.seeds import LOG_RECORDS, log_bytes
 from tests.fuzz.targets import Target
 
@@ -74,11 +74,10 @@ def case_ids(draw: st.DrawFn) -> bytes:
 
 
 def _changed(mutate: Callable[[bytes, Random], bytes], data: bytes, random: Random) -> bytes:
-    """The changed document, or the input itself where it is none."""
+    """The changed document, or the input itself if it cannot be read as a document."""
     try:
         return mutate(data, random)
-    # Not a document, in one of the many ways there are.
-    except Exception:  # noqa: BLE001
+    except NOT_A_DOCUMENT:
         return data
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import pytest
-
 from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import Place
 from helpers.plan.baseline_files import BASELINES
@@ -23,6 +21,7 @@ from helpers.trainers.contract.case import Case, DataSource, Execution, Precisio
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import Model
+from tests.for_each import for_each
 
 FIGURES = [
     figure
@@ -59,7 +58,7 @@ def test_the_rows_are_the_10_of_resnet50_and_the_44_of_vgg16() -> None:
 # --- Paddle ResNet50 v1.5 configuration behind the numbers
 
 
-@pytest.mark.parametrize("figure", FIGURES, ids=name_of)
+@for_each("figure", FIGURES, ids=name_of)
 def test_launcher_python_for_one_card_and_paddle_s_for_more_with_all_nodes(figure: PublishedFigure) -> None:
     case = figure.case
     spec = draft_job(
@@ -78,12 +77,12 @@ def test_launcher_python_for_one_card_and_paddle_s_for_more_with_all_nodes(figur
     assert (f"--nnodes {case.nodes}" in words) is (case.nodes > 1)
 
 
-@pytest.mark.parametrize("figure", FIGURES, ids=name_of)
+@for_each("figure", FIGURES, ids=name_of)
 def test_static_graph(figure: PublishedFigure) -> None:
     assert figure.case.execution is Execution.STATIC
 
 
-@pytest.mark.parametrize("figure", RESNET50, ids=name_of)
+@for_each("figure", RESNET50, ids=name_of)
 def test_resnet50_common(figure: PublishedFigure) -> None:
     told = settings(figure)
     assert (told["optimizer"], told["momentum"]) == ("momentum", 0.9)
@@ -97,7 +96,7 @@ def test_resnet50_common(figure: PublishedFigure) -> None:
     assert inspect.signature(JobSpec).parameters["seed"].default == 1234
 
 
-@pytest.mark.parametrize("figure", SINGLE, ids=name_of)
+@for_each("figure", SINGLE, ids=name_of)
 def test_resnet50_fp32(figure: PublishedFigure) -> None:
     told = settings(figure)
     assert (told["layout"], told["feed_layout"], told["input_channels"], told["input_dtype"]) == (
@@ -107,7 +106,7 @@ def test_resnet50_fp32(figure: PublishedFigure) -> None:
     assert (told["amp_level"], told["amp_dtype"], told["loss_scaling"]) == (None, None, None)
 
 
-@pytest.mark.parametrize("figure", PURE, ids=name_of)
+@for_each("figure", PURE, ids=name_of)
 def test_resnet50_fp16(figure: PublishedFigure) -> None:
     told = settings(figure)
     assert (told["amp_level"], told["amp_dtype"]) == ("O2", "float16")
@@ -124,7 +123,7 @@ def test_resnet50_fp16(figure: PublishedFigure) -> None:
     }
 
 
-@pytest.mark.parametrize("figure", RESNET50, ids=name_of)
+@for_each("figure", RESNET50, ids=name_of)
 def test_resnet50_environment(figure: PublishedFigure) -> None:
     flags = settings(figure)["environment"]
     published = {
@@ -141,12 +140,12 @@ def test_resnet50_environment(figure: PublishedFigure) -> None:
         assert sourced_settings(figure.case, "gpu")[f"environment.{name}"].source.where == OWN
 
 
-@pytest.mark.parametrize("figure", RESNET50, ids=name_of)
+@for_each("figure", RESNET50, ids=name_of)
 def test_resnet50_fleet(figure: PublishedFigure) -> None:
     assert settings(figure)["fleet"] == {"nccl_comm_num": 1, "fuse_all_reduce_ops": True, "fuse_grad_size_in_MB": 16}
 
 
-@pytest.mark.parametrize("figure", [*PURE, *AUTO], ids=name_of)
+@for_each("figure", [*PURE, *AUTO], ids=name_of)
 def test_dali_pipeline_on_a_gpu(figure: PublishedFigure) -> None:
     told = settings(figure)
     assert told["dali"]["seed"] == 42
@@ -165,14 +164,14 @@ def test_dali_pipeline_without_a_gpu_has_no_padding() -> None:
     assert (told["device_memory_padding"], told["host_memory_padding"]) == (0, 0)
 
 
-@pytest.mark.parametrize("figure", [*SINGLE, *COLLECTIVE], ids=name_of)
+@for_each("figure", [*SINGLE, *COLLECTIVE], ids=name_of)
 def test_without_dali_the_framework_s_own_loader_decodes_in_its_workers(figure: PublishedFigure) -> None:
     assert figure.case.data is DataSource.NATIVE
     assert settings(figure)["native"]["workers"] > 0
     assert "random resized crop, flip, normalise" in fixed(figure)["decoding"]
 
 
-@pytest.mark.parametrize("figure", RESNET50, ids=name_of)
+@for_each("figure", RESNET50, ids=name_of)
 def test_resnet50_model_is_v1_5(figure: PublishedFigure) -> None:
     assert fixed(figure)["model"] == "v1.5: stride 2 in the 3x3 convolution"
 
@@ -180,7 +179,7 @@ def test_resnet50_model_is_v1_5(figure: PublishedFigure) -> None:
 # --- Paddle VGG16 (FleetX)
 
 
-@pytest.mark.parametrize("figure", VGG16, ids=name_of)
+@for_each("figure", VGG16, ids=name_of)
 def test_vgg16_momentum_l2_and_layout(figure: PublishedFigure) -> None:
     told = settings(figure)
     assert (told["optimizer"], told["momentum"], told["weight_decay"], told["layout"]) == (
@@ -192,7 +191,7 @@ def test_vgg16_momentum_l2_and_layout(figure: PublishedFigure) -> None:
     assert fixed(figure)["model"] == "VGG16 with convolution bias, no batch norm"
 
 
-@pytest.mark.parametrize("figure", VGG16, ids=name_of)
+@for_each("figure", VGG16, ids=name_of)
 def test_vgg16_learning_rate_departs_from_the_published_one_and_says_why(figure: PublishedFigure) -> None:
     source = sourced_settings(figure.case, "gpu")["learning_rate"].source
     assert settings(figure)["learning_rate"] == 0.01
@@ -200,7 +199,7 @@ def test_vgg16_learning_rate_departs_from_the_published_one_and_says_why(figure:
     assert "0.1" in source.reason
 
 
-@pytest.mark.parametrize("figure", COLLECTIVE, ids=name_of)
+@for_each("figure", COLLECTIVE, ids=name_of)
 def test_vgg16_strategies(figure: PublishedFigure) -> None:
     told = settings(figure)
     assert told["execution_strategy"] == {"num_threads": 2, "num_iteration_per_drop_scope": 100}
@@ -212,13 +211,13 @@ def test_vgg16_strategies(figure: PublishedFigure) -> None:
     assert told["fleet"] == {"nccl_comm_num": 1}
 
 
-@pytest.mark.parametrize("figure", VGG16_AMP, ids=name_of)
+@for_each("figure", VGG16_AMP, ids=name_of)
 def test_vgg16_amp_is_the_strategy_s(figure: PublishedFigure) -> None:
     told = settings(figure)
     assert (told["amp_level"], told["amp_dtype"], told["amp_through"]) == ("O1", "float16", "fleet")
 
 
-@pytest.mark.parametrize("figure", AUTO, ids=name_of)
+@for_each("figure", AUTO, ids=name_of)
 def test_vgg16_auto_is_the_case_s_own_switch_and_leaves_the_strategies_to_it(figure: PublishedFigure) -> None:
     assert figure.case.auto
     told = settings(figure)

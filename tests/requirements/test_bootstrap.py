@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from tests.for_each import for_each
 from tests.requirements.scripts import REQUIREMENTS, load
 
 SCRIPTS = ("bootstrap.py", "console_script.py", "machine.py")
@@ -599,7 +600,7 @@ def _included(name: str) -> list[str]:
     return [line for line in lines if line.startswith(("-r ", "-c "))]
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in REQUIREMENTS.glob("*.txt")))
+@for_each("name", sorted(path.name for path in REQUIREMENTS.glob("*.txt")))
 def test_every_requirement_is_pinned_to_one_version_and_names_no_registry(name: str) -> None:
     for requirement in _pins(name).values():
         assert re.fullmatch(r"===?[\w.+]+", str(requirement.specifier)), requirement

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.for_each import for_each
 from tests.requirements.scripts import REQUIREMENTS, load
 
 bootstrap: Any = load("bootstrap")
@@ -19,7 +20,7 @@ hashes: Any = load("hashes")
 FILES = sorted(REQUIREMENTS.glob("*.txt"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@for_each("path", FILES, ids=lambda path: path.name)
 def test_every_pin_has_the_digest_of_its_files_and_the_command_leaves_it_as_it_is(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     parts = list(hashes.parts_of(text))

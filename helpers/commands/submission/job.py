@@ -6,9 +6,10 @@ import codecs
 import re
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from helpers.commands.submission.script import NOTICE_SECONDS
 from helpers.launch.nodes.slurm import ask_slurm
@@ -37,6 +38,17 @@ _FIELD = re.compile(r"(?:^| )(\w+)=(\S*)")
 
 Ask = Callable[..., str]
 Say = Callable[[str], None]
+
+
+class Cancellable(Protocol):
+    """A job that was submitted."""
+
+    job: str
+
+    @property
+    def name(self) -> str: ...
+
+    def cancel(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,10 @@ class JobState:
     @property
     def is_over(self) -> bool:
         return self.state not in (*_WAITING, *_RUNNING)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.state in _WAITING
 
     @property
     def text(self) -> str:
@@ -194,6 +210,17 @@ class WatchedJob:
 
     def cancel(self, ask: Ask = ask_slurm) -> None:
         ask("scancel", self.job, seconds=_ANSWER_SECONDS)
+
+
+def cancel_each(jobs: Iterable[Cancellable], say: Say) -> None:
+    """Cancel all of them, and say of which Slurm did not allow it."""
+    for job in jobs:
+        try:
+            job.cancel()
+        except LaunchError as error:
+            say(f"{job.name}: NOT cancelled ({error.got}); when Slurm answers: scancel {job.job}")
+        else:
+            say(f"{job.name}: cancelled; its command ends what runs")
 
 
 def wait_for(jobs: Sequence[WatchedJob], show: Say, say: Say, sleep: Callable[[float], None] = time.sleep) -> None:

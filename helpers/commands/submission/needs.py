@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from helpers.history.results import RunResult
 from helpers.plan.case_plan import SuiteCase
+from helpers.plan.night_budget import NightBudget
 from helpers.plan.perf_yaml import Config
+from helpers.plan.run_time import published_run_seconds
 from helpers.trainers.contract.errors import ConfigError
 
 # The factor by which a night may exceed the estimate: a slow node, a repeated run.
@@ -53,8 +55,21 @@ def by_shape(cases: Iterable[SuiteCase]) -> dict[Shape, tuple[SuiteCase, ...]]:
 
 def minutes_for(cases: Iterable[SuiteCase], config: Config, before: RunBefore) -> int:
     """The time limit of a job that measures the cases one after the other."""
-    seconds = sum(case_seconds(case, config, before(case)) for case in cases)
+    return _with_margin(sum(case_seconds(case, config, before(case)) for case in cases))
+
+
+def minutes_for_runs(cases: Iterable[SuiteCase], runs: int, config: Config, before: RunBefore) -> int:
+    """The time limit of a job that makes so many runs of each case, one after the other."""
+    return _with_margin(sum(runs * run_seconds(case, config, before(case)) for case in cases))
+
+
+def _with_margin(seconds: float) -> int:
     return max(_LEAST_MINUTES, math.ceil(_MARGIN * seconds / 60))
+
+
+def minutes_of_night(night: NightBudget) -> int:
+    """The time limit of a job that measures a night of limited time, with its last confirmation and its reports."""
+    return math.ceil(night.minutes) + _LEAST_MINUTES
 
 
 def case_seconds(case: SuiteCase, config: Config, before: RunResult | None) -> float:
@@ -67,21 +82,16 @@ def case_seconds(case: SuiteCase, config: Config, before: RunResult | None) -> f
 def run_seconds(case: SuiteCase, config: Config, before: RunResult | None) -> float:
     """The estimated time of one run: that of the earlier run, else by the published figure. Raises ConfigError without
     either."""
-    limits = config.limits
     if before is not None and before.wall_seconds > 0:
         return before.wall_seconds
-    if not case.figures:
+    if (estimate := published_run_seconds(case, config.limits)) is None:
         raise ConfigError(
             f"case {case.case.id}",
             got="no earlier run in the history and no published figure",
             expected="one of them, by which its time is known",
             remedy="State the job's time: --time",
         )
-    slowest = min(figure.samples_per_s for figure in case.figures)
-    protocol = case.protocol
-    steps = max(protocol.warmup_steps, protocol.most_warmup_steps) + protocol.window_steps
-    images = steps * case.case.batch_size_per_card * case.case.cards
-    return min(limits.run_seconds, limits.start_up_seconds + images / slowest)
+    return estimate
 
 
 def parse_shape(text: str) -> Shape:

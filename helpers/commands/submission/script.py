@@ -41,11 +41,13 @@ class JobRequest:
     log: Path
     # Where the command writes its reports.
     output: Path = Path()
+    # How many tasks a job array has, which waits until it is released; 0 for a single job. A task's log has its number.
+    tasks: int = 0
 
 
 def script_of(request: JobRequest, cluster: ClusterConfig) -> str:
     """The script as text; every word of the user is quoted for the shell that reads it."""
-    head = ["#!/bin/sh", *(f"#SBATCH {option}" for option in _options(request, cluster)), ""]
+    head = head_of(request, cluster)
     # The shell is replaced, so that the command itself gets Slurm's signals, and its exit status is the job's.
     start = f"exec {shlex.join(request.command)}"
     if request.session is None:
@@ -65,6 +67,11 @@ def script_of(request: JobRequest, cluster: ClusterConfig) -> str:
     )
 
 
+def head_of(request: JobRequest, cluster: ClusterConfig) -> list[str]:
+    """The lines of a script that state what is requested from Slurm."""
+    return ["#!/bin/sh", *(f"#SBATCH {option}" for option in _options(request, cluster)), ""]
+
+
 def _options(request: JobRequest, cluster: ClusterConfig) -> Sequence[str]:
     named = [("partition", cluster.partition), ("account", cluster.account), ("container", cluster.container)]
     return [
@@ -78,15 +85,16 @@ def _options(request: JobRequest, cluster: ClusterConfig) -> Sequence[str]:
         f"--signal=B:TERM@{NOTICE_SECONDS}",
         "--requeue" if request.requeue else "--no-requeue",
         "--open-mode=append",
-        f"--output={_path(request.log)}",
+        *([f"--array=0-{request.tasks - 1}", "--hold"] if request.tasks else []),
+        f"--output={_path(request.log, '.%a' if request.tasks else '')}",
         f"--chdir={_path(request.folder)}",
         *cluster.options,
     ]
 
 
-def _path(path: Path) -> str:
-    """A path as sbatch reads it in a script, where quotes group words and % begins a pattern."""
+def _path(path: Path, ending: str = "") -> str:
+    """A path as sbatch reads it in a script, where quotes group words and % begins a pattern. ``ending`` is one."""
     text = str(path)
     if any(sign in text for sign in "'\"\\\n"):
         raise ConfigError("folder", got=text, expected="a path without quotes, backslashes and line breaks")
-    return "'" + text.replace("%", "%%") + "'"
+    return "'" + text.replace("%", "%%") + ending + "'"

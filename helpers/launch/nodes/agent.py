@@ -11,32 +11,19 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import select
 import shutil
 import socket
 import sys
 import tempfile
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import Place
 from helpers.launch.nodes.job import NodeJob, node_mark
-from helpers.launch.nodes.wire import (
-    ALIVE_SECONDS,
-    PROTOCOL_VERSION,
-    SILENCE_SECONDS,
-    Frame,
-    FrameReader,
-    NodeOrder,
-    boot_id,
-    encode,
-    node_facts,
-    node_record,
-    suite_digest,
-)
+from helpers.launch.nodes.stream import ALIVE_SECONDS, FrameStream, Hangup
+from helpers.launch.nodes.wire import Frame, NodeOrder, boot_id, node_facts, node_record, suite_digest
 from helpers.launch.signals import signals_interrupt, stop_signals
 from helpers.launch.supervisor import SupervisorIO
 from helpers.machine.devices import Card, CpuCard, discover
@@ -60,10 +47,6 @@ _POLL_SECONDS = 0.25
 _IDLE_SILENCES = 20.0
 
 
-class Hangup(Exception):
-    """The first node is gone, so this node's job must end."""
-
-
 @dataclass(frozen=True)
 class Ready:
     """A node that is prepared for a case."""
@@ -74,47 +57,26 @@ class Ready:
 
 
 class Agent:
-    """Serves the first node over two file descriptors until ``incoming`` ends."""
+    """Serves the first node until it closes the connection."""
 
-    def __init__(self, incoming: int, outgoing: int, silence_seconds: float = SILENCE_SECONDS) -> None:
-        self._incoming = incoming
-        self._outgoing = outgoing
-        self._silence_seconds = silence_seconds
-        self._reader = FrameReader("the first node")
-        self._frames: list[Frame] = []
-        self._last_received = time.monotonic()
-        self._last_sent = time.monotonic()
+    def __init__(self, stream: FrameStream) -> None:
+        self._stream = stream
+        self.send = stream.send
         self._ready: Ready | None = None
 
     def serve(self) -> None:
-        """Answer frame by frame; raises Hangup at the end of the input."""
-        self.send(
-            "hello", protocol=PROTOCOL_VERSION, suite=suite_digest(), boot_id=boot_id(), host=socket.gethostname(),
-            pid=os.getpid(),
-        )  # fmt: skip
+        """Answer frame by frame; raises Hangup when the first node is gone."""
+        self.send("hello", suite=suite_digest(), boot_id=boot_id(), step=step_of(os.environ))
         with contextlib.ExitStack() as held:
             while True:
-                frame = self._next(ALIVE_SECONDS)
+                frame = self._stream.next(ALIVE_SECONDS)
                 if frame is None:
-                    self._check_silence(_IDLE_SILENCES if self._ready else math.inf)
+                    self._stream.check_silence(_IDLE_SILENCES if self._ready else math.inf)
                     continue
                 try:
                     self._answer(frame, held)
                 except (SuiteError, OSError) as error:
                     self.send("error", text=str(error))
-
-    def send(self, kind: str, **values: Any) -> None:
-        """Write a frame. Raises Hangup if nobody reads it in time."""
-        data = encode(kind, **values)
-        try:
-            while data:
-                if not select.select([], [self._outgoing], [], self._silence_seconds)[1]:
-                    raise Hangup(f"nothing was read for {self._silence_seconds:g} s")
-                # At most as much as a pipe with room accepts without blocking (pipe(7)).
-                data = data[os.write(self._outgoing, data[: select.PIPE_BUF]) :]
-        except BrokenPipeError as error:
-            raise Hangup("nobody reads") from error
-        self._last_sent = time.monotonic()
 
     def _answer(self, frame: Frame, held: contextlib.ExitStack) -> None:
         kind = frame.pop("kind")
@@ -129,8 +91,8 @@ class Agent:
                 shutil.rmtree(folder)
             self.send("swept")
         # An order to end may arrive after the job has already ended.
-        elif kind not in ("alive", "end"):
-            raise LaunchError("the first node", got=kind, expected="prepare, job, sweep, end or alive")
+        elif kind != "end":
+            raise LaunchError("the first node", got=kind, expected="prepare, job, sweep or end")
 
     def _prepare(self, order: NodeOrder, held: contextlib.ExitStack) -> None:
         os.environ.update(order.environment)
@@ -156,7 +118,7 @@ class Agent:
                     f"case {order.case_id}", field="cards", got=machine.describe(), expected=", ".join(order.assigned)
                 )
         else:
-            leases = Leases(default_folder(machine.host_id), sleep=self._nap)
+            leases = Leases(default_folder(machine.host_id), sleep=self._stream.read)
             lease = leases.lease(
                 candidates, order.cards, order.case_id, exclusive_machine=order.exclusive_machine,
                 timeout_seconds=order.lease_seconds, on_wait=lambda obstacle: self.send("waiting", obstacle=obstacle),
@@ -164,7 +126,7 @@ class Agent:
             cards = held.enter_context(lease).cards
         self._ready = Ready(cards, str(data.root) if data else None)
         # While the data was checked, nothing was read from the first node; that is not its silence.
-        self._last_received = time.monotonic()
+        self._stream.expect_frames()
         versions = {"distribution": build.distribution, "version": build.version, "commit": build.commit}
         described = data.describe() if data else "none"
         self.send(
@@ -195,10 +157,10 @@ class Agent:
                 job = NodeJob(spec, command, place.node, meter, self.send, SupervisorIO(), frame["grace_seconds"])
                 try:
                     while job.look():
-                        received = self._next(_POLL_SECONDS)
-                        if received is not None and received["kind"] == "end":
-                            job.end(self._asked_again)
-                        self._keep_in_touch()
+                        if self._told_to_end(_POLL_SECONDS):
+                            job.end(self._told_again)
+                        self._stream.check_silence()
+                        self._stream.show_life()
                 finally:
                     stop.defer()
                     with contextlib.suppress(Hangup):
@@ -207,46 +169,28 @@ class Agent:
             # If this agent was slow to end, another one may have removed the folder already.
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _asked_again(self) -> bool:
-        """Whether the first node sent a second order to end, which allows no grace, or is gone."""
-        try:
-            frame = self._next(0.0)
-        except Hangup:
-            return True
+    def _told_to_end(self, timeout_seconds: float) -> bool:
+        frame = self._stream.next(timeout_seconds)
         return frame is not None and frame["kind"] == "end"
 
-    def _keep_in_touch(self) -> None:
-        self._check_silence(1.0)
-        if time.monotonic() - self._last_sent >= ALIVE_SECONDS:
-            self.send("alive")
-
-    def _check_silence(self, times: float) -> None:
-        limit = times * self._silence_seconds
-        if time.monotonic() - self._last_received > limit:
-            raise Hangup(f"no sign of life from the first node for {limit:g} s")
-
-    def _nap(self, seconds: float) -> None:
-        """Sleep while waiting for cards; raises Hangup if the first node is gone meanwhile."""
-        frame = self._next(seconds)
-        if frame is not None and frame["kind"] != "alive":
-            self._frames.insert(0, frame)
-            time.sleep(seconds)
-
-    def _next(self, timeout_seconds: float) -> Frame | None:
-        """The next frame; None when none came in time."""
-        if not self._frames and select.select([self._incoming], [], [], timeout_seconds)[0]:
-            data = os.read(self._incoming, 65536)
-            if not data:
-                raise Hangup("the connection was closed")
-            self._last_received = time.monotonic()
-            self._frames += self._reader.feed(data)
-        return self._frames.pop(0) if self._frames else None
+    def _told_again(self) -> bool:
+        """Whether the first node sent a second order to end, which allows no grace, or is gone."""
+        try:
+            return self._told_to_end(0.0)
+        except Hangup:
+            return True
 
 
 def _folder(job_id: str, node: int) -> Path:
     """Where a node keeps a job's files until they are sent. The name is fixed, so that another agent finds the folder
     if this one dies."""
     return Path(tempfile.gettempdir()) / f"perfgate-{node_mark(job_id, node)}"
+
+
+def step_of(variables: Mapping[str, str]) -> str:
+    """The job step of Slurm in which this process runs, as ``7.1``; empty outside of one."""
+    named = [variables.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
+    return ".".join(named) if all(named) else ""
 
 
 def _check_address(address: str) -> None:
@@ -275,7 +219,7 @@ def main() -> int:
     os.dup2(2, 1)
     try:
         with signals_interrupt():
-            Agent(0, outgoing).serve()
+            Agent(FrameStream("the first node", 0, outgoing)).serve()
     except Hangup as hangup:
         print(f"node agent: {hangup}", file=sys.stderr)
     except KeyboardInterrupt as interrupt:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +13,10 @@ from pathlib import Path
 
 from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import LaunchCommand, Place
-from helpers.launch.nodes import NoOtherNodes, OtherNodes
 from helpers.launch.nodes.job import OUTPUT, node_files
-from helpers.launch.nodes.link import LinkedNodes, NodeLink
-from helpers.launch.nodes.starter import ConnectStarter, NodeStarter
+from helpers.launch.nodes.link import NodeLink
+from helpers.launch.nodes.others import OtherNodes, Share
+from helpers.launch.nodes.starter import Starter
 from helpers.launch.nodes.wire import Frame, NodeOrder, boot_id, flag_texts, node_facts, node_record, variables_along
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import Environment, differences
@@ -25,11 +24,8 @@ from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.plan.small_dataset import RECORD
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import LaunchError, SuiteError
+from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
-
-# The doctor reports a name service that takes longer as a problem.
-_PATIENCE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -56,9 +52,9 @@ class ConnectedNodes:
         hosts: Sequence[HostConfig] = (),
         links: Sequence[NodeLink] = (),
         port: int | None = None,
-        starter: NodeStarter | None = None,
+        starter: Starter | None = None,
     ) -> None:
-        self._starter = starter or ConnectStarter()
+        self._starter = starter or Starter()
         self._hosts = tuple(hosts)
         self._links = tuple(links)
         self._addresses = tuple(map(resolve, hosts))
@@ -119,7 +115,7 @@ class ConnectedNodes:
         """The command that starts this node's share of a job, and the other nodes with their shares."""
         launcher = launcher_for(spec)
         if not self._links:
-            return launcher.command(spec, interpreter), NoOtherNodes()
+            return launcher.command(spec, interpreter), OtherNodes()
         places = self._places()
         command = launcher.command(spec, interpreter, places[0])
         folder = Path(spec.run_folder)
@@ -133,7 +129,11 @@ class ConnectedNodes:
             hosts=self._names(),
             outputs=(str(folder / OUTPUT), *(str(each[OUTPUT]) for each in files)),
         )
-        return command, LinkedNodes(spec, self._links, places[1:], files, grace_seconds, self._starter.end)
+        shares = [
+            Share(link, spec, place, each, grace_seconds)
+            for link, place, each in zip(self._links, places[1:], files, strict=True)
+        ]
+        return command, OtherNodes(shares, self._starter.end)
 
     def _note(self, records: Sequence[Frame], caller_flags: Sequence[str]) -> None:
         """Record the nodes in rank order. Flags that the caller set for all nodes are not repeated."""
@@ -221,12 +221,13 @@ def connect_nodes(case: Case, nodes: NodesConfig, interpreter: str) -> Generator
         yield connected
 
 
-def _starter(nodes: NodesConfig) -> NodeStarter:
+def _starter(nodes: NodesConfig) -> Starter:
     if not nodes.of_slurm:
-        return ConnectStarter()
-    from helpers.launch.nodes.slurm import JOB, SlurmStarter
+        return Starter()
+    from helpers.launch.nodes.slurm import JOB, JobStep
 
-    return SlurmStarter(os.environ[JOB])
+    step = JobStep(os.environ[JOB])
+    return Starter(step.words, step.cut)
 
 
 def _refuse_one_machine_twice(links: Sequence[NodeLink]) -> None:
@@ -277,49 +278,3 @@ def open_port(host: HostConfig, address: str, port: int | None) -> int:
                 remedy="Run the suite on the first host of nodes.hosts, and set nodes.port to a free port",
             ) from error
         return int(probe.getsockname()[1])
-
-
-def loopback_problem() -> str:
-    """Why two processes of this machine cannot connect through a port, as ranks do; empty if they can."""
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), 1.0):
-            return ""
-    except OSError as error:
-        return f"127.0.0.1: {error}"
-
-
-def node_problems(
-    nodes: NodesConfig,
-    resolve: Callable[[HostConfig], str] = resolve,
-    patience_seconds: float = _PATIENCE_SECONDS,
-) -> tuple[str, ...]:
-    """Why configured hosts cannot be used: a name does not resolve in time, the rendezvous port is taken, or the first
-    host is not this machine. All names are resolved in parallel."""
-    answers: dict[str, str] = {}
-    addresses: dict[str, str] = {}
-
-    def look_up(host: HostConfig) -> None:
-        try:
-            addresses[host.name] = resolve(host)
-        except SuiteError as error:
-            answers[host.name] = str(error)
-
-    # Daemon threads, so that a name service that hangs does not hold up the doctor.
-    threads = [threading.Thread(target=look_up, args=(host,), daemon=True) for host in nodes.hosts]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + patience_seconds
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    problems = []
-    for host in nodes.hosts:
-        if host.name in answers:
-            problems.append(answers[host.name])
-        elif host.name not in addresses:
-            problems.append(f"host {host.name}: {host.address} is not resolved within {patience_seconds:g} s")
-    if nodes.hosts and (first := nodes.hosts[0]).name in addresses:
-        try:
-            open_port(first, addresses[first.name], nodes.port)
-        except SuiteError as error:
-            problems.append(str(error))
-    return tuple(problems)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.nodes.wire import text_of
 from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import StartedProcess, SupervisorIO, clear_for
 from helpers.launch.tail import RankWatch
 from helpers.machine.files import open_regular
-from helpers.machine.watch.contention import ContentionSample, ForeignProcess, Meter
+from helpers.machine.host import oom_evidence, read_oom_kills
+from helpers.machine.watch.contention import Meter
 from helpers.machine.watch.meters import CardWatch, window_of
 from helpers.machine.watch.processes import JobProcesses, end_processes
 from helpers.trainers.contract.errors import LaunchError, StepLogError
-from helpers.trainers.contract.job import JobSpec, finite
+from helpers.trainers.contract.job import JobSpec
 
 OUTPUT = "output.log"
 _SURVEY_SECONDS = 2.0
+# A disk with less free space takes no further block of most file systems.
+_FULL_BYTES = 64 * 1024
 _CHUNK_BYTES = 256 * 1024
 # How much of a file is sent at most in each ``look``, so that an order to end is read in time however much a rank
 # prints.
@@ -38,15 +43,10 @@ def node_mark(job_id: str, node: int) -> str:
 def node_files(spec: JobSpec, node: int, rank_logs: tuple[str, ...]) -> dict[str, Path]:
     """The files that a node sends to the first node, by the names under which they are sent."""
     files = {OUTPUT: Path(spec.run_folder) / OUTPUT}
-    for rank in node_ranks(spec, node):
+    for rank in spec.ranks_of_node(node):
         files[spec.step_log_path(rank).name] = spec.step_log_path(rank)
         files[spec.heartbeat_path(rank).name] = spec.heartbeat_path(rank)
     return {**files, **{Path(log).name: Path(log) for log in rank_logs}}
-
-
-def node_ranks(spec: JobSpec, node: int) -> range:
-    each = spec.ranks_per_node
-    return range(node * each, (node + 1) * each)
 
 
 class NodeJob:
@@ -55,8 +55,8 @@ class NodeJob:
 
     - ``file``: new bytes of a file;
     - ``gone``: a rank whose process ended before its log had a footer;
-    - ``over``: the launcher's exit code (None if ``end`` ended the job), and contention and health during this node's
-      own window.
+    - ``over``: the launcher's exit code (None if ``end`` ended the job), contention and health during this node's own
+      window, and whether the kernel ended processes here because memory ran out.
     """
 
     def __init__(
@@ -70,10 +70,11 @@ class NodeJob:
         self._grace_seconds = grace
         self._mark = node_mark(spec.job_id, node)
         self._job = JobProcesses(io.processes, self._mark)
-        self._ranks = [RankWatch(spec, rank) for rank in node_ranks(spec, node)]
+        self._ranks = [RankWatch(spec, rank) for rank in spec.ranks_of_node(node)]
         self._offsets = {name: (path, 0) for name, path in node_files(spec, node, command.rank_logs).items()}
         self._cards = CardWatch(meter, self._job, io.clock, _SURVEY_SECONDS)
         self._over = False
+        self._oom_kills = read_oom_kills()
         self._process = self._start()
 
     def look(self) -> bool:
@@ -113,7 +114,19 @@ class NodeJob:
             continue
         window = self._window()
         contention, unhealthy = self._meter.contention(window), self._meter.unhealthy(window)
-        self._send("over", code=code, left=left, contention=asdict(contention), unhealthy=list(unhealthy))
+        oom, oom_text = oom_evidence(self._oom_kills, read_oom_kills())
+        self._send(
+            "over", code=code, left=left, contention=asdict(contention), unhealthy=list(unhealthy), oom=oom,
+            oom_text=oom_text,
+        )  # fmt: skip
+
+    def _send_if_full(self) -> None:
+        """If this node's disk is full, say so at the end of each output: what the ranks printed of it is lost."""
+        folder = self._spec.run_folder
+        if shutil.disk_usage(folder).free < _FULL_BYTES:
+            error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
+            for name in (OUTPUT, *(Path(log).name for log in self._command.rank_logs)):
+                self._send("file", name=name, data=b64encode(f"{error}\n".encode()).decode())
 
     def _send_files(self) -> bool:
         """Send the files' new bytes; returns whether there may be more of them."""
@@ -125,7 +138,7 @@ class NodeJob:
                     file.seek(offset)
                     while offset - start < _MOST_BYTES and (data := file.read(_CHUNK_BYTES)):
                         offset += len(data)
-                        self._send("file", name=name, data=text_of(data))
+                        self._send("file", name=name, data=b64encode(data).decode())
             except FileNotFoundError:
                 continue
             self._offsets[name] = (path, offset)
@@ -140,6 +153,7 @@ class NodeJob:
                 process = self._io.processes.look(rank.pid)
                 if process is None or not process.alive:
                     rank.gone_at = at
+                    self._send_if_full()
                     self._send("gone", rank=rank.rank)
 
     def _window(self) -> tuple[float, float] | None:
@@ -154,17 +168,3 @@ class NodeJob:
         except StepLogError:
             return None
         return window_of(logs)
-
-
-def contention_from(record: dict[str, Any]) -> ContentionSample:
-    """The contention in an ``over`` frame. Raises LaunchError if the record is invalid."""
-    try:
-        sample = ContentionSample(**{**record, "top": tuple(ForeignProcess(*each) for each in record["top"])})
-    except (TypeError, KeyError) as error:
-        raise LaunchError("contention of a node", got=record, expected="a sample of a meter") from error
-    amounts = [sample.window_seconds, sample.steal_seconds, sample.unnamed_seconds, sample.waited_seconds]
-    amounts += [sample.runnable, *(each.seconds for each in sample.top)]
-    share = sample.foreign_share
-    if not all(finite(each) and each >= 0 for each in [*amounts, *([] if share is None else [share])]):
-        raise LaunchError("contention of a node", got=record, expected="amounts that are finite and not negative")
-    return sample

@@ -6,14 +6,13 @@ It is imported only in a Slurm job.
 from __future__ import annotations
 
 import re
-import secrets
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from helpers.launch.nodes.link import NodeLink
-from helpers.launch.nodes.starter import END_SECONDS, agent_words, sweep
+from helpers.launch.nodes.starter import END_SECONDS
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract.errors import LaunchError
 
@@ -85,46 +84,27 @@ def ask_slurm(*words: str, seconds: float = COMMAND_SECONDS) -> str:
 
 
 @dataclass(frozen=True)
-class SlurmStarter:
-    """Starts each node's agent as a step of this process's job. Implements NodeStarter.
+class JobStep:
+    """Runs an agent as a step of this process's job.
 
     Slurm ends a step with all processes in it, and grants it the cards of the job on that node.
     """
 
     job: str
 
-    def start(self, host: HostConfig, node: int, interpreter: str) -> NodeLink:
-        return NodeLink(host, node, self._argv(host, agent_words(host, interpreter)))
-
-    def end(self, link: NodeLink, job_id: str, grace_seconds: float) -> None:
-        self._end_step(_step_name(link.argv))
-        # The step's processes ended with it. Its files on the node's disk are still there.
-        sweep(NodeLink(link.host, link.node, link.argv), job_id, grace_seconds)
-
-    def _argv(self, host: HostConfig, words: Sequence[str]) -> tuple[str, ...]:
+    def words(self, host: HostConfig) -> tuple[str, ...]:
         return (
             "srun", f"--jobid={self.job}", "--nodes=1", "--ntasks=1", f"--nodelist={host.name}",
-            f"--job-name=perfgate-{secrets.token_hex(4)}",
             # Beside the step or script that runs the suite, with all that the job has on that node.
             "--overlap", "--mem=0", "--cpu-bind=none",
             "--kill-on-bad-exit=1", "--unbuffered", "--quiet",
-            *words,
         )  # fmt: skip
 
-    def _end_step(self, name: str) -> None:
-        """Kill the step of this name; raises LaunchError if Slurm still has it afterwards."""
-        deadline = time.monotonic() + END_SECONDS
-        while steps := self._steps(name):
+    def cut(self, link: NodeLink) -> None:
+        """Kill the agent's step; raises LaunchError if Slurm still has it afterwards."""
+        step, deadline = str(link.hello["step"]), time.monotonic() + END_SECONDS
+        while step in ask_slurm("squeue", "--noheader", "--steps", f"--jobs={self.job}", "--format=%i").split():
             if time.monotonic() >= deadline:
-                raise LaunchError(f"step {steps[0]} of Slurm", got="running", expected="its end", remedy=_REMEDY)
-            ask_slurm("scancel", "--signal=KILL", *steps)
+                raise LaunchError(f"step {step} of Slurm", got="running", expected="its end", remedy=_REMEDY)
+            ask_slurm("scancel", "--signal=KILL", step)
             time.sleep(_POLL_SECONDS)
-
-    def _steps(self, name: str) -> list[str]:
-        listed = ask_slurm("squeue", "--noheader", "--steps", f"--jobs={self.job}", "--format=%i %j")
-        return [step for step, _, found in (line.partition(" ") for line in listed.splitlines()) if found == name]
-
-
-def _step_name(argv: Sequence[str]) -> str:
-    option = "--job-name="
-    return next(word.removeprefix(option) for word in argv if word.startswith(option))

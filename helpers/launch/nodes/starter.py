@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from helpers.launch.nodes.link import NodeLink
 from helpers.launch.nodes.wire import AGENT_MODULE
@@ -15,24 +16,32 @@ from helpers.trainers.contract.errors import LaunchError
 END_SECONDS = 15.0
 
 
-class NodeStarter(Protocol):
-    """A way to start the agent of another node."""
+@dataclass(frozen=True)
+class Starter:
+    """Starts agents. Without other ``words`` it reaches a host by its ``connect`` command, usually ssh."""
+
+    # The words before a command that run it on the host.
+    words: Callable[[HostConfig], tuple[str, ...]] = lambda host: host.connect
+    # Ends what still runs there of a lost agent's way; raises LaunchError if that fails.
+    cut: Callable[[NodeLink], None] = lambda link: None
 
     def start(self, host: HostConfig, node: int, interpreter: str) -> NodeLink:
         """Start the host's agent as node ``node``; ``interpreter`` is this node's Python."""
+        return NodeLink(host, node, (*self.words(host), *agent_words(host, interpreter)))
 
     def end(self, link: NodeLink, job_id: str, grace_seconds: float) -> None:
-        """End the processes of a job that a lost agent left on its node. Raises LaunchError if they may still run."""
+        """Have a new agent end the processes of a job that a lost one left on its node, and remove its files there.
 
-
-class ConnectStarter:
-    """Reaches each host by its ``connect`` command, usually ssh."""
-
-    def start(self, host: HostConfig, node: int, interpreter: str) -> NodeLink:
-        return NodeLink(host, node, (*host.connect, *agent_words(host, interpreter)))
-
-    def end(self, link: NodeLink, job_id: str, grace_seconds: float) -> None:
-        sweep(NodeLink(link.host, link.node, link.argv), job_id, grace_seconds)
+        Raises LaunchError if the processes may still run.
+        """
+        self.cut(link)
+        other = NodeLink(link.host, link.node, link.argv)
+        try:
+            other.greet(END_SECONDS)
+            other.send("sweep", job_id=job_id, node=other.node, grace_seconds=grace_seconds)
+            other.wait_for("swept", grace_seconds + END_SECONDS)
+        finally:
+            other.close()
 
 
 def agent_words(host: HostConfig, interpreter: str) -> tuple[str, ...]:
@@ -50,16 +59,3 @@ def agent_words(host: HostConfig, interpreter: str) -> tuple[str, ...]:
                 remedy=f"Set root and interpreter of host {host.name} in perf.yaml",
             )
     return words
-
-
-def sweep(other: NodeLink, job_id: str, grace_seconds: float) -> None:
-    """Have ``other``, a new agent of the node, end a job's processes and remove its files there; closes the link.
-
-    Raises LaunchError if the node cannot be reached.
-    """
-    try:
-        other.greet(END_SECONDS)
-        other.send("sweep", job_id=job_id, node=other.node, grace_seconds=grace_seconds)
-        other.wait_for("swept", grace_seconds + END_SECONDS)
-    finally:
-        other.close()

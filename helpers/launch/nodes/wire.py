@@ -20,20 +20,13 @@ from helpers.machine.environment import CPU, flag_variables, flags_of
 from helpers.machine.nvml import Gpu
 from helpers.trainers.contract.errors import LaunchError
 
-# 1: first protocol.
-PROTOCOL_VERSION = 1
-
 # The module that is started as the agent.
 AGENT_MODULE = "helpers.launch.nodes.agent"
-# The time between two signs of life, in both directions.
-ALIVE_SECONDS = 1.0
-# After so long without a sign of life the other side counts as lost, and the job fails.
-SILENCE_SECONDS = 30.0
 
 _NONE = type(None)
 # The keys of each kind of frame and their types, in the order in which a session sends them.
 _KINDS: dict[str, dict[str, tuple[type, ...]]] = {
-    "hello": {"protocol": (int,), "suite": (str,), "boot_id": (str,), "host": (str,), "pid": (int,)},
+    "hello": {"suite": (str,), "boot_id": (str,)},
     "prepare": {
         "case_id": (str,), "framework": (str,), "target": (str,), "address": (str,), "cards": (int,),
         "lease_seconds": (int, float), "data_root": (str, _NONE), "small_data": (bool,), "assigned": (list,),
@@ -46,7 +39,10 @@ _KINDS: dict[str, dict[str, tuple[type, ...]]] = {
     "file": {"name": (str,), "data": (str,)},
     "gone": {"rank": (int,)},
     "end": {},
-    "over": {"code": (int, _NONE), "left": (str,), "contention": (dict,), "unhealthy": (list,)},
+    "over": {
+        "code": (int, _NONE), "left": (str,), "contention": (dict,), "unhealthy": (list,), "oom": (bool,),
+        "oom_text": (str,),
+    },
     "sweep": {"job_id": (str,), "node": (int,), "grace_seconds": (int, float)},
     "swept": {},
     "error": {"text": (str,)},
@@ -111,19 +107,6 @@ class FrameReader:
                 raise LaunchError(self._about, field=name, got=value, expected=" or ".join(t.__name__ for t in types))
             if name in _OF_TEXTS and not _holds_texts(value):
                 raise LaunchError(self._about, field=name, got=value, expected="texts")
-
-
-def text_of(data: bytes) -> str:
-    """Any bytes as text; ``bytes_of`` returns exactly these bytes again."""
-    return data.decode("latin-1")
-
-
-def bytes_of(text: str) -> bytes:
-    """The bytes from which ``text_of`` made this text. Raises LaunchError if the text is not from ``text_of``."""
-    try:
-        return text.encode("latin-1")
-    except UnicodeEncodeError as error:
-        raise LaunchError("a file's bytes", got=str(error), expected="one character a byte") from error
 
 
 def _holds_texts(value: Any) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from helpers.history.results import RunResult
+from helpers.judging.wording import counted
 from helpers.logs.replay.logs import AnyRun, LogFolder, LoggedRun, few
 from helpers.logs.replay.own import OwnRun
 from helpers.logs.settings import LogSetting, is_of_target
@@ -49,7 +50,7 @@ class LogsByCase:
         close = [each for each in ranked if not any(one.grave for one in each[0])]
         if not close:
             cards = "" if case.target in (CPU, GPU) else f" on {case.target.upper()} cards"
-            unread = f" ({_counted(len(self.folder.unread), 'file')} not read)" if self.folder.unread else ""
+            unread = f" ({counted(len(self.folder.unread), 'file')} not read)" if self.folder.unread else ""
             return f"no log of {case.case.framework.value} {case.case.model.value}{cards}{unread}"
         fewest = min(len(apart) for apart, _ in close)
         nearest = [(_text(apart) or self._judged_as(name, case), name) for apart, name in close if len(apart) == fewest]
@@ -189,7 +190,7 @@ def _sorted_out(runs: Sequence[AnyRun], broken: Sequence[str], notes: Iterable[s
         return CaseLogs(tuple(runs), (*notes, *_versions(runs)))
     messages = list(notes)
     if others := len(runs) - len(own):
-        messages.append(f"{_counted(others, 'log')} of another program left out: its rule is not the step logs'")
+        messages.append(f"{counted(others, 'log')} of another program left out: its rule is not the step logs'")
     newest = max(own, key=_age).session
     chosen = sorted((run for run in own if run.session == newest), key=_place)
     if left := sorted({run.session for run in own} - {newest}):
@@ -197,7 +198,7 @@ def _sorted_out(runs: Sequence[AnyRun], broken: Sequence[str], notes: Iterable[s
     alike = [run for run in chosen if _setup(run.result) == _setup(chosen[-1].result)]
     if len(alike) < len(chosen):
         messages.append(
-            f"{_counted(len(chosen) - len(alike), 'run')} of {newest} left out: with other settings than its last one"
+            f"{counted(len(chosen) - len(alike), 'run')} of {newest} left out: with other settings than its last one"
         )
     beside = {PurePosixPath(run.name).parent for run in chosen}
     if lost := [name for name in broken if PurePosixPath(name).parent in beside]:
@@ -233,7 +234,3 @@ def _text(apart: Sequence[Difference]) -> str:
 
 def _words(setting: LogSetting) -> str:
     return "batch size a card" if setting is LogSetting.BATCH_SIZE_PER_CARD else setting.value
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from helpers.history import Memory
 from helpers.history.results import REPLAYED
 from helpers.history.stored import CaseNights
+from helpers.judging.night_plan import NightPlan
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.logs.importer import ImportBatch, import_files
 from helpers.logs.replay.fit import LogsByCase, fit
@@ -77,6 +78,10 @@ class ReplaySuite(Suite):
             what = f"the gate's {len(here)} cases"
         left = len(self.cases) - len(here)
         return frozenset(here), f"no marker given: {what}; {left} left out (-m v100, -m a100, -m cpu …)"
+
+    def lay_out_night(self, here: Collection[tuple[str, str]]) -> NightPlan | None:
+        """Always None: judging logs takes no time of the night."""
+        return None
 
     def header_lines(self) -> list[str]:
         """Lines on what is judged, and on files without a run."""

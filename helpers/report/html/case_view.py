@@ -16,12 +16,15 @@ from helpers.judging.evidence import Build, Stage
 from helpers.judging.rates import rate_unit, sample_of
 from helpers.judging.rules import MEDIAN_STEP, run_figure
 from helpers.judging.statistics import number
+from helpers.report.explanation import about, headline, tables_of
+from helpers.report.explanation_drawing import draw_step
 from helpers.report.html.marks import badge_shape, markup
 from helpers.report.html.night_drawings import Level, draw_nights, draw_small
 from helpers.report.html.run_drawings import DrawnRun, draw_pairs, draw_steps
 from helpers.report.nights import NightLine, lines_of_nights
 from helpers.report.row import CaseRow, ReferenceAnswer, reader_note
 from helpers.report.sentences import sentence_of
+from helpers.report.table import Table
 from helpers.report.text import rules_line, shown_published
 from helpers.session.case_details import (
     CaseDetails,
@@ -104,6 +107,11 @@ class CaseView:
     # The environment tables by section, without those that are the same for the whole machine.
     environment: Mapping[str, Mapping[str, str]]
     command: str
+    # Which part of a step is slower: the sentence, what was measured, both steps as bars, and the tables with titles.
+    explained: str
+    explained_by: tuple[str, ...]
+    explained_steps: Markup | None
+    explained_tables: tuple[tuple[str, Table], ...]
 
     @property
     def anchor(self) -> str:
@@ -124,6 +132,8 @@ def case_view(
     newest = screened[-1] if screened else next(iter(reversed(runs)), None)
     environment = environment_of(newest) if newest is not None else {}
     compared = newest is not None and known.before is not None
+    explained = details.explanation
+    explanation = explained.explanation if explained is not None else None
     return CaseView(
         place=place,
         row=row,
@@ -149,6 +159,10 @@ def case_view(
         compared_with=f"{known.before.created[:10]}, session {known.before.session}" if known.before else "",
         environment={name: table for name, table in environment.items() if machine.get(name) != table},
         command=details.command,
+        explained=headline(explained) if explained is not None else "",
+        explained_by=tuple(about(explained)) if explained is not None else (),
+        explained_steps=markup(draw_step(explanation)) if explanation is not None else None,
+        explained_tables=tuple(tables_of(explained)) if explained is not None else (),
     )
 
 

@@ -4,6 +4,8 @@ colours."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import overload
 
@@ -62,8 +64,18 @@ def mark(status: str, x: float, y: float) -> svg.Use:
 def small_marks(status: str, places: Iterable[tuple[float, float]], *more: str) -> svg.G:
     """Marks of one status, two thirds as large, so that those of three months fit side by side."""
     name = name_of(status)
-    uses: list[svg.Element] = [svg.Use(href=f"#{_SMALL_ONE}{name}", x=x, y=y) for x, y in places]
-    return svg.G(class_=[name, *more], elements=uses)
+    return svg.G(class_=[name, *more], elements=[_Uses(href=f"#{_SMALL_ONE}{name}", places=tuple(places))])
+
+
+@dataclass
+class _Uses(svg.Element):
+    """One shape at many places: svg.py takes a hundred times as long for an element of each."""
+
+    href: str = ""
+    places: tuple[tuple[float, float], ...] = ()
+
+    def as_str(self) -> str:
+        return "".join([f'<use href="{self.href}" x="{x}" y="{y}"/>' for x, y in self.places])
 
 
 def definitions() -> svg.Defs:
@@ -77,6 +89,7 @@ def definitions() -> svg.Defs:
     return svg.Defs(elements=[*large, *small])
 
 
+@lru_cache(maxsize=64)
 def badge_shape(status: str) -> Markup:
     """The shape beside a status's name. Screen readers ignore it, since the name follows."""
     shape = svg.SVG(

@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 
 import svg
 
-from helpers.drawing.axes import LABEL_HEIGHT, Scale, drawing, grid, label, level_line, line, span_of
+from helpers.drawing.axes import LABEL_HEIGHT, Scale, Steps, drawing, grid, label, level_line, line, span_of
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.report.html.marks import GOOD, mark, small_marks
@@ -176,12 +176,12 @@ def _trend(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Iterat
 
 
 def _points(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Iterator[svg.Element]:
-    steps: list[svg.PathData] = []
+    steps = []
     for at, night in enumerate(nights):
         if night.low is not None and night.high is not None and not night.excluded:
-            steps += [svg.M(across(at), _within(rates, night.low)), svg.V(_within(rates, night.high))]
+            steps.append(f"M {across(at)} {_within(rates, night.low)} V {_within(rates, night.high)}")
     if steps:
-        yield svg.Path(d=steps, class_=["interval"])
+        yield svg.Path(d=[Steps(" ".join(steps))], class_=["interval"])
     small: dict[tuple[str, bool], list[tuple[float, float]]] = {}
     large = []
     for at, night in enumerate(nights):

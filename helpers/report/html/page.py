@@ -125,7 +125,7 @@ def page_of(report: SessionReport) -> Page:
     cases = tuple(
         _view(place, row, outcomes.get((row.target, row.case_id)), report, machine) for place, row in enumerate(rows, 1)
     )
-    words, tone = headline(rows, report.gate, report.exit_code, report.frameworks)
+    words, tone = headline(rows, report.gate, report.exit_code, report.frameworks, report.not_reached)
     counts = Counter(row.status for row in rows)
     frameworks, notes = frameworks_tables(report.frameworks)
     return Page(

@@ -4,11 +4,11 @@ other sessions."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup
 
-from helpers.history.listing import BuildKey, ListedNight, SessionKey
+from helpers.history.listing import BuildKey, ListedNight, SessionKey, build_of
 from helpers.report.nights import NightLine
 from helpers.report.site import names, rendering, rows
 from helpers.report.site.folder import Item
@@ -33,34 +33,99 @@ _SESSIONS = 40
 class Builds:
     """Builds to which sessions are added, in the order of time."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, shared: Callable[[BuildKey], bool] = lambda _: False) -> None:
+        """``shared`` tells of which builds another process makes sessions too: their records are only collected."""
         self._site = site
+        self._is_shared = shared
+        self._shared: dict[BuildKey, Item] = {}
         self._open: OrderedDict[BuildKey, Item] = OrderedDict()
+        # Builds that have lost a night, since it was judged again in another build.
+        self._outdated: set[BuildKey] = set()
 
-    def add(
+    def add_session(
+        self, session: SessionKey, nights: Sequence[ListedNight], lines: Sequence[NightLine], earlier: Item | None
+    ) -> None:
+        """Add a session's nights to the builds that it measured. ``earlier`` is the session's entry of an earlier
+        publishing, if there is one."""
+        places: dict[BuildKey, list[int]] = {}
+        for at, each in enumerate(nights):
+            places.setdefault(build_of(each.night.record), []).append(at)
+        for key, own in places.items():
+            self._add(key, session, [nights[at] for at in own], [lines[at] for at in own])
+        for build in earlier["builds"] if earlier else ():
+            known = self._key_of(build["page"])
+            if known is not None and self._has_lost(known, session, [nights[at] for at in places.get(known, ())]):
+                self._outdated.add(known)
+
+    def _key_of(self, page: str) -> BuildKey | None:
+        """The build that has this page; None if the site does not have it."""
+        found = next((key for key in self._open if names.build_page(key) == page), None)
+        if found is None and (record := self._site.folder.read(f"{page}.json")) is not None:
+            found = BuildKey(record["framework"], record["version"], record["commit"])
+        return found
+
+    def _has_lost(self, key: BuildKey, session: SessionKey, nights: Sequence[ListedNight]) -> bool:
+        """Whether the build shows a night of the session that is not among these, the session's nights with it."""
+        of_session = (session.session, session.host)
+        cases = self._opened(key)["cases"].items()
+        shown = {page for page, each in cases if (each["session"], each["host"]) == of_session}
+        return not nights or not shown <= {names.case_page(each.case) for each in nights}
+
+    def _add(
         self, key: BuildKey, session: SessionKey, nights: Sequence[ListedNight], lines: Sequence[NightLine]
     ) -> None:
         """Add a session's nights of a build."""
         record = self._opened(key)
         record["sessions"][names.session_page(session)] = session_item(session, nights, lines)
         for night, line in zip(nights, lines, strict=True):
-            page = names.case_page(night.case)
-            before = record["cases"].get(page)
-            if before is None or before["created"] <= line.created or before["uuid"] == line.uuid:
-                record["cases"][page] = _newest_of(night, line)
+            _keep_newer(record["cases"], names.case_page(night.case), _newest_of(night, line))
 
-    def close(self) -> None:
-        """Write the pages that are not yet written."""
+    def merge(self, records: Mapping[BuildKey, Item]) -> None:
+        """Add what another process collected of builds; call it in the order of time."""
+        for key, own in records.items():
+            record = self._opened(key)
+            record["sessions"].update(own["sessions"])
+            for page, night in own["cases"].items():
+                _keep_newer(record["cases"], page, night)
+
+    def close(self) -> dict[BuildKey, Item]:
+        """Write the pages that are not yet written. Returns the records of shared builds, which are not written."""
+        for key in sorted(self._outdated):
+            self._add_again(key)
         while self._open:
             self._close_one()
+        return self._shared
+
+    def _add_again(self, key: BuildKey) -> None:
+        """Add all sessions of a build anew, as the history has them now."""
+        record = self._opened(key)
+        before = sorted(record["sessions"].values(), key=lambda each: (each["first"], each["page"]))
+        record["sessions"], record["cases"] = {}, {}
+        for each in before:
+            session = SessionKey(each["session"], each["host"])
+            nights = self._site.history.session_nights(self._site.known, session)
+            if own := [night for night in nights if build_of(night.night.record) == key]:
+                self._add(key, session, own, self._site.lines_of(own))
+        if not record["sessions"]:
+            self._forget(key)
+
+    def _forget(self, key: BuildKey) -> None:
+        """Mark the page of a build that measured nothing as no longer needed."""
+        page = names.build_page(key)
+        del self._open[key]
+        self._site.state.builds.pop(page, None)
+        self._site.folder.forget(f"{page}.html")
+        self._site.folder.forget(f"{page}.json")
+        self._site.forget_parts(page, 1)
 
     def _opened(self, key: BuildKey) -> Item:
+        if self._is_shared(key):
+            return self._shared.setdefault(key, _empty(key))
         found = self._open.get(key)
         if found is None:
             found = self._site.folder.read(f"{names.build_page(key)}.json")
             if found is None:
-                own = {"framework": key.framework, "version": key.version, "commit": key.commit}
-                found = {**own, "sessions": {}, "cases": {}}
+                found = _empty(key)
             else:
                 found = {name: found[name] for name in ("framework", "version", "commit", "sessions", "cases")}
             self._open[key] = found
@@ -114,6 +179,16 @@ class Builds:
             f"{page}.json",
             json_page("build", {**record, "sessions": {each["page"]: each for each in sessions}, "cases": dict(cases)}),
         )
+
+
+def _empty(key: BuildKey) -> Item:
+    return {"framework": key.framework, "version": key.version, "commit": key.commit, "sessions": {}, "cases": {}}
+
+
+def _keep_newer(cases: dict[str, Item], page: str, night: Item) -> None:
+    before = cases.get(page)
+    if before is None or before["created"] <= night["created"] or before["uuid"] == night["uuid"]:
+        cases[page] = night
 
 
 def _newest_of(night: ListedNight, line: NightLine) -> Item:

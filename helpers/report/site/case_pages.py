@@ -41,12 +41,12 @@ _BEFORE = 10
 
 def make_case(site: Site, key: CaseKey, since: str) -> None:
     """Make the pages of the case's nights that were created at ``since`` or later."""
-    count = site.history.count_nights(site.known, key)
+    count = site.counts[key]
     newest_from = max(0, count // GROUP - 1) * GROUP
     first = _first_to_make(site, key, newest_from, since)
     before = min(first, _BEFORE)
-    places = site.history.newest_rows(site.known, key, count - first + before)
-    nights = {each.row: each for each in site.history.listed_nights(site.known, places)}
+    places, found = site.history.newest_nights(site.known, key, count - first + before)
+    nights = {each.row: each for each in found}
     for begin in range(first, newest_from, GROUP):
         at = begin - first + before
         shown = _shown(site, key, places[max(0, at - _BEFORE) : at], places[at : at + GROUP], nights)
@@ -66,7 +66,7 @@ def make_case(site: Site, key: CaseKey, since: str) -> None:
 
 def _first_to_make(site: Site, key: CaseKey, newest_from: int, since: str) -> int:
     """The number of the first night on the first page to be made."""
-    place = site.history.count_nights(site.known, key, since) if since else 0
+    place = site.history.count_before(site.known, key, since) if since else 0
     first = min(place // GROUP * GROUP, newest_from)
     missing = False
     while first and f"{names.older_page(key, first // GROUP)}.html" not in site.folder.files:
@@ -85,7 +85,7 @@ def _shown(
     """
     before = [nights[row] for row in rows_before if row in nights]
     there = [nights[row] for row in rows if row in nights]
-    starts = site.history.segment_starts(key.case_id, key.target)
+    starts = site.starts_of(key)
     lines = lines_of([*before[-1:], *there], site.acknowledged(key.case_id), starts)[len(before[-1:]) :]
     counting = [line.status for line in lines_of(before) if not line.excluded]
     _keep_regressions(site, regressions_of(key, there, lines, counting[-1] if counting else ""), lines)
@@ -176,7 +176,7 @@ def _facts(site: Site, key: CaseKey, item: Item, newest: ListedNight) -> list[Fa
     if item["smallest_drop"] is not None:
         text = f"the night of {item['smallest_drop_of'][:10]} would have found it with 80% power"
         facts.append(Fact("smallest drop", f"{item['smallest_drop']:.2%}", text))
-    measured = site.history.calibration(key.case_id, key.target, newest.night.record.segment)
+    measured = site.calibration_of(key, newest.night.record.segment)
     if measured is not None:
         text = f"{measured.runs} runs on {measured.created[:10]}: what a night would find with 80% power"
         facts.append(Fact("smallest drop by calibration", f"{measured.smallest_drop:.2%}", text))

@@ -16,11 +16,12 @@ from typing import Any
 
 from helpers.history.listing import Revision
 from helpers.machine.files import open_regular, read_limited, write_whole
-from helpers.report.site.names import STATE, is_ours
+from helpers.report.site.names import FOLDERS, STATE, UNFINISHED, is_ours
 from helpers.trainers.contract.errors import ConfigError
 
-# 1: first format.
-STATE_SCHEMA_VERSION = 1
+# 1: first format. 2: the checksum is that of the content as it is written.
+STATE_SCHEMA_VERSION = 2
+_CONTENT = ', "content": '
 # A text near the beginning of every file of the site, which distinguishes these files from others.
 MARKER = "perfgate publish"
 _MARKER_WITHIN = 1024
@@ -55,6 +56,10 @@ class StateError(Exception):
     """The state file cannot be used; the message says why."""
 
 
+class ChangedFile(Exception):
+    """A file of the site is not what the state says; the message names it."""
+
+
 def read_state(folder: Path) -> State | None:
     """The state of an earlier publishing; None if there is none. Raises StateError if the file is not of this version
     or damaged."""
@@ -62,12 +67,13 @@ def read_state(folder: Path) -> State | None:
     if not path.exists() and not path.is_symlink():
         return None
     try:
-        record = json.loads(read_limited(path, _MOST_STATE_BYTES))
+        text = read_limited(path, _MOST_STATE_BYTES)
+        record = json.loads(text)
         version = record.get("schema_version") if isinstance(record, dict) else None
         if version != STATE_SCHEMA_VERSION:
             raise ValueError(f"schema_version {version!r}, known is {STATE_SCHEMA_VERSION}")
         content = record["content"]
-        if record["checksum"] != _checksum(content):
+        if record["checksum"] != _checksum(text.partition(_CONTENT.encode())[2].removesuffix(b"}")):
             raise ValueError("its checksum does not fit its content")
         marks = content["revision"]
         pairs = {name: tuple(map(tuple, marks[name])) for name in ("acknowledgements", "starts", "calibrations")}
@@ -82,11 +88,13 @@ def state_text(state: State) -> str:
         "form": state.form,
         **{name: getattr(state, name) for name in _TABLES},
     }
-    return json.dumps({"schema_version": STATE_SCHEMA_VERSION, "checksum": _checksum(content), "content": content})
+    text = json.dumps(content)
+    head = json.dumps({"schema_version": STATE_SCHEMA_VERSION, "checksum": _checksum(text.encode())})
+    return f"{head.removesuffix('}')}{_CONTENT}{text}}}"
 
 
-def _checksum(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 class Folder:
@@ -103,10 +111,14 @@ class Folder:
         self.written = 0
         self.removed = 0
         self._made: set[Path] = set()
+        self._begun = False
 
     def check(self, paths: Iterable[str]) -> None:
         """Check before anything is written that these names are free or belong to the site. Raises ConfigError if a
-        file of another origin has one of them."""
+        file of another origin has one of them, or if a folder of the site is a link, which leads to other files."""
+        for name in FOLDERS:
+            if (self._folder / name).is_symlink():
+                raise _not_ours(f"{self._folder / name}, a link")
         for path in paths:
             if path not in self._earlier:
                 _check_ours(self._folder / path)
@@ -119,6 +131,7 @@ class Folder:
         self.files[path] = mark
         if self._earlier.get(path) == mark:
             return
+        self._begin()
         place = self._folder / path
         if place.parent not in self._made:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -133,23 +146,24 @@ class Folder:
         temporary.replace(place)
         self.written += 1
 
+    def _begin(self) -> None:
+        """Leave a mark that pages were written which the state does not know; ``write_state`` removes it."""
+        if not self._begun:
+            write_whole(self._folder / UNFINISHED, b"")
+            self._begun = True
+
     def forget(self, path: str) -> bool:
         """Mark a file as no longer needed; it is removed at the end. Returns whether the site had it."""
         return self.files.pop(path, None) is not None
 
     def read(self, path: str) -> Any:
-        """The published JSON of a page; None if there is none. Raises ConfigError if the file was changed."""
+        """The published JSON of a page; None if there is none. Raises ChangedFile."""
         mark = self.files.get(path)
         if mark is None:
             return None
         content = read_limited(self._folder / path, _MOST_PAGE_BYTES)
         if _mark(content) != mark:
-            raise ConfigError(
-                f"{self._folder / path}",
-                got="another content",
-                expected="what was published",
-                remedy=f"Remove {self._folder / STATE}: everything is then made anew",
-            )
+            raise ChangedFile(f"{path} was changed")
         return json.loads(content)
 
     def remove_rest(self, also: Iterable[str] = ()) -> None:
@@ -157,6 +171,7 @@ class Folder:
         for path in {*self._earlier, *also} - self.files.keys():
             place = self._folder / path
             if is_ours(path) and place.is_file() and is_of_suite(place):
+                self._begin()
                 place.unlink()
                 self.removed += 1
 
@@ -168,12 +183,14 @@ def _mark(content: bytes) -> str:
 def gone_or_changed(folder: Path, files: Mapping[str, str]) -> list[str]:
     """The files that are missing, or whose size has changed."""
     found: dict[str, int] = {}
-    for place in {Path(path).parent for path in files}:
+    # Texts, because a large site has tens of thousands of files, and a Path takes longer than the question.
+    for place in {path.rpartition("/")[0] for path in files}:
         try:
             with os.scandir(folder / place) as entries:
                 for each in entries:
                     if each.is_file(follow_symlinks=False):
-                        found[str(place / each.name)] = each.stat(follow_symlinks=False).st_size
+                        path = f"{place}/{each.name}" if place else each.name
+                        found[path] = each.stat(follow_symlinks=False).st_size
         except OSError:
             continue
     return [path for path, mark in files.items() if str(found.get(path)) != mark.partition(" ")[0]]
@@ -197,14 +214,24 @@ def is_of_suite(path: Path) -> bool:
 
 def write_state(folder: Path, state: State) -> None:
     write_whole(folder / STATE, state_text(state).encode())
+    (folder / UNFINISHED).unlink(missing_ok=True)
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether the call before this one was ended while it wrote pages."""
+    return os.path.lexists(folder / UNFINISHED)
 
 
 def _check_ours(place: Path) -> None:
     if place.exists() and not (place.is_file() and is_of_suite(place)):
-        raise ConfigError(
-            "perfgate publish",
-            field="FOLDER",
-            got=f"{place}, which the suite did not write",
-            expected="a folder for the site alone",
-            remedy="Name an empty or a new folder",
-        )
+        raise _not_ours(f"{place}, which the suite did not write")
+
+
+def _not_ours(got: str) -> ConfigError:
+    return ConfigError(
+        "perfgate publish",
+        field="FOLDER",
+        got=got,
+        expected="a folder for the site alone",
+        remedy="Name an empty or a new folder",
+    )

@@ -14,8 +14,8 @@ from helpers.report.site.site import Site
 from helpers.report.site.tones import (
     STALE_DAYS,
     badge_words,
-    counted,
     days_before,
+    extent_of,
     headline,
     is_stale,
     tone_of_cases,
@@ -66,7 +66,9 @@ def _make_machine(site: Site, host: str, cases: Sequence[Item]) -> None:
     }
     site.state.machines[page] = item
     ordered = sorted(cases, key=_by_badness)
-    parts = rendering.in_parts([rendering.row("case_row", each, "../", False) for each in ordered])
+    parts = rendering.in_parts(
+        [rendering.row("case_row", each, "../", False, unit_of([each["case_id"]])) for each in ordered]
+    )
     for here, case_rows in enumerate(parts, 1):
         html = rendering.page(
             site.look,
@@ -144,7 +146,7 @@ def _make_index(site: Site, newest: str) -> None:
     sessions = sorted(state.sessions.values(), key=lambda each: (each["first"], each["page"]), reverse=True)
     cards = [Markup(rendering.row("card", each, "")) for each in changed[:_CARDS]]
     rest = [*cards, *(rendering.row("session_row", each, "") for each in sessions[:_SESSIONS])]
-    rows = [rendering.row("case_row", each, "", True) for each in items]
+    rows = [rendering.row("case_row", each, "", True, unit_of([each["case_id"]])) for each in items]
     parts = rendering.in_parts(rows, sum(len(each.encode()) for each in rest))
     links = ["index.html", *(f"all-{at}.html" for at in range(2, len(parts) + 1))]
     builds = sorted(state.builds.values(), key=lambda each: (each["first"], each["page"]), reverse=True)
@@ -157,7 +159,7 @@ def _make_index(site: Site, newest: str) -> None:
             tone=tone,
             json=here == 1,
             headline=words,
-            counted=counted(items, len(machines), newest, len(stale)),
+            counted=extent_of(items, len(machines), newest, len(stale)),
             lately_from=lately[:10],
             cards=cards,
             cards_left_out=max(0, len(changed) - _CARDS),

@@ -14,16 +14,18 @@ from functools import lru_cache
 from helpers.history.listing import BuildKey, CaseKey, SessionKey
 
 INDEX, FEED, STATE, LOCK = "index", "feed", "publish-state.json", "publish.lock"
+# It is there while pages are written, and stays if the process is killed.
+UNFINISHED = "publish-unfinished"
 STYLE, SCRIPT = "style.css", "script.js"
 AT_THE_TOP = ("index.html", "index.json", "feed.xml", STYLE, SCRIPT)
 NIGHTS, BUILDS = "nights/index", "builds/index"
 ALL_BADGE = "badges/all"
-_FOLDERS = ("badges", "builds", "cases", "machines", "nights")
+FOLDERS = ("badges", "builds", "cases", "machines", "nights")
 _ODD = re.compile(r"[^a-z0-9._]+")
 _LONGEST, _DIGEST = 80, 10
 # The paths of files that the suite writes, besides its state and its lock.
 _OURS = re.compile(
-    rf"(index|feed|all-[0-9]{{1,6}})\.(html|json|xml)|style\.css|script\.js|({'|'.join(_FOLDERS)})/[a-z0-9_][a-z0-9._-]{{0,120}}"
+    rf"(index|feed|all-[0-9]{{1,6}})\.(html|json|xml)|style\.css|script\.js|({'|'.join(FOLDERS)})/[a-z0-9_][a-z0-9._-]{{0,120}}"
     r"\.(html|json|svg)"
 )
 

@@ -17,7 +17,7 @@ from helpers.judging.statistics import number
 from helpers.report.html.page import FOLDED_AFTER
 from helpers.report.nights import NightLine
 from helpers.report.site import names, rendering
-from helpers.report.site.lines import badness
+from helpers.report.site.lines import badness, unit_of
 
 _LONGEST_REASON = 20_000
 _LONGEST_NOTE = 160
@@ -58,10 +58,11 @@ def of_session(night: ListedNight, line: NightLine) -> Markup:
         f'<td data-v="{badness(line.status)}">{_status(line)}{known}'
         f'<td><a href="../{names.case_page(key)}.html">{text(key.case_id, 160)}</a>'
         f" <small>{text(key.target, 40)}</small>"
-        f'<td class="n" data-v="{_value(line.samples_per_s)}">{_rate(line.samples_per_s)}'
-        f'<td class="n">{_interval(line)}<td class="n" data-v="{line.runs}">{line.runs}'
-        f'<td class="n" data-v="{_value(line.effect)}">{_percent(line.effect)}'
-        f"<td>{_build_link(build_of(night.night.record), line.build)}<td>{reason}\n"
+        f'<td class="n" data-l="{unit_of([key.case_id])}" data-v="{_value(line.samples_per_s)}">'
+        f'{_rate(line.samples_per_s)}<td class="n" data-l="95%">{_interval(line)}'
+        f'<td class="n" data-l="runs" data-v="{line.runs}">{line.runs}'
+        f'<td class="n" data-l="change" data-v="{_value(line.effect)}">{_percent(line.effect)}'
+        f'<td class="name">{_build_link(build_of(night.night.record), line.build)}<td>{reason}\n'
     )
 
 
@@ -75,9 +76,10 @@ def of_build(page: str, record: Mapping[str, Any]) -> Markup:
     return Markup(
         f'<tr{kind} data-status="{text(words, 40)}"><td data-v="{badness(words)}">{_badge(words)}{known}'
         f'<td><a href="../{page}.html">{text(case.case_id, 160)}</a> <small>{text(case.target, 40)}</small>'
-        f"<td>{_machine_link(host)}"
-        f'<td class="n" data-v="{_value(record["images_per_s"])}">{_rate(record["images_per_s"])}'
-        f'<td class="n" data-v="{_value(record["effect"])}">{_percent(record["effect"])}'
+        f'<td class="name">{_machine_link(host)}'
+        f'<td class="n" data-l="{unit_of([case.case_id])}" data-v="{_value(record["images_per_s"])}">'
+        f"{_rate(record['images_per_s'])}"
+        f'<td class="n" data-l="change" data-v="{_value(record["effect"])}">{_percent(record["effect"])}'
         f'<td class="day"><a href="{session}">{text(record["created"][:10], 10)}</a>\n'
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from helpers.history.listing import BuildKey, SessionKey, build_of
+from helpers.history.listing import SessionKey
 from helpers.report.site import names, rendering, rows
 from helpers.report.site.build_pages import Builds
-from helpers.report.site.lines import badness, json_page, lines_of, record_of, session_item, unit_of
+from helpers.report.site.lines import badness, json_page, record_of, session_item, unit_of
 from helpers.report.site.site import Site
 from helpers.report.site.tones import headline_of, tone_of
 
@@ -18,8 +18,8 @@ def make_session(site: Site, builds: Builds, key: SessionKey) -> None:
     nights = site.history.session_nights(site.known, key)
     if not nights:
         return
-    lines = [lines_of([each], site.acknowledged(each.case.case_id))[0] for each in nights]
-    item = session_item(key, nights, lines)
+    lines = site.lines_of(nights)
+    item, earlier = session_item(key, nights, lines), site.state.sessions.get(page)
     site.state.sessions[page] = item
     order = sorted(range(len(lines)), key=lambda at: (badness(lines[at].status), nights[at].case))
     parts = rendering.in_parts([rows.of_session(nights[at], lines[at]) for at in order])
@@ -54,8 +54,4 @@ def make_session(site: Site, builds: Builds, key: SessionKey) -> None:
         (each.night.record.created, each.night.record.run_uuids[0]) for each in nights if each.night.record.run_uuids
     ]:
         site.newest_run[key.host] = max(runs[-1], site.newest_run.get(key.host, ("", "")))
-    by_build: dict[BuildKey, list[int]] = {}
-    for at, each in enumerate(nights):
-        by_build.setdefault(build_of(each.night.record), []).append(at)
-    for build, places in by_build.items():
-        builds.add(build, key, [nights[at] for at in places], [lines[at] for at in places])
+    builds.add_session(key, nights, lines, earlier)

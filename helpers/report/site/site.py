@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from helpers.history.listing import Listing
-from helpers.history.stored import Acknowledgement
+from helpers.history.listing import CaseKey, ListedNight, Listing
+from helpers.history.stored import Acknowledgement, Calibration, SegmentStart
+from helpers.report.nights import NightLine
 from helpers.report.site import names
 from helpers.report.site.folder import Folder, State
+from helpers.report.site.lines import lines_of
 from helpers.report.site.rendering import Look
 
 if TYPE_CHECKING:
@@ -23,6 +27,8 @@ class Site:
     history: History
     known: Listing
     acknowledgements: tuple[Acknowledgement, ...]
+    # The number of nights of each case.
+    counts: Mapping[CaseKey, int]
     look: Look
     folder: Folder
     # The entries of the lists; they are updated while the pages of cases, sessions and builds are made.
@@ -45,6 +51,30 @@ class Site:
         after = last + 1
         while self.folder.forget(f"{names.part(page, after)}.html"):
             after += 1
+
+    def lines_of(self, nights: Sequence[ListedNight]) -> list[NightLine]:
+        """A line for each night on its own, whichever case it is of."""
+        return [lines_of([each], self.acknowledged(each.case.case_id))[0] for each in nights]
+
+    def starts_of(self, key: CaseKey) -> tuple[SegmentStart, ...]:
+        """The starts of segments that users made for the case. The history is asked only if there are any."""
+        if (key.case_id, key.target) not in self._begun:
+            return ()
+        return self.history.segment_starts(key.case_id, key.target)
+
+    def calibration_of(self, key: CaseKey, segment: Mapping[str, str]) -> Calibration | None:
+        """The case's newest calibration in that segment. The history is asked only if the case has one at all."""
+        if (key.case_id, key.target) not in self._calibrated:
+            return None
+        return self.history.calibration(key.case_id, key.target, segment)
+
+    @cached_property
+    def _begun(self) -> set[tuple[str, ...]]:
+        return {row[:2] for row in self.state.revision.starts}
+
+    @cached_property
+    def _calibrated(self) -> set[tuple[str, ...]]:
+        return {row[:2] for row in self.state.revision.calibrations}
 
     def acknowledged(self, case_id: str) -> list[Acknowledgement]:
         """The acknowledgements whose pattern fits the case."""

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from helpers.judging.wording import counted
 from helpers.report.site.lines import is_bad, is_fine
 
 # A case that was not measured for so many days says nothing about today's builds.
@@ -53,7 +54,7 @@ def headline(items: Sequence[Mapping[str, Any]], stale: Iterable[Mapping[str, An
     state is not good if one of them needed someone."""
     if not items:
         return "The history has no nights yet", "warn"
-    needing, all_of = _needing(items), f"{len(items)} case{'' if len(items) == 1 else 's'}"
+    needing, all_of = _needing(items), counted(len(items), "case")
     if needing:
         return f"{needing} of {all_of} need{'s' if needing == 1 else ''} someone", tone_of_cases(items)
     if left := _needing(stale):
@@ -67,7 +68,7 @@ def _are(count: int) -> str:
 
 def headline_of(statuses: Mapping[str, int], count: int) -> str:
     passed = sum(times for status, times in statuses.items() if is_fine(status))
-    return f"{passed} of {count} case{'' if count == 1 else 's'} passed"
+    return f"{passed} of {counted(count, 'case')} passed"
 
 
 def badge_words(items: Sequence[Mapping[str, Any]], stale: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
@@ -80,8 +81,12 @@ def badge_words(items: Sequence[Mapping[str, Any]], stale: Iterable[Mapping[str,
     return (f"passing; {left} no longer measured", "warn") if left else ("passing", "pass")
 
 
-def counted(items: Sequence[Mapping[str, Any]], machines: int, newest: str, stale: int) -> str:
+def extent_of(items: Sequence[Mapping[str, Any]], machines: int, newest: str, stale: int) -> str:
+    """How much the site shows, in words."""
     nights = sum(each["nights"] for each in items)
-    text = f"{nights} nights of {len(items)} cases on {machines} machine{'' if machines == 1 else 's'}"
+    text = f"{counted(nights, 'night')} of {counted(len(items), 'case')} on {counted(machines, 'machine')}"
     text += f", the newest {newest[:16].replace('T', ' ')} UTC" if newest else ""
-    return f"{text}; {stale} cases were not measured in the {STALE_DAYS} days before that" if stale else text
+    if not stale:
+        return text
+    were = "was" if stale == 1 else "were"
+    return f"{text}; {counted(stale, 'case')} {were} not measured in the {STALE_DAYS} days before that"

@@ -3,6 +3,8 @@
 A configuration is a case without its framework and its execution; a framework's own compiler (features compile, graphs,
 xla) belongs to the execution. The documents also compare cases that differ in more (Paddle's AMP O2 and another
 framework's AMP, its own loader and DALI). Such a row is a configuration too, but only for the published targets.
+
+The recipes are imported only where they are used, since a listing of the matrix imports this module and needs none.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from helpers.machine.environment import CPU, GPU
 from helpers.plan.baseline_files import FigureStatus
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.published import PublishedFigure
-from helpers.plan.recipes.recipe import RECIPES, sourced_settings
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
@@ -54,6 +55,8 @@ def configuration_of(case: Case) -> str:
 def _plain(case: Case, framework: Framework, device: str = GPU) -> Case:
     """The configuration in a framework, in the precision that it has for it and in the execution that it uses if none
     is requested."""
+    from helpers.plan.recipes.recipe import RECIPES
+
     precision = RECIPES[framework].in_place_of.get(case.precision, case.precision)
     execution = _executions(device, precision)[0] if framework.spec.names_execution else None
     return replace(
@@ -223,6 +226,8 @@ def _completed(wanted: Mapping[Framework, SuiteCase], groups: Groups) -> Configu
 
 def _is_taken(suite_case: SuiteCase) -> bool:
     """Whether the framework's recipe has settings for the case."""
+    from helpers.plan.recipes.recipe import sourced_settings
+
     try:
         sourced_settings(suite_case.case, suite_case.device)
     except ConfigError:

@@ -107,4 +107,4 @@ def profile_at_the_end(trainer: Trainer, profiler_of: Callable[[], Profiler], tr
         except OSError as error:
             print(f"trainer: the time on the device is not kept: {error}", file=sys.stderr)
 
-    trainer.afterwards = afterwards
+    trainer.afterwards.append(afterwards)

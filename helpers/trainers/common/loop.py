@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Iterator, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 from helpers.trainers.contract.device_time import PROFILE
 from helpers.trainers.contract.errors import DatasetError, SuiteError
+from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.contract.steplog import WARMUP, WINDOW, Step, steadiness
 
 Clock = Callable[[], float]
+# Returns what is entered around a part of a step.
+Part = Callable[[Phase], ContextManager[Any]]
 
 
 class LossError(SuiteError):
@@ -119,10 +122,31 @@ class LoopIO:
     begin: Callable[[int], None] = lambda number: None
 
 
-def train(plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> Callable[[int], None]:
+class MoreSteps:
+    """Trains steps after the window. They are not recorded."""
+
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+
+    def __call__(self, steps: int) -> None:
+        """Train so many steps, to their end on the device."""
+        self._run.go_on(steps)
+
+    def in_parts(self, steps: int, part: Part) -> None:
+        """Train so many steps as those of the window, with the losses fetched, to their end on the device. ``part`` is
+        entered around the parts of a step that are not the stepper's."""
+        self._run.go_on_in_parts(steps, part)
+
+    @property
+    def window_step_seconds(self) -> float:
+        """The mean seconds of a step in the window."""
+        return self._run.window_step_seconds
+
+
+def train(plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> MoreSteps:
     """Train the steps of warm-up and window, and record each of them. The window begins after ``io.barrier``.
 
-    Returns a function that trains so many steps more, which are not recorded, and waits for them.
+    Returns what trains more steps.
     Raises LossError if a loss is not finite, after the steps before it were recorded, and DatasetError if an epoch has
     no batch.
     """
@@ -130,7 +154,7 @@ def train(plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io
     run.warm_up()
     io.barrier()
     run.phase(WINDOW, plan.window_steps)
-    return run.go_on
+    return MoreSteps(run)
 
 
 class _Run:
@@ -175,6 +199,22 @@ class _Run:
             self._io.beat(PROFILE, self._number)
         # It waits for the device.
         self._timer.begin()
+
+    def go_on_in_parts(self, steps: int, part: Part) -> None:
+        for number in range(1, steps + 1):
+            with part(Phase.DATA_WAIT):
+                batch, _ = self._source.next()
+            handle = self._stepper.step(batch)
+            if number == steps or number % self._plan.fetch_every_steps == 0:
+                with part(Phase.OTHER):
+                    self._stepper.loss(handle)
+            self._io.beat(PROFILE, self._number)
+        with part(Phase.OTHER):
+            self._timer.begin()
+
+    @property
+    def window_step_seconds(self) -> float:
+        return math.fsum(self._step_seconds[-self._plan.window_steps :]) / self._plan.window_steps
 
     def _step(self, phase: str, last: bool) -> None:
         batch, reader_seconds = self._source.next()

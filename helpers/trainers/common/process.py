@@ -108,8 +108,8 @@ class Trainer:
         # The peak memory in bytes of that card of the process on which it is largest.
         self.peak_device_bytes: Callable[[], int] = lambda: 0
         self.loaded: Callable[[], Dict[str, str]] = loaded_facts if spec.device == "gpu" else dict
-        # Called when the log is complete; it must not raise.
-        self.afterwards: Callable[[], None] = _nothing
+        # Called in turn when the log is complete; none may raise.
+        self.afterwards: List[Callable[[], None]] = []
         self._heartbeat = Heartbeat(spec.heartbeat_path(ranks.rank))
         self._log: Optional[StepLogWriter] = None
 
@@ -130,8 +130,8 @@ class Trainer:
 
     def finish(self) -> None:
         """Do what is left when the log is complete. What it held is gone before the interpreter ends."""
-        afterwards, self.afterwards = self.afterwards, _nothing
-        afterwards()
+        while self.afterwards:
+            self.afterwards.pop(0)()
 
     def _open_log(self) -> StepLogWriter:
         if self._log is None:
@@ -154,10 +154,6 @@ class Trainer:
             )
             self._log = StepLogWriter(spec.step_log_path(ranks.rank), header)
         return self._log
-
-
-def _nothing() -> None:
-    pass
 
 
 def run(argv: List[str], rank_variables: Sequence[Sequence[str]], program: Callable[[Trainer], None]) -> int:

@@ -54,6 +54,8 @@ class FrameworkSpec:
     # Steps that are profiled after the window of a GPU job, because the host's clock times the framework's steps. 0
     # if the card's own events time them.
     profiled_steps: int = 0
+    # The devices (``cpu``, ``gpu``) on which its trainer reads its profiler operator by operator, for ``explain``.
+    explained_on: Tuple[str, ...] = ()
 
 
 FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
@@ -69,6 +71,7 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         flags=("FLAGS_", "GLOG_v"),
         launcher="paddle.distributed.launch",
         names_execution=True,
+        explained_on=("cpu",),
     ),
     Framework.PYTORCH: FrameworkSpec(
         "PyTorch",
@@ -86,6 +89,7 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
             "TRITON_MOCK_PTX_VERSION", "DISABLE_PTXAS_OPT", "PTXAS_OPTIONS",
         ),
         launcher="torchrun",
+        explained_on=("cpu", "gpu"),
     ),
     Framework.TENSORFLOW: FrameworkSpec(
         "TensorFlow",
@@ -106,6 +110,7 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         launcher="tf.distribute",
         several_cards=True,
         profiled_steps=5,
+        explained_on=("cpu",),
     ),
     Framework.MXNET: FrameworkSpec(
         "MXNet",
@@ -117,5 +122,6 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         launcher="process",
         several_cards=True,
         profiled_steps=5,
+        explained_on=("cpu",),
     ),
 }  # fmt: skip

@@ -62,6 +62,9 @@ class JobSpec:
     most_warmup_steps: int = 0
     # So many more steps are trained after the window under the framework's profiler (``contract/device_time.py``).
     profiled_steps: int = 0
+    # So many more steps are trained after those, under the framework's profiler with every operator recorded, so that
+    # two builds can be compared part by part (``contract/step_profile.py``).
+    explained_steps: int = 0
     seed: int = 1234
     # The ImageNet-layout folder; None for synthetic data.
     data_root: str | None = None
@@ -79,7 +82,14 @@ class JobSpec:
     def __post_init__(self) -> None:
         for name in ("window_steps", "record_every_steps"):
             self._at_least(name, 1)
-        for name in ("warmup_steps", "replicate", "steady_window_steps", "most_warmup_steps", "profiled_steps"):
+        for name in (
+            "warmup_steps",
+            "replicate",
+            "steady_window_steps",
+            "most_warmup_steps",
+            "profiled_steps",
+            "explained_steps",
+        ):
             self._at_least(name, 0)
         steady = self.steady_window_steps
         if steady:
@@ -124,6 +134,9 @@ class JobSpec:
         """How many processes all nodes have; each writes a step log."""
         return self.case.nodes * self.ranks_per_node
 
+    def ranks_of_node(self, node: int) -> range:
+        return range(node * self.ranks_per_node, (node + 1) * self.ranks_per_node)
+
     @property
     def longest_warmup_steps(self) -> int:
         return max(self.warmup_steps, self.most_warmup_steps)
@@ -140,6 +153,13 @@ class JobSpec:
 
     def device_time_path(self, rank: int) -> Path:
         return Path(self.run_folder) / f"rank{rank}.device_time.json"
+
+    def step_profile_path(self, rank: int) -> Path:
+        return Path(self.run_folder) / f"profile-rank{rank}.json"
+
+    def trace_path(self, rank: int) -> Path:
+        """The profiler's own record, for a trace viewer."""
+        return Path(self.run_folder) / f"trace-rank{rank}.json"
 
     def to_json(self) -> str:
         record: dict[str, Any] = {"schema": JOB_SCHEMA_VERSION, "case": self.case.id}

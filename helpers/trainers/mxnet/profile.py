@@ -8,13 +8,19 @@ kernels.
 from __future__ import annotations
 
 import json
+import time
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import mxnet as mx
 
 from helpers.trainers.common.device_time import Operation, ProfileError, Timelines
+from helpers.trainers.common.step_profile import Recording, keep_trace
+from helpers.trainers.contract.step_profile import Phase
+from helpers.trainers.mxnet.operations import recording_of
 
 # The category of operators that the engine ran on a device. The trace also has the same operators as tasks.
 _OPERATOR = "operator"
@@ -38,12 +44,51 @@ class MxnetProfiler:
         mx.profiler.set_state("run")
 
     def stop(self) -> Timelines:
+        return timelines_of(self.trace_text())
+
+    def trace_text(self) -> str:
+        """Stop, and return the trace that MXNet wrote."""
         mx.profiler.set_state("stop")
         mx.profiler.dump()
         with self._folder:
             if not self._trace.exists():
                 raise ProfileError("mx.profiler wrote no trace")
-            return timelines_of(self._trace.read_text(encoding="utf-8", errors="replace"))
+            return self._trace.read_text(encoding="utf-8", errors="replace")
+
+
+class MxnetStepProfiler:
+    """A StepProfiler of ``common.step_profile``, for CPUs."""
+
+    name = "mx.profiler: operators, by the engine's clock"
+
+    def __init__(self, contexts: Sequence[Any], on_gpu: bool) -> None:
+        """Raises ProfileError on a GPU."""
+        if on_gpu:
+            raise ProfileError("the suite reads the parts of MXNet's profile on CPUs only so far")
+        self._profiler = MxnetProfiler(contexts)
+        self._waited_seconds = 0.0
+
+    def start(self) -> None:
+        # Operators outside of a hybridized network would run in groups too.
+        mx.engine.set_bulk_size(0)
+        self._profiler.start()
+
+    @contextmanager
+    def part(self, phase: Phase) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        if phase is Phase.DATA_WAIT:
+            self._waited_seconds += time.monotonic() - began
+
+    def stop(self, steps: int, trace: Path) -> Recording:
+        written = self._profiler.trace_text()
+        notes = keep_trace(trace, lambda path: _write(path, written))
+        recording = recording_of(timelines_of(written), self._waited_seconds, steps)
+        return replace(recording, notes=(*recording.notes, *notes))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
 
 
 def card_name(context: Any) -> str:

@@ -116,28 +116,41 @@ class DynamicStep:
         self._settings = settings
         self._schedule, self._optimizer = parts.schedule, parts.optimizer
         self._amp, self._scaler = parts.amp_level, parts.scaler
+        self._network = parts.model
         self._model = paddle.DataParallel(parts.model) if trainer.ranks.world_size > 1 else parts.model
 
     def begin_epoch(self, number: int) -> None:
         self._schedule.step(number)
 
+    @property
+    def model(self) -> Any:
+        """The network, whose layers have names."""
+        return self._network
+
     def step(self, batch: Batch) -> Any:
+        loss, logits = self.forward(batch)
+        self.backward(loss)
+        self.optimize()
+        return loss, logits
+
+    def forward(self, batch: Batch) -> Any:
         if self._amp is None:
             logits = self._model(batch.images)
-            loss = F.cross_entropy(logits, batch.labels)
-        else:
-            with paddle.amp.auto_cast(level=self._amp, dtype=self._settings.amp_dtype):
-                logits = self._model(batch.images)
-                loss = F.cross_entropy(logits, batch.labels)
+            return F.cross_entropy(logits, batch.labels), logits
+        with paddle.amp.auto_cast(level=self._amp, dtype=self._settings.amp_dtype):
+            logits = self._model(batch.images)
+            return F.cross_entropy(logits, batch.labels), logits
+
+    def backward(self, loss: Any) -> None:
+        (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+
+    def optimize(self) -> None:
         if self._scaler is None:
-            loss.backward()
             self._optimizer.step()
         else:
-            self._scaler.scale(loss).backward()
             self._scaler.step(self._optimizer)
             self._scaler.update()
         self._optimizer.clear_grad()
-        return loss, logits
 
     def loss(self, handle: Any) -> float:
         loss, logits = handle

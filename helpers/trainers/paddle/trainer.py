@@ -15,7 +15,9 @@ from typing import Any
 from helpers.trainers.common.cuda import EVENTS
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
+from helpers.trainers.common.step_profile import StepProfiler, explain_at_the_end
 from helpers.trainers.contract.case import Execution
+from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.steplog import LOOKED_ONCE, STEADINESS_FACT
 from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
 
@@ -68,7 +70,8 @@ def program(trainer: Trainer) -> None:
     # A step of fleet's program ends with an all-reduce over all ranks, which serves as a barrier.
     barrier = paddle.distributed.barrier if several and not static else lambda: None
     trainer.beat("first step")
-    train(plan_of(trainer), reader, stepper, timer, io_of(trainer, barrier, agree))
+    more = train(plan_of(trainer), reader, stepper, timer, io_of(trainer, barrier, agree))
+    explain_at_the_end(trainer, lambda: _profiler(spec, stepper), stepper, more)
 
 
 def _agreement(trainer: Trainer, static: bool) -> Any:
@@ -111,6 +114,12 @@ def _stepper(trainer: Trainer, settings: PaddleSettings, automatic: Any) -> Any:
     from helpers.trainers.paddle.steps import DynamicStep
 
     return DynamicStep(trainer, settings)
+
+
+def _profiler(spec: JobSpec, stepper: Any) -> StepProfiler:
+    from helpers.trainers.paddle.profile import PaddleProfiler
+
+    return PaddleProfiler(spec.device, getattr(stepper, "model", None))
 
 
 if __name__ == "__main__":

@@ -212,6 +212,12 @@ class TrainingStep:
             self._run = GraphedStep(self.train)
 
     @property
+    def layers(self) -> Any:
+        """The model, if its layers are called one by one in every step; None if it is compiled or replayed as a
+        graph."""
+        return self._model if self._settings.compile_mode is None and self._run == self.train else None
+
+    @property
     def parameters(self) -> int:
         """How many numbers the optimizer moves."""
         return sum(each.numel() for each in self._model.parameters())
@@ -244,10 +250,21 @@ class TrainingStep:
 
     def train(self, images: Any, labels: Any) -> Any:
         """Train one step without the loop's bookkeeping; returns the loss."""
+        loss = self.forward(images, labels)
+        self.backward(loss)
+        self.optimize()
+        return loss.detach()
+
+    def forward(self, images: Any, labels: Any) -> Any:
+        """The loss of a batch."""
         with self._autocast():
             logits = self._forward(images if self._cast is None else images.to(self._cast))
-        loss = F.cross_entropy(logits.float(), labels)
+        return F.cross_entropy(logits.float(), labels)
+
+    def backward(self, loss: Any) -> None:
         (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+
+    def optimize(self) -> None:
         self._copies.take_gradients()
         if self._scaler is None:
             self._optimizer.step()
@@ -256,7 +273,6 @@ class TrainingStep:
             self._scaler.update()
         self._copies.give_weights()
         self._optimizer.zero_grad(set_to_none=True)
-        return loss.detach()
 
 
 class GraphedStep:

@@ -15,6 +15,7 @@ from typing import Any
 from helpers.trainers.common.cuda import EVENTS
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
+from helpers.trainers.common.step_profile import StepProfiler, explain_at_the_end
 from helpers.trainers.pytorch.settings import PytorchSettings, setting_facts
 
 # Variables of torch.distributed.run: rank, rank within the node, number of ranks.
@@ -55,8 +56,18 @@ def program(trainer: Trainer) -> None:
     barrier = torch.distributed.barrier if several else lambda: None
     agree = pytorch_device.all_agree(device) if several else bool
     trainer.beat("first step")
-    train(plan_of(trainer), reader, stepper, timer, io_of(trainer, barrier, agree))
-    if several:
+    more = train(plan_of(trainer), reader, stepper, timer, io_of(trainer, barrier, agree))
+
+    def profiler() -> StepProfiler:
+        from helpers.trainers.pytorch.profile import PytorchStepProfiler
+
+        return PytorchStepProfiler(stepper.layers, device)
+
+    explain_at_the_end(trainer, profiler, stepper, more)
+    if several and spec.explained_steps:
+        # Its steps are trained by all ranks too.
+        trainer.afterwards.append(torch.distributed.destroy_process_group)
+    elif several:
         torch.distributed.destroy_process_group()
 
 

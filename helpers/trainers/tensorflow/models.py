@@ -6,6 +6,7 @@ Convolutions and products are computed in that type; weights are float32 and cas
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, Dict, List, Set, Type
@@ -80,10 +81,22 @@ class Weights:
         return self.trained[name]
 
 
+def in_scope(call: Any) -> Any:
+    """Have the operations of a layer's call named after the layer; profiles and errors show it."""
+
+    @functools.wraps(call)
+    def named(layer: Any, values: Any) -> Any:
+        with tf.name_scope(layer.name):
+            return call(layer, values)
+
+    return named
+
+
 class ConvolutionLayer:
     """A convolution; it has a bias if no batch norm follows."""
 
     def __init__(self, weights: Weights, name: str, layer: Convolution, bias: bool) -> None:
+        self.name = name
         self._layer = layer
         self._layout = weights.form.layout
         shape = [layer.kernel, layer.kernel, layer.inputs, layer.outputs]
@@ -91,6 +104,7 @@ class ConvolutionLayer:
         self._kernel = weights.normal(f"{name}.weight", shape, math.sqrt(2.0 / (layer.kernel**2 * layer.inputs)))
         self._bias = weights.constant(f"{name}.bias", layer.outputs, 0.0) if bias else None
 
+    @in_scope
     def __call__(self, images: Any) -> Any:
         layer, padding = self._layer, "SAME"
         if layer.stride > 1:
@@ -116,12 +130,14 @@ class BatchNorm:
     """Batch norm. It normalises by the batch, and keeps moving statistics, which training does not use."""
 
     def __init__(self, weights: Weights, name: str, size: int) -> None:
+        self.name = name
         self._form = weights.form
         self._scale = weights.constant(f"{name}.weight", size, 1.0)
         self._offset = weights.constant(f"{name}.bias", size, 0.0)
         weights.norms.update((f"{name}.weight", f"{name}.bias"))
         self._mean, self._variance = weights.statistic(size, 0.0), weights.statistic(size, 1.0)
 
+    @in_scope
     def __call__(self, images: Any) -> Any:
         normed, mean, variance = normalised(images, self._scale, self._offset, self._mean, self._variance, self._form)
         self._mean.assign(mean)
@@ -156,6 +172,7 @@ class Bottleneck:
     """1 x 1, 3 x 3 (with the stride), 1 x 1, around a shortcut."""
 
     def __init__(self, weights: Weights, name: str, layers: BottleneckLayers) -> None:
+        self.name = name
         self._reduce = ConvolutionNorm(weights, f"{name}.reduce", layers.reduce)
         self._spatial = ConvolutionNorm(weights, f"{name}.spatial", layers.spatial)
         self._expand = ConvolutionNorm(weights, f"{name}.expand", layers.expand)
@@ -163,6 +180,7 @@ class Bottleneck:
         if layers.shortcut is not None:
             self._shortcut = ConvolutionNorm(weights, f"{name}.shortcut", layers.shortcut)
 
+    @in_scope
     def __call__(self, images: Any) -> Any:
         shortcut = images if self._shortcut is None else self._shortcut(images)
         inner = tf.nn.relu(self._spatial(tf.nn.relu(self._reduce(images))))
@@ -172,6 +190,7 @@ class Bottleneck:
 class ConnectedLayer:
     def __init__(self, weights: Weights, name: str, layer: Connected, deviation: float) -> None:
         """``deviation`` 0 draws as Glorot does, uniformly."""
+        self.name = name
         shape = [layer.inputs, layer.outputs]
         if deviation:
             self._matrix = weights.normal(f"{name}.weight", shape, deviation)
@@ -180,6 +199,7 @@ class ConnectedLayer:
             self._matrix = weights.uniform(f"{name}.weight", shape, most)
         self._bias = weights.constant(f"{name}.bias", layer.outputs, 0.0)
 
+    @in_scope
     def __call__(self, values: Any) -> Any:
         return tf.nn.bias_add(
             tf.linalg.matmul(values, tf.cast(self._matrix, values.dtype)), tf.cast(self._bias, values.dtype)

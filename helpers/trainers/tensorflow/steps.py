@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from helpers.trainers.common.process import Refused, Trainer
 from helpers.trainers.contract.models import CLASSES
 from helpers.trainers.tensorflow.device import Cards
 from helpers.trainers.tensorflow.models import NetworkForm, network_of
+from helpers.trainers.tensorflow.operations import OPTIMIZER
 from helpers.trainers.tensorflow.settings import WHOLE_STEP, TensorflowSettings
 
 # With so many steps in its rule, the loss scale never changes.
@@ -94,6 +95,12 @@ class TrainingStep:
         self._steps, self._epoch = 0, 0
         self._rate: Tuple[Optional[float], Any] = (None, None)
 
+    @property
+    def layers(self) -> Set[str]:
+        """The names of the layers that have weights, and of those that hold them."""
+        names = [name.rpartition(".")[0] for name in self.network.weights.trained]
+        return {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)}
+
     def begin_epoch(self, number: int) -> None:
         self._epoch = number
 
@@ -162,6 +169,10 @@ class TrainingStep:
         self._move(update, gradients, rate, finite)
 
     def _move(self, update: Callable[..., Any], gradients: Sequence[Any], rate: Any, finite: Any) -> None:
+        with tf.name_scope(OPTIMIZER):
+            self._move_each(update, gradients, rate, finite)
+
+    def _move_each(self, update: Callable[..., Any], gradients: Sequence[Any], rate: Any, finite: Any) -> None:
         scale, momentum = self._scale, self._settings.momentum
         for (weights, speed, decay), gradient in zip(self._moved, gradients):
             factor = scale.value if self._settings.loss_scaling else None

@@ -14,6 +14,7 @@ from typing import Any
 from helpers.trainers.common.device_time import profile_at_the_end
 from helpers.trainers.common.loop import train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
+from helpers.trainers.common.step_profile import explain_at_the_end
 from helpers.trainers.tensorflow.settings import TensorflowSettings, setting_facts
 
 # Variables of the suite's launcher: rank, rank within the node, number of ranks.
@@ -53,8 +54,10 @@ def program(trainer: Trainer) -> None:
     total = cards.total()
     trainer.beat("first step")
     io = io_of(trainer, lambda: _meet(total), lambda own: total(float(not own)) == 0)
-    go_on = train(plan_of(trainer), reader, stepper, timer, io)
-    profile_at_the_end(trainer, lambda: tensorflow_profile.TensorflowProfiler(cards.devices), go_on)
+    more = train(plan_of(trainer), reader, stepper, timer, io)
+    profile_at_the_end(trainer, lambda: tensorflow_profile.TensorflowProfiler(cards.devices), more)
+    layers, on_gpu = stepper.layers, spec.device == "gpu"
+    explain_at_the_end(trainer, lambda: tensorflow_profile.TensorflowStepProfiler(layers, on_gpu), stepper, more)
 
 
 def _meet(total: Any) -> None:

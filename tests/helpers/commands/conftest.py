@@ -44,7 +44,7 @@ def empty_baselines(tmp_path: Path) -> Path:
     """The published baselines, and a folder of recorded ones with nothing in it."""
     folder = tmp_path / "baselines"
     (folder / "recorded").mkdir(parents=True)
-    published = helpers.session.suite.Path(helpers.session.suite.__file__).parents[2] / "baselines/published"
+    published = Path(helpers.session.suite.__file__).parents[2] / "baselines/published"
     shutil.copytree(published, folder / "published")
     return folder
 

@@ -179,6 +179,20 @@ def test_the_first_bad_of_nine_builds_is_found_written_and_kept(bench: Bench) ->
     assert len(picture.findall(".//{*}circle")) == len(order)
 
 
+def test_the_change_is_explained_by_the_build_before_it_and_no_history_takes_those_runs(bench: Bench) -> None:
+    # The stand-in's runs have no profile: that this is said, and where, is of interest here.
+    status, text = bench.bisect("--case", SYNTHETIC, "--explain")
+    assert status == 0, text
+    assert text.splitlines()[-1].startswith("NOT EXPLAINED: ")
+    assert bench.prepared[-1] == NAMES[5]
+    assert bench.runner.made[-1] == (SYNTHETIC, NAMES[4], Build.REFERENCE)
+    markdown = bench.written("bisect.md")
+    assert markdown.index("FIRST BAD: ") < markdown.index(f"## Why {SYNTHETIC} is slower")
+    assert (bench.runs / bench.session / "explained" / SYNTHETIC / "explain.json").exists()
+    with open_history(default_url(bench.runs)) as history:
+        assert len(history.results_of(case_id=SYNTHETIC)) == len(bench.runner.made) - 1
+
+
 def test_builds_that_cannot_be_had_or_crash_are_stepped_around_and_named(bench: Bench) -> None:
     bench.unavailable = {NAMES[4]: Why.NOT_INSTALLED}
     bench.runner.always = {NAMES[6]: {"failure": "exit 139: SIGSEGV", "figures": {}}}

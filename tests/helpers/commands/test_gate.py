@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from helpers.commands import gate
 from helpers.commands.main import main, parser_of
@@ -136,12 +137,13 @@ def test_a_place_that_takes_no_report_is_refused_before_anything_runs(
 @pytest.mark.untimed
 def test_a_gate_of_a_real_case(tmp_path: Path) -> None:
     """Nothing is recorded, so the case was trained, has its figure, and does not pass."""
-    case = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic"
-    text = (ROOT / "perf.yaml").read_text()
-    gated = f"machines: {{here: {{host: '*', gate: [{{target: cpu, cases: {case}, needs: recorded}}]}}}}"
-    text = text.replace("machines: {}", gated).replace("max_foreign_share: 0.05", "max_foreign_share: 0.99")
-    text = text.replace("\nowners: []", "\nowners: [{pattern: '*-vgg16-*', owner: vision}]")
-    (tmp_path / "perf.yaml").write_text(text)
+    case = "paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic"
+    config = yaml.safe_load((ROOT / "perf.yaml").read_text())
+    config["machines"] = {"here": {"host": "*", "gate": [{"target": "cpu", "cases": case, "needs": "recorded"}]}}
+    config["contention"]["max_foreign_share"] = 0.99
+    config["owners"] = [{"pattern": "*-resnet50*", "owner": "vision"}]
+    config["protocols"]["cpu"] = {"warmup_steps": 1, "window_steps": 2, "runs": 2}
+    (tmp_path / "perf.yaml").write_text(yaml.safe_dump(config))
     shutil.copytree(ROOT / "baselines" / "published", tmp_path / "baselines" / "published")
     argv = [sys.executable, "-m", "helpers.commands", "gate", "--config", str(tmp_path / "perf.yaml")]
     argv += ["--baselines", str(tmp_path / "baselines"), "--runs-dir", str(tmp_path / "runs")]

@@ -250,7 +250,7 @@ def test_a_row_that_none_of_its_files_runs_is_as_is_an_error_of_that_log(
 ) -> None:
     (folder / "INDEX.csv").write_text(INDEX + "tf_gpu2.txt,tensorflow,resnet50v1.5,V100,amp,64,2,520,ngc-tf-summary,\n")
     status, text = asked(folder)
-    assert (status, text.splitlines()[-1]) == (EXIT_UNREAD, "2 runs, 1 logs not read, 1 left out (--json names them)")
+    assert (status, text.splitlines()[-1]) == (EXIT_UNREAD, "2 runs, 1 log not read, 1 left out (--json names them)")
     error = capsys.readouterr().err
     assert "batch_size_per_card 96" in error and "not 64 (INDEX.csv line 4)" in error
     assert len(error.splitlines()) == 1

@@ -29,6 +29,7 @@ from helpers.commands.main import (
 )
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
+from tests.for_each import for_each
 
 
 def run_with(monkeypatch: pytest.MonkeyPatch, behaviour: BaseException | str) -> tuple[int, str]:
@@ -48,8 +49,9 @@ def run_with(monkeypatch: pytest.MonkeyPatch, behaviour: BaseException | str) ->
 
 def test_every_command_has_a_name_and_says_what_it_does() -> None:
     names = (
-        "acknowledge bisect builds calibrate cases compare compare-frameworks completion doctor exclude gate "
-        "group-report history import-log pin prove-gpu publish reindex show submit trend verify-published"
+        "acknowledge bisect builds calibrate cases compare compare-frameworks completion doctor exclude "
+        "explain fleet gate group-report history import-log pin plan prove-gpu publish reindex show submit "
+        "trend verify-published"
     )
     assert [command.NAME for command in commands()] == names.split()
     assert all(command.HELP for command in commands())
@@ -62,7 +64,7 @@ def test_knowing_the_commands_imports_no_database_and_no_numpy() -> None:
     assert heavy & set(told.stdout.split()) == set()
 
 
-@pytest.mark.parametrize("name", [command.NAME for command in commands()])
+@for_each("name", [command.NAME for command in commands()])
 def test_the_command_that_is_asked_for_is_found_alone(name: str) -> None:
     assert [command.NAME for command in asked_commands([name, "--help"])] == [name]
 
@@ -203,6 +205,8 @@ def test_an_option_means_the_same_in_every_command() -> None:
         takes = None if action.nargs == 0 else action.metavar or tuple(action.choices or ())
         found.setdefault(option, {}).setdefault(takes, []).append(command)
         words.setdefault(option, set()).add((action.help, action.type, action.nargs))
+    # The nodes of a fleet have names; those of a log are counted.
+    assert found.pop("--nodes").keys() == {"N", "PATTERN"}
     assert {option: each for option, each in found.items() if len(each) > 1} == {}
     alike = ("--config", "--perf-config", "--baselines", "--baselines-dir", "--json", "--markdown", "--log-format")
     assert {option: words[option] for option in alike if len(words[option]) > 1} == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 from pathlib import Path
@@ -10,13 +11,16 @@ from typing import Any
 import pytest
 
 import helpers.commands.show
+from helpers.commands.loading import load_suite
 from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.commands.show import render, sheet_of
 from helpers.machine.devices import Machine
 from helpers.plan.baseline_files import BASELINES
 from helpers.plan.proposals import Proposal, ProposalKind, write_recorded
 from helpers.plan.published import load_published
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.recorded import Provenance, RecordedEntry
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 
@@ -53,18 +57,20 @@ def settings_of(told: dict[str, Any]) -> dict[str, Any]:
     return {line["key"]: line["value"] for line in told["settings"]}
 
 
-@pytest.mark.parametrize(("target", "case"), PUBLISHED, ids=str)
 def test_every_published_case_shows_its_settings_with_sources_within_100_columns(
-    monkeypatch: pytest.MonkeyPatch, target: str, case: Any
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(helpers.commands.show, "check_settings", lambda jobs: (None,) * len(jobs))
-    text = shown(case.id, "--target", target)
-    assert text.startswith(f"{case.id} [{target}]\n")
-    assert [line for line in text.splitlines() if len(line) > 100] == []
-    for group in ("optimizer", "learning_rate", "layout", "input_channels", "amp_level", "loss_scaling"):
-        assert f" {group} " in text
-    for name in settings_for(case, "gpu")["environment"]:
-        assert f" {name} " in text
+    suite = load_suite(argparse.Namespace(config=ROOT / "perf.yaml", baselines=BASELINES))
+    cases = {each.key: each for each in suite.cases}
+    for target, case in PUBLISHED:
+        text = render(sheet_of(suite, cases[target, case.id], {}))
+        assert text.startswith(f"{case.id} [{target}]\n")
+        assert [line for line in text.splitlines() if len(line) > 100] == []
+        for group in ("optimizer", "learning_rate", "layout", "input_channels", "amp_level", "loss_scaling"):
+            assert f" {group} " in text
+        for name in settings_for(case, "gpu")["environment"]:
+            assert f" {name} " in text
 
 
 def test_the_figure_its_table_rule_status_and_note_are_told() -> None:

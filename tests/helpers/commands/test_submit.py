@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helpers.commands.main import main
-from helpers.commands.submission.job import JobState
+from helpers.commands.submission.job import JobState, WatchedJob
 from helpers.commands.submission.needs import parse_shape
-from helpers.commands.submit import gate_line
+from helpers.commands.submission.verdict import gate_line
+from helpers.trainers.contract.errors import LaunchError
+from tests.faults.gpu_shop import furnish, state_file
+from tests.faults.stand_in_nvml import FOLDER_VARIABLE, STATE_VARIABLE, Card
 from tests.faults.workshop import ONE_CARD, ROOT, Workshop
+from tests.helpers.commands.submitted import Submitted
 from tests.slurm_cluster import SlurmCluster
 
 DEAF = """
@@ -48,8 +50,8 @@ def words(workshop: Workshop, *command: str, submit: tuple[str, ...] = ("--shape
     """The command line without the Python; the command's places are the workshop's."""
     folder = workshop.folder
     places = [
-        f"--config={folder / 'perf.yaml'}",
-        f"--baselines={folder / 'baselines'}",
+        f"--perf-config={folder / 'perf.yaml'}",
+        f"--baselines-dir={folder / 'baselines'}",
         f"--runs-dir={folder / 'runs'}",
     ]
     return ["submit", *submit, "--", command[0], *places, *command[1:]]
@@ -75,24 +77,52 @@ def test_the_job_of_a_command_has_the_size_of_its_largest_case(
     script = printed(argv, capsys)
     assert "#SBATCH --nodes=1\n" in script and "#SBATCH --requeue\n" in script
     assert "#SBATCH --time=22\n" in script
-    assert f' -m helpers.commands calibrate "$@" --config={workshop.folder / "perf.yaml"}' in script
+    assert f' -m helpers.commands calibrate "$@" --perf-config={workshop.folder / "perf.yaml"}' in script
 
 
-def test_a_gate_of_several_sizes_is_a_job_for_each(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gate_of_several_sizes_is_a_job_for_each_that_uses_its_cards(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
     def change(config: dict[str, Any]) -> None:
         with_gate(config)
+        (block,) = config["matrix"]["cpu"]
+        config["matrix"]["cpu"] = [block, {**block, "nodes": 2, "cards": [4]}]
         config["clusters"] = {"c": {"gres": "gpu", "target": "cpu"}}
 
     workshop.configure(change)
-    argv = words(workshop, "gate", "--output=/g", "--", "--share-machine", "-n", "4", submit=("--dry-run", "--time=9"))
+    options = ("gate", "--output=/g", "--", "-n", "3", "--share-machine", "-x")
+    argv = words(workshop, *options, submit=("--dry-run", "--time=9"))
     scripts = printed(argv, capsys).split("#!/bin/sh\n")[1:]
     assert [[line for line in script.splitlines() if "--gres" in line] for script in scripts] == [
         ["#SBATCH --gres=gpu:4"],
-        ["#SBATCH --gres=gpu:8"],
+        ["#SBATCH --gres=gpu:4"],
+        ["#SBATCH --gres=gpu:4"],
     ]
-    for script, shape in zip(scripts, ("1x1", "1x2"), strict=True):
+    at_once = {"1x1": "--share-machine -n 4 -x", "1x2": "--share-machine -n 2 -x", "2x4": "-x"}
+    for script, (shape, kept) in zip(scripts, at_once.items(), strict=True):
         case = ONE_CARD.replace("-1x1-", f"-{shape}-")
-        assert f"--output=/g --output=/g/{shape} -- --share-machine -n 4 -k {case}\n" in script
+        assert f" --output=/g --output=/g/{shape} -- {kept} -k {case}\n" in script
+
+
+def test_cases_side_by_side_have_as_many_cards_as_workers(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workshop.configure(lambda config: (with_gate(config), config.update(clusters={"c": {"gres": "gpu"}})))
+    options = (f"-k={ONE_CARD}", "--share-machine", "-n4")
+    for command in (("gate", "--", *options), ("pytest", str(ROOT / "perf_tests"), *options)):
+        script = printed(words(workshop, *command, submit=("--dry-run", "--time=9")), capsys)
+        assert "#SBATCH --gres=gpu:4\n" in script
+
+
+def test_a_job_of_pytest_is_as_large_as_the_cases_that_it_collects(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workshop.configure(lambda config: (with_gate(config), config.update(clusters={"c": {"gres": "gpu"}})))
+    argv = words(workshop, "pytest", str(ROOT / "perf_tests"), "-k", "1x1 or nothing", submit=("--dry-run", "--time=9"))
+    script = printed(argv, capsys)
+    assert "#SBATCH --gres=gpu:1\n" in script and "#SBATCH --requeue\n" in script
+    assert f' -u -m pytest "$@" --perf-config={workshop.folder / "perf.yaml"}' in script
+    assert "pytest: got 'no tests collected" in refusal([*argv[:-1], "nothing"], capsys)
 
 
 def test_the_jobs_of_a_gate_do_not_share_a_session(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,6 +131,24 @@ def test_the_jobs_of_a_gate_do_not_share_a_session(workshop: Workshop, capsys: p
     assert "#SBATCH --nodes=1\n" in printed(
         words(workshop, "gate", "--resume=s", submit=("--dry-run", "--time=9", "--shape=1x2")), capsys
     )
+
+
+@pytest.mark.parametrize(("options", "minutes"), [((), 55), (("--", "-k", "resnet"), None)])
+def test_a_gate_that_follows_a_nights_plan_asks_for_its_minutes_and_ten_more(
+    workshop: Workshop, options: tuple[str, ...], minutes: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change(config: dict[str, Any]) -> None:
+        with_gate(config)
+        config["clusters"] = {"c": {"target": "cpu"}}
+        config["budgets"]["night_minutes"] = 44.5
+
+    workshop.configure(change)
+    argv = words(workshop, "gate", *options, submit=("--dry-run", "--shape=1x2"))
+    if minutes is None:
+        # Cases that the command line chooses are all measured, and nobody knows how long they take.
+        assert "State the job's time: --time" in refusal(argv, capsys)
+    else:
+        assert f"#SBATCH --time={minutes}\n" in printed(argv, capsys)
 
 
 def test_the_gate_is_that_of_the_clusters_machine(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,7 +185,7 @@ def test_a_job_is_started_again_where_its_command_can_go_on(
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (["submit", "--", "doctor"], "got 'doctor', expected a command that measures behind --: gate, calibrate"),
+        (["submit", "--", "doctor"], "got 'doctor', expected a command that measures behind --: gate, pytest"),
         (["submit"], "got 'no command'"),
         (["submit", "--", "prove-gpu"], "got 'no case by which nodes, cards and time are known'"),
         (["submit", "--cluster=x", "--", "prove-gpu"], "--cluster: got 'x'"),
@@ -155,10 +203,25 @@ def test_a_gate_in_several_jobs_passes_where_each_has_passed(tmp_path: Path) -> 
         (tmp_path / name / "results.json").write_text(text)
     one, eight, missing = (tmp_path / name for name in ("1x1", "1x8", "4x8"))
     assert gate_line([one, one], [0, 0]) == ("GATE PASSED: 6 of 8 in 2 jobs; 2 in quarantine", True)
-    assert gate_line([one, eight, missing], [0, 1, 6]) == (
-        "GATE FAILED in 2 of 3 jobs: 1x8: FAILED: 1 REGRESSION of 4; 4x8: no verdict, exit status 6",
+    assert gate_line([one, eight, missing], [0, 1, 2]) == (
+        "GATE FAILED in 2 of 3 jobs: 1x8: FAILED: 1 REGRESSION of 4; 4x8: no verdict, exit status 2",
         False,
     )
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_verdict_that_a_network_file_system_shows_late_is_waited_for(tmp_path: Path, comes: bool) -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if comes and now[0] == 30.0:
+            verdict = {"passed": 1, "cases": 1, "quarantined": [], "failed": [], "line": "GATE PASSED: 1 of 1"}
+            (tmp_path / "results.json").write_text(json.dumps({"gate": verdict}))
+
+    line, passed = gate_line([tmp_path], [0], lambda: now[0], sleep)
+    assert (passed, now[0]) == ((True, 30.0) if comes else (False, 60.0))
+    assert line.startswith("GATE PASSED: 1 of 1" if comes else "GATE FAILED in 1 of 1 jobs")
 
 
 def test_a_gate_in_several_jobs_without_a_verdict_is_no_success_and_an_earlier_one_does_not_count(
@@ -169,6 +232,7 @@ def test_a_gate_in_several_jobs_without_a_verdict_is_no_success_and_an_earlier_o
     monkeypatch.setattr(
         "helpers.commands.submit.by_shape", lambda cases: dict.fromkeys(map(parse_shape, SHAPES), cases)
     )
+    monkeypatch.setattr("helpers.commands.submission.verdict.PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr("helpers.commands.submit.submit", lambda script: "7")
     monkeypatch.setattr(
         "helpers.commands.submit.wait_for",
@@ -182,53 +246,33 @@ def test_a_gate_in_several_jobs_without_a_verdict_is_no_success_and_an_earlier_o
     assert "GATE FAILED in 2 of 2 jobs: 1x1: no verdict, exit status 0" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("answers", "told"), [(True, "7 (1x1): cancelled"), (False, "when Slurm answers: scancel 7")])
+def test_when_slurm_refuses_one_job_of_a_gate_the_others_are_cancelled(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answers: bool, told: str
+) -> None:
+    cancelled, ids = [], ["7"]
+
+    def submit(script: str) -> str:
+        if not ids:
+            raise LaunchError("sbatch", got="QOSMaxNodePerJobLimit", expected="a job")
+        return ids.pop()
+
+    def cancel(job: WatchedJob) -> None:
+        cancelled.append(job.job)
+        if not answers:
+            raise LaunchError("scancel", got="no answer", expected="an answer")
+
+    monkeypatch.setattr(
+        "helpers.commands.submit.by_shape", lambda cases: dict.fromkeys(map(parse_shape, SHAPES), cases)
+    )
+    monkeypatch.setattr("helpers.commands.submit.submit", submit)
+    monkeypatch.setattr(WatchedJob, "cancel", cancel)
+    said = refusal(words(workshop, "gate", submit=("--time=30",)), capsys)
+    assert cancelled == ["7"]
+    assert told in said and "QOSMaxNodePerJobLimit" in said
+
+
 # ---- what Slurm does with it
-
-
-class Submitted:
-    """``perfgate submit`` in a process of its own."""
-
-    def __init__(self, slurm: SlurmCluster, workshop: Workshop, argv: list[str]) -> None:
-        self.slurm = slurm
-        self.workshop = workshop
-        self._output = (workshop.folder / "submit.txt").open("w+")
-        named = {name: slurm.variables[name] for name in ("PATH", "SLURM_CONF")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "helpers.commands", *argv], cwd=ROOT, env={**workshop.environment, **named},
-            stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-
-    @property
-    def text(self) -> str:
-        return (self.workshop.folder / "submit.txt").read_text(errors="replace")
-
-    def steps(self) -> int:
-        """Steps in the newest log of rank 0."""
-        logs = sorted((self.workshop.folder / "runs").glob("*/*/r*/rank0.jsonl"), key=lambda path: path.stat().st_mtime)
-        return max(0, len(logs[-1].read_text(errors="replace").splitlines()) - 1) if logs else 0
-
-    def wait_for(self, what: Callable[[], Any], seconds: float = 90.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < deadline, f"{self.text}\n{self.slurm.logs()}"
-            time.sleep(0.05)
-
-    def ended(self, seconds: float = 120.0) -> int:
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise AssertionError(f"{self.text}\n{self.slurm.logs()}") from None
-        finally:
-            self._output.close()
-
-    def nothing_left(self) -> bool:
-        """Whether neither Slurm nor this machine has anything of the job any more."""
-        self.slurm.wait_until_idle(60.0)
-        deadline = time.monotonic() + 10.0
-        while self.workshop.processes() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return not self.workshop.processes()
 
 
 def uuids(workshop: Workshop) -> set[str]:
@@ -313,6 +357,7 @@ def test_after_a_lost_node_the_session_goes_on(slurm: SlurmCluster, workshop: Wo
 def test_a_job_outlives_slurms_controller(slurm: SlurmCluster, workshop: Workshop) -> None:
     found = submitted(slurm, workshop, "calibrate", ONE_CARD, "--runs=4", "--allow-contention")
     found.wait_for(lambda: found.steps() >= 2)
+    slurm.wait_until_saved()
     slurm.kill("slurmctld")
     found.wait_for(lambda: "Slurm does not answer" in found.text)
     slurm.start("slurmctld")
@@ -331,3 +376,43 @@ def test_a_trainer_that_ignores_sigterm_is_ended_with_its_job(slurm: SlurmCluste
     assert found.ended() == 6, found.text
     assert "Slurm ended the job: CANCELLED" in found.text
     assert found.nothing_left()
+
+
+@pytest.mark.slow
+def test_cases_of_one_card_are_measured_side_by_side_on_the_cards_that_slurm_granted(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    """A node with two V100s, which a stand-in for NVML shows; Slurm grants both, by Gres of two devices."""
+    with Workshop(tmp_path) as workshop:
+        furnish(workshop, Card(count=2))
+
+        def change(config: dict[str, Any]) -> None:
+            (block,) = config["matrix"].pop("cpu")
+            config["matrix"]["v100"] = [{**block, "cards": 1, "batch_size_per_card": [1, 2]}]
+            config |= {"short": [], "clusters": {"c": {"gres": "gpu", "target": "v100"}}}
+            config["protocols"]["cpu"] |= {"window_steps": 200}
+
+        workshop.configure(change)
+        (workshop.folder / "fault.py").touch()
+        other = ONE_CARD.replace("-bs1-", "-bs2-")
+        options = ("-q", "-m", "v100", "-p", "tests.faults.stand_in_nvml", "-p", "no:cacheprovider")
+        argv = words(
+            workshop, "pytest", str(ROOT / "perf_tests"), "-k", f"{ONE_CARD} or {other}", "--share-machine", "-n", "2",
+            "--allow-contention", *options, submit=("--time=30",),
+        )  # fmt: skip
+        variables = {STATE_VARIABLE: str(state_file(workshop)), FOLDER_VARIABLE: str(workshop.folder / "nvml")}
+        found = Submitted(slurm, workshop, argv, variables)
+        assert found.ended() == 0, found.text
+        assert found.nothing_left()
+        results = [
+            json.loads(path.read_text()) for path in (workshop.folder / "runs").glob("*/paddle-*-1x1-*/r0/result.json")
+        ]
+        assert sorted(each["environment"]["card_ids"][-1] for each in results) == ["0", "1"]
+        spans = [span(path) for path in (workshop.folder / "runs").glob("*/paddle-*-1x1-*/r0/rank0.jsonl")]
+        assert max(start for start, _ in spans) < min(end for _, end in spans)
+
+
+def span(log: Path) -> tuple[float, float]:
+    """The first and last moment of a log's steps, in seconds of this machine's clock."""
+    ends = [float(record["end"]) for line in log.read_text().splitlines() if "end" in (record := json.loads(line))]
+    return min(ends), max(ends)

@@ -79,6 +79,8 @@ ARGUMENTS = {
     "import-log": ["x.log"],
     "group-report": ["folder"],
     "completion": ["bash"],
+    "explain": ["paddle-vgg16-fp32-bs1-1x1-dali-dynamic"],
+    "fleet": ["--report"],
     "publish": ["site"],
 }
 
@@ -88,8 +90,14 @@ def parsed(command: Command) -> list[str]:
     return [command.NAME, *ARGUMENTS.get(command.NAME, [])]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("command", commands(), ids=lambda command: str(command.NAME))
+# Every command with one fault, and one command with every fault.
+@pytest.mark.parametrize(
+    ("command", "fault"),
+    [
+        *(pytest.param(each, "RuntimeError", id=each.NAME) for each in commands()),
+        *(pytest.param(commands()[0], each, id=each) for each in FAULTS if each != "RuntimeError"),
+    ],
+)
 def test_any_command_ends_with_a_code_of_its_own_and_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

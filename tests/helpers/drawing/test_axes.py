@@ -7,6 +7,7 @@ import xml.etree.ElementTree
 import pytest
 
 from helpers.drawing.axes import Scale, decimals_of, drawing, label, round_numbers, span_of, words
+from tests.for_each import for_each
 from tests.hostile_strings import TEXTS
 
 
@@ -41,7 +42,7 @@ def test_a_scale_runs_upwards_on_paper_that_counts_downwards() -> None:
     assert [scale(0.0), scale(5.0), scale(10.0)] == [200.0, 110.0, 20.0]
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@for_each("name", TEXTS)
 def test_foreign_text_stays_text(name: str) -> None:
     """svg.py writes what it gets, so a drawing that is read back as XML has the text and nothing else."""
     text = TEXTS[name]

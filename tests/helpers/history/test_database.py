@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
@@ -86,6 +87,27 @@ def test_the_migrations_make_exactly_the_tables_of_the_schema(url: str) -> None:
 def test_the_schema_knows_the_newest_migration() -> None:
     scripts = ScriptDirectory(str(ROOT / "helpers" / "history" / "migrations"))
     assert scripts.get_current_head() == HEAD
+
+
+def test_a_migration_only_adds_so_that_an_older_suite_goes_on_writing(tmp_path: Path) -> None:
+    """Every column of a version is there in the next one, and a row without the new columns can be written."""
+    versions = [each.stem.split("_")[0][1:] for each in (ROOT / "helpers/history/migrations/versions").glob("v*.py")]
+    config = Config()
+    config.set_main_option("script_location", "helpers.history:migrations")
+    before: dict[str, dict[str, Any]] = {}
+    with engine_of(default_url(tmp_path)).begin() as connection:
+        config.attributes["connection"] = connection
+        for version in sorted(versions):
+            command.upgrade(config, version)
+            tables = sa.inspect(connection)
+            now = {name: {each["name"]: each for each in tables.get_columns(name)} for name in tables.get_table_names()}
+            for table, columns in before.items():
+                kept = {name: str(each["type"]) for name, each in columns.items()}
+                assert {name: str(now[table][name]["type"]) for name in kept} == kept, version
+                new = [each for name, each in now[table].items() if name not in columns]
+                assert all(each["nullable"] or each["default"] is not None for each in new), version
+            before = now
+    assert sorted(versions)[-1] == HEAD
 
 
 # test_writers makes one so too, and writes it.
@@ -243,8 +265,8 @@ def test_a_newer_database_is_refused_with_what_to_do(url: str) -> None:
 
 def test_one_that_got_newer_while_waiting_to_migrate_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     open_history(url).close()
-    monkeypatch.setattr("helpers.history.database._version", lambda *_: None)
-    monkeypatch.setattr("helpers.history.database.HEAD", "0000")
+    monkeypatch.setattr("helpers.history.migrating.version", lambda *_: None)
+    monkeypatch.setattr("helpers.history.migrating.HEAD", "0000")
     assert refused(url).field == "version"
 
 

@@ -135,14 +135,15 @@ def test_a_database_that_is_away_is_not_asked_at_every_call(world: World) -> Non
     for number in range(50):
         memory.add_result(run(f"u{number}"))
         past_of(memory)
-    # The first wait for a connection alone: the next attempt is due after twenty times that.
+    # The first wait for a connection alone: the next attempt is due after as long a pause, then after longer ones.
     assert (world.database.attempts, world.database.seconds) == (1, 10.0)
-    world.wait(199)
-    past_of(memory)
-    assert world.database.attempts == 1
-    world.wait(2)
-    past_of(memory)
-    assert world.database.attempts == 2
+    for failed, pause in enumerate((10, 20, 40, 80, 160, 200, 200), start=1):
+        world.wait(pause - 1)
+        past_of(memory)
+        assert world.database.attempts == failed
+        world.wait(2)
+        past_of(memory)
+        assert world.database.attempts == failed + 1
 
 
 def test_over_a_night_the_attempts_take_a_twentieth_of_the_time(world: World) -> None:

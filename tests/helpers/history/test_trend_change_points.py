@@ -25,6 +25,7 @@ from helpers.history.trend import (
     pieces,
     slope_within,
 )
+from tests.for_each import for_each
 
 FLAT = [100.0] * 8
 
@@ -150,12 +151,12 @@ def test_steps_that_a_slope_was_cut_into_are_the_slopes() -> None:
     assert drift.effect == pytest.approx(0.999**59 - 1, abs=0.006)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_a_step_is_no_drift(seed: int) -> None:
     assert find_drift(noisy(STEP, seed=seed), [40], 0, 0.005) is None
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_noise_is_no_drift(seed: int) -> None:
     assert find_drift(noisy([1.0] * 60, seed=seed), [], 0, 0.005) is None
 

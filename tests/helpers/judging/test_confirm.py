@@ -529,3 +529,11 @@ def test_no_regression_without_evidence_and_effect(
     elif answer.status is Status.PASS:
         shown_none = answer.reason.code in ("drop-not-repeated", "no-drop-beside-reference")
         assert found.e_confirm < 0.2 or abs(found.effect) <= tolerance or shown_none
+
+
+def test_a_case_that_is_planned_in_pairs_is_compared_without_a_suspicion() -> None:
+    request = asked(run(), reference_build=GOOD, in_pairs=True)
+    assert (request.stage, request.count) == (Stage.CONFIRM, 2)
+    assert "tonight's plan compares this case in pairs" in request.why
+    assert verdict(run(), *pairs(0.0, 0.0, 0.0), reference_build=GOOD, in_pairs=True).status is Status.PASS
+    assert verdict(run(), reference_build=None, in_pairs=True).status is Status.PASS

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from helpers.judging.evalue import Direction, evalue, noise_factor, odds_against
 from helpers.trainers.contract.errors import SuiteError
+from tests.for_each import for_each
 
 FACTORS = np.geomspace(0.5, 11, 16)
 FACTOR_WEIGHTS = np.exp(-0.5 * np.log(FACTORS) ** 2)
@@ -48,9 +49,9 @@ def log_sum(values: list[float]) -> float:
 WIDTHS = [(0.0001, 0.0007), (0.0005, 0.0003), (0.003, 0.02), (0.003, 0.0008), (0.012, 0.005), (0.04, 0.0007)]
 
 
-@pytest.mark.parametrize(("sigma", "tau"), WIDTHS)
-@pytest.mark.parametrize("direction", Direction)
-@pytest.mark.parametrize("x", [(0.0,), (-0.004,), (-0.03, -0.002), (-0.01, -0.012, -0.011), (0.05, 0.048, 0.0)])
+@for_each(("sigma", "tau"), WIDTHS)
+@for_each("direction", Direction)
+@for_each("x", [(0.0,), (-0.004,), (-0.03, -0.002), (-0.01, -0.012, -0.011), (0.05, 0.048, 0.0)])
 def test_is_the_ratio_of_marginal_likelihoods(
     sigma: float, tau: float, direction: Direction, x: tuple[float, ...]
 ) -> None:

@@ -13,6 +13,7 @@ from helpers.judging.evidence import (
 )
 from helpers.judging.verdict import Question, Status
 from helpers.trainers.contract.errors import SuiteError
+from tests.for_each import for_each
 from tests.helpers.judging.plain_evidence import (
     OTHER_RULE,
     RULE,
@@ -26,8 +27,8 @@ from tests.helpers.judging.plain_evidence import (
 # --- bands
 
 
-@pytest.mark.parametrize("reference", [100.0, 393.561, 10936.815, 0.37, 3.1])
-@pytest.mark.parametrize("tolerance", [0.005, 0.03, 0.05, 0.07, 0.1])
+@for_each("reference", [100.0, 393.561, 10936.815, 0.37, 3.1])
+@for_each("tolerance", [0.005, 0.03, 0.05, 0.07, 0.1])
 def test_a_figure_at_the_edge_of_a_band_is_inside_it(reference: float, tolerance: float) -> None:
     low, high = reference * (1 - tolerance), reference * (1 + tolerance)
     table = {"published": (published(reference, tolerance=tolerance),), "recorded": None}

@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from helpers.launch.launchers.launcher import LaunchCommand, Place
 from helpers.launch.nodes import agent as node_agent
-from helpers.launch.nodes.wire import SILENCE_SECONDS, boot_id, suite_digest
+from helpers.launch.nodes.stream import FrameStream
+from helpers.launch.nodes.wire import boot_id, suite_digest
 from helpers.machine.devices import CpuCard, Machine
 from helpers.machine.environment import Host
 from helpers.machine.frameworks import FrameworkBuild
@@ -61,7 +62,8 @@ def main(words: list[str]) -> int:
     outgoing = os.dup(1)
     os.dup2(2, 1)
     try:
-        node_agent.Agent(0, outgoing, float(given.get("silence", SILENCE_SECONDS))).serve()
+        silence = float(given["silence"]) if "silence" in given else None
+        node_agent.Agent(FrameStream("the first node", 0, outgoing, silence_seconds=silence)).serve()
     except node_agent.Hangup as hangup:
         print(hangup, file=sys.stderr)
     return 0

@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 import helpers.launch.nodes.connected
-import helpers.launch.nodes.link
-import helpers.launch.nodes.starter
-from helpers.launch.nodes.agent import Agent, Hangup
+import helpers.launch.nodes.stream
 from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes, connect_nodes
 from helpers.launch.nodes.job import node_mark
-from helpers.launch.nodes.link import NodeLink, merged
+from helpers.launch.nodes.link import NodeLink
+from helpers.launch.nodes.others import merged
+from helpers.launch.nodes.starter import Starter
+from helpers.launch.nodes.stream import FrameStream, Hangup
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
@@ -197,8 +198,8 @@ def test_a_rank_that_prints_without_end_on_another_node_holds_nobody_up(
 
 def test_an_agent_whose_words_nobody_takes_gives_up() -> None:
     (incoming, _), (_, outgoing) = os.pipe(), os.pipe()
-    with pytest.raises(Hangup, match=r"nothing was read for 0.05 s"):
-        Agent(incoming, outgoing, silence_seconds=0.05).send("waiting", obstacle="x" * 2**20)
+    with pytest.raises(Hangup, match=r"the first node reads nothing for 0.05 s"):
+        FrameStream("the first node", incoming, outgoing, silence_seconds=0.05).send("waiting", obstacle="x" * 2**20)
 
 
 def test_ctrl_c_ends_both_nodes(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +230,7 @@ def test_the_second_ctrl_c_ends_both_nodes_without_grace(job: JobSpec, monkeypat
 def test_a_killed_agents_guard_ends_its_nodes_share_without_another_agent(
     job: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(helpers.launch.nodes.starter, "sweep", lambda *given: given[0].close())
+    monkeypatch.setattr(Starter, "end", lambda *given: None)
     mark, killed = node_mark(job.job_id, 1), []
 
     def kill_agent(progress: Progress) -> None:
@@ -250,7 +251,7 @@ def test_a_killed_agents_guard_ends_its_nodes_share_without_another_agent(
 def test_a_node_ends_its_job_when_the_first_node_is_gone(
     job: JobSpec, goes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(helpers.launch.nodes.link, "ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr(helpers.launch.nodes.stream, "ALIVE_SECONDS", 0.1)
     link = NodeLink(host(), 1, (*host(behaviour="hangs", silence="0.8").connect,))
     link.greet(20.0)
     connected = ConnectedNodes((FIRST, link.host), [link])

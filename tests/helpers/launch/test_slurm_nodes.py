@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import helpers.launch.nodes.connected
-import helpers.launch.nodes.link
 import helpers.launch.nodes.slurm
+import helpers.launch.nodes.starter
+import helpers.launch.nodes.stream
 from helpers.launch.nodes.connected import connect_nodes
 from helpers.launch.nodes.job import node_mark
 from helpers.launch.nodes.slurm import with_hosts_of_job
@@ -25,12 +26,14 @@ from helpers.launch.supervisor import run_job
 from helpers.launch.tail import Progress
 from helpers.machine.watch.processes import Processes
 from helpers.plan.perf_yaml import NodesConfig
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
+from tests.faults.control_group import why_no_memory_group
 from tests.helpers.launch.agent_stand_in import CARDS, StandInLauncher
 from tests.helpers.launch.test_nodes import AGENT, CASE, LIMITS, QuietMeter, needs
 from tests.job_processes import processes_of_job
-from tests.slurm_cluster import SlurmCluster
+from tests.slurm_cluster import SlurmCluster, missing_programs, slurm_cluster
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +57,7 @@ def run(
 ) -> JobOutcome:
     words = (sys.executable, str(AGENT), f"behaviour={second}")
     monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda spec: StandInLauncher(first))
-    monkeypatch.setattr(helpers.launch.nodes.slurm, "agent_words", lambda host, interpreter: words)
+    monkeypatch.setattr(helpers.launch.nodes.starter, "agent_words", lambda host, interpreter: words)
     nodes = with_hosts_of_job(NodesConfig(connect_seconds=20.0), os.environ)
     with connect_nodes(CASE, nodes, sys.executable) as connected:
         assert connected.prepare(needs(), CARDS[: connected.nodes_here], print) == CARDS[:1]
@@ -93,11 +96,34 @@ def test_the_hosts_are_the_nodes_of_the_job_and_this_one_is_the_first(
     assert all(host.environment == {"NCCL_IB_HCA": "mlx5_0"} for host in nodes.hosts)
 
 
-def test_a_step_has_the_cards_that_slurm_granted_on_its_node(allocation: str) -> None:
-    starter = helpers.launch.nodes.slurm.SlurmStarter(allocation)
+def test_a_step_has_the_cards_that_slurm_granted_to_its_job_on_its_node(slurm: SlurmCluster, allocation: str) -> None:
+    """Two jobs with one of the node's two cards each. Where a site sets no CUDA_VISIBLE_DEVICES, Slurm's own variable
+    counts."""
+    show = (
+        "from helpers.machine.devices import discover\n"
+        "from tests.helpers.machine.test_devices import A100, StandInNvml\n"
+        "print([gpu.index for gpu in discover(StandInNvml(A100[:2])).gpus])"
+    )
     host = with_hosts_of_job(NodesConfig(), os.environ).hosts[1]
-    words = starter._argv(host, (sys.executable, "-c", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"))
-    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "0\n"
+    with subprocess.Popen(["srun", "--quiet", "--gres=gpu:1", "--nodelist=n1", "sleep", "60"], env=slurm.variables):
+        second = other_job(slurm, allocation)
+        for card, job in enumerate((allocation, second)):
+            for without in ((), ("env", "-u", "CUDA_VISIBLE_DEVICES")):
+                words = (*helpers.launch.nodes.slurm.JobStep(job).words(host), *without, sys.executable, "-c", show)
+                done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+                assert done.stdout == f"[{card}]\n", done.stderr
+        slurm.command("scancel", second)
+
+
+def other_job(slurm: SlurmCluster, allocation: str) -> str:
+    """The id of the running job besides this process's own."""
+    deadline = time.monotonic() + 30.0
+    while time.monotonic() < deadline:
+        running = slurm.command("squeue", "--noheader", "--states=RUNNING", "--format=%i").split()
+        if others := [job for job in running if job != allocation]:
+            return others[0]
+        time.sleep(0.1)
+    raise AssertionError(slurm.logs())
 
 
 @pytest.mark.parametrize(
@@ -115,7 +141,7 @@ def test_a_lost_agents_step_is_ended_by_slurm_and_the_node_is_named(
     number: signal.Signals,
     told: str,
 ) -> None:
-    monkeypatch.setattr(helpers.launch.nodes.link, "SILENCE_SECONDS", 2.0)
+    monkeypatch.setattr(helpers.launch.nodes.stream, "SILENCE_SECONDS", 2.0)
     struck: list[int] = []
 
     def strike(progress: Progress) -> None:
@@ -156,3 +182,20 @@ def test_two_nodes_with_one_address_are_refused(allocation: str, monkeypatch: py
     )
     with pytest.raises(LaunchError, match=r"node n1 of Slurm: field 'NodeAddr': got '10.0.0.1, the address of node n0"):
         with_hosts_of_job(NodesConfig(), os.environ)
+
+
+def test_a_step_knows_the_cores_and_the_memory_that_slurm_leaves_it(tmp_path: Path) -> None:
+    """Slurm with control groups; the second program wants more memory than its job has."""
+    if why := missing_programs() or why_no_memory_group():
+        pytest.skip(f"no Slurm with control groups: {why}")
+    show = (
+        "from helpers.machine.host import OomKills, probe_host_state, read_oom_kills\n"
+        "import subprocess, sys\n"
+        "state, before = probe_host_state(), read_oom_kills()\n"
+        "subprocess.run([sys.executable, '-c', 'bytearray(10**9)'])\n"
+        "print(state.memory_limit_bytes, state.physical_cores, read_oom_kills().group - before.group)"
+    )
+    with slurm_cluster(tmp_path, control_groups=True) as cluster:
+        words = ("srun", "--ntasks=1", "--mem=300", sys.executable, "-c", show)
+        done = subprocess.run(words, env=cluster.variables, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.split() == [str(300 * 2**20), "1", "1"], done.stderr

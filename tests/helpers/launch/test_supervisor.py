@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.nodes import NoOtherNodes
+from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, SupervisorIO, free_segments, run_job
 from helpers.launch.tail import Progress
@@ -159,7 +159,7 @@ def test_each_fault_of_a_rank_is_named(tmp_path: Path, behaviour: str, kind: Out
     [
         (("crashes-profiling",), LIMITS),
         # The others wait for the one that is gone.
-        (("hangs-profiling", "crashes-profiling"), replace(LIMITS, no_progress_seconds=15.0)),
+        (("hangs-profiling", "crashes-profiling"), replace(LIMITS, no_progress_seconds=2.0)),
     ],
 )
 def test_what_becomes_of_the_steps_after_the_window_changes_no_measurement(
@@ -308,7 +308,7 @@ def test_an_interrupt_that_somebody_swallows_ends_the_job_all_the_same(tmp_path:
 
 
 def test_an_interrupt_is_not_lost_behind_another_nodes_failure_to_end(tmp_path: Path) -> None:
-    class NeverEnds(NoOtherNodes):
+    class NeverEnds(OtherNodes):
         def wait_for_end(self, grace_seconds: float, at_once: Callable[[], bool]) -> str:
             raise OSError("connection lost")
 
@@ -357,7 +357,7 @@ def test_the_second_signal_ends_the_job_without_grace(tmp_path: Path, second: in
 
 
 def test_a_first_signal_while_a_job_is_being_ended_waits_for_the_end(tmp_path: Path) -> None:
-    class InterruptedAtTheEnd(NoOtherNodes):
+    class InterruptedAtTheEnd(OtherNodes):
         def ask_to_end(self) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -6,7 +6,7 @@ import pytest
 
 from helpers.launch.failure import FailureClass
 from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.nodes import NoOtherNodes
+from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import Ending, OutcomeKind
 from helpers.launch.tail import RankWatch
 from helpers.launch.watchdog import JobLimits, Watchdog
@@ -36,7 +36,7 @@ class Watched:
         self.spec = JobSpec("j", CASE, 0, str(folder), "cpu", 1, 20)
         ranks = [RankWatch(self.spec, rank) for rank in range(2)]
         command = LaunchCommand(("launch",), rendezvous=rendezvous)
-        self.dog = Watchdog(self.spec, command, LIMITS, ranks, NoOtherNodes(), Processes(), 0.0)
+        self.dog = Watchdog(self.spec, command, LIMITS, ranks, OtherNodes(), Processes(), 0.0)
 
     def beat(self, rank: int, step: int, at: float) -> None:
         Heartbeat(self.spec.heartbeat_path(rank)).beat("window", step, at)

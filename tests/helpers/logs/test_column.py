@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from helpers.logs.column import BLOCK, ColumnPart, NumberColumn, median, select, trimmed_mean
+from tests.for_each import for_each
 from tests.helpers.logs.made_runs import column
 
 RANDOM = random.Random(7)
@@ -32,9 +33,9 @@ def test_only_what_stands_from_start_on_counts(in_memory: int) -> None:
     assert median(column([100.0, 1.0, 5.0]), 1, in_memory) == 3.0
 
 
-@pytest.mark.parametrize("in_memory", [0, 10**6])
-@pytest.mark.parametrize("numbers", [MIXED[:100], TIED, [5.0] * 12, [1.0, 1.0, 2.0, 2.0, 2.0, 9.0, 9.0, 9.0]])
-@pytest.mark.parametrize("each_end", [0, 1, 3])
+@for_each("in_memory", [0, 10**6])
+@for_each("numbers", [MIXED[:100], TIED, [5.0] * 12, [1.0, 1.0, 2.0, 2.0, 2.0, 9.0, 9.0, 9.0]])
+@for_each("each_end", [0, 1, 3])
 def test_a_trimmed_mean_is_that_of_the_sorted_middle(numbers: Sequence[float], each_end: int, in_memory: int) -> None:
     kept = sorted(numbers)[each_end : len(numbers) - each_end]
     got = trimmed_mean(column(numbers), each_end, in_memory=in_memory)

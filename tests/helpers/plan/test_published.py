@@ -14,6 +14,7 @@ from helpers.plan.baseline_files import PUBLISHED, FigureStatus
 from helpers.plan.published import PublishedFigure, load_published
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import BaselineError
+from tests.for_each import for_each
 
 CASE_ID = "paddle-resnet50v1.5-fp32-bs8-1x1-dali-static"
 Damage = Callable[[dict[str, Any]], object]
@@ -43,7 +44,7 @@ def figure(gpu: str) -> PublishedFigure:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("gpu", "device_name", "applies"),
     [
         ("V100-SXM2-32GB", "Tesla V100-SXM2-32GB", True),

@@ -37,6 +37,7 @@ from helpers.report.table import markdown_text
 from helpers.report.text import night_lines, render
 from helpers.session.frameworks.comparison import Cell
 from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError, SuiteError, lines_of, printable
+from tests.for_each import for_each
 from tests.helpers.commands.test_calibrate import NOISE
 from tests.helpers.commands.test_cases_text import REFUSED
 from tests.helpers.commands.test_compare_text import ANSWER
@@ -131,7 +132,7 @@ def test_no_report_is_forged(name: str) -> None:
         check_harmless(report, text, name)
 
 
-@pytest.mark.parametrize("trick", TEXTS)
+@for_each("trick", TEXTS)
 def test_each_known_trick(trick: str) -> None:
     for report, text in texts(TEXTS[trick]).items():
         check_harmless(report, text, TEXTS[trick])
@@ -179,7 +180,7 @@ def test_an_error_about_a_megabyte_can_still_be_read() -> None:
     assert told.startswith("key kkk") and told.endswith("expected a short one. Shorten it")
 
 
-@pytest.mark.parametrize("trick", TEXTS)
+@for_each("trick", TEXTS)
 def test_a_picture_stays_well_formed_and_runs_nothing(trick: str) -> None:
     name = TEXTS[trick]
     line = replace(LINE, session=name, build=name, status=name, created=name, notes=(name,))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from benchmarks.made_sessions import session_of
 from helpers.judging.night import NightVerdict
 from helpers.judging.verdict import Reason, Status
 from helpers.report.markdown import results_markdown
 from helpers.report.scaling import scalings
 from helpers.session.gate_verdict import NOT_REACHED, GateCase, GateState, GateVerdict
+from tests.for_each import for_each
 from tests.helpers.report.test_frameworks import ROW
 from tests.helpers.report.test_results import PASSED, SKIPPED, report_of
 from tests.hostile_strings import TEXTS, check_markdown
@@ -69,7 +68,7 @@ def test_the_night_speed_ups_and_frameworks_are_there() -> None:
     assert "Frameworks side by side</summary>" in text
 
 
-@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if text])
+@for_each("name", [name for name, text in TEXTS.items() if text])
 def test_text_from_outside_stays_text(name: str) -> None:
     text = results_markdown(session_of(3, 1, steps=5, hostile=TEXTS[name]))
     own = ("<details><summary>", "</summary>", "</details>")

@@ -47,6 +47,7 @@ def test_holds_the_session_and_every_case() -> None:
         "reader_bound_share": 0.1,
         "scaling": [],
         "night": None,
+        "night_plan": None,
     }
     assert [case["case_id"] for case in cases] == ["a-case", "b-case", "c-case"]
     assert cases[0]["images_per_s"] == 3.5

@@ -12,6 +12,8 @@ from helpers.trainers.contract.errors import ConfigError
 
 # They run in a framework's own interpreter or below another program, which reads what they print.
 WORKERS = {
+    "benchmarks/explain_worker",
+    "benchmarks/history_runners",
     "benchmarks/importing_worker",
     "benchmarks/paddleclas_worker",
     "benchmarks/product_error",

@@ -19,6 +19,7 @@ from helpers.session.gate import (
 )
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.case import Case
+from tests.for_each import for_each
 
 PASS, WARN, FAIL, ERROR, SKIP = CaseEffect.PASS, CaseEffect.WARN, CaseEffect.FAIL, CaseEffect.ERROR, CaseEffect.SKIP
 
@@ -50,23 +51,23 @@ def test_the_house_plans_table(status: Status, normal: CaseEffect, gate: CaseEff
     assert effect(status, Gated(Needs.BOTH, has_published=True)) is gate
 
 
-@pytest.mark.parametrize("status", Status)
-@pytest.mark.parametrize("needs", [Needs.PUBLISHED, Needs.BOTH])
+@for_each("status", Status)
+@for_each("needs", [Needs.PUBLISHED, Needs.BOTH])
 def test_nothing_is_green_where_the_published_figure_that_a_gate_needs_is_missing(status: Status, needs: Needs) -> None:
     assert effect(status, Gated(needs, has_published=False)) in (FAIL, ERROR)
 
 
-@pytest.mark.parametrize("status", Status)
-@pytest.mark.parametrize("needs", Needs)
-@pytest.mark.parametrize("has_published", [True, False])
+@for_each("status", Status)
+@for_each("needs", Needs)
+@for_each("has_published", [True, False])
 def test_the_gate_is_never_milder_than_a_normal_run(status: Status, needs: Needs, has_published: bool) -> None:
     order = [PASS, SKIP, WARN, FAIL, ERROR]
     assert order.index(effect(status, Gated(needs, has_published))) >= order.index(effect(status))
 
 
-@pytest.mark.parametrize("status", Status)
-@pytest.mark.parametrize("needs", Needs)
-@pytest.mark.parametrize("has_published", [True, False])
+@for_each("status", Status)
+@for_each("needs", Needs)
+@for_each("has_published", [True, False])
 def test_a_reason_is_given_exactly_where_the_gate_alone_fails_a_case(
     status: Status, needs: Needs, has_published: bool
 ) -> None:

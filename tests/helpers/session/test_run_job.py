@@ -405,6 +405,15 @@ def test_the_count_says_nothing_of_another_hosts_rank(runner: JobRunner, plan: C
     assert run.failure == "killed by a signal: rank 2 ended by SIGKILL"
 
 
+def test_another_hosts_own_count_says_how_its_rank_was_killed(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    killed = outcome(
+        OutcomeKind.CRASHED, reason="rank 2 ended by SIGKILL", cause=FailureClass.KILLED, guilty_rank=2,
+        oom_evidence=(True, "the kernel's OOM killer was at work (oom_kill +1)"),
+    )  # fmt: skip
+    run = run_with(replace(runner, oom_kills=lambda: OomKills(4)), plan, jobs, killed)
+    assert run.failure_class is FailureClass.OOM_KILLED and "oom_kill +1" in str(run.failure)
+
+
 def test_a_complete_run_has_no_class(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
     run = run_with(runner, plan, jobs, outcome())
     assert "failure_class" not in run.facts and run.failure_class is None and not run.evidence.retriable

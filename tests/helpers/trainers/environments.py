@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,18 @@ class FrameworkEnvironment:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
+
+    def build(self, folder: Path, case_id: str, **overrides: Any) -> tuple[int, dict[str, Any]]:
+        """Build the program of a GPU's case without a GPU: the exit status, and the answer
+        (helpers/trainers/common/building.py). ``overrides`` are settings that differ from the case's recipe."""
+        case = Case.parse(case_id)
+        settings = {**settings_for(case, "gpu"), **overrides}
+        spec = JobSpec("j", case, 0, str(folder), "gpu", 0, 1, settings=settings, overrides=overrides)
+        spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+        argv = [self.interpreter, "-m", f"helpers.trainers.{self.name}.build", str(spec.spec_path)]
+        environment = {**os.environ, **self.variables}
+        done = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, json.loads(done.stdout.splitlines()[-1])
 
 
 PYTORCH = FrameworkEnvironment("pytorch", {"OMP_NUM_THREADS": "1"})

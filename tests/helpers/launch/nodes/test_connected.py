@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import helpers.launch.nodes.connected
-from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes, loopback_problem, node_problems
+from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes
 from helpers.launch.nodes.wire import node_facts, node_record
 from helpers.machine.devices import CpuCard, Machine, environment_of
 from helpers.machine.environment import Environment, Host, differences, segment
 from helpers.machine.nvml import Gpu
-from helpers.plan.perf_yaml import HostConfig, NodesConfig
+from helpers.plan.perf_yaml import HostConfig
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
@@ -28,7 +26,6 @@ HOSTS = (
     HostConfig("n0", "127.0.0.1", interface="eth0", environment={"NCCL_IB_HCA": "mlx5_0"}),
     *(HostConfig(f"n{node}", f"127.0.0.{node + 1}", ("ssh", f"n{node}")) for node in range(1, 4)),
 )
-HERE = HostConfig("a", "127.0.0.1")
 
 
 def machine(node: int, watts: int = 400) -> Machine:
@@ -169,62 +166,3 @@ def test_a_case_takes_as_many_of_the_hosts_as_it_has_nodes() -> None:
     found.prepare(needs, machine(0).gpus, print)
     assert found.facts() == {"nodes": "n0 (127.0.0.1), n1 (127.0.0.2)"}
     assert found.nodes.count(" + ") == 1
-
-
-def test_two_processes_of_this_machine_can_meet() -> None:
-    assert loopback_problem() == ""
-
-
-def test_hosts_that_resolve_and_a_free_port_are_no_problem() -> None:
-    assert node_problems(NodesConfig()) == ()
-    assert node_problems(NodesConfig((HERE, HostConfig("b", "127.0.0.2")))) == ()
-
-
-def test_a_rendezvous_port_that_is_taken_is_told() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        (problem,) = node_problems(NodesConfig((HERE,), port=port))
-    assert f"127.0.0.1:{port}" in problem and "a free port" in problem
-
-
-def test_a_first_host_that_is_not_this_machine_is_told() -> None:
-    (problem,) = node_problems(NodesConfig((HostConfig("a", "192.0.2.7"),)))
-    assert "host a" in problem and "an address of this machine" in problem
-
-
-def test_names_that_do_not_resolve_are_each_told() -> None:
-    def resolve(host: HostConfig) -> str:
-        if host.name == "b":
-            raise LaunchError("host b", field="address", got="b", expected="a name that resolves")
-        return "127.0.0.1"
-
-    (problem,) = node_problems(NodesConfig((HERE, HostConfig("b", "b"))), resolve)
-    assert "host b" in problem and "a name that resolves" in problem
-
-
-def test_all_names_are_asked_for_at_once() -> None:
-    # Else forty names of a service that hangs would take forty times as long.
-    everyone = threading.Barrier(40)
-
-    def resolve(host: HostConfig) -> str:
-        everyone.wait(30)
-        return "127.0.0.1"
-
-    many = tuple(HostConfig(f"n{number}", f"n{number}") for number in range(40))
-    node_problems(NodesConfig(many), resolve, patience_seconds=30)
-    assert not everyone.broken
-
-
-def test_a_name_service_that_hangs_does_not_keep_the_doctor() -> None:
-    release = threading.Event()
-
-    def resolve(host: HostConfig) -> str:
-        release.wait(10)
-        return "127.0.0.1"
-
-    problems = node_problems(NodesConfig((HERE, HostConfig("b", "b"))), resolve, patience_seconds=0.05)
-    release.set()
-    assert problems == (
-        "host a: 127.0.0.1 is not resolved within 0.05 s",
-        "host b: b is not resolved within 0.05 s",
-    )

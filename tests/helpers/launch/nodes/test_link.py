@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from helpers.launch.launchers.launcher import Place
-from helpers.launch.nodes.link import EndLost, LinkedNodes, NodeLink
+from helpers.launch.nodes.link import NodeLink
+from helpers.launch.nodes.others import EndLost, OtherNodes, Share
 from helpers.launch.nodes.wire import Frame, FrameReader, encode
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.plan.perf_yaml import HostConfig
@@ -17,6 +18,8 @@ from tests.helpers.launch.link_stand_in import LinkStandIn
 
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-2x2-synthetic-dynamic")
 HOST = HostConfig("n1", "10.0.0.2")
+PLACE = Place(1, 2, "10.0.0.2", "10.0.0.1:1")
+OOM = {"oom": True, "oom_text": "the kernel's OOM killer was at work (oom_kill +1)"}
 QUIET = asdict(ContentionSample(0.01, (ForeignProcess("sshd", 7, 0.1),), 2.0))
 
 
@@ -26,11 +29,11 @@ def end_none(link: NodeLink, job_id: str, grace_seconds: float) -> None:
 
 def others(
     folder: Path, *said: Frame, name: str = "rank2.jsonl", end_lost: EndLost = end_none
-) -> tuple[LinkedNodes, LinkStandIn]:
+) -> tuple[OtherNodes, LinkStandIn]:
     link = LinkStandIn(HOST, 1, said)
     spec = JobSpec("j", CASE, 0, str(folder), "cpu", 1, 2)
     files = {name: folder / "node1" / name}
-    found = LinkedNodes(spec, [link], [Place(1, 2, "10.0.0.2", "10.0.0.1:1")], [files], 0.5, end_lost)
+    found = OtherNodes([Share(link, spec, PLACE, files, 0.5)], end_lost)
     found.start()
     return found, link
 
@@ -41,15 +44,14 @@ def frame(kind: str, **values: Any) -> Frame:
 
 
 def over(code: int | None = 0, **contention: Any) -> Frame:
-    return frame("over", code=code, left="", contention={**QUIET, **contention}, unhealthy=["GPU-1: hot"])
+    return frame("over", code=code, left="", contention={**QUIET, **contention}, unhealthy=["GPU-1: hot"], **OOM)
 
 
 def test_a_nodes_files_its_missing_ranks_and_its_end_are_taken(tmp_path: Path) -> None:
     found, _ = others(
         tmp_path,
-        frame("file", name="rank2.jsonl", data="a"),
-        frame("file", name="rank2.jsonl", data="b\xff"),
-        frame("alive"),
+        frame("file", name="rank2.jsonl", data="YQ=="),
+        frame("file", name="rank2.jsonl", data="Yv8="),
         frame("gone", rank=3),
         over(),
     )
@@ -57,14 +59,15 @@ def test_a_nodes_files_its_missing_ranks_and_its_end_are_taken(tmp_path: Path) -
     assert (tmp_path / "node1" / "rank2.jsonl").read_bytes() == b"ab\xff"
     assert (set(found.gone), found.over, found.exit_code, found.lost) == ({3}, True, 0, None)
     assert found.unhealthy() == ("n1: GPU-1: hot",)
+    assert (found.oom_evidence(3), found.oom_evidence(0)) == (tuple(OOM.values()), None)
     assert found.contention(ContentionSample(0.0, window_seconds=1.0)).foreign_share == 0.01
 
 
 @pytest.mark.parametrize(
     "rubbish",
     [
-        frame("file", name="../../../.bashrc", data="x"),
-        frame("file", name="rank0.jsonl", data="x"),
+        frame("file", name="../../../.bashrc", data="eA=="),
+        frame("file", name="rank0.jsonl", data="eA=="),
         frame("file", name="rank2.jsonl", data="€"),
         frame("gone", rank=0),
         frame("swept"),
@@ -72,7 +75,7 @@ def test_a_nodes_files_its_missing_ranks_and_its_end_are_taken(tmp_path: Path) -
         over(foreign_share="none"),
         over(top=[["sshd"]]),
         over(surprise=1),
-        frame("over", code=0, left="", contention={}, unhealthy=[]),
+        frame("over", code=0, left="", contention={}, unhealthy=[], **OOM),
     ],
     ids=lambda rubbish: str(rubbish)[:60],
 )
@@ -114,7 +117,7 @@ def test_an_agent_that_a_signal_ends_is_a_lost_node(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_here_ends_the_job_and_says_so(tmp_path: Path) -> None:
-    found, _ = others(tmp_path, frame("file", name="rank2.jsonl", data="x"))
+    found, _ = others(tmp_path, frame("file", name="rank2.jsonl", data="eA=="))
     (tmp_path / "node1" / "rank2.jsonl").symlink_to("/dev/full")
     found.look()
     assert found.lost is not None and "No space left on device" in found.lost.reason
@@ -124,7 +127,7 @@ def test_an_agent_that_had_nothing_to_say_for_long_is_not_lost_when_the_job_star
     now = [0.0]
     link = NodeLink(HOST, 1, ("cat",), clock=lambda: now[0])
     spec = JobSpec("j", CASE, 0, str(tmp_path), "cpu", 1, 2)
-    found = LinkedNodes(spec, [link], [Place(1, 2, "10.0.0.2", "10.0.0.1:1")], [{}], 0.5, end_none)
+    found = OtherNodes([Share(link, spec, PLACE, {}, 0.5)], end_none)
     now[0] = 300.0
     found.start()
     link.keep_in_touch()
@@ -136,5 +139,5 @@ def test_what_makes_no_sense_is_the_links_loss(tmp_path: Path) -> None:
     link = NodeLink(HOST, 1, ("echo", "perfgate-node {"))
     while link.lost is None:
         assert link.receive(1.0) == []
-    assert "its agent sent something invalid: node n1 (10.0.0.2): got" in link.lost
+    assert "its agent: got" in link.lost
     link.close()

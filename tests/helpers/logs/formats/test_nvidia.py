@@ -13,6 +13,7 @@ from helpers.logs.reading.reader import read_log
 from helpers.logs.record import FormatSpec, Line, RunContext
 from helpers.logs.settings import LogSetting
 from helpers.logs.sources.source import open_logs
+from tests.for_each import for_each
 from tests.helpers.logs.nvidia_lines import (
     MLLOG,
     MXNET_2020_ARGUMENTS,
@@ -50,15 +51,15 @@ def test_the_rules_are_rules() -> None:
     assert all(set(spec.rules) <= set(RULES) for spec in FORMATS.values())
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("number", ["7", "7.", ".5", "1.5e+03", "2E3", "-4.25", "+6.5"])
+@for_each("name", NAMES)
+@for_each("number", ["7", "7.", ".5", "1.5e+03", "2E3", "-4.25", "+6.5"])
 def test_every_notation_of_a_number(name: str, number: str) -> None:
     line, expected = RECORDS[name][0]
     assert fields(FORMATS[name], line.replace(expected["images_per_s"], number))["images_per_s"] == number
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("text", ["None", "null", "nan", "NaN", "inf", "127.0.0.1", "12:30:01", "1,207.5", "12ab", ""])
+@for_each("name", NAMES)
+@for_each("text", ["None", "null", "nan", "NaN", "inf", "127.0.0.1", "12:30:01", "1,207.5", "12ab", ""])
 def test_what_is_no_number_is_no_record(name: str, text: str) -> None:
     line, expected = RECORDS[name][0]
     changed = line.replace(expected["images_per_s"], text)

@@ -8,6 +8,7 @@ import pytest
 
 from helpers.logs.formats import FORMATS
 from helpers.logs.formats.fleet import FLEETX_TRAINER
+from tests.for_each import for_each
 
 _SPECS = {name: spec for name, spec in FORMATS.items() if spec.configure.__module__.endswith((".paddleclas", ".fleet"))}
 
@@ -128,8 +129,8 @@ def test_records_are_found_line_by_line(name: str) -> None:
     assert found == [groups, groups]
 
 
-@pytest.mark.parametrize("name", _LINES)
-@pytest.mark.parametrize("value", [b"nan", b"None", b"inf", b"127.0.0.1", b""])
+@for_each("name", _LINES)
+@for_each("value", [b"nan", b"None", b"inf", b"127.0.0.1", b""])
 def test_what_is_no_number_is_no_record(name: str, value: bytes) -> None:
     line, groups = _LINES[name]
     main = groups.get("images_per_s") or groups.get("step_seconds") or groups["steps_per_s"]

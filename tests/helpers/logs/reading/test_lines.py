@@ -9,6 +9,7 @@ import pytest
 from helpers.logs.formats import FORMATS
 from helpers.logs.reading.lines import finder, literal_of
 from helpers.logs.record import FormatSpec
+from tests.for_each import for_each
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_the_literal_of_a_pattern(pattern: bytes, literal: bytes) -> None:
     assert literal_of(re.compile(pattern)) == literal
 
 
-@pytest.mark.parametrize("spec", FORMATS.values(), ids=lambda each: each.name)
+@for_each("spec", FORMATS.values(), ids=lambda each: each.name)
 def test_every_pattern_that_is_looked_for_in_all_of_a_log_has_a_literal(spec: FormatSpec) -> None:
     patterns = [each for each in (*spec.starts, *spec.printed.values(), *spec.proofs) if each is not spec.record]
     assert [each.pattern for each in patterns if len(literal_of(each)) < 4] == []

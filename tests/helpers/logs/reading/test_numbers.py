@@ -15,6 +15,7 @@ from helpers.logs.reading import numbers as module
 from helpers.logs.reading.block import LineBlock, RecordGroups, block_of
 from helpers.logs.reading.numbers import MOST_DIGITS, DigitPlaces, Shapes, decimals, moment_in, seconds_of
 from helpers.logs.record import FormatSpec
+from tests.for_each import for_each
 from tests.helpers.logs.reading_doubles import PLAIN
 
 FEW = ["0", "7", "007", "5.", "1.5", "0.1", "0.30", "1347.3684210526317", "999999999999999999", "0.000000000000000001"]
@@ -184,7 +185,7 @@ def test_a_pattern_that_names_a_digit_is_searched_itself() -> None:
     assert_same(shaped(data, named), plain(data, named))
 
 
-@pytest.mark.parametrize("spec", FORMATS.values(), ids=lambda spec: spec.name)
+@for_each("spec", FORMATS.values(), ids=lambda spec: spec.name)
 def test_every_formats_records_are_found_by_shape(spec: FormatSpec) -> None:
     groups = RecordGroups(spec)
     assert Shapes(groups.record, groups.fields).look(b"\n") is not None

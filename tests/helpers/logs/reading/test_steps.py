@@ -11,6 +11,7 @@ from helpers.logs.formats import FORMATS
 from helpers.logs.reading.block import RecordGroups, block_of
 from helpers.logs.reading.numbers import seconds_of, seconds_of_rows
 from helpers.logs.reading.steps import StepOrder
+from tests.for_each import for_each
 
 DLL = FORMATS["nvidia-tensorflow"]
 
@@ -21,7 +22,7 @@ def _order(keys: range, first: float | None, last: float | None) -> StepOrder:
     return order
 
 
-@pytest.mark.parametrize("seed", range(200))
+@for_each("seed", range(200))
 def test_old_rows_are_planned_together_as_one_by_one(seed: int) -> None:
     draw = random.Random(seed)
     first = draw.choice([None, 100.0])

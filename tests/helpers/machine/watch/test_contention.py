@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launch.nodes.job import contention_from
+from helpers.launch.nodes.others import contention_from
 from helpers.machine.watch.contention import (
     ContentionSample,
     CpuMeter,

@@ -8,6 +8,7 @@ from helpers.machine.nvml import Gpu, GpuSettings, GpuState
 from helpers.machine.watch import Norm
 from helpers.machine.watch.gpu_health import HealthSample, gpu_facts, unhealthy_reasons
 from helpers.machine.watch.meters import GpuMeter
+from tests.for_each import for_each
 
 GPU = Gpu(0, "GPU-a", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300)
 WINDOW = (10.0, 20.0)
@@ -109,8 +110,8 @@ def looked_at(*seen: tuple[int, GpuState]) -> list[HealthSample]:
     return [HealthSample(WINDOW[0] + at * step, GPU.uuid, each, USUAL) for at, each in enumerate(states)]
 
 
-@pytest.mark.parametrize("bits", [0x08, 0x20, 0x40, 0x80, 0x48])
-@pytest.mark.parametrize(("slowed", "fit"), [(1, True), (100, True), (101, False), (5000, False)])
+@for_each("bits", [0x08, 0x20, 0x40, 0x80, 0x48])
+@for_each(("slowed", "fit"), [(1, True), (100, True), (101, False), (5000, False)])
 def test_a_card_is_throttled_by_the_share_of_its_looks_and_not_by_one_of_thousands(
     bits: int, slowed: int, fit: bool
 ) -> None:

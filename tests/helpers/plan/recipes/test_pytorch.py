@@ -18,6 +18,7 @@ from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings
+from tests.for_each import for_each
 
 FIGURES = [
     figure
@@ -85,10 +86,10 @@ def test_a_published_single_precision_row_has_no_amp(figure: PublishedFigure) ->
 # --- every other case
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "amp_o1", "amp_o2"])
-@pytest.mark.parametrize("data", ["dali", "native", "synthetic"])
-@pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
+@for_each("device", ["cpu", "gpu"])
+@for_each("precision", ["fp32", "tf32", "amp_o1", "amp_o2"])
+@for_each("data", ["dali", "native", "synthetic"])
+@for_each("model", ["resnet50v1.5", "vgg16"])
 def test_what_both_frameworks_have_is_the_paddle_trainer_s(model: str, data: str, precision: str, device: str) -> None:
     rest = f"{model}-{precision}-bs8-1x2-{data}"
     paddle, pytorch = settings(f"paddle-{rest}-dynamic", device), settings(f"pytorch-{rest}", device)
@@ -138,9 +139,9 @@ def test_what_pytorch_has_nothing_for_is_refused(case_id: str, field: str) -> No
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
-@pytest.mark.parametrize("precision", ["fp32", "tf32", *MIXED])
+@for_each("device", ["cpu", "gpu"])
+@for_each("model", ["resnet50v1.5", "vgg16"])
+@for_each("precision", ["fp32", "tf32", *MIXED])
 def test_the_trainer_reads_what_the_recipe_writes(model: str, precision: str, device: str) -> None:
     for cards, data, feature in itertools.product(
         ("1x1", "1x2", "4x8"), ("dali", "dali_cpu", "native", "synthetic", "unstated"), ("", "-compile", "-graphs")

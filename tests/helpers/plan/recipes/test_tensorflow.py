@@ -20,6 +20,7 @@ from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.tensorflow.settings import TensorflowSettings
+from tests.for_each import for_each
 
 FIGURES = [
     figure
@@ -47,13 +48,13 @@ def test_the_published_rows_are_thirty_four() -> None:
     assert (len(FIGURES), len(OF_DLPERF), len(OF_NVIDIA), len(OF_THE_DRAFT)) == (34, 24, 8, 2)
 
 
-@pytest.mark.parametrize("figure", FIGURES, ids=name_of)
+@for_each("figure", FIGURES, ids=name_of)
 def test_every_published_row_is_of_the_kind_that_its_document_is(figure: PublishedFigure) -> None:
     assert is_dlperf(figure.case) is (figure in OF_DLPERF)
     assert is_ngc(figure.case) is (figure not in OF_DLPERF)
 
 
-@pytest.mark.parametrize("figure", OF_DLPERF, ids=name_of)
+@for_each("figure", OF_DLPERF, ids=name_of)
 def test_dlperf_s_rows_are_trained_as_its_scripts_say(figure: PublishedFigure) -> None:
     case, written = figure.case, settings_for(figure.case, "gpu")
     rate = 0.001 if case.nodes == 1 else 0.256
@@ -92,7 +93,7 @@ def test_what_the_draft_leaves_open_is_a_stated_choice(figure: PublishedFigure) 
     assert "data" in [each.about for each in departures_of(figure.case)]
 
 
-@pytest.mark.parametrize("figure", FIGURES, ids=name_of)
+@for_each("figure", FIGURES, ids=name_of)
 def test_amp_is_float16_with_a_loss_scale_of_128_that_nothing_moves(figure: PublishedFigure) -> None:
     written = settings_for(figure.case, "gpu")
     half = (written["amp_level"], written["amp_dtype"], written["loss_scaling"])
@@ -170,9 +171,9 @@ def test_what_tensorflow_has_nothing_for_is_refused(case_id: str, field: str) ->
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "amp"])
+@for_each("device", ["cpu", "gpu"])
+@for_each("model", ["resnet50v1.5", "vgg16"])
+@for_each("precision", ["fp32", "tf32", "bf16", "amp"])
 def test_the_trainer_reads_what_the_recipe_writes(model: str, precision: str, device: str) -> None:
     for cards, data, feature in itertools.product(
         ("1x1", "1x2", "4x8"), ("dali", "dali_cpu", "native", "synthetic", "unstated"), ("", "-xla")

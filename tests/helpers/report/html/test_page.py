@@ -16,6 +16,7 @@ from helpers.history.stored import CaseNights
 from helpers.judging.utilisation import Utilisation
 from helpers.judging.verdict import Reason, Status
 from helpers.report.html.page import FOLDED_AFTER, night_page, page_of
+from helpers.report.markdown import results_markdown
 from helpers.report.results import SessionReport
 from helpers.report.row import row_of
 from helpers.report.sentences import headline
@@ -111,6 +112,17 @@ def test_a_session_without_a_gate_says_how_many_did_not_pass(session: SessionRep
     assert headline(doubtful, None, 0) == ("2 of 6 cases could not be judged", "warn")
     assert headline(passed, None, 6) == ("The session ended with exit code 6", "fail")
     assert headline([], None, 0) == ("Nothing was measured", "warn")
+
+
+def test_a_session_that_skipped_selected_cases_is_not_green_by_silence(session: SessionReport) -> None:
+    passed = [replace(row, effect="pass") for row in session.rows if row.status == Status.PASS.value][:2]
+    refused = replace(passed[0], status=Status.NOT_RUN.value, effect="skip")
+    assert headline([*passed, refused], None, 0) == ("2 cases passed, but 1 of 3 selected did not run", "warn")
+    assert headline(passed, None, 0, not_reached=4) == ("2 cases passed, but 4 of 6 selected did not run", "warn")
+    short = replace(session, rows=tuple(passed), outcomes=(), gate=None, night=None, exit_code=0, not_reached=4)
+    assert "did not run" in results_markdown(short).splitlines()[0]
+    text = night_page(short)
+    assert "but 4 of 6 selected did not run" in text and "Nobody is needed" not in text
 
 
 @pytest.mark.parametrize(("exit_code", "said"), [(0, True), (6, False)])

@@ -33,6 +33,7 @@ from tests.helpers.report.site.made import (
     QUIET,
     SLOW,
     add_night,
+    build,
     files_in,
     fill,
     published,
@@ -223,6 +224,16 @@ def _judged_again_before_other_nights(history: History) -> None:
         add_night(history, day, QUIET)
 
 
+def _judged_again_in_another_build(history: History) -> None:
+    add_night(history, 12, build=build(3), reason="slower; confirmed by 6 pairs", created=moment(12, 600))
+
+
+def _all_of_a_build_judged_again_in_another(history: History) -> None:
+    # Day 12 alone measured this build.
+    for case_id in (SLOW, QUIET):
+        add_night(history, 12, case_id, build=build(3), created=moment(12, 600))
+
+
 def _old_night_taken_in(history: History) -> None:
     add_night(history, 3, session="reindexed", created=moment(3, 600))
 
@@ -242,6 +253,8 @@ def _nothing_ran(history: History) -> None:
         _calibrated,
         _judged_again,
         _judged_again_before_other_nights,
+        _judged_again_in_another_build,
+        _all_of_a_build_judged_again_in_another,
         _old_night_taken_in,
         _nothing_ran,
     ],
@@ -354,6 +367,7 @@ def test_a_regression_does_not_begin_again_on_the_next_page_behind_an_excluded_n
     assert entries == 1 and len(list((site / "cases").glob("*.1.html"))) == 1
 
 
+@pytest.mark.slow
 def test_older_nights_move_to_pages_that_stay_as_they_are(tmp_path: Path) -> None:
     url, site = f"sqlite:///{tmp_path / 'h.sqlite'}", tmp_path / "site"
     with open_history(url) as history:
@@ -380,7 +394,7 @@ def test_older_nights_move_to_pages_that_stay_as_they_are(tmp_path: Path) -> Non
     ("damage", "words"),
     [
         (lambda site: (site / STATE).write_text("{"), "is damaged or not of this version"),
-        (lambda site: (site / STATE).write_text('{"schema_version": 99}'), "schema_version 99, known is 1"),
+        (lambda site: (site / STATE).write_text('{"schema_version": 99}'), "schema_version 99, known is 2"),
         (lambda site: (site / STATE).unlink(), f"has no {STATE}"),
         (lambda site: page_of(site).unlink(), ".html is gone or changed"),
         (lambda site: page_of(site).write_text("x"), ".html is gone or changed"),
@@ -495,33 +509,14 @@ def test_a_night_that_cannot_be_read_is_named_and_left_out_once_it_is_excluded(w
     assert done.nights == 30 and broken_links(site) == []
 
 
-@pytest.mark.parametrize("name", sorted(TEXTS))
-def test_text_from_outside_stays_text(tmp_path: Path, name: str) -> None:
-    text = TEXTS[name]
+def test_text_from_outside_stays_text(tmp_path: Path) -> None:
     url, site = f"sqlite:///{tmp_path / 'h.sqlite'}", tmp_path / "site"
-    # A series is named by a text that every database takes.
-    written = plain(text)
     with open_history(url) as history:
-        build = {"framework": f"f{text}", "version": f"v{text}", "commit": f"c{text}"}
-        for day in (1, 2):
-            add_night(
-                history,
-                day,
-                status="REGRESSION",
-                case_id=f"case{written}",
-                host=f"h{text}",
-                session=f"s{day}{text}",
-                target=f"t{written}",
-                reason=f"r{text}",
-                build=build,
-                run_uuids=(),
-                segment_reason=text,
-                new_segment=True,
-            )
-        uuid = history.series(f"case{written}")[0].uuid
-        history.exclude(uuid, f"who{text}", moment(3), f"why{text}")
-        history.acknowledge(Acknowledgement("*", "2024-01-03", "", f"c{text}", f"why{text}", f"who{text}", moment(3)))
-    published(url, site, Look(f"title{text}", ""))
+        for number, name in enumerate(sorted(TEXTS)):
+            add_nights_of(history, number, TEXTS[name])
+    # The longest texts alone would fill the page's title.
+    title = " ".join(text for text in TEXTS.values() if len(text) < 200)
+    published(url, site, Look(title, ""))
     assert broken_links(site) == []
     for path in site.rglob("*"):
         if path.suffix == ".html":
@@ -538,6 +533,33 @@ def test_text_from_outside_stays_text(tmp_path: Path, name: str) -> None:
             assert words.isprintable()
 
 
+def add_nights_of(history: History, number: int, text: str) -> None:
+    """Two nights of a case in which everything that comes from outside has ``text``."""
+    # A series is named by a text that every database takes.
+    written = f"{number}{plain(text)}"
+    build = {"framework": f"f{text}", "version": f"v{text}", "commit": f"c{text}"}
+    for day in (1, 2):
+        add_night(
+            history,
+            day,
+            status="REGRESSION",
+            case_id=f"case{written}",
+            host=f"h{text}",
+            session=f"s{day}{number}{text}",
+            target=f"t{written}",
+            reason=f"r{text}",
+            build=build,
+            run_uuids=(),
+            segment_reason=text,
+            new_segment=True,
+        )
+    uuid = history.series(f"case{written}")[0].uuid
+    history.exclude(uuid, f"who{text}", moment(3), f"why{text}")
+    pattern = f"case{number}*"
+    history.acknowledge(Acknowledgement(pattern, "2024-01-03", "", f"c{text}", f"why{text}", f"who{text}", moment(3)))
+
+
+@pytest.mark.slow
 def test_a_page_of_many_long_texts_is_cut_into_parts_before_it_grows_too_large(tmp_path: Path) -> None:
     url, site = f"sqlite:///{tmp_path / 'h.sqlite'}", tmp_path / "site"
     with open_history(url) as history:
@@ -591,9 +613,13 @@ def test_several_processes_make_what_one_makes(world: tuple[str, Path], monkeypa
     done, _ = published(url, site)
     assert done.everything == "" and done.cases == 1 and done.sessions == 2
     several = files_in(site)
-    shutil.rmtree(site)
-    published(url, site)
-    assert files_in(site) == several
+    # Each process makes the sessions of some days, too. Builds of three days are measured in two processes.
+    monkeypatch.setattr(processes, "_LEAST_SESSIONS", 1)
+    for cores in (2, 5):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        shutil.rmtree(site)
+        published(url, site)
+        assert files_in(site) == several
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
     assert_as_made_anew(url, site)
 
@@ -617,11 +643,58 @@ def test_what_a_process_of_several_raises_is_raised_and_one_that_is_lost_is_said
     monkeypatch.setattr(processes, "make_case", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(processes.ProcessLost, match="ended without an answer"):
         published(url, site)
-    # Nothing says that it was done; what it wrote before is found by its size.
+    # Nothing says that it was done; the next call makes everything anew.
     assert (site / STATE).read_bytes() == before
     monkeypatch.undo()
-    assert "gone or changed" in published(url, site)[0].everything
+    assert "was ended while it wrote pages" in published(url, site)[0].everything
     assert_as_made_anew(url, site)
+    assert published(url, site)[0].everything == ""
+
+
+def test_a_call_that_was_killed_is_gone_on_with_whatever_it_had_written(world: tuple[str, Path]) -> None:
+    url, site = world
+    with open_history(url) as history:
+        _acknowledged(history)
+        mark = history.acknowledgements()[0]
+    # A process of its own is killed after the pages of builds were written, and before the state is.
+    child = os.fork()
+    if child == 0:
+        publish.make_lists = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+        published(url, site)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert b"acknowledged by ada" in page_of(site).read_bytes()
+    # What it wrote is no longer so, and the state already says what is to be written.
+    with open_history(url) as history:
+        history.take_back(mark, "bob", moment(21), "it was the fan")
+    done, said = published(url, site)
+    assert "was ended while it wrote pages" in done.everything and len(said) == 1
+    assert_as_made_anew(url, site)
+    assert not (site / names.UNFINISHED).exists()
+
+
+def test_a_record_of_a_build_that_was_changed_without_changing_its_size_is_made_anew(world: tuple[str, Path]) -> None:
+    url, site = world
+    before = files_in(site)
+    record = next(path for path in (site / "builds").glob("paddle*.json") if "s12" in path.read_text("utf-8"))
+    record.write_text(record.read_text("utf-8").replace("s12", "s21"))
+    with open_history(url) as history:
+        _excluded(history)
+        _judged_again(history)
+    done, _ = published(url, site)
+    assert done.everything == f"builds/{record.name} was changed"
+    assert_as_made_anew(url, site)
+    assert files_in(site) != before
+
+
+def test_a_folder_of_the_site_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    site.mkdir()
+    elsewhere.mkdir()
+    (site / "nights").symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match=r"nights, a link.*Name an empty or a new folder"):
+        published(f"sqlite:///{tmp_path / 'h.sqlite'}", site)
+    assert list(elsewhere.iterdir()) == [] and not (site / "index.html").exists()
 
 
 def test_an_acknowledgement_that_is_taken_back_leaves_the_page_as_it_was(world: tuple[str, Path]) -> None:

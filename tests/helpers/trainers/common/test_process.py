@@ -83,7 +83,7 @@ def test_what_is_left_is_done_once_the_log_is_complete_and_only_then(tmp_path: P
         def look() -> None:
             found.append(read_step_log(trainer.spec.step_log_path(0), "job", 0).footer.status)
 
-        trainer.afterwards = look
+        trainer.afterwards.append(look)
         _step(trainer)
         if refuse:
             raise Refused("not here")

@@ -20,6 +20,7 @@ from PIL import Image
 from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import job_environment
 from helpers.launch.outcome import OutcomeKind
+from helpers.launch.step_profiles import step_profiles
 from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.machine.watch.contention import CpuMeter
@@ -27,8 +28,9 @@ from helpers.plan.image_folder import check_dataset
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
-from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.case import Case, Execution
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, JobSpec
+from helpers.trainers.contract.step_profile import Phase, StepProfile
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, StepLog, steadiness
 from tests.helpers.trainers.colours import LEARNING_RATES, has_fallen, two_colours
 from tests.helpers.trainers.cores import own_cores
@@ -63,6 +65,7 @@ def _job(
     steps: tuple[int, int],
     overrides: dict[str, Any],
     adaptive: bool = False,
+    explained_steps: int = 0,
 ) -> JobSpec:
     case = Case.parse(case_id)
     spec = JobSpec(
@@ -77,6 +80,7 @@ def _job(
         settings={**settings_for(case, "cpu"), **overrides},
         overrides=overrides,
         cores=tuple((CORES[card % len(CORES)],) for card in range(case.cards)),
+        explained_steps=explained_steps,
     )
     if adaptive:
         spec = replace(spec, **ADAPTIVE)
@@ -92,9 +96,10 @@ def _run(
     steps: tuple[int, int] = (1, 2),
     adaptive: bool = False,
     slowdown: str = "",
+    explained_steps: int = 0,
     **overrides: Any,
 ) -> Ran:
-    spec = _job(folder, case_id, data, steps, overrides, adaptive)
+    spec = _job(folder, case_id, data, steps, overrides, adaptive, explained_steps)
     command = launcher_for(spec).command(spec, sys.executable)
     environment = {**job_environment(os.environ, spec, command, {}), SLOWDOWN_VARIABLE: slowdown}
     done = subprocess.run(command.argv, env=environment, capture_output=True, text=True, timeout=280, check=False)
@@ -112,14 +117,17 @@ def _complete(ran: Ran, ranks: int = 1) -> None:
 # What learns, by every way of execution and every precision, is test_learning.py's.
 @untimed
 def test_one_card_trains_with_dali_on_the_cpu(tmp_path: Path, images: Path) -> None:
-    ran = _run(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali_cpu-static", images)
+    ran = _run(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali_cpu-static", images, explained_steps=1)
     _complete(ran)
+    (profile,) = step_profiles(tmp_path)
+    assert isinstance(profile, StepProfile), profile
+    assert {row.operator: row.calls_per_step for row in profile.operators}["conv2d_grad"] == 53
+    assert profile.phases[Phase.BACKWARD] > profile.phases[Phase.FORWARD] > profile.phases[Phase.OPTIMIZER] > 0
     header = ran.logs[0].header
     assert (header.device, header.framework_version != "unknown", len(header.framework_commit)) == ("cpu", True, 40)
     assert {"program": "PIR", "data": "dali_cpu", "cores": str(CORES[0])}.items() <= header.facts.items()
 
 
-# The last network has no batch norm, which Paddle cannot share out over a mesh.
 @untimed
 @pytest.mark.parametrize(
     ("case_id", "facts"),
@@ -130,10 +138,6 @@ def test_one_card_trains_with_dali_on_the_cpu(tmp_path: Path, images: Path) -> N
             f"{RESNET50}-amp_o2-bs2-1x2-native-to_static",
             {"execution": "to_static", "bfloat16_convolutions": "53", "NHWC_convolutions": "53"},
         ),
-        (
-            "paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto",
-            {"precision": "float32", "auto_parallel": "shard_layer and a distributed batch over a mesh of 2 (dynamic)"},
-        ),
     ],
 )  # fmt: skip
 def test_all_ranks_learn_and_warm_up_until_all_are_steady_or_the_budget_is_used(
@@ -142,8 +146,9 @@ def test_all_ranks_learn_and_warm_up_until_all_are_steady_or_the_budget_is_used(
     case = Case.parse(case_id)
     if case.cards > len(CORES):
         pytest.skip("two cards need two cores")
-    rate = LEARNING_RATES[case.model.value]
-    ran = _run(tmp_path, case_id, two_colours(tmp_path / "colours"), steps=(6, 6), adaptive=True, learning_rate=rate)
+    rate, colours = LEARNING_RATES[case.model.value], two_colours(tmp_path / "colours")
+    explained = 1 if case.cards > 1 else 0
+    ran = _run(tmp_path, case_id, colours, steps=(6, 6), adaptive=True, explained_steps=explained, learning_rate=rate)
     assert ran.exit_status == EXIT_COMPLETE, ran.errors[-2000:]
     (made,) = {len(log.warmup) for log in ran.logs}
     assert made in (6, 8)
@@ -160,8 +165,20 @@ def test_all_ranks_learn_and_warm_up_until_all_are_steady_or_the_budget_is_used(
     assert looks[-1] or made == ADAPTIVE["most_warmup_steps"]
     if len(ran.logs) == 2:
         _check_two_ranks(*ran.logs)
+        _check_profiles(tmp_path, tells_layers=case.execution is Execution.DYNAMIC)
     else:
         _check_phases(tmp_path, made)
+
+
+@untimed
+@pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
+def test_two_ranks_over_a_mesh_train_together(tmp_path: Path, images: Path) -> None:
+    # This network has no batch norm, which Paddle cannot share out over a mesh. test_auto.py shows that ranks learn so.
+    ran = _run(tmp_path, "paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto", images)
+    _complete(ran, 2)
+    shared = {"precision": "float32", "auto_parallel": "shard_layer and a distributed batch over a mesh of 2 (dynamic)"}
+    assert all(shared.items() <= log.header.facts.items() for log in ran.logs)
+    _check_two_ranks(*ran.logs)
 
 
 def _check_phases(folder: Path, warmup_steps: int) -> None:
@@ -169,6 +186,20 @@ def _check_phases(folder: Path, warmup_steps: int) -> None:
     beats = [json.loads(line)["phase"] for line in (folder / "rank0.heartbeat").read_text().splitlines()]
     steps = [*["warm-up"] * warmup_steps, *["window"] * 6]
     assert beats == ["import paddle", "data", "build model", "first step", *steps]
+
+
+def _check_profiles(folder: Path, *, tells_layers: bool) -> None:
+    """Both ranks name the gradient of each convolution, by its layer unless the step is a compiled program, and reduce
+    their gradients."""
+    profiles = step_profiles(folder)
+    assert len(profiles) == 2
+    for profile in profiles:
+        assert isinstance(profile, StepProfile), profile
+        gradients = [row for row in profile.operators if row.operator in ("conv2d_grad", "onednn_op.conv2d_grad")]
+        assert sum(row.calls_per_step for row in gradients) == 53
+        layers = {row.layer for row in gradients}
+        assert (len(layers) == 53 and "" not in layers) if tells_layers else layers == {""}
+        assert profile.phases[Phase.ALL_REDUCE] > 0
 
 
 def _check_two_ranks(first: StepLog, second: StepLog) -> None:

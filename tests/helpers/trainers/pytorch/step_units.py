@@ -24,6 +24,7 @@ from helpers.trainers.pytorch.device import force_float32, refuse_what_cannot_ru
 from helpers.trainers.pytorch.models import as_layout, network_of
 from helpers.trainers.pytorch.settings import PytorchSettings
 from helpers.trainers.pytorch.steps import Convolutions, GraphedStep, TrainingStep, check_weights
+from tests.helpers.trainers.small_network import use_small_network
 
 IMAGES = torch.ones(1, 3, 64, 64)
 
@@ -73,6 +74,9 @@ def step_of(spec: JobSpec, settings: PytorchSettings) -> TrainingStep:
 def losses(spec: JobSpec, settings: PytorchSettings, steps: int) -> list[float]:
     torch.manual_seed(1)
     step = step_of(spec, settings)
+    with torch.no_grad():
+        # So that the gradients of all other layers are large enough to overflow.
+        step._model.classifier.weight *= 100
     batch = Batch(torch.randn(2, 3, 64, 64), torch.tensor([3, 700]), 2)
     return [step.loss(step.step(batch)) for _ in range(steps)]
 
@@ -170,7 +174,7 @@ def main(spec: JobSpec) -> dict[str, Any]:
         rates.append(step._optimizer.param_groups[0]["lr"] / settings.learning_rate)
     feed = as_layout(torch.ones(2, 5, 5, 3), "NHWC", "NHWC")
     precise = force_float32(spec, torch.device("cpu"))
-    return {
+    told = {
         "parameters": [
             sum(each.numel() for each in model.parameters())
             for model in (network(Model.RESNET50), network(Model.RESNET50, "NHWC", 4), network(Model.VGG16))
@@ -182,10 +186,11 @@ def main(spec: JobSpec) -> dict[str, Any]:
         "precise": precise,
         "fed": fed(),
         "graphed": graphed(),
-        "overflows": overflows(spec, settings),
         "refused": refused_on_a_cpu(),
         "no_gpu": [no_gpu(too_old), no_gpu(lambda: None)],
     }
+    use_small_network()
+    return {**told, "overflows": overflows(spec, settings)}
 
 
 if __name__ == "__main__":

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
-from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.environments import PYTORCH
 
 pytestmark = [pytest.mark.slow, PYTORCH.needs]
-
-
-def _build(folder: Path, case_id: str, **overrides: Any) -> tuple[int, dict[str, Any]]:
-    case = Case.parse(case_id)
-    settings = {**settings_for(case, "gpu"), **overrides}
-    spec = JobSpec("j", case, 0, str(folder), "gpu", 0, 1, settings=settings, overrides=overrides)
-    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    argv = [PYTORCH.interpreter, "-m", "helpers.trainers.pytorch.build", str(spec.spec_path)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    return done.returncode, json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize(
@@ -45,7 +29,7 @@ def _build(folder: Path, case_id: str, **overrides: Any) -> tuple[int, dict[str,
 def test_a_step_for_a_card_is_dispatched_with_its_types_and_layouts(
     tmp_path: Path, case_id: str, parameters: int, facts: dict[str, str]
 ) -> None:
-    status, answer = _build(tmp_path, case_id)
+    status, answer = PYTORCH.build(tmp_path, case_id)
     assert (status, answer["built"]) == (EXIT_COMPLETE, True), answer
     assert answer["parameters"] == parameters
     assert answer["operators"] > 100
@@ -67,12 +51,12 @@ def test_a_step_for_a_card_is_dispatched_with_its_types_and_layouts(
 def test_what_is_not_built_has_its_reason(
     tmp_path: Path, case_id: str, overrides: dict[str, Any], status: int, told: str
 ) -> None:
-    found, answer = _build(tmp_path, f"pytorch-{case_id}", **overrides)
+    found, answer = PYTORCH.build(tmp_path, f"pytorch-{case_id}", **overrides)
     assert (found, answer["built"]) == (status, False)
     assert told in answer["reason"]
 
 
 def test_a_captured_step_is_built_as_the_step_that_is_captured(tmp_path: Path) -> None:
-    status, answer = _build(tmp_path, "pytorch-resnet50v1.5-bf16-bs64-1x1-synthetic-graphs")
+    status, answer = PYTORCH.build(tmp_path, "pytorch-resnet50v1.5-bf16-bs64-1x1-synthetic-graphs")
     assert status == EXIT_COMPLETE, answer
     assert answer["facts"]["graphs"].startswith("on: the step that is built here")

@@ -46,7 +46,6 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
             f"{VGG16}-fp32-bs1-1x1-synthetic-compile",
             {"float32_convolutions": "13", "compiled_graphs": "1", "inductor_layout_optimization": "on"},
         ),
-        (f"{VGG16}-amp_o2-bs1-1x1-synthetic", {"bfloat16_convolutions": "13", "master_copies": "32"}),
     ],
 )
 def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[str, str]) -> None:
@@ -57,10 +56,10 @@ def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[st
     assert facts.items() <= learnt.facts.items()
 
 
-@pytest.mark.parametrize("precision", ["amp_o1", "amp_o2"])
-def test_the_loss_falls_under_loss_scaling_as_on_a_gpu(tmp_path: Path, colours: Path, precision: str) -> None:
+def test_the_loss_falls_under_loss_scaling_as_on_a_gpu(tmp_path: Path, colours: Path) -> None:
     rule = {"incr_every_n_steps": 1000, "decr_every_n_nan_or_inf": 1, "incr_ratio": 2.0, "decr_ratio": 0.5}
-    case = f"{RESNET50}-{precision}-bs2-1x1-dali"
+    # test_steps.py has the same without copies of the weights.
+    case = f"{RESNET50}-amp_o2-bs2-1x1-dali"
     # So large a scale overflows at first: those steps are skipped, with no trace in the optimizer's state.
     learnt = learn(
         tmp_path, case, colours, PYTORCH.interpreter, CORES, loss_scaling=2.0**127, loss_scaling_rule=rule

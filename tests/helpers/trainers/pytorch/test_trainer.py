@@ -15,6 +15,7 @@ from helpers.launch.failure import FailureClass
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.step_profile import Phase, StepProfile, from_json
 from tests.helpers.trainers.colours import LEARNING_RATES, has_fallen, two_colours
 from tests.helpers.trainers.environments import PYTORCH
 from tests.helpers.trainers.jobs import CORES, TWO_CORES, job, kill, run
@@ -53,7 +54,8 @@ def test_one_card_records_what_it_is_and_tells_its_phases(tmp_path: Path, images
 def test_two_cards_learn_together_each_on_its_own_core_until_both_are_steady(tmp_path: Path) -> None:
     case_id = f"{RESNET50}-fp32-bs2-1x2-native"
     settings = {"learning_rate": LEARNING_RATES["resnet50v1.5"]}
-    spec = job(tmp_path, case_id, two_colours(tmp_path / "colours"), 6, settings=settings, **ADAPTIVE)
+    images = two_colours(tmp_path / "colours")
+    spec = job(tmp_path, case_id, images, 6, settings=settings, explained_steps=2, **ADAPTIVE)
     outcome = _run(spec)
     assert outcome.kind is OutcomeKind.COMPLETE, outcome.log_tail
     first, second = outcome.logs
@@ -65,6 +67,16 @@ def test_two_cards_learn_together_each_on_its_own_core_until_both_are_steady(tmp
     assert len(first.warmup) == len(second.warmup)
     assert len(first.warmup) in (6, 8)
     assert [step.loss for step in first.steps] != [step.loss for step in second.steps]
+    for rank in (0, 1):
+        profile = from_json(spec.step_profile_path(rank).read_text(encoding="utf-8"), f"rank {rank}")
+        assert isinstance(profile, StepProfile), profile
+        assert all(profile.phases[phase] > 0 for phase in (Phase.DATA_WAIT, Phase.FORWARD, Phase.BACKWARD))
+        calls = {row.key[:3]: row.calls_per_step for row in profile.operators}
+        assert calls["forward", "stem.convolution", "aten::conv2d"] == 1
+        assert calls["backward", "stem.convolution", "aten::convolution_backward"] == 1
+        assert calls["all_reduce", "", "gloo:all_reduce"] >= 1
+        assert sum(row.seconds_per_step for row in profile.operators) > 0.9 * profile.step_seconds
+        assert spec.trace_path(rank).stat().st_size > 10_000
 
 
 def test_what_cannot_run_here_is_refused_with_its_reason(tmp_path: Path, images: Path) -> None:

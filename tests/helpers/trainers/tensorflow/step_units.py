@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,6 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from helpers.trainers.common.device_time import ProfileError, busy_seconds
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, one_line
-from helpers.trainers.contract import models as layer_tables
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import Model
@@ -26,6 +26,7 @@ from helpers.trainers.tensorflow.models import NetworkForm, network_of, normalis
 from helpers.trainers.tensorflow.profile import timelines_of
 from helpers.trainers.tensorflow.settings import TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, cross_entropy, plain_error
+from tests.helpers.trainers.small_network import use_small_network
 from tests.helpers.trainers.tensorflow.parity_tensorflow import normalised as written_out
 
 CPU = Cards(["CPU:0"])
@@ -80,11 +81,16 @@ def labels(settings: TensorflowSettings) -> dict[str, float]:
     }
 
 
-def trained_steps(spec: JobSpec, settings: TensorflowSettings, images: Any, number: int) -> list[Any]:
-    """The loss, the scale and whether a weight moved, step by step."""
+def trained_steps(
+    spec: JobSpec, settings: TensorflowSettings, images: Any, number: int, steeper: float = 1.0
+) -> list[Any]:
+    """The loss, the scale and whether a weight moved, step by step. ``steeper`` multiplies the classifier's weights,
+    and so the gradients of all others."""
     trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
     step = TrainingStep(trainer, settings, CPU)
-    stem = step.network.weights.trained["stem.convolution.weight"]
+    weights = step.network.weights.trained
+    stem, classifier = weights["stem.convolution.weight"], weights["classifier.weight"]
+    classifier.assign(classifier * steeper)
     told = []
     for _ in range(number):
         before = stem.numpy()
@@ -98,7 +104,7 @@ def scaling(spec: JobSpec, settings: TensorflowSettings) -> dict[str, Any]:
     half = dataclasses.replace(settings, amp_level="O1", amp_dtype="bfloat16", loss_scaling_rule=RULE)
     static = {**RULE, "incr_every_n_steps": 10**9, "decr_every_n_nan_or_inf": 10**9}
     return {
-        "overflows": trained_steps(spec, dataclasses.replace(half, loss_scaling=2.0**127), images, 3),
+        "overflows": trained_steps(spec, dataclasses.replace(half, loss_scaling=2.0**127), images, 3, steeper=1e3),
         "rises": trained_steps(spec, dataclasses.replace(half, loss_scaling=8.0), images, 3),
         "static": trained_steps(spec, dataclasses.replace(half, loss_scaling=8.0, loss_scaling_rule=static), images, 3),
         "none": trained_steps(spec, dataclasses.replace(half, loss_scaling_rule={}), images, 3),
@@ -125,9 +131,11 @@ def proofs(spec: JobSpec, settings: TensorflowSettings) -> dict[str, str]:
     return {"right": shown(settings, tf.float32), "not_cast": shown(half, tf.float32)}
 
 
-def errors() -> list[str]:
-    """What becomes of errors: memory that no machine has, asked for by a graph and by XLA, and a wrong index."""
-    told = []
+def errors(pool: Executor) -> list[Future[str]]:
+    """What becomes of errors: memory that no machine has, asked for by a graph and by XLA, and a wrong index.
+
+    TensorFlow gives up on memory only after 10 s, during which other threads go on.
+    """
     ones = tf.ones([1000, 1000])
 
     def enormous(values: Any) -> Any:
@@ -136,13 +144,16 @@ def errors() -> list[str]:
     def outside(values: Any) -> Any:
         return tf.gather(values, [2000])
 
-    for act, jit, device in ((enormous, None, "CPU:0"), (enormous, True, "GPU:0"), (outside, None, "CPU:0")):
+    def told(act: Any, jit: bool | None, device: str) -> str:
         try:
             tf.function(act, jit_compile=jit)(ones)
         except tf.errors.OpError as error:
             plain = plain_error(error, device)
-            told.append(one_line(f"{type(plain).__name__}: {plain}"))
-    return told
+            return one_line(f"{type(plain).__name__}: {plain}")
+        return ""
+
+    ways = (enormous, None, "CPU:0"), (enormous, True, "GPU:0"), (outside, None, "CPU:0")
+    return [pool.submit(told, *way) for way in ways]
 
 
 def waiting() -> list[Any]:
@@ -229,10 +240,13 @@ def refusals(settings: TensorflowSettings) -> dict[str, str]:
 
 def main(spec: JobSpec) -> dict[str, Any]:
     settings = TensorflowSettings.of(spec)
-    told = {"parameters": parameters(), "batch_norm": batch_norm(), "labels": labels(settings), "lending": lending()}
-    told |= {"refusals": refusals(settings), "errors": errors(), "waiting": waiting(), "profiles": profiles()}
-    layer_tables.IMAGE_SIZE = 64
-    return {**told, "scaling": scaling(spec, settings), "proofs": proofs(spec, settings)}
+    with ThreadPoolExecutor() as pool:
+        failing = errors(pool)
+        told = {"parameters": parameters(), "batch_norm": batch_norm(), "labels": labels(settings)}
+        told |= {"lending": lending(), "refusals": refusals(settings), "waiting": waiting(), "profiles": profiles()}
+        use_small_network()
+        told |= {"scaling": scaling(spec, settings), "proofs": proofs(spec, settings)}
+        return {**told, "errors": [each.result() for each in failing]}
 
 
 if __name__ == "__main__":

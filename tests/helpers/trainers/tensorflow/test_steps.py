@@ -12,6 +12,7 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.environments import TENSORFLOW
+from tests.helpers.trainers.small_network import CONVOLUTIONS
 
 pytestmark = [pytest.mark.slow, TENSORFLOW.needs]
 
@@ -59,7 +60,9 @@ def test_whatever_the_scale_the_weights_move_alike(told: dict[str, Any]) -> None
 
 def test_a_step_that_computes_in_another_type_than_its_case_is_refused(told: dict[str, Any]) -> None:
     assert told["proofs"]["right"] == ""
-    assert told["proofs"]["not_cast"].endswith("convolutions in bfloat16 NHWC: it has 53 in float32 NHWC")
+    assert told["proofs"]["not_cast"].endswith(
+        f"the model's {CONVOLUTIONS} convolutions in bfloat16 NHWC: it has {CONVOLUTIONS} in float32 NHWC"
+    )
 
 
 def test_an_operation_s_error_says_whose_memory_is_full(told: dict[str, Any]) -> None:

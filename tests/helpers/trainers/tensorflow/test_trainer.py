@@ -13,6 +13,7 @@ from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.contract.device_time import PROFILE, DeviceTime
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.step_profile import Phase, StepProfile, from_json
 from helpers.trainers.contract.steplog import StepLog
 from tests.helpers.trainers.environments import TENSORFLOW
 from tests.helpers.trainers.jobs import CORES, TWO_CORES, job, kill, run
@@ -46,7 +47,8 @@ def _losses(outcome: JobOutcome) -> list[list[float | None]]:
 
 def test_one_card_records_what_it_is_and_tells_its_phases(tmp_path: Path, images: Path) -> None:
     settings = {"environment": {"TF_DETERMINISTIC_OPS": "1"}}
-    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali", images, settings=settings, profiled_steps=2)
+    profiled = {"profiled_steps": 2, "explained_steps": 2}
+    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali", images, settings=settings, **profiled)
     outcome = _run(spec)
     assert outcome.kind is OutcomeKind.COMPLETE, outcome.log_tail
     (log,) = outcome.logs
@@ -58,19 +60,35 @@ def test_one_card_records_what_it_is_and_tells_its_phases(tmp_path: Path, images
     assert (facts["deterministic"], facts["step_timer"]) == ("on", "the host's clock; steps on a CPU are synchronous")
     beats = [json.loads(line)["phase"] for line in spec.heartbeat_path(0).read_text().splitlines()]
     trained = ["import tensorflow", "data", "build model", "first step", "warm-up", "window", "window"]
-    assert beats == [*trained, PROFILE, PROFILE, PROFILE]
+    assert beats == [*trained, *(3 * [PROFILE]), *(3 * [PROFILE])]
     _is_believable(spec, log)
+    _tells_parts(spec)
+
+
+def _tells_parts(spec: JobSpec) -> None:
+    profile = from_json(spec.step_profile_path(0).read_text(encoding="utf-8"), "profile")
+    assert isinstance(profile, StepProfile), profile
+    assert all(profile.phases[phase] > 0 for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER))
+    convolutions = [row.key[:3] for row in profile.operators if "Conv2D" in row.operator and row.calls_per_step == 1]
+    layer = "blocks.3.spatial.convolution"
+    assert sorted(key for key in convolutions if key[1] == layer) == [
+        ("backward", layer, "Conv2DBackpropFilter"),
+        ("backward", layer, "Conv2DBackpropInput"),
+        ("forward", layer, "Conv2D"),
+    ]
+    assert sum(row.seconds_per_step for row in profile.operators) > 0.8 * profile.step_seconds
+    assert spec.trace_path(0).stat().st_size > 10_000
 
 
 @TWO_CORES
 def test_two_cards_train_as_one_whether_a_process_has_one_of_them_or_both(tmp_path: Path, images: Path) -> None:
     case_id = f"{RESNET50}-fp32-bs2-1x2-synthetic"
-    apart = _run(job(tmp_path / "apart", case_id, images, 3, **ADAPTIVE))
+    apart = _run(job(tmp_path / "apart", case_id, images, 1, **ADAPTIVE))
     assert apart.kind is OutcomeKind.COMPLETE, apart.log_tail
     first, second = apart.logs
     assert [log.header.facts["cores"] for log in apart.logs] == [str(core) for core in CORES[:2]]
     assert len(first.warmup) == len(second.warmup) and len(first.warmup) in (6, 8)
-    together = _run(job(tmp_path / "together", case_id, images, 3, settings={"cards_per_process": 2}, **ADAPTIVE))
+    together = _run(job(tmp_path / "together", case_id, images, 1, settings={"cards_per_process": 2}))
     assert together.kind is OutcomeKind.COMPLETE, together.log_tail
     (log,) = together.logs
     assert (log.header.cards_per_process, log.header.world_size) == (2, 1)

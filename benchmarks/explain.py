@@ -1,0 +1,390 @@
+"""Whether planted causes are named: ``python -m benchmarks.explain``; hours on an idle core.
+
+Something in a framework's training is made slower on purpose, by a share of a step. Runs of the unchanged build and of
+the changed one are made in turn with the framework's profiler, and helpers.judging.explanation says which part of the
+step it is. Counted is how often the right part is named first, and how often a wrong one is named.
+
+A round is one run of the unchanged build and one of each change; a repeat takes the next ``--pairs`` rounds, which no
+other repeat has. The runs stay in ``--folder``, and the next call goes on from them; ``--count`` only counts them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from helpers.judging.explanation import Difference, Explanation, Kind, explain
+from helpers.judging.profile_parts import Level, ProfiledPair, ProfiledRun
+from helpers.plan.recipes.recipe import settings_for
+from helpers.plan.small_dataset import make_small_dataset
+from helpers.report.table import Align, Column, Table
+from helpers.report.unforeseen import ended
+from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.step_profile import Phase, StepProfile, from_json
+from helpers.trainers.contract.steplog import WINDOW
+
+FRAMEWORKS = {"pytorch": ROOT / ".venv-pytorch/bin/python", "paddle": ROOT / ".venv/bin/python"}
+LAYER, CAST_LAYER = "blocks.7.spatial.convolution", "blocks.0.expand.norm"
+PAIRS = 6
+_STEPS: Mapping[str, Any] = {"warmup_steps": 2, "window_steps": 3, "explained_steps": 3}
+# The gradients of ResNet50 that a rank of two sends in a step, in megabytes.
+_SENT_MEGABYTES = 102.2
+_SPAWN_SECONDS = 300.0
+# The first runs set how long a step takes.
+_CALIBRATION_RUNS = 2
+REFERENCE, SAME = "reference", "same-build"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The kind of job in which a cause is planted."""
+
+    data: str = "synthetic"
+    cards: int = 1
+    threads: int = 1
+    batch: int = 1
+
+    def case_id(self, framework: str) -> str:
+        dynamic = "-dynamic" if framework == "paddle" else ""
+        return f"{framework}-resnet50v1.5-fp32-bs{self.batch}-1x{self.cards}-{self.data}{dynamic}"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Something that is made slower. ``right`` says whether a named part is it, ``follows`` whether a part is a
+    consequence that may be named after it."""
+
+    setup: Setup
+    right: Callable[[Difference], bool]
+    follows: Callable[[Difference], bool] = lambda difference: False
+    # Whether its size can be chosen.
+    sized: bool = True
+    # The facts of which one must be told apart, if the answer is no part.
+    facts: tuple[str, ...] = ()
+
+
+def _in_layer(layer: str, phase: Phase, operator: str) -> Callable[[Difference], bool]:
+    def right(difference: Difference) -> bool:
+        part = difference.part
+        return part.level is Level.ROW and part.layer == layer and part.phase is phase and operator in part.operator
+
+    return right
+
+
+def _cast(difference: Difference) -> bool:
+    part = difference.part
+    names = (part.operator, *part.came)
+    return (part.layer == CAST_LAYER or CAST_LAYER in part.layers or part.level is Level.OPERATOR) and any(
+        word in name for word in ("::to", "cast") for name in names
+    )
+
+
+def _norm_parts(difference: Difference) -> bool:
+    part = difference.part
+    layers = (part.layer, *part.layers)
+    in_norms = any(layer.endswith(".norm") for layer in layers)
+    return part.level in (Level.ROW, Level.CHANGE, Level.OPERATOR) and (in_norms or part.level is Level.OPERATOR)
+
+
+def _of_phase(phase: Phase) -> Callable[[Difference], bool]:
+    return lambda difference: difference.part.phase is phase and difference.part.level is not Level.RANK
+
+
+def _host(difference: Difference) -> bool:
+    """Between the parts of a step, as a phase or as a row."""
+    return difference.kind is Kind.HOST and difference.part.phase in (Phase.HOST_GAP, Phase.OTHER)
+
+
+ONE, TWO = Setup(), Setup(cards=2)
+THREADS = ("threads", "torch_threads")
+CAUSES: Mapping[str, Cause] = {
+    "slow-backward": Cause(ONE, _in_layer(LAYER, Phase.BACKWARD, "conv")),
+    "called-twice": Cause(ONE, _in_layer(LAYER, Phase.FORWARD, "conv")),
+    "cast": Cause(ONE, _cast),
+    "norm-parts": Cause(ONE, _norm_parts),
+    "python-work": Cause(ONE, _host),
+    "slow-network": Cause(TWO, _of_phase(Phase.ALL_REDUCE), lambda each: each.part.phase is Phase.BACKWARD),
+    "slow-rank": Cause(TWO, lambda each: each.part.level is Level.RANK and each.part.rank == 1, lambda each: True),
+    "slow-decoder": Cause(Setup(data="native", batch=2), _of_phase(Phase.DATA_WAIT)),
+    "half-threads": Cause(Setup(threads=2), lambda each: True, lambda each: True, sized=False, facts=THREADS),
+}
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The repeats of one cause."""
+
+    cause: str
+    framework: str
+    percent: float
+    explanations: tuple[Explanation, ...]
+
+    @property
+    def right(self) -> int:
+        return sum(self._is_right(each) for each in self.explanations)
+
+    @property
+    def wrong(self) -> int:
+        return sum(any(self._is_wrong(one) for one in each.named) for each in self.explanations)
+
+    @property
+    def named_nothing(self) -> int:
+        return sum(not each.named for each in self.explanations)
+
+    @property
+    def drop(self) -> float:
+        """The median over the repeats of the unprofiled drop, as a fraction of the step."""
+        drops = [each.drop.mean / each.step_seconds for each in self.explanations]
+        return statistics.median(drops) if drops else 0.0
+
+    def _is_right(self, explanation: Explanation) -> bool:
+        if self.cause == SAME:
+            return not explanation.named
+        cause = CAUSES[self.cause]
+        if cause.facts:
+            return any(name in cause.facts for name, _, _ in explanation.facts)
+        return bool(explanation.named) and cause.right(explanation.named[0])
+
+    def _is_wrong(self, difference: Difference) -> bool:
+        if self.cause == SAME:
+            return True
+        cause = CAUSES[self.cause]
+        return not cause.right(difference) and not cause.follows(difference)
+
+
+class Worker:
+    """A framework's Python that makes runs, one after the other."""
+
+    def __init__(self, framework: str, folder: Path, pixels: int, threads: int, preload: Path) -> None:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": str(threads),
+            "LD_PRELOAD": str(preload),
+            "PERFGATE_EXPLAIN_IMAGE_SIZE": str(pixels),
+            "PERFGATE_EXPLAIN_BUILT": str(folder),
+        }
+        command = [str(FRAMEWORKS[framework]), "-m", "benchmarks.explain_worker", framework]
+        with (folder / f"{framework}.worker").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        self._answer()
+
+    def run(self, spec: JobSpec, plant: Mapping[str, Any] | None) -> ProfiledRun:
+        """Train it. Raises LaunchError unless every rank trained to its end and has a profile."""
+        folder = Path(spec.run_folder)
+        folder.mkdir(parents=True)
+        spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"spec": str(spec.spec_path), "plant": plant}) + "\n")
+        self._process.stdin.flush()
+        statuses = self._answer()
+        if any(statuses):
+            raise LaunchError(f"a run in {folder}", got=f"exit statuses {statuses}", expected="0 of every rank")
+        for rank in range(spec.ranks):
+            spec.trace_path(rank).unlink(missing_ok=True)
+        return run_in(folder)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise LaunchError("benchmarks.explain_worker", got="it ended", expected="an answer")
+        return json.loads(line)
+
+
+def run_in(folder: Path) -> ProfiledRun:
+    """A run that was made in ``folder``. Raises LaunchError if it has no profile."""
+    spec = JobSpec.from_json((folder / "spec.json").read_text(encoding="utf-8"), str(folder))
+    profiles, seconds, facts = [], [], {}
+    for rank in range(spec.ranks):
+        profile = from_json(spec.step_profile_path(rank).read_text(encoding="utf-8"), str(folder))
+        if not isinstance(profile, StepProfile):
+            raise LaunchError(f"the profile of rank {rank} in {folder}", got=profile.reason, expected="a profile")
+        profiles.append(profile)
+        lines = [json.loads(line) for line in spec.step_log_path(rank).read_text(encoding="utf-8").splitlines()]
+        facts = lines[0]["facts"]
+        seconds.append(statistics.median(each["end"] - each["start"] for each in lines if each.get("phase") == WINDOW))
+    return ProfiledRun(max(seconds), tuple(profiles), facts)
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Makes the rounds of one framework and setup in ``folder``."""
+
+    framework: str
+    setup: Setup
+    folder: Path
+    data: Path
+    cores: Sequence[int]
+    percents: Sequence[float]
+
+    def rounds(self, worker: Worker, causes: Sequence[str], until: Callable[[], bool], most: int) -> None:
+        """Make rounds up to ``most``, as long as ``until`` is false."""
+        kinds = [(SAME, 0.0), *((cause, percent) for cause in causes for percent in self._percents(cause))]
+        for number in range(most):
+            if until():
+                return
+            order = [(REFERENCE, 0.0), *kinds]
+            for cause, percent in order if number % 2 else reversed(order):
+                folder = self._folder(number, cause, percent)
+                if not (folder / "done").exists():
+                    shutil.rmtree(folder, ignore_errors=True)
+                    worker.run(self._spec(folder), self._plant(cause, percent, worker))
+                    (folder / "done").touch()
+
+    def tallies(self, pairs: int) -> Iterator[Tally]:
+        for path in sorted(self.folder.glob("000.*")):
+            _, cause, percent = path.name.split(".", 2)
+            if cause != REFERENCE:
+                yield Tally(cause, self.framework, float(percent), tuple(self._explained(cause, float(percent), pairs)))
+
+    def _percents(self, cause: str) -> Sequence[float]:
+        return self.percents if CAUSES[cause].sized else (0.0,)
+
+    def _explained(self, cause: str, percent: float, pairs: int) -> Iterator[Explanation]:
+        made: list[ProfiledPair] = []
+        number = 0
+        while True:
+            both = self._folder(number, REFERENCE, 0.0), self._folder(number, cause, percent)
+            if not all((folder / "done").exists() for folder in both):
+                return
+            made.append(ProfiledPair(run_in(both[0]), run_in(both[1])))
+            number += 1
+            if len(made) == pairs:
+                yield explain(made)
+                made = []
+
+    def _folder(self, number: int, cause: str, percent: float) -> Path:
+        return self.folder / f"{number:03d}.{cause}.{percent:g}"
+
+    def _plant(self, cause: str, percent: float, worker: Worker) -> Mapping[str, Any] | None:
+        if cause in (REFERENCE, SAME):
+            return None
+        seconds = self._step_seconds(worker) * percent / 100
+        batch = self.setup.batch
+        return {"cause": cause, "percent": percent, "seconds": seconds, "batch": batch, "megabytes": _SENT_MEGABYTES}
+
+    def _step_seconds(self, worker: Worker) -> float:
+        """How long a step of the unchanged build computes, by its process's own clock, in runs before the first
+        round."""
+        known = self.folder / "step_seconds.json"
+        if not known.exists():
+            folders = [self.folder / f"calibration-{number}" for number in range(_CALIBRATION_RUNS)]
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
+                worker.run(self._spec(folder), {"cause": "step-cost"})
+            costs = [float(json.loads((folder / "cost-rank0.json").read_text())) for folder in folders]
+            known.write_text(json.dumps(min(costs)))
+        return float(json.loads(known.read_text(encoding="utf-8")))
+
+    def _spec(self, folder: Path) -> JobSpec:
+        case = Case.parse(self.setup.case_id(self.framework))
+        cores: tuple[tuple[int, ...], ...] = tuple((core,) for core in self.cores[: self.setup.cards])
+        if self.setup.threads > 1:
+            cores = (tuple(self.cores[: self.setup.threads]),)
+        # Images are read in the rank's own process.
+        settings = settings_for(case, "cpu")
+        settings = {**settings, "native": {**settings["native"], "workers": 0}}
+        return JobSpec(
+            job_id=uuid.uuid4().hex, case=case, replicate=0, run_folder=str(folder), device="cpu", cores=cores,
+            data_root=str(self.data), settings=settings, **_STEPS,
+        )  # fmt: skip
+
+
+@contextmanager
+def working(framework: str, folder: Path, pixels: int, threads: int) -> Iterator[Worker]:
+    """A worker, which ends with the block."""
+    worker = Worker(framework, folder, pixels, threads, built(folder))
+    try:
+        yield worker
+    finally:
+        worker.end()
+
+
+def built(folder: Path) -> Path:
+    """The library that makes a network slow."""
+    library = folder / "explain_slow_network.so"
+    if not library.exists():
+        source = Path(__file__).with_name("explain_slow_network.c")
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", str(source), "-o", str(library), "-ldl"], check=True)
+    return library
+
+
+_COLUMNS = [
+    Column[Tally]("framework", lambda each: each.framework),
+    Column[Tally]("cause", lambda each: each.cause),
+    Column[Tally]("planted", lambda each: f"{each.percent:g}%" if each.percent else "", Align.RIGHT),
+    Column[Tally]("step longer by", lambda each: f"{each.drop:+.1%}", Align.RIGHT),
+    Column[Tally]("repeats", lambda each: str(len(each.explanations)), Align.RIGHT),
+    Column[Tally]("right part first", lambda each: str(each.right), Align.RIGHT),
+    Column[Tally]("nothing named", lambda each: str(each.named_nothing), Align.RIGHT),
+    Column[Tally]("a wrong part named", lambda each: str(each.wrong), Align.RIGHT),
+]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = _options(arguments)
+    end = time.monotonic() + 3600 * given.hours
+
+    def time_is_over() -> bool:
+        return time.monotonic() > end
+
+    setups: dict[Setup, list[str]] = {}
+    for name in given.cause or CAUSES:
+        setups.setdefault(CAUSES[name].setup, []).append(name)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    data = given.folder / "data"
+    if not data.exists():
+        make_small_dataset(data, images_per_class=4)
+    tallies: list[Tally] = []
+    for framework in given.framework or FRAMEWORKS:
+        for setup, causes in setups.items():
+            folder = given.folder / f"{framework}-{setup.data}-{setup.cards}x{setup.threads}"
+            folder.mkdir(exist_ok=True)
+            recorder = Recorder(framework, setup, folder, data, given.cores, given.percent)
+            if not given.count:
+                with working(framework, given.folder, given.image_size, setup.threads) as worker:
+                    recorder.rounds(worker, causes, time_is_over, given.repeats * given.pairs)
+            tallies += recorder.tallies(given.pairs)
+    print("\n".join(Table.of(_COLUMNS, tallies).markdown(padded=True)))
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cause", action="append", choices=CAUSES, help="Plant this; may be given several times (all)")
+    parser.add_argument("--framework", action="append", choices=FRAMEWORKS, help="Train in it (all)")
+    parser.add_argument("--percent", type=float, nargs="+", default=[5.0], help="Make a step so much longer (5)")
+    parser.add_argument("--repeats", type=int, default=1, help="Explain so often, each time with other runs (1)")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"Explain from so many pairs of runs ({PAIRS})")
+    parser.add_argument("--hours", type=float, default=24.0, help="Begin no round after so many hours (24)")
+    parser.add_argument("--image-size", type=int, default=224, help="Train on images of so many pixels (224)")
+    parser.add_argument("--cores", type=int, nargs="+", default=[0, 1], help="Use these cores (0 1)")
+    parser.add_argument("--folder", type=Path, required=True, help="Keep the runs there, and go on from them")
+    parser.add_argument("--count", action="store_true", help="Make no runs")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(ended(main, "explain"))

@@ -1,0 +1,202 @@
+"""Trains the runs of benchmarks.explain in a framework's own Python: ``python -m benchmarks.explain_worker FRAMEWORK``.
+
+Reads one request a line: ``{"spec": PATH, "plant": {...} or null}``; answers each with a line: the exit statuses of the
+ranks. The framework is imported once. Each rank of a run is a process of its own, forked before anything is computed,
+in which the framework's own trainer runs. A plant makes something slower there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import socket
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Plant = Mapping[str, Any]
+# A fork that hangs is ended.
+_RUN_SECONDS = 300
+
+
+def main() -> int:
+    framework = sys.argv[1]
+    _set_image_size(int(os.environ["PERFGATE_EXPLAIN_IMAGE_SIZE"]))
+    trainer = importlib.import_module(f"helpers.trainers.{framework}.trainer")
+    plants = importlib.import_module(f"benchmarks.explain_plants_{framework}")
+    plants.prepare()
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(_run(json.loads(line), framework, trainer, plants)), flush=True)
+    return 0
+
+
+def _set_image_size(pixels: int) -> None:
+    """Before any trainer is imported: smaller images make shorter steps, and so more runs in an hour."""
+    from helpers.trainers.contract import models
+
+    models.IMAGE_SIZE = pixels
+
+
+def _run(request: Mapping[str, Any], framework: str, trainer: Any, plants: Any) -> list[int]:
+    spec = json.loads(Path(request["spec"]).read_text(encoding="utf-8"))
+    ranks = len(spec["cores"])
+    ports = [_free_port() for _ in range(ranks + 1)]
+    children = []
+    for rank in range(ranks):
+        child = os.fork()
+        if child == 0:
+            _rank(request, spec, rank, _place(framework, rank, ranks, ports), trainer, plants)
+        children.append(child)
+    return [_status(child) for child in children]
+
+
+def _rank(
+    request: Mapping[str, Any], spec: Mapping[str, Any], rank: int, place: Mapping[str, str], trainer: Any, plants: Any
+) -> None:
+    """The forked process of one rank; it does not return."""
+    status = 1
+    try:
+        signal.alarm(_RUN_SECONDS)
+        log = os.open(str(Path(spec["run_folder"]) / f"rank{rank}.out"), os.O_WRONLY | os.O_CREAT, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.environ.update(place)
+        if request["plant"]:
+            plant: Plant = request["plant"]
+            arm = _PLANTS.get(plant["cause"]) or plants.PLANTS[plant["cause"]]
+            arm(plant, rank, spec)
+        status = trainer.run([request["spec"]], trainer.RANK_VARIABLES, trainer.program)
+    except Exception:  # noqa: BLE001 - the process must end here, whatever went wrong
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        # Nothing of the parent's is ended twice.
+        os._exit(status)
+
+
+def _status(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _place(framework: str, rank: int, ranks: int, ports: list[int]) -> dict[str, str]:
+    """What the framework's launcher would set."""
+    if ranks == 1:
+        return {}
+    if framework == "pytorch":
+        own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks}
+        return {
+            **{name: str(value) for name, value in own.items()},
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(ports[0]),
+        }
+    ends = [f"127.0.0.1:{port}" for port in ports[1:]]
+    return {
+        "PADDLE_TRAINER_ID": str(rank), "PADDLE_GLOBAL_RANK": str(rank), "PADDLE_LOCAL_RANK": str(rank),
+        "PADDLE_RANK_IN_NODE": str(rank), "PADDLE_TRAINERS_NUM": str(ranks), "PADDLE_GLOBAL_SIZE": str(ranks),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(ends), "PADDLE_CURRENT_ENDPOINT": ends[rank],
+        "PADDLE_MASTER": f"127.0.0.1:{ports[0]}", "PADDLE_DISTRI_BACKEND": "gloo",
+    }  # fmt: skip
+
+
+# ---- plants that need nothing of a framework
+
+
+def spin(seconds: float) -> None:
+    """Compute for so long, by the thread's own clock: what others do on the core does not count."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def _python_work(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
+    """Python between the steps: in what the loop calls when a step is done."""
+    from helpers.trainers.common.process import Trainer
+
+    beat = Trainer.beat
+
+    def slower(trainer: Any, phase: str, step: int = 0) -> None:
+        beat(trainer, phase, step)
+        if step:
+            spin(plant["seconds"])
+
+    Trainer.beat = slower  # type: ignore[method-assign]
+
+
+def _slow_rank(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
+    """Beside the last rank another process takes a share of its core, in turns of 20 ms."""
+    if rank != len(spec["cores"]) - 1:
+        return
+    watched = os.getpid()
+    if os.fork() == 0:
+        os.sched_setaffinity(0, spec["cores"][rank])
+        share = plant["percent"] / 100
+        while os.getppid() == watched:
+            # A step that takes so much longer is shared so.
+            spin(0.02 * share)
+            time.sleep(0.02)
+        os._exit(0)
+
+
+def _slow_decoder(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
+    """Every image takes longer to decode."""
+    import cv2
+
+    decode = cv2.imdecode
+    batch = plant["batch"]
+
+    def slower(*arguments: Any) -> Any:
+        image = decode(*arguments)
+        spin(plant["seconds"] / batch)
+        return image
+
+    cv2.imdecode = slower
+
+
+def _slow_network(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
+    """Every megabyte that is sent takes longer (explain_slow_network.c, which is loaded before all else)."""
+    os.environ["PERFGATE_EXPLAIN_SECONDS_PER_MB"] = repr(plant["seconds"] / plant["megabytes"])
+
+
+def _step_cost(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
+    """Writes how long a step computes, by the process's own clock: what others do on the core does not count."""
+    from helpers.trainers.common.process import Trainer
+    from helpers.trainers.contract.steplog import WINDOW
+
+    beat, began = Trainer.beat, [0.0]
+    costs: list[float] = []
+
+    def measured(trainer: Any, phase: str, step: int = 0) -> None:
+        beat(trainer, phase, step)
+        now = time.process_time()
+        if phase == WINDOW:
+            costs.append(now - began[0])
+            (Path(spec["run_folder"]) / f"cost-rank{rank}.json").write_text(json.dumps(statistics.median(costs)))
+        began[0] = now
+
+    Trainer.beat = measured  # type: ignore[method-assign]
+
+
+_PLANTS: dict[str, Callable[[Plant, int, Mapping[str, Any]], None]] = {
+    "python-work": _python_work,
+    "slow-rank": _slow_rank,
+    "slow-decoder": _slow_decoder,
+    "slow-network": _slow_network,
+    "step-cost": _step_cost,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""``perfgate explain CASE``: says which part of a step is slower with one build than with another."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from helpers.commands.loading import (
+    JSON,
+    MARKDOWN,
+    Formats,
+    add_build,
+    add_file_formats,
+    build_option,
+    check_files,
+    find_cases,
+    json_text,
+    measuring_options,
+    print_text,
+    say,
+    say_each_run,
+    text_output,
+    width_of,
+    write_files,
+)
+from helpers.commands.option_types import count_of, hours
+from helpers.plan.case_plan import SuiteCase
+from helpers.plan.matrix import TARGETS
+from helpers.session import SuiteOptions
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.session.suite import Suite
+from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    # Not imported at run time: it would load numpy, which takes longer than listing the commands.
+    from helpers.session.explain import CaseExplanation
+
+NAME = "explain"
+HELP = "Say which part of a step is slower with one build than with another, by the framework's profiler"
+EXITS = {
+    0: "a part of the step is longer beyond chance, and named",
+    6: "it could not be measured, or the profiler gave nothing",
+    7: "the step is longer, and no part of it beyond chance",
+    8: "the step is not longer, and no part of it beyond chance",
+}
+
+# The step is longer and nothing in it is named.
+EXIT_UNNAMED = 7
+# The build under test is not slower.
+EXIT_NOT_REPRODUCED = 8
+
+_MOST_STEPS = 1000
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The explanation for files: as a record for programs, and as Markdown."""
+
+    record: Mapping[str, Any]
+    markdown: str
+
+
+_FILES: Formats[Answer] = {
+    MARKDOWN: lambda answer, _width: answer.markdown,
+    JSON: lambda answer, _width: json_text(answer.record),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("case", metavar="CASE", help="The case's id")
+    add_build(parser)
+    parser.add_argument(
+        "--reference-build", metavar="BUILD", help="Compare with BUILD, named as for --build. Default: perf.yaml's"
+    )
+    parser.add_argument("--target", choices=TARGETS, help="This target's case, if several have it")
+    parser.add_argument(
+        "--pairs", type=_pairs, default=8, metavar="N", help="Make N pairs of runs, from 6 to 14. Default: 8"
+    )
+    parser.add_argument(
+        "--steps", type=_steps, default=10, metavar="N", help="Profile N steps after each run's window. Default: 10"
+    )
+    parser.add_argument("--hours", type=hours, metavar="H", help="Begin no pair after H hours")
+    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine")
+    parser.add_argument("--session", metavar="NAME", help="Name this session's folder NAME")
+    add_file_formats(parser, _FILES)
+    parser.add_argument(
+        "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Keep the runs in FOLDER. Default: runs"
+    )
+    # Other commands that measure have these. An interrupted explanation is begun again, and no history takes its runs.
+    parser.set_defaults(resume=None, history=None)
+
+
+def _pairs(text: str) -> int:
+    from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
+
+    return count_of("pairs", text, LEAST_PAIRS, MOST_PAIRS)
+
+
+def _steps(text: str) -> int:
+    return count_of("steps", text, 1, _MOST_STEPS)
+
+
+def run(
+    arguments: argparse.Namespace,
+    out: TextIO,
+    load: Callable[[SuiteOptions], Suite] = Suite.load,
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    """Measure both builds and print the explanation. Returns the exit status of ``EXITS``.
+
+    Raises SuiteError on options, files and builds that cannot be used.
+    """
+    from helpers.session.explain import ExplainRequest, explain_case
+
+    check_files(arguments, _FILES)
+    output = text_output(arguments, _FILES, out)
+    reference = build_option(arguments.reference_build)
+    options = measuring_options(arguments, NAME)
+    # Builds may differ in one file only, and one build beside itself shows what chance makes of it.
+    suite = load(replace(options, reference_build=reference, pinned_reference=True, same_build=True))
+    suite.name_builds(say)
+    suite_case = _case(suite, arguments)
+    suite.expect([suite_case])
+    if text := suite.disturbance([suite_case]):
+        print(printable(f"NOT EXPLAINED: {text}"), file=out)
+        return EXIT_NOT_JUDGED
+    end = None if arguments.hours is None else clock() + 3600 * arguments.hours
+    request = ExplainRequest(arguments.pairs, arguments.steps, lambda: end is not None and clock() >= end)
+    tell = say_each_run(lambda each: f"  {each.case_id}: run {each.replicate + 1}")
+    found = explain_case(suite, suite_case, request, say, tell)
+    _report(arguments, suite, found, output, out)
+    return _status(found)
+
+
+def _case(suite: Suite, arguments: argparse.Namespace) -> SuiteCase:
+    """Raises ConfigError if no case, or several, are meant."""
+    found = find_cases(suite.cases, arguments.case, arguments.target)
+    here = [each for each in found if suite.why_not(each) is None] or list(found)
+    if len(here) > 1:
+        targets = ", ".join(each.target for each in here)
+        raise ConfigError(f"case {arguments.case}", got=f"the targets {targets}", expected="--target with one of them")
+    return here[0]
+
+
+def _report(arguments: argparse.Namespace, suite: Suite, found: CaseExplanation, output: TextIO, out: TextIO) -> None:
+    """Print the answer, and keep it as explain.md and explain.json beside the runs."""
+    from helpers.report.explanation import (
+        command_of,
+        render_explanation,
+        render_markdown,
+        to_record,
+        write_explanation,
+    )
+
+    session, folder = suite.options.session, suite.options.runs_folder / suite.options.session
+    command = command_of(arguments.case, arguments.build, arguments.reference_build)
+    try:
+        write_explanation(folder, found, command, session)
+    except OSError as error:
+        say(f"the answer is not kept in {folder}: {error}")
+    answer = Answer(to_record(found, session), render_markdown(found, command))
+    print_text(render_explanation(found, width_of(out)), output)
+    write_files(arguments, _FILES, answer, out)
+
+
+def _status(found: CaseExplanation) -> int:
+    explanation = found.explanation
+    if explanation is None:
+        return EXIT_NOT_JUDGED
+    if any(each.seconds.mean > 0 for each in explanation.named):
+        return EXIT_OK
+    return EXIT_UNNAMED if explanation.is_slower else EXIT_NOT_REPRODUCED

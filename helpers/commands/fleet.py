@@ -1,0 +1,317 @@
+"""``perfgate fleet``: measures the same cases on every node of a Slurm partition, and says which node is slow beyond
+chance (docs/fleet.md)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from helpers.commands.fleets.array import (
+    SlurmNode,
+    WatchedArray,
+    array_script,
+    chosen_nodes,
+    is_here,
+    pin_commands,
+    submit_pinned,
+    wait_for_array,
+)
+from helpers.commands.fleets.findings import Asked, FleetFindings, case_names, findings_of
+from helpers.commands.fleets.text import FILES, fleet_text
+from helpers.commands.loading import (
+    add_build,
+    add_file_formats,
+    add_history,
+    check_files,
+    history_of,
+    history_url,
+    load_suite,
+    new_session,
+    print_text,
+    say,
+    text_output,
+    width_of,
+    write_files,
+)
+from helpers.commands.main import EXIT_INTERRUPTED
+from helpers.commands.option_types import count_of, typed
+from helpers.commands.submission.job import cancel_each
+from helpers.commands.submission.needs import Shape, minutes_for_runs, parse_minutes
+from helpers.commands.submission.script import JobRequest
+from helpers.commands.submit import cluster_of
+from helpers.history.stored import FLEET_KIND, session_of_node
+from helpers.judging.calibrate import LEAST_RUNS
+from helpers.launch.signals import signals_interrupt
+from helpers.machine.files import read_text_limited, write_whole
+from helpers.plan.case_plan import SuiteCase
+from helpers.plan.clusters import ClusterConfig
+from helpers.plan.matrix import TARGETS
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
+from helpers.session.suite import Suite
+from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.errors import ConfigError, HistoryError, ResultError
+
+if TYPE_CHECKING:
+    # Not imported at run time: it would import the database libraries before the options are checked.
+    from helpers.history.history import History
+
+NAME = "fleet"
+HELP = "Measure the same cases on every node of a Slurm partition, and say which node is slow beyond chance"
+EXITS = {
+    0: "every node was measured, and none is slow",
+    1: "a node is slow beyond chance; 1 outranks 6",
+    6: "no node is slow, but a node or a case was not measured or is not known, or nothing could be judged",
+    EXIT_INTERRUPTED: "interrupted: the job array was cancelled, and nothing of it is left",
+}
+
+# 1: first format.
+_ASKED_SCHEMA_VERSION = 1
+_MOST_BYTES = 16 * 1024 * 1024
+_MOST_RUNS = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--nodes",
+        metavar="PATTERN",
+        help="Measure on these nodes: Slurm's list (n[00-17]), or a pattern over the partition's nodes (n*)",
+    )
+    what.add_argument(
+        "--report",
+        metavar="FLEET",
+        nargs="?",
+        const="",
+        help="Measure nothing: report FLEET from the history. Without a name: the newest one",
+    )
+    parser.add_argument("cases", metavar="CASE", nargs="*", help="Case ids or patterns over them, of one node")
+    parser.add_argument("-k", dest="keyword", metavar="TEXT", help="Measure the cases whose id contains TEXT")
+    parser.add_argument("--target", choices=TARGETS, help="Measure only this target's cases. Default: the cluster's")
+    parser.add_argument(
+        "--runs",
+        type=_runs,
+        default=LEAST_RUNS,
+        metavar="N",
+        help=f"Run each case N times on each node. Default: {LEAST_RUNS}",
+    )
+    parser.add_argument(
+        "--spread",
+        type=_spread,
+        metavar="PERCENT",
+        help="Healthy nodes differ by PERCENT (standard deviation). Default: learned from the fast half of the nodes",
+    )
+    parser.add_argument("--cluster", metavar="NAME", help="Use perf.yaml's clusters.NAME. Default: the only one")
+    parser.add_argument(
+        "--time", type=typed(parse_minutes), metavar="MINUTES", help="End a node's task after MINUTES, or H:MM"
+    )
+    parser.add_argument(
+        "--wait",
+        type=typed(parse_minutes),
+        metavar="MINUTES",
+        help="Give up nodes that have not begun after MINUTES. Default: wait for all that Slurm has not lost",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="Print the array's script, and submit nothing")
+    add_build(parser)
+    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    parser.add_argument(
+        "--allow-contention", action="store_true", help="Measure although others use a node, and let such runs count"
+    )
+    add_file_formats(parser, FILES)
+    add_history(parser)
+
+
+def _runs(text: str) -> int:
+    return count_of("runs", text, LEAST_RUNS, _MOST_RUNS)
+
+
+def _spread(text: str) -> float:
+    """A fraction from a text such as ``0.5%`` or ``0.5``, both in percent."""
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 20:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a percentage above 0 and up to 20")
+    return value / 100
+
+
+def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Namespace], Suite] = load_suite) -> int:
+    """Measure, or only report. Raises SuiteError if options, perf.yaml, Slurm or the history do not allow it."""
+    check_files(arguments, FILES)
+    if arguments.report is not None:
+        return _report(arguments, out, arguments.report)
+    fleet = new_session(FLEET_KIND)
+    suite = load(arguments)
+    cluster = cluster_of(arguments, suite)
+    cases = _chosen(arguments, suite, cluster)
+    nodes = chosen_nodes(arguments.nodes, cluster.partition)
+    usable = [each for each in nodes if not each.problem]
+    if not usable:
+        raise ConfigError(
+            "--nodes", got=f"{len(nodes)} nodes, none of which takes a job", expected=_first_problem(nodes)
+        )
+    names = [each.name for each in usable]
+    _check_history(arguments, usable)
+    request = _request(arguments, suite, fleet, cases)
+    script = array_script(request, cluster, fleet, names)
+    if arguments.dry_run:
+        out.write(script)
+        print("\n".join(f"# scontrol {line}" for line in pin_commands("JOB", names)), file=out)
+        for each in nodes:
+            if each.problem:
+                print(f"# not asked: {each.name}: {each.problem}", file=out)
+        return EXIT_OK
+    said = {each.name: each.problem for each in nodes}
+    place = _asked_file(arguments, fleet)
+    request.log.parent.mkdir(parents=True, exist_ok=True)
+    ids = sorted(case_names((each.case.id, each.target) for each in cases).values())
+    _write_asked(place, fleet, ids, arguments.runs, said)
+    said.update(_measured(arguments, script, names, request))
+    _write_asked(place, fleet, ids, arguments.runs, said)
+    return _report(arguments, out, fleet)
+
+
+def _measured(arguments: argparse.Namespace, script: str, names: Sequence[str], request: JobRequest) -> dict[str, str]:
+    """Submit the array and wait; an interrupt cancels it. Returns why a node did not end well, empty where it did."""
+    with signals_interrupt():
+        array = WatchedArray(submit_pinned(script, names), names)
+        say(f"job {array.job}: {len(names)} nodes, {request.minutes} min each; their output: {request.log}.N")
+        try:
+            wait_for_array(array, say, None if arguments.wait is None else 60.0 * arguments.wait)
+        except KeyboardInterrupt:
+            # A second interrupt ends this wait; the tasks still end in order.
+            cancel_each([array], say)
+            wait_for_array(array, say)
+            raise
+    return {name: array.problem(task, f"{request.log}.{task}") for task, name in enumerate(names)}
+
+
+def _first_problem(nodes: Sequence[SlurmNode]) -> str:
+    return f"a node that does; {nodes[0].name}: {nodes[0].problem}"
+
+
+def _report(arguments: argparse.Namespace, out: TextIO, fleet: str) -> int:
+    output = text_output(arguments, FILES, out)
+    with history_of(arguments) as history:
+        found = _found(arguments, history, fleet)
+    print_text(fleet_text(found, width_of(out)), output)
+    write_files(arguments, FILES, found, out)
+    return EXIT_SLOWER if found.slow else EXIT_OK if found.complete else EXIT_NOT_JUDGED
+
+
+def _found(arguments: argparse.Namespace, history: History, fleet: str) -> FleetFindings:
+    known = history.fleets()
+    if not fleet and not known:
+        raise HistoryError(
+            "perfgate fleet --report",
+            got="a history without a fleet",
+            expected="one that perfgate fleet --nodes has measured",
+        )
+    fleet = fleet or next(reversed(known))
+    asked = _read_asked(_asked_file(arguments, fleet))
+    return findings_of(history, fleet, known, asked, arguments.spread, contended=arguments.allow_contention)
+
+
+# ---- what is asked
+
+
+def _chosen(arguments: argparse.Namespace, suite: Suite, cluster: ClusterConfig) -> tuple[SuiteCase, ...]:
+    patterns = [*arguments.cases, *([f"*{arguments.keyword}*"] if arguments.keyword else [])]
+    target = arguments.target or cluster.target
+    found = tuple(
+        each
+        for each in suite.cases
+        if target in (None, each.target)
+        and each.case.nodes == 1
+        and any(fnmatchcase(each.case.id, pattern) for pattern in patterns)
+    )
+    if not found:
+        raise ConfigError(
+            "perfgate fleet",
+            field="CASE",
+            got=", ".join(patterns) or "no case",
+            expected=f"cases of one node{f' on {target}' if target else ''}, by id, pattern or -k",
+        )
+    return found
+
+
+def _check_history(arguments: argparse.Namespace, nodes: Sequence[SlurmNode]) -> None:
+    """Raises ConfigError for a file of SQLite that several machines would write."""
+    if not history_url(arguments).startswith("sqlite"):
+        return
+    if elsewhere := [each.name for each in nodes if not is_here(each.address)]:
+        raise ConfigError(
+            "perfgate fleet",
+            field="history",
+            got=f"a file of SQLite, and nodes on other machines ({', '.join(elsewhere[:3])})",
+            expected="a PostgreSQL, because SQLite's file is not safe with writers on several machines",
+            remedy="Name it: --history postgresql://USER@HOST/DATABASE, or history.url in perf.yaml",
+        )
+
+
+def _request(arguments: argparse.Namespace, suite: Suite, fleet: str, cases: Sequence[SuiteCase]) -> JobRequest:
+    runs_folder = arguments.runs_dir.expanduser().absolute()
+    shape = Shape.for_all(cases)
+    given = [("history", arguments.history), ("build", arguments.build), ("data", arguments.data)]
+    targets = {each.target for each in cases}
+    return JobRequest(
+        name=f"perfgate-{NAME}",
+        shape=shape,
+        cards=shape.cards,
+        minutes=arguments.time or minutes_for_runs(cases, arguments.runs, suite.config, suite.run_before),
+        command=("env", f"PYTHONPATH={ROOT}", sys.executable, "-u", "-m", "helpers.commands", "calibrate"),
+        options=(
+            f"--config={arguments.config.expanduser().absolute()}",
+            f"--baselines={arguments.baselines.expanduser().absolute()}",
+            f"--runs-dir={runs_folder}",
+            f"--runs={arguments.runs}",
+            *(f"--{name}={value}" for name, value in given if value is not None),
+            *(["--allow-contention"] if arguments.allow_contention else []),
+            *([f"--target={next(iter(targets))}"] if len(targets) == 1 else []),
+            *dict.fromkeys(each.case.id for each in cases),
+        ),
+        requeue=True,
+        session=runs_folder / session_of_node(fleet, "NODE"),
+        folder=Path.cwd(),
+        log=runs_folder / "slurm" / f"{fleet}.log",
+    )
+
+
+# ---- the file that keeps what was asked
+
+
+def _asked_file(arguments: argparse.Namespace, fleet: str) -> Path:
+    return Path(arguments.runs_dir).expanduser().absolute() / "slurm" / f"{fleet}.json"
+
+
+def _write_asked(path: Path, fleet: str, cases: Sequence[str], runs: int, nodes: Mapping[str, str]) -> None:
+    record = {
+        "schema_version": _ASKED_SCHEMA_VERSION,
+        "fleet": fleet,
+        "cases": list(cases),
+        "runs": runs,
+        "nodes": dict(nodes),
+    }
+    try:
+        write_whole(path, json.dumps(record, indent=1).encode())
+    except OSError as error:
+        raise ResultError(str(path), got=str(error), expected="room for the list of nodes") from error
+
+
+def _read_asked(path: Path) -> Asked:
+    """What a fleet was asked; empty if its file is not here, as on another machine than the one that asked."""
+    try:
+        record = json.loads(read_text_limited(path, _MOST_BYTES))
+        if record["schema_version"] != _ASKED_SCHEMA_VERSION:
+            raise ValueError(f"schema_version {record['schema_version']}")
+        nodes = {str(node): str(why) for node, why in record["nodes"].items()}
+        return Asked(nodes, tuple(map(str, record["cases"])), int(record["runs"]))
+    except FileNotFoundError:
+        return Asked()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ResultError(str(path), got=str(error), expected="what perfgate fleet wrote") from error

@@ -1,0 +1,285 @@
+"""Why a step is slower: which parts of it differ beyond chance between two builds, and what they explain. Pure.
+
+A run is one replicate; the steps in it are not. A part is named only if it is beyond the error rate that holds over all
+tested parts together (helpers/judging/beyond_chance.py). What no named part explains is left as that.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, adjusted_p_values
+from helpers.judging.profile_parts import Amount, Compared, Level, Part, ProfiledPair, ProfiledRun, compared_parts
+from helpers.judging.shared_speed import PARTS_ERROR_RATE, beside_speed, shared_speeds
+from helpers.judging.statistics import student_t_95
+from helpers.trainers.contract.step_profile import HOST, Phase
+
+# A part that holds others is shown in place of them unless a few of them explain this share of its difference.
+_MOST_OF_IT = 0.5
+_FEW = 3
+# Calls of an operator that differ by less are the same.
+_SAME_CALLS = 0.005
+# Operators that only move values to another data type, layout or device.
+_MOVES = ("cast", "transpose", "copy", "memcpy", "to_copy", "convert", "reorder", "layout")
+
+
+class Kind(enum.Enum):
+    """In what way a part differs."""
+
+    SLOWER = "slower at the same count"
+    FASTER = "faster at the same count"
+    MORE_CALLS = "called more often"
+    FEWER_CALLS = "called less often"
+    NEW = "new"
+    GONE = "gone"
+    MOVED = "new: it only moves or converts values"
+    REPLACED = "replaced"
+    SPLIT = "no longer one operator"
+    JOINED = "now one operator"
+    GRAPH = "other operators"
+    LOADER = "the loader"
+    HOST = "the host"
+    ALL_REDUCE = "the all-reduce"
+    RANK = "one rank is slow"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over the pairs with its 95% interval (Student's t)."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A part that was tested."""
+
+    part: Part
+    kind: Kind
+    # The mean seconds and calls per step with each build.
+    reference: Amount
+    candidate: Amount
+    # In seconds per step, above 0 where the candidate takes longer.
+    seconds: Interval
+    # The probability that any part differs so clearly if none does.
+    p_value: float
+
+    @property
+    def is_named(self) -> bool:
+        return self.p_value <= PARTS_ERROR_RATE
+
+    @property
+    def change(self) -> float | None:
+        """The change as a fraction of the part's own time; None if it is new."""
+        return self.seconds.mean / self.reference.seconds if self.reference.seconds > 0 else None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is known of why the candidate's step is longer."""
+
+    pairs: int
+    # The unprofiled seconds of the reference's step, and by how much the candidate's is longer.
+    step_seconds: float
+    drop: Interval
+    # The parts beyond the error rate, none of which holds another, by what they explain.
+    named: tuple[Difference, ...]
+    # The largest differences of those that are not beyond it.
+    unnamed: tuple[Difference, ...]
+    # How many parts were tested together.
+    tested: int
+    # By what fraction the profiler made a step longer, with each build; None if it is not known.
+    cost: tuple[float | None, float | None]
+    # Each phase, whether named or not, in the order of a step.
+    phases: tuple[Difference, ...]
+    # In what all runs of one build differ from all runs of the other, besides times: name, reference, candidate.
+    facts: tuple[tuple[str, str, str], ...] = ()
+    # For each pair, how many times as long the candidate's run took as a whole, which the parts' differences leave out;
+    # empty if the builds differ in it beyond chance, and the parts' differences are as measured.
+    shared_speeds: tuple[float, ...] = ()
+
+    @property
+    def explained_seconds(self) -> float:
+        """By the named parts together."""
+        return math.fsum(each.seconds.mean for each in self.named if each.part.level is not Level.RANK)
+
+    @property
+    def not_explained_seconds(self) -> float:
+        return self.drop.mean - self.explained_seconds
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the unprofiled step is longer beyond the interval."""
+        return self.drop.low > 0
+
+
+def explain(pairs: Sequence[ProfiledPair], shown: int = 5) -> Explanation:
+    """Compare the runs of both builds, part by part. At most ``shown`` unnamed parts are in the answer.
+
+    Raises SuiteError for too few or too many pairs: ``LEAST_PAIRS`` to ``MOST_PAIRS``.
+    """
+    parts = compared_parts(pairs)
+    usual = statistics.fmean(pair.reference.step_seconds for pair in pairs) if pairs else 0.0
+    sizes = [usual if each.part.level is Level.RANK else each.mean_seconds for each in parts]
+    speeds = shared_speeds(parts)
+    found = _differences(parts, sizes, speeds)
+    named = _apart([each for each in found if each.is_named])
+    return Explanation(
+        pairs=len(pairs),
+        step_seconds=usual,
+        drop=interval([pair.candidate.step_seconds - pair.reference.step_seconds for pair in pairs]),
+        named=named,
+        unnamed=_largest([each for each in found if not each.is_named], named, shown),
+        tested=len(parts),
+        cost=(_cost(pair.reference for pair in pairs), _cost(pair.candidate for pair in pairs)),
+        phases=tuple(sorted((each for each in found if each.part.level is Level.PHASE), key=_place_in_step)),
+        facts=_facts(pairs),
+        shared_speeds=tuple(math.exp(each) for each in speeds),
+    )
+
+
+def _differences(parts: Sequence[Compared], sizes: Sequence[float], speeds: Sequence[float]) -> list[Difference]:
+    """Each part beside the speed of its pair's runs; without speeds as it was measured.
+
+    What is shorter beside the speed may be what a slower part has left behind, if that has moved the speed. So it has
+    the larger of both p-values: it is named only if it is shorter as measured, too.
+    """
+    measured = [each.differences for each in parts]
+    p_measured = adjusted_p_values(measured, sizes)
+    if not speeds:
+        return [_difference(*each) for each in zip(parts, measured, p_measured, strict=True)]
+    beside = [each.differences if each.part.level is Level.RANK else beside_speed(each, speeds) for each in parts]
+    p_beside = adjusted_p_values(beside, sizes)
+    p_values = [
+        new if math.fsum(differences) > 0 else max(new, old)
+        for differences, new, old in zip(beside, p_beside, p_measured, strict=True)
+    ]
+    return [_difference(*each) for each in zip(parts, beside, p_values, strict=True)]
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Mean and 95% interval of two or more values."""
+    mean = statistics.fmean(values)
+    half = student_t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def _difference(compared: Compared, differences: Sequence[float], p_value: float) -> Difference:
+    reference, candidate = _mean(compared.reference), _mean(compared.candidate)
+    seconds = interval(differences)
+    kind = _KIND_OF_LEVEL.get(compared.part.level, _kind_of_row)(compared, reference, candidate, seconds.mean)
+    return Difference(compared.part, kind, reference, candidate, seconds, p_value)
+
+
+_KIND_OF_PHASE: Mapping[Phase, Kind] = {
+    Phase.DATA_WAIT: Kind.LOADER,
+    Phase.HOST_GAP: Kind.HOST,
+    Phase.ALL_REDUCE: Kind.ALL_REDUCE,
+}
+
+
+def _kind_of_phase(compared: Compared, reference: Amount, candidate: Amount, seconds: float) -> Kind:
+    return _KIND_OF_PHASE.get(compared.part.phase, Kind.SLOWER if seconds > 0 else Kind.FASTER)
+
+
+def _kind_of_change(compared: Compared, reference: Amount, candidate: Amount, seconds: float) -> Kind:
+    gone, came = len(compared.part.gone), len(compared.part.came)
+    if gone == came == 1:
+        return Kind.REPLACED
+    if gone == 1:
+        return Kind.SPLIT
+    return Kind.JOINED if came == 1 else Kind.GRAPH
+
+
+def _kind_of_row(compared: Compared, reference: Amount, candidate: Amount, seconds: float) -> Kind:
+    if compared.is_new:
+        return Kind.MOVED if any(each in compared.part.operator.lower() for each in _MOVES) else Kind.NEW
+    if compared.is_gone:
+        return Kind.GONE
+    if compared.part.operator == HOST:
+        return Kind.HOST
+    if reference.calls and abs(candidate.calls / reference.calls - 1) > _SAME_CALLS:
+        return Kind.MORE_CALLS if candidate.calls > reference.calls else Kind.FEWER_CALLS
+    return Kind.SLOWER if seconds > 0 else Kind.FASTER
+
+
+_KIND_OF_LEVEL: Mapping[Level, Callable[[Compared, Amount, Amount, float], Kind]] = {
+    Level.PHASE: _kind_of_phase,
+    Level.CHANGE: _kind_of_change,
+    Level.RANK: lambda *_: Kind.RANK,
+}
+
+
+def _apart(named: Sequence[Difference]) -> tuple[Difference, ...]:
+    """Of the named parts those of which none holds another: the most special ones, unless it takes more than a few of
+    them to explain most of the part around them, or that part says more: that one operator came for another."""
+    shown: list[Difference] = []
+    for level in Level:
+        for each in sorted((one for one in named if one.part.level is level), key=_size, reverse=True):
+            inside = [one for one in shown if each.part.holds(one.part)]
+            explained = math.fsum(one.seconds.mean for one in sorted(inside, key=_size, reverse=True)[:_FEW])
+            most = each.seconds.mean * explained > 0 and abs(explained) >= _MOST_OF_IT * abs(each.seconds.mean)
+            if (most and level is not Level.CHANGE) or any(_overlap(each.part, one.part) for one in shown):
+                continue
+            shown = [one for one in shown if one not in inside] + [each]
+    return tuple(sorted(shown, key=lambda each: -each.seconds.mean))
+
+
+def _overlap(one: Part, other: Part) -> bool:
+    """Whether some time would be counted twice: an operator over all layers, and a change in some of them."""
+    return {one.level, other.level} == {Level.OPERATOR, Level.CHANGE} and one.phase is other.phase
+
+
+def _largest(unnamed: Sequence[Difference], named: Sequence[Difference], shown: int) -> tuple[Difference, ...]:
+    """The largest rows that are in no named part."""
+    rows = [
+        each
+        for each in unnamed
+        if (each.part.level is Level.ROW or (each.part.level is Level.PHASE and each.part.phase in _KIND_OF_PHASE))
+        and not any(one.part.holds(each.part) for one in named)
+    ]
+    return tuple(sorted(rows, key=_size, reverse=True)[:shown])
+
+
+def _place_in_step(difference: Difference) -> int:
+    return list(Phase).index(difference.part.phase)
+
+
+def _size(difference: Difference) -> float:
+    return abs(difference.seconds.mean)
+
+
+def _mean(amounts: Sequence[Amount]) -> Amount:
+    seconds, calls = ([getattr(each, name) for each in amounts] for name in ("seconds", "calls"))
+    return Amount(statistics.fmean(seconds), statistics.fmean(calls))
+
+
+def _cost(runs: Iterable[ProfiledRun]) -> float | None:
+    costs = [profile.cost for run in runs for profile in run.profiles]
+    known = [each for each in costs if each is not None]
+    return statistics.median(known) if known else None
+
+
+def _facts(pairs: Sequence[ProfiledPair]) -> tuple[tuple[str, str, str], ...]:
+    """The facts that each build's runs agree on and the builds do not; the number of busy threads is the first."""
+    sides = [[_facts_of(pair.reference) for pair in pairs], [_facts_of(pair.candidate) for pair in pairs]]
+    found = []
+    for name in dict.fromkeys(name for side in sides for run in side for name in run):
+        old, new = ({run.get(name, "") for run in side} for side in sides)
+        if len(old) == len(new) == 1 and old != new:
+            found.append((name, old.pop(), new.pop()))
+    return tuple(found)
+
+
+def _facts_of(run: ProfiledRun) -> dict[str, str]:
+    threads = ", ".join(str(profile.threads) for profile in run.profiles)
+    return {"threads": threads, **{name: value for name, value in run.facts.items() if name != "threads"}}
+
+
+__all__ = ["ERROR_RATE", "LEAST_PAIRS", "Difference", "Explanation", "Interval", "Kind", "explain"]

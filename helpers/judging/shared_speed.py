@@ -1,0 +1,68 @@
+"""The speed that all parts of a run share, and differences of parts beside it. Pure.
+
+On a machine with other work a whole run is slower or faster than its partner, often by more than what is looked for. So
+parts are compared beside the shared speed of their pair, unless the builds differ in that speed. If the builds are
+exchanged, such a difference changes its sign and nothing else, as the test of all parts together requires.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from helpers.judging.beyond_chance import ERROR_RATE, adjusted_p_values
+from helpers.judging.profile_parts import Compared, Level
+from helpers.trainers.contract.step_profile import Phase
+
+# The speed is tested before the parts, and what is named depends on it, so the two tests share the error rate. With 6
+# or 7 pairs no speed differs beyond its share.
+SPEED_ERROR_RATE = 0.01
+PARTS_ERROR_RATE = ERROR_RATE - SPEED_ERROR_RATE
+
+
+def shared_speeds(parts: Sequence[Compared]) -> tuple[float, ...]:
+    """For each pair the logarithm of how much longer the candidate's run takes as a whole: the median over the rows
+    that both have, weighted by their time, so that a change of a few rows does not move it. All rows of an operator
+    count at most half as much as all others together: if one that takes most of the step were the speed, and it became
+    slower, all others would seem faster. Empty if there are no such
+    rows, or if the speeds differ beyond chance: then it may be the build that is slower as a whole."""
+    rows = [each for each in parts if each.part.level is Level.ROW]
+    pairs = len(rows[0].reference) if rows else 0
+    weights = _weights(rows)
+    speeds = tuple(_median(rows, weights, pair) for pair in range(pairs))
+    if any(math.isnan(speed) for speed in speeds):
+        return ()
+    (p_value,) = adjusted_p_values([speeds], [1.0]) if speeds else (0.0,)
+    return speeds if p_value > SPEED_ERROR_RATE else ()
+
+
+def beside_speed(compared: Compared, speeds: Sequence[float]) -> tuple[float, ...]:
+    """A part's differences, in seconds per step at the speed halfway between the runs of each pair."""
+    sides = zip(compared.reference, compared.candidate, speeds, strict=True)
+    return tuple(new.seconds * math.exp(-speed / 2) - old.seconds * math.exp(speed / 2) for old, new, speed in sides)
+
+
+def _weights(rows: Sequence[Compared]) -> list[float]:
+    seconds: dict[tuple[Phase, str], float] = defaultdict(float)
+    for each in rows:
+        seconds[each.part.phase, each.part.operator] += each.mean_seconds
+    whole = math.fsum(seconds.values())
+    # An operator that is alone counts as it is.
+    most = {key: (whole - mine) / 2 if len(seconds) > 1 else mine for key, mine in seconds.items()}
+    keys = [(each.part.phase, each.part.operator) for each in rows]
+    return [each.mean_seconds * min(1.0, most[key] / seconds[key]) for each, key in zip(rows, keys, strict=True)]
+
+
+def _median(rows: Sequence[Compared], weights: Sequence[float], pair: int) -> float:
+    ratios = sorted(
+        (math.log(each.candidate[pair].seconds / each.reference[pair].seconds), weight)
+        for each, weight in zip(rows, weights, strict=True)
+        if each.candidate[pair].seconds > 0 and each.reference[pair].seconds > 0
+    )
+    left = math.fsum(weight for _, weight in ratios) / 2
+    for ratio, weight in ratios:
+        left -= weight
+        if left <= 0:
+            return ratio
+    return math.nan

@@ -1,0 +1,88 @@
+"""Entries of perf.yaml about the cases that a pattern over case ids names: owners, quarantines, the night's weights."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from helpers.plan.matrix import TARGETS
+from helpers.plan.yaml_file import YamlValue
+
+Entry = TypeVar("Entry", bound="CasePattern")
+_MOST_WEIGHT = 1000.0
+
+
+@dataclass(frozen=True)
+class CasePattern:
+    """The cases that an entry of a list is about. If several entries match a case, the last one counts."""
+
+    # Over case ids.
+    pattern: str
+    # Only the cases of this target; None for all that have such an id.
+    target: str | None
+    # The entry's place in the file, such as ``quarantine[0]``.
+    place: str
+
+    def matches(self, case_id: str, target: str) -> bool:
+        return self.target in (None, target) and fnmatchcase(case_id, self.pattern)
+
+
+@dataclass(frozen=True)
+class Owner(CasePattern):
+    """The owner that reports name beside a case."""
+
+    owner: str
+
+
+@dataclass(frozen=True)
+class Quarantine(CasePattern):
+    """Cases that are measured and shown, and cannot fail the gate until a day."""
+
+    reason: str
+    # The last day, in UTC, on which it holds. From the next day on such a case fails the gate.
+    until: datetime.date
+
+
+@dataclass(frozen=True)
+class Weight(CasePattern):
+    """How much a found drop of these cases is worth, beside 1 for every other case."""
+
+    weight: float
+
+
+def last_match(entries: Iterable[Entry], case_id: str, target: str) -> Entry | None:
+    """The entry that counts for the case; None if none matches it."""
+    return next((each for each in reversed(tuple(entries)) if each.matches(case_id, target)), None)
+
+
+def read_owners(field: YamlValue | None) -> tuple[Owner, ...]:
+    return tuple(
+        Owner(*_case_pattern(entry, keys), keys["owner"].text()) for entry, keys in _entries(field, ("owner",))
+    )
+
+
+def read_quarantine(field: YamlValue | None) -> tuple[Quarantine, ...]:
+    return tuple(
+        Quarantine(*_case_pattern(entry, keys), keys["reason"].text(), keys["until"].date())
+        for entry, keys in _entries(field, ("reason", "until"))
+    )
+
+
+def read_weights(field: YamlValue | None) -> tuple[Weight, ...]:
+    return tuple(
+        Weight(*_case_pattern(entry, keys), keys["weight"].number(0, _MOST_WEIGHT))
+        for entry, keys in _entries(field, ("weight",))
+    )
+
+
+def _entries(field: YamlValue | None, own: tuple[str, ...]) -> Iterable[tuple[YamlValue, Mapping[str, YamlValue]]]:
+    for entry in field.sequence() if field else []:
+        yield entry, entry.mapping(required=("pattern", *own), optional=("target",))
+
+
+def _case_pattern(entry: YamlValue, keys: Mapping[str, YamlValue]) -> tuple[str, str | None, str]:
+    target = keys["target"].one_of(TARGETS) if "target" in keys else None
+    return keys["pattern"].pattern(), target, entry.place

@@ -1,0 +1,253 @@
+"""Tells why a step is slower: one sentence, then a table, as text, Markdown and JSON."""
+
+from __future__ import annotations
+
+import enum
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from helpers.judging.beyond_chance import ERROR_RATE
+from helpers.judging.explanation import Difference, Explanation, Interval
+from helpers.judging.profile_parts import Level, Part
+from helpers.machine.files import write_whole
+from helpers.report.table import Align, Column, Table, markdown_text
+from helpers.report.text import hanging
+from helpers.session.explain import CaseExplanation
+from helpers.trainers.contract.errors import printable
+from helpers.trainers.contract.step_profile import HOST, Phase
+
+# 1: first format.
+EXPLAIN_SCHEMA_VERSION = 1
+
+MARKDOWN_FILE, RECORD_FILE, PICTURE_FILE = "explain.md", "explain.json", "explain.svg"
+
+# A profiler that costs more changes what it measures.
+_MOST_COST = 0.2
+PHASES = {
+    Phase.DATA_WAIT: "waiting for data",
+    Phase.TRANSFER: "copies to the device",
+    Phase.FORWARD: "forward",
+    Phase.BACKWARD: "backward",
+    Phase.ALL_REDUCE: "all-reduce",
+    Phase.OPTIMIZER: "optimizer",
+    Phase.HOST_GAP: "the host between the parts",
+    Phase.OTHER: "the rest of the step",
+}
+
+
+def headline(found: CaseExplanation) -> str:
+    """The answer in one sentence, which is printed first."""
+    explanation = found.explanation
+    if explanation is None:
+        return f"NOT EXPLAINED: {found.why_not}"
+    drop = f"{explanation.drop.mean / explanation.step_seconds:+.1%}"
+    first = next((each for each in explanation.named if _takes_longer(each)), None)
+    if first is None:
+        whole = interval_text(explanation.drop, explanation.step_seconds)
+        if not explanation.is_slower:
+            return f"NOT SLOWER: a step takes {whole}, and no part of it is longer beyond chance"
+        return f"NOT EXPLAINED: a step takes {whole}, and no part of it is longer beyond chance"
+    others = sum(_takes_longer(each) for each in explanation.named) - 1
+    also = f"; {others} more part{'s are' if others > 1 else ' is'} longer" if others else ""
+    if first.part.level is Level.RANK:
+        return (
+            f"{part_text(first.part)} takes {_ms(first.seconds.mean)} ms longer than the others ({drop} a step){also}"
+        )
+    share = first.seconds.mean / explanation.step_seconds
+    change = f", {first.change:+.0%}" if first.change is not None else ""
+    what = f"{part_text(first.part)}{change} ({first.kind.value})"
+    if not explanation.is_slower:
+        # Of an uncertain whole no share can be given.
+        whole = interval_text(explanation.drop, explanation.step_seconds)
+        return f"{what}, {share:+.1%} of a step; the whole step: {whole}{also}"
+    return f"{what}, explains {100 * share:.1f} of the {drop}{also}"
+
+
+def part_text(part: Part) -> str:
+    """The part in words, such as ``conv2d_grad of blocks.3.spatial (backward)``."""
+    where = PHASES[part.phase]
+    if part.level is Level.RANK:
+        return f"rank {part.rank}"
+    if part.level is Level.PHASE:
+        return where
+    if part.level is Level.CHANGE:
+        layers = part.layers[0] if len(part.layers) == 1 else f"{len(part.layers)} layers"
+        of = f" of {layers}" if layers else ""
+        return f"{' + '.join(part.gone)} → {' + '.join(part.came)}{of} ({where})"
+    of = f" of {part.layer}" if part.layer else (" of all layers" if part.level is Level.OPERATOR else "")
+    kernel = f" [{part.kernel}]" if part.kernel else ""
+    dtypes = f" {part.dtypes}" if part.dtypes else ""
+    return f"{part.operator}{kernel}{dtypes}{of} ({where})"
+
+
+def interval_text(interval: Interval, whole: float) -> str:
+    """As a share of ``whole``, such as ``+2.1% (95% +1.8% to +2.4%)``."""
+    low, high = interval.low / whole, interval.high / whole
+    return f"{interval.mean / whole:+.1%} (95% {low:+.1%} to {high:+.1%})"
+
+
+def render_explanation(found: CaseExplanation, width: int) -> str:
+    """The answer for a terminal."""
+    lines = [headline(found), ""]
+    for text in about(found):
+        lines += hanging(text, width, "", "  ")
+    for title, table in tables_of(found):
+        grid = table.grid()
+        lines += ["", title, grid.heading, *grid.lines]
+    return "\n".join(map(printable, lines))
+
+
+def render_markdown(found: CaseExplanation, command: str, picture: str = PICTURE_FILE) -> str:
+    """The answer as Markdown; ``picture`` is where the drawing of ``write_explanation`` is."""
+    lines = [f"# Why {found.case_id} is slower", "", f"    {printable(command)}", ""]
+    lines += [f"**{markdown_text(headline(found))}**", ""]
+    if found.explanation is not None:
+        lines += [f"![The phases of a step with both builds]({picture})", ""]
+    lines += [f"- {markdown_text(text)}" for text in about(found)]
+    for title, table in tables_of(found):
+        lines += ["", f"{markdown_text(title)}:", "", *table.markdown(markdown_text)]
+    return "\n".join(lines) + "\n"
+
+
+def to_record(found: CaseExplanation, session: str) -> dict[str, Any]:
+    """The answer for programs. Seconds are per step; above 0 the build under test takes longer."""
+    explanation = found.explanation
+    record: dict[str, Any] = {
+        "schema_version": EXPLAIN_SCHEMA_VERSION,
+        "session": session,
+        "line": headline(found),
+        **{name: value for name, value in asdict(found).items() if name != "explanation"},
+        "error_rate": ERROR_RATE,
+        "explanation": None,
+    }
+    if explanation is not None:
+        explained, rest = explanation.explained_seconds, explanation.not_explained_seconds
+        record["explanation"] = {**asdict(explanation), "explained_seconds": explained, "not_explained_seconds": rest}
+    return dict(_plain(record))
+
+
+def command_of(case_id: str, build: str | None, reference_build: str | None) -> str:
+    """The command that compares these builds again; None is the one that it takes if none is named."""
+    named = (("--build", build), ("--reference-build", reference_build))
+    options = [word for option, name in named if name is not None for word in (option, name)]
+    return shlex.join(["perfgate", "explain", case_id, *options])
+
+
+def write_explanation(folder: Path, found: CaseExplanation, command: str, session: str) -> None:
+    """Keep the answer in ``folder``, for people and for programs. Raises OSError."""
+    # Not at the top: a session without a regression draws nothing.
+    from helpers.report.explanation_drawing import picture_of
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if found.explanation is not None:
+        write_whole(folder / PICTURE_FILE, picture_of(found.explanation, found.case_id).encode())
+    write_whole(folder / MARKDOWN_FILE, render_markdown(found, command).encode())
+    text = json.dumps(to_record(found, session), indent=1, sort_keys=True, allow_nan=False) + "\n"
+    write_whole(folder / RECORD_FILE, text.encode())
+
+
+def _plain(value: Any) -> Any:
+    """The value without the types that JSON lacks."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(_plain(key)): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def about(found: CaseExplanation) -> list[str]:
+    """What was measured, line by line."""
+    lines = [f"{found.case_id} [{found.target}]", f"reference: {found.reference}", f"under test: {found.candidate}"]
+    explanation = found.explanation
+    if explanation is not None:
+        lines += _about_measured(found, explanation)
+    else:
+        lines.append(f"{found.runs} runs were made")
+    lines += [f"note: {each}" for each in found.notes]
+    if found.traces:
+        lines.append(f"traces of the first pair, for a trace viewer: {', '.join(map(str, found.traces))}")
+    return lines
+
+
+def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[str]:
+    step = f"{_ms(explanation.step_seconds)} ms a step with the reference, unprofiled"
+    lines = [
+        f"{step}; the build under test: {interval_text(explanation.drop, explanation.step_seconds)}",
+        f"{explanation.pairs} pairs of runs in turn, {found.runs} runs; {found.steps} profiled steps a run, after its "
+        f"window ({found.profiler})",
+        f"{explanation.tested} parts were tested; that any of those named is none, has a probability of at most "
+        f"{ERROR_RATE:.0%}",
+        f"not explained: {100 * explanation.not_explained_seconds / explanation.step_seconds:+.1f} of "
+        f"{explanation.drop.mean / explanation.step_seconds:+.1%}",
+    ]
+    if explanation.shared_speeds:
+        least, most = min(explanation.shared_speeds), max(explanation.shared_speeds)
+        lines.append(
+            f"as a whole the runs of a pair differ by {least:.2f} to {most:.2f} times, not beyond chance: the parts "
+            "are compared beside it"
+        )
+    known = [each for each in explanation.cost if each is not None]
+    if known:
+        both = " and ".join(f"{each:+.0%}" for each in known)
+        much = ": so much may change what is measured" if max(known) > _MOST_COST else ""
+        lines.append(f"the profiler made a step {both} longer (reference and build under test){much}")
+    lines += [f"the builds differ in {name}: {old or 'nothing'} and {new or 'nothing'}"
+              for name, old, new in explanation.facts]  # fmt: skip
+    return lines
+
+
+def tables_of(found: CaseExplanation) -> list[tuple[str, Table]]:
+    """The tables with their titles; none without an explanation."""
+    explanation = found.explanation
+    if explanation is None:
+        return []
+    columns = _columns(explanation.step_seconds)
+    tables = [("the phases of a step", Table.of(columns, explanation.phases))]
+    if explanation.unnamed:
+        tables.insert(0, ("also different, but not beyond chance", Table.of(columns, explanation.unnamed)))
+    if explanation.named:
+        tables.insert(0, ("beyond chance", Table.of(columns, explanation.named)))
+    return tables
+
+
+def _columns(step_seconds: float) -> Sequence[Column[Difference]]:
+    return (
+        Column("part", lambda each: part_text(each.part)),
+        Column("what", _what),
+        Column("calls", _calls, Align.RIGHT),
+        Column("reference ms", lambda each: _ms(each.reference.seconds), Align.RIGHT),
+        Column("difference ms", _difference, Align.RIGHT),
+        Column("explains", lambda each: f"{each.seconds.mean / step_seconds:+.1%}", Align.RIGHT),
+        Column("p", lambda each: f"{each.p_value:.2f}", Align.RIGHT),
+    )
+
+
+def _what(each: Difference) -> str:
+    """A phase says in what way it differs only if it is beyond chance."""
+    return each.kind.value if each.is_named or each.part.level is not Level.PHASE else ""
+
+
+def _calls(each: Difference) -> str:
+    old, new = each.reference.calls, each.candidate.calls
+    if not (old or new) or each.part.operator == HOST:
+        return ""
+    return f"{old:g}" if old == new else f"{old:g} → {new:g}"
+
+
+def _difference(each: Difference) -> str:
+    seconds = each.seconds
+    return f"{1000 * seconds.mean:+.3g} ({1000 * seconds.low:+.3g} to {1000 * seconds.high:+.3g})"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.4g}"
+
+
+def _takes_longer(each: Difference) -> bool:
+    return each.seconds.mean > 0

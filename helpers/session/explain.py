@@ -1,0 +1,292 @@
+"""Runs two builds in turn on the same cards, each run with some profiled steps after its window, and has them compared.
+
+The runs lie in ``runs/<session>/explained/``. No history, baseline or night takes them: they are no results of the
+suite. A profiler that fails leaves the run's window as it was measured.
+"""
+
+from __future__ import annotations
+
+import gzip
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
+from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
+from helpers.judging.evidence import Build, Stage
+from helpers.judging.explanation import Explanation, explain
+from helpers.judging.profile_parts import ProfiledPair, ProfiledRun
+from helpers.judging.verdict import Status
+from helpers.launch.step_profiles import step_profiles
+from helpers.machine.files import MOST_LIST_BYTES, read_limited, write_whole
+from helpers.machine.wall_clock import utc_now
+from helpers.plan.case_plan import CasePlan, SuiteCase, build_label
+from helpers.session.measure import Runner
+from helpers.session.measuring import OnProgress
+from helpers.session.outcome import CaseOutcome
+from helpers.session.run_job import RunTerms, leased_runner
+from helpers.session.suite import Suite
+from helpers.trainers.contract.case import DataSource
+from helpers.trainers.contract.errors import ConfigError, SuiteError
+from helpers.trainers.contract.step_profile import NoProfile, StepProfile
+
+# The folder of the profiled runs within the session's.
+FOLDER = "explained"
+# All sessions' traces together; the oldest are removed first.
+MOST_TRACE_BYTES = 512 * 2**20
+# After so many runs without a profile no other is expected.
+_PATIENCE = 4
+# The turns of the builds: A B, B A, and so on, so that what grows or fades with time meets both alike.
+_TURNS = ((Build.REFERENCE, Build.CANDIDATE), (Build.CANDIDATE, Build.REFERENCE))
+# Facts that differ from run to run, or with what the case sets for all builds.
+_NOT_OF_THE_BUILD = ("cores", "pinned", "warmup_steps", "device_name")
+
+
+class ExplainStopped(SuiteError):
+    """There is no explanation, and this says why. The runs made so far are kept."""
+
+
+@dataclass(frozen=True)
+class CaseExplanation:
+    """What was measured of one case, and what it says."""
+
+    case_id: str
+    target: str
+    # The builds in words.
+    reference: str
+    candidate: str
+    # None where there is none; ``why_not`` says why.
+    explanation: Explanation | None
+    why_not: str = ""
+    # How many runs were made, also those that gave no profile.
+    runs: int = 0
+    # Steps that each run trained under the profiler.
+    steps: int = 0
+    profiler: str = ""
+    # What the profilers do not tell, and what went wrong on the way.
+    notes: tuple[str, ...] = ()
+    # The kept traces of the first pair, by side.
+    traces: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExplainRequest:
+    """How much is to be measured."""
+
+    pairs: int
+    steps: int
+    # Whether the time for new pairs is over.
+    time_is_over: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        if not LEAST_PAIRS <= self.pairs <= MOST_PAIRS:
+            expected = f"from {LEAST_PAIRS} to {MOST_PAIRS}"
+            raise ConfigError("explain", field="pairs", got=self.pairs, expected=expected)
+
+
+@dataclass
+class _Session:
+    """The runs of one case."""
+
+    plan: CasePlan
+    runner: Runner
+    store: ResultStore
+    request: ExplainRequest
+    say: Callable[[str], None]
+    made: int = 0
+    unprofiled: int = 0
+    pairs: list[ProfiledPair] = field(default_factory=list)
+    traces: list[Path] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+
+    def measure(self) -> None:
+        """Make the pairs. Raises ExplainStopped if no profile can be expected any more, and SuiteError."""
+        while len(self.pairs) < self.request.pairs:
+            if self.request.time_is_over():
+                self.notes[f"the time is over after {len(self.pairs)} of {self.request.pairs} pairs"] = None
+                return
+            runs = {build: self._run(build) for build in _TURNS[len(self.pairs) % 2]}
+            reference, candidate = runs[Build.REFERENCE], runs[Build.CANDIDATE]
+            if reference is not None and candidate is not None:
+                self.pairs.append(ProfiledPair(reference, candidate))
+                self.say(f"{len(self.pairs)} of {self.request.pairs} pairs")
+
+    def _run(self, build: Build) -> ProfiledRun | None:
+        """One run that can be used, after as many attempts as the case's budget has; None if it has no profile."""
+        budget = self.plan.budget
+        for left in reversed(range(1 + budget.repeats + budget.retries)):
+            result = self.runner.run(self.plan, self.made, build, Stage.CONFIRM)
+            folder = self.store.run_folder(self.plan.case.id, self.made)
+            self.made += 1
+            self._keep_traces(folder, keep=result.measured and not self.pairs)
+            if result.measured:
+                return self._profiled(result, folder)
+            if result.refusal is not None or not left:
+                raise ExplainStopped(
+                    f"run {result.replicate + 1}, {build.value} build",
+                    got=result.refusal or result.failure or result.invalid or "no figure",
+                    expected="a run that can be used",
+                )
+        raise AssertionError("the last attempt returns or raises")
+
+    def _keep_traces(self, folder: Path, *, keep: bool) -> None:
+        """Compress the run's traces, or remove them. Those of the first pair are kept: runs of one build look alike."""
+        for trace in sorted(folder.glob("trace-rank*.json")):
+            if keep:
+                try:
+                    self.traces.append(compressed(trace))
+                except (SuiteError, OSError) as error:
+                    self.notes[f"a trace was not kept: {error}"] = None
+            trace.unlink(missing_ok=True)
+
+    def _profiled(self, result: RunResult, folder: Path) -> ProfiledRun | None:
+        found = step_profiles(folder)
+        profiles = tuple(each for each in found if isinstance(each, StepProfile))
+        missing = [f"no profile: {each.reason} ({each.profiler})" for each in found if isinstance(each, NoProfile)]
+        self.notes.update(dict.fromkeys([*(note for each in profiles for note in each.notes), *missing]))
+        if missing:
+            self.unprofiled += 1
+            if self.unprofiled >= _PATIENCE:
+                raise ExplainStopped("the profiler", got=missing[0], expected="a profile of each rank")
+            return None
+        facts = {name: value for name, value in result.facts.items() if name not in _NOT_OF_THE_BUILD}
+        return ProfiledRun(statistics.median(result.step_seconds), profiles, facts)
+
+
+def explain_case(
+    suite: Suite,
+    suite_case: SuiteCase,
+    request: ExplainRequest,
+    say: Callable[[str], None],
+    on_progress: OnProgress | None = None,
+) -> CaseExplanation:
+    """Measure both builds of the suite in turn, and compare what their profilers say.
+
+    Whatever stops it becomes the reason in the answer, or a note if there are pairs enough. Raises ConfigError if the
+    case has no good build here or its framework's profiler cannot be read, before anything is measured.
+    """
+    plan = _planned(suite, suite_case)
+    store = ResultStore(suite.options.runs_folder / suite.options.session, FOLDER)
+    why_not, session = "", None
+    try:
+        with _runner(suite, plan, store, request, on_progress) as runner:
+            session = _Session(plan, runner, store, request, say)
+            session.measure()
+        if (have := len(session.pairs)) < LEAST_PAIRS:
+            why_not = f"{have} pairs have profiles: {LEAST_PAIRS} or more can show what is beyond chance"
+    except (SuiteError, OSError) as error:
+        why_not = str(error)
+    pairs = session.pairs if session else []
+    if session and why_not and len(pairs) >= LEAST_PAIRS:
+        session.notes[f"stopped after {len(pairs)} of {request.pairs} pairs: {why_not}"] = None
+        why_not = ""
+    try:
+        clean_traces(suite.options.runs_folder, MOST_TRACE_BYTES)
+    except OSError as error:
+        say(f"old traces are not removed: {error}")
+    return CaseExplanation(
+        case_id=suite_case.case.id,
+        target=suite_case.target,
+        reference=build_label(plan.reference),
+        candidate=build_label(plan.build),
+        explanation=None if why_not else explain(pairs),
+        why_not=why_not,
+        runs=session.made if session else 0,
+        steps=request.steps,
+        profiler=pairs[0].candidate.profiles[0].profiler if pairs else "",
+        notes=tuple(session.notes) if session else (),
+        traces=tuple(path for path in (session.traces if session else ()) if path.exists()),
+    )
+
+
+def explain_night(
+    suite: Suite,
+    outcomes: Iterable[CaseOutcome],
+    say: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[CaseExplanation]:
+    """Explain the session's regressions in turn, as far as ``explain`` of perf.yaml allows. No verdict depends on it:
+    whatever stops it becomes the reason in the answer."""
+    allowed = suite.config.explain
+    regressed = [outcome.key for outcome in outcomes if outcome.status is Status.REGRESSION]
+    if not allowed.night_minutes or not regressed:
+        return
+    seconds = 60.0 * allowed.night_minutes
+    if suite.night is not None:
+        seconds = min(seconds, suite.night.seconds_left(utc_now(), searching=True))
+    end = clock() + seconds
+    request = ExplainRequest(allowed.pairs, allowed.steps, lambda: clock() >= end)
+    for suite_case in [each for each in suite.cases if each.key in regressed]:
+        case_id = suite_case.case.id
+        say(f"explaining {case_id}")
+        try:
+            yield explain_case(suite, suite_case, request, say)
+        except (SuiteError, OSError) as error:
+            yield CaseExplanation(case_id, suite_case.target, "", "", None, str(error))
+
+
+def compressed(trace: Path) -> Path:
+    """A compressed copy of the file, which trace viewers read too. Raises OSError."""
+    path = trace.with_name(f"{trace.name}.gz")
+    write_whole(path, gzip.compress(read_limited(trace, MOST_LIST_BYTES, within=trace.parent), compresslevel=4))
+    return path
+
+
+def clean_traces(runs_folder: Path, most_bytes: int) -> None:
+    """Remove the oldest traces of all sessions until the others have at most ``most_bytes``."""
+    found = [(path.stat().st_mtime, path.stat().st_size, path) for path in _all_traces(runs_folder)]
+    left = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if left <= most_bytes:
+            return
+        path.unlink(missing_ok=True)
+        left -= size
+
+
+def _all_traces(runs_folder: Path) -> Iterator[Path]:
+    return runs_folder.glob(f"*/{FOLDER}/*/r*/trace-rank*.json.gz")
+
+
+def _planned(suite: Suite, suite_case: SuiteCase) -> CasePlan:
+    case, spec = suite_case.case, suite_case.case.framework.spec
+    if suite_case.device not in spec.explained_on:
+        there = " and ".join(spec.explained_on) or "no device"
+        raise ConfigError(
+            f"case {case.id}",
+            got=f"a case of {suite_case.device.upper()}s",
+            expected=f"a case whose profile can be read: {spec.title}'s can on {there}",
+        )
+    if case.nodes > 1:
+        raise ConfigError(f"case {case.id}", got=f"{case.nodes} nodes", expected="a case of one node")
+    plan = suite.measurer.planner.plan(suite_case)
+    if isinstance(plan, str):
+        raise ConfigError(f"case {case.id}", got=plan, expected="a case that this machine can run")
+    if not plan.reference:
+        raise ConfigError(
+            f"case {case.id}",
+            got=f"no good build: {plan.why_no_reference or 'none is named'}",
+            expected="a build to compare with",
+            remedy="--reference-build names it",
+        )
+    return plan
+
+
+@contextmanager
+def _runner(
+    suite: Suite, plan: CasePlan, store: ResultStore, request: ExplainRequest, on_progress: OnProgress | None
+) -> Iterator[Runner]:
+    if suite.measurer.runner is not None:
+        yield suite.measurer.runner
+        return
+    terms = RunTerms(
+        allow_contention=suite.options.allow_contention,
+        data=None if plan.case.data is DataSource.SYNTHETIC else suite.data,
+        system=suite.system,
+        explained_steps=request.steps,
+    )
+    with leased_runner(plan, suite.machine, store, suite.config, terms, on_progress) as runner:
+        yield runner

@@ -1,0 +1,274 @@
+"""``perfgate explain`` with a runner that answers instead of training: what it prints, keeps, and leaves alone."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import json
+import os
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import helpers.plan.installed
+import helpers.session.explain
+from helpers.commands import explain
+from helpers.commands.main import commands, parser_of
+from helpers.history.results import RunResult
+from helpers.history.run_folders import ResultStore
+from helpers.judging.evidence import Build, Stage
+from helpers.judging.verdict import Reason, Status, Verdict
+from helpers.machine.devices import Machine
+from helpers.plan.case_plan import CasePlan
+from helpers.plan.perf_yaml import ExplainConfig
+from helpers.session.explain import FOLDER, clean_traces, explain_night
+from helpers.session.outcome import CaseEffect, CaseOutcome
+from helpers.session.suite import Suite, SuiteOptions
+from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.step_profile import NoProfile, OperatorRow, Phase, StepProfile
+from tests.helpers.commands.conftest import MACHINE, Builds
+from tests.helpers.session_double import roles
+
+CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
+OTHER = "paddle-resnet50v1.5-fp32-bs4-1x1-native-dynamic"
+MakeRun = Callable[..., RunResult]
+
+
+@dataclass
+class Runner:
+    """Answers with runs whose profiles have five operators; that of the build under test takes ``longer`` (seconds) in
+    the gradient of one layer. ``answers`` replaces what it says of single runs."""
+
+    make_run: MakeRun
+    longer: float = 0.009
+    # Why there is no profile; empty if there is one.
+    reason: str = ""
+    reason_of: tuple[Build, ...] = tuple(Build)
+    # What a profile says of itself.
+    notes: tuple[str, ...] = ()
+    answers: dict[int, dict[str, Any]] = field(default_factory=dict)
+    made: list[Build] = field(default_factory=list)
+    store: ResultStore = field(default_factory=lambda: ResultStore(Path(), "unset"))
+    source: random.Random = field(default_factory=lambda: random.Random(3))
+
+    def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
+        answer = self.answers.get(len(self.made), {})
+        self.made.append(build)
+        folder = self.store.new_run_folder(plan.case.id, replicate)
+        spec = JobSpec("job", plan.case, replicate, str(folder), "cpu", 1, 2, explained_steps=5)
+        spec.spec_path.write_text(spec.to_json())
+        profile = self._profile(build)
+        answer = {"step_seconds": (profile.step_seconds_unprofiled,) * 2, **answer}
+        said = NoProfile("paddle", 0, "a profiler", self.reason) if self.reason and build in self.reason_of else profile
+        spec.step_profile_path(0).write_text(said.to_json())
+        spec.trace_path(0).write_text("trace")
+        result = self.make_run(plan, replicate, **{**roles(plan, build, stage), **answer})
+        self.store.write(result)
+        return result
+
+    def _profile(self, build: Build) -> StepProfile:
+        rows = []
+        for number in range(5):
+            seconds = 0.02 * self.source.gauss(1, 0.01)
+            if number == 3 and build is Build.CANDIDATE:
+                seconds += self.longer
+            rows.append(OperatorRow(Phase.BACKWARD, f"blocks.{number}", "conv2d_grad", "", "", "cpu", 1.0, seconds))
+        taken = sum(row.seconds_per_step for row in rows)
+        phases = {Phase.BACKWARD: taken, Phase.HOST_GAP: 0.01}
+        return StepProfile(
+            "paddle", 0, 5, taken + 0.01, taken + 0.005, phases, 0.0, tuple(rows), 1, "a profiler", self.notes
+        )
+
+
+@dataclass
+class Bench:
+    runner: Runner
+    runs: Path
+    baselines: Path
+
+    def explain(self, *argv: str, clock: Callable[[], float] = lambda: 0.0) -> tuple[int, str]:
+        given = ["explain", *argv, "--runs-dir", str(self.runs), "--baselines", str(self.baselines), "--session", "s"]
+        out = io.StringIO()
+        arguments = parser_of(commands()).parse_args(given)
+        return explain.run(arguments, out, load=self.load, clock=clock), out.getvalue()
+
+    def load(self, options: SuiteOptions) -> Suite:
+        self.runner.store = ResultStore(self.runs / options.session, FOLDER)
+        # An interpreter that is there, in place of a build that would have to be made.
+        given = replace(options, reference_env=sys.executable, pinned_reference=False)
+        return Suite.load(given, runner=self.runner, machine=MACHINE)
+
+
+@pytest.fixture
+def bench(
+    machine: Machine, make_run: MakeRun, tmp_path: Path, empty_baselines: Path, monkeypatch: pytest.MonkeyPatch
+) -> Bench:
+    monkeypatch.setattr(helpers.plan.installed, "BuildFinder", lambda named_in: Builds())
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    return Bench(Runner(make_run), runs, empty_baselines)
+
+
+def test_the_part_that_is_longer_is_named_in_the_first_sentence(bench: Bench, tmp_path: Path) -> None:
+    record, page = tmp_path / "out.json", tmp_path / "out.md"
+    status, text = bench.explain(CASE, "--pairs", "6", "--json", str(record), "--markdown", str(page))
+    first = text.splitlines()[0]
+    assert (status, first.split(",")[0]) == (0, "conv2d_grad of blocks.3 (backward)")
+    assert "(slower at the same count), explains 8." in first
+    assert "not explained:" in text and "the phases of a step" in text
+    found = json.loads(record.read_text())
+    assert (found["line"], found["explanation"]["pairs"]) == (first, 6)
+    assert found["explanation"]["named"][0]["part"]["layer"] == "blocks.3"
+    assert page.read_text().startswith(f"# Why {CASE} is slower\n")
+    assert (bench.runs / "s" / "explain.md").read_text() == page.read_text()
+
+
+def test_the_builds_run_in_turn_and_nothing_of_it_enters_history(bench: Bench) -> None:
+    bench.explain(CASE, "--pairs", "6")
+    reference, candidate = Build.REFERENCE, Build.CANDIDATE
+    assert bench.runner.made == [reference, candidate, candidate, reference] * 3
+    assert sorted(path.name for path in bench.runs.iterdir()) == ["s"]
+    # perfgate reindex looks for runs one folder higher.
+    assert not list((bench.runs / "s").glob("*/r*/result.json"))
+    # Of the first pair the traces are kept.
+    kept = sorted(path for path in bench.runs.rglob("trace-rank*"))
+    assert [(path.parent.name, path.name) for path in kept] == [(each, "trace-rank0.json.gz") for each in ("r0", "r1")]
+    assert gzip.decompress(kept[0].read_bytes()) == b"trace"
+
+
+def test_builds_that_do_not_differ_are_not_explained(bench: Bench) -> None:
+    bench.runner.longer = 0.0
+    status, text = bench.explain(CASE, "--pairs", "6")
+    assert (status, text[:11]) == (8, "NOT SLOWER:")
+
+
+def test_a_profiler_that_gives_nothing_is_said_after_a_few_runs(bench: Bench) -> None:
+    bench.runner.reason = "No space left on device"
+    status, text = bench.explain(CASE)
+    assert (status, text.split("\n")[0][:28]) == (6, "NOT EXPLAINED: the profiler:")
+    assert "No space left on device" in text
+    assert len(bench.runner.made) == 4
+
+
+def test_a_profiler_that_fails_with_one_build_is_said_with_its_own_reason(bench: Bench) -> None:
+    bench.runner.reason, bench.runner.reason_of = "it crashed", (Build.REFERENCE,)
+    bench.runner.notes = ("kernels are not told",)
+    status, text = bench.explain(CASE)
+    assert (status, len(bench.runner.made)) == (6, 7)
+    assert "it crashed" in text.splitlines()[0]
+
+
+def test_a_trace_that_cannot_be_kept_is_a_note_and_the_answer_stands(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(helpers.session.explain, "compressed", full)
+    status, text = bench.explain(CASE, "--pairs", "6")
+    assert (status, text.split(",")[0]) == (0, "conv2d_grad of blocks.3 (backward)")
+    assert "note: a trace was not kept: [Errno 28] No space left on device" in text
+    assert not list(bench.runs.rglob("trace-rank*"))
+
+
+def test_a_run_that_is_no_result_is_made_again_and_one_that_stays_so_is_the_answer(bench: Bench) -> None:
+    bench.runner.answers = {1: {"invalid": "contended"}}
+    assert bench.explain(CASE, "--pairs", "6")[0] == 0
+    assert len(bench.runner.made) == 13
+
+
+def test_what_stops_it_after_enough_pairs_is_a_note(bench: Bench) -> None:
+    bench.runner.answers = {number: {"failure": "exit 137: out of memory"} for number in range(13, 40)}
+    status, text = bench.explain(CASE)
+    assert (status, text.split(",")[0]) == (0, "conv2d_grad of blocks.3 (backward)")
+    assert "note: stopped after 6 of 8 pairs: run " in " ".join(text.split())
+
+
+def test_old_traces_that_cannot_be_removed_take_no_answer_with_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise FileNotFoundError("another session has removed it")
+
+    monkeypatch.setattr(helpers.session.explain, "clean_traces", gone)
+    assert bench.explain(CASE, "--pairs", "6")[0] == 0
+
+
+def test_a_build_that_cannot_run_is_the_answer(bench: Bench) -> None:
+    bench.runner.answers = {number: {"failure": "exit 137: out of memory"} for number in range(20)}
+    status, text = bench.explain(CASE)
+    assert (status, "exit 137: out of memory" in text) == (6, True)
+
+
+def test_when_the_time_is_over_too_few_pairs_name_nothing(bench: Bench) -> None:
+    times = iter([0.0, *[1800.0] * 2, *[7200.0] * 9])
+    status, text = bench.explain(CASE, "--hours", "1", clock=lambda: next(times))
+    assert (status, text.split("\n")[0]) == (
+        6,
+        "NOT EXPLAINED: 2 pairs have profiles: 6 or more can show what is beyond chance",
+    )
+
+
+def test_a_case_without_a_good_build_is_refused_before_anything_runs(bench: Bench) -> None:
+    def load(options: SuiteOptions) -> Suite:
+        return Suite.load(replace(options, pinned_reference=False), runner=bench.runner, machine=MACHINE)
+
+    arguments = parser_of(commands()).parse_args(["explain", CASE, "--runs-dir", str(bench.runs)])
+    with pytest.raises(ConfigError, match="no good build"):
+        explain.run(arguments, io.StringIO(), load=load)
+    assert bench.runner.made == []
+
+
+def _suite_of_a_night(bench: Bench, minutes: int) -> Suite:
+    options = SuiteOptions(ROOT / "perf.yaml", bench.baselines, bench.runs, "night", same_build=True)
+    suite = bench.load(options)
+    suite.config = replace(suite.config, explain=ExplainConfig(minutes, pairs=6, steps=5))
+    return suite
+
+
+def _outcomes(suite: Suite) -> list[CaseOutcome]:
+    """Of two cases that run here: the second one regressed."""
+    cases = {each.case.id: each for each in suite.cases if each.target == "cpu"}
+    status = {OTHER: Status.PASS, CASE: Status.REGRESSION}
+    return [
+        CaseOutcome(cases[name].case, "cpu", Verdict(each, Reason("made", "")), CaseEffect.PASS)
+        for name, each in status.items()
+    ]
+
+
+def test_a_night_explains_what_regressed_and_nothing_if_it_has_no_time(bench: Bench) -> None:
+    suite = _suite_of_a_night(bench, 60)
+    (found,) = explain_night(suite, _outcomes(suite), lambda line: None, lambda: 0.0)
+    assert (found.case_id, found.explanation is not None) == (CASE, True)
+    silent = _suite_of_a_night(bench, 0)
+    made = len(bench.runner.made)
+    assert list(explain_night(silent, _outcomes(silent), lambda line: None, lambda: 0.0)) == []
+    assert len(bench.runner.made) == made
+
+
+def test_a_night_says_what_kept_it_from_explaining(bench: Bench) -> None:
+    suite = _suite_of_a_night(bench, 60)
+    suite.options = replace(suite.options, reference_env=None)
+    (found,) = explain_night(suite, _outcomes(suite), lambda line: None, lambda: 0.0)
+    assert found.explanation is None and "no good build" in found.why_not
+
+
+def test_of_all_traces_the_oldest_are_removed_until_the_others_fit(tmp_path: Path) -> None:
+
+    paths = []
+    for age, name in enumerate(("new", "old", "oldest")):
+        path = tmp_path / name / FOLDER / CASE / "r0" / "trace-rank0.json.gz"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x" * 10)
+        os.utime(path, (1000 - age, 1000 - age))
+        paths.append(path)
+    clean_traces(tmp_path, 25)
+    assert [path.exists() for path in paths] == [True, True, False]

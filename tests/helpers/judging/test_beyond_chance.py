@@ -1,0 +1,52 @@
+"""Of many parts only those that differ beyond chance are found, with one error rate over all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, adjusted_p_values
+from helpers.trainers.contract.errors import SuiteError
+
+PARTS = 60
+
+
+def _noise(random: np.random.Generator, pairs: int) -> np.ndarray:
+    """Differences of parts that do not differ: heavy tails, and much that all parts of a pair share."""
+    shared = random.standard_t(3, size=(1, pairs))
+    return (shared + random.standard_t(3, size=(PARTS, pairs))) * np.linspace(0.1, 3.0, PARTS)[:, None]
+
+
+@pytest.mark.parametrize("pairs", [LEAST_PAIRS, 8])
+def test_of_parts_that_do_not_differ_one_is_named_as_rarely_as_the_error_rate_says(pairs: int) -> None:
+    random, sessions = np.random.default_rng(7), 400
+    sizes = list(np.linspace(0.1, 3.0, PARTS) * 20)
+    wrong = sum(min(adjusted_p_values(_noise(random, pairs).tolist(), sizes)) <= ERROR_RATE for _ in range(sessions))
+    # Three standard errors above the rate.
+    assert wrong / sessions <= ERROR_RATE + 3 * (ERROR_RATE * (1 - ERROR_RATE) / sessions) ** 0.5
+
+
+def test_a_part_that_differs_is_found_and_the_others_are_not_named_with_it() -> None:
+    random = np.random.default_rng(11)
+    sizes = list(np.linspace(0.1, 3.0, PARTS) * 20)
+    given = _noise(random, LEAST_PAIRS)
+    given[20] += 100.0
+    found = adjusted_p_values(given.tolist(), sizes)
+    assert [place for place, p_value in enumerate(found) if p_value <= ERROR_RATE] == [20]
+
+
+def test_a_part_with_equal_differences_by_chance_is_not_the_clearest() -> None:
+    random = np.random.default_rng(5)
+    given = _noise(random, LEAST_PAIRS)
+    given[3] = 1e-6
+    assert adjusted_p_values(given.tolist(), [20.0] * PARTS)[3] > ERROR_RATE
+
+
+def test_parts_without_any_difference_are_not_named() -> None:
+    assert adjusted_p_values([[0.0] * 6, [0.0] * 6], [1.0, 1.0]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("pairs", [LEAST_PAIRS - 1, 15])
+def test_pairs_that_cannot_show_anything_or_would_take_too_long_are_refused(pairs: int) -> None:
+    with pytest.raises(SuiteError, match=f"got {pairs}, expected from 6 to 14"):
+        adjusted_p_values([[1.0] * pairs], [1.0])

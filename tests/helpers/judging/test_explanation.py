@@ -1,0 +1,196 @@
+"""What is said of planted causes: the right row first, of the right kind, and what it explains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from helpers.judging.explanation import Explanation, Kind, explain
+from helpers.judging.profile_parts import Level, ProfiledPair, ProfiledRun
+from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase, StepProfile
+
+LAYERS = tuple(f"blocks.{number}" for number in range(8))
+Key = tuple[Phase, str, str]
+
+
+@dataclass
+class Build:
+    """What a step of a build takes: seconds and calls of its rows, and the phases that have no rows."""
+
+    rows: dict[Key, tuple[float, float]]
+    phases: dict[Phase, float] = field(default_factory=lambda: {Phase.DATA_WAIT: 0.002, Phase.HOST_GAP: 0.001})
+    threads: int = 2
+    # By how much the second of two ranks is slower; 0 for one rank.
+    late: float = 0.0
+
+
+def _usual() -> Build:
+    rows: dict[Key, tuple[float, float]] = {}
+    for number, layer in enumerate(LAYERS):
+        rows[Phase.FORWARD, layer, "conv2d"] = (0.004 + 0.001 * number, 1)
+        rows[Phase.FORWARD, layer, "batch_norm"] = (0.001, 1)
+        rows[Phase.BACKWARD, layer, "conv2d_grad"] = (0.008 + 0.002 * number, 1)
+        rows[Phase.BACKWARD, layer, "batch_norm_grad"] = (0.002, 1)
+    rows[Phase.FORWARD, "", HOST] = (0.002, 1)
+    rows[Phase.OPTIMIZER, "", "momentum"] = (0.01, 161)
+    return Build(rows)
+
+
+def _run(build: Build, random: np.random.Generator) -> ProfiledRun:
+    """A run: 2% noise that all rows share, and 3% of each row's own."""
+    shared = random.normal(1.0, 0.02)
+    rows = tuple(
+        OperatorRow(*key, "", "", "cpu", calls, seconds * shared * random.normal(1.0, 0.03))
+        for key, (seconds, calls) in build.rows.items()
+    )
+    phases = {phase: seconds * shared * random.normal(1.0, 0.03) for phase, seconds in build.phases.items()}
+    for row in rows:
+        phases[row.phase] = phases.get(row.phase, 0.0) + row.seconds_per_step
+    step = sum(phases.values()) * random.normal(1.0, 0.002)
+    first = StepProfile(
+        "paddle", 0, 5, sum(phases.values()) * 1.05, step, phases, 0.0, rows, build.threads, "a profiler"
+    )
+    if not build.late:
+        return ProfiledRun(step, (first,), {"instructions": "avx512"})
+    waits = replace(
+        first, phases={**phases, Phase.ALL_REDUCE: build.late}, step_seconds=first.step_seconds + build.late
+    )
+    own = {**phases, Phase.FORWARD: phases[Phase.FORWARD] + build.late}
+    late = replace(first, rank=1, phases=own, step_seconds=first.step_seconds + build.late)
+    return ProfiledRun(step + build.late, (waits, late))
+
+
+def explained(change: Callable[[Build], None], pairs: int = 6, seed: int = 3) -> Explanation:
+    random, good, bad = np.random.default_rng(seed), _usual(), _usual()
+    change(bad)
+    if bad.late:
+        good.late = 1e-6
+    return explain([ProfiledPair(_run(good, random), _run(bad, random)) for _ in range(pairs)])
+
+
+GRADIENT: Key = (Phase.BACKWARD, "blocks.2", "conv2d_grad")
+
+
+def slower(build: Build) -> None:
+    seconds, calls = build.rows[GRADIENT]
+    build.rows[GRADIENT] = (seconds + 0.009, calls)
+
+
+def _twice(build: Build) -> None:
+    seconds, calls = build.rows[Phase.FORWARD, "blocks.5", "conv2d"]
+    build.rows[Phase.FORWARD, "blocks.5", "conv2d"] = (2 * seconds, 2 * calls)
+
+
+def _cast(build: Build) -> None:
+    build.rows[Phase.FORWARD, "blocks.1", "cast"] = (0.006, 2)
+
+
+def _replaced(build: Build) -> None:
+    seconds, calls = build.rows.pop((Phase.FORWARD, "blocks.3", "conv2d"))
+    build.rows[Phase.FORWARD, "blocks.3", "conv2d_naive"] = (seconds + 0.01, calls)
+
+
+def split(build: Build) -> None:
+    for layer in LAYERS:
+        del build.rows[Phase.FORWARD, layer, "batch_norm"]
+        for part in ("mean", "subtract", "multiply"):
+            build.rows[Phase.FORWARD, layer, part] = (0.001, 1)
+
+
+def _loader(build: Build) -> None:
+    build.phases[Phase.DATA_WAIT] += 0.01
+
+
+def _python(build: Build) -> None:
+    build.phases[Phase.HOST_GAP] += 0.01
+
+
+def _python_in_forward(build: Build) -> None:
+    build.rows[Phase.FORWARD, "", HOST] = (0.012, 1)
+
+
+def _late(build: Build) -> None:
+    build.late = 0.02
+
+
+def test_a_slower_gradient_of_one_layer_is_named_first_with_what_it_explains() -> None:
+    found = explained(slower)
+    (first,) = found.named
+    assert (first.part.phase, first.part.layer, first.part.operator) == GRADIENT
+    assert first.kind is Kind.SLOWER
+    assert first.seconds.low < 0.009 < first.seconds.high
+    order = [Phase.DATA_WAIT, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.HOST_GAP]
+    assert [each.part.phase for each in found.phases] == order
+    assert found.not_explained_seconds == pytest.approx(found.drop.mean - first.seconds.mean)
+    assert found.cost == (pytest.approx(0.05, abs=0.01), pytest.approx(0.05, abs=0.01))
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "level", "name"),
+    [
+        (_twice, Kind.MORE_CALLS, Level.ROW, "conv2d"),
+        (_cast, Kind.MOVED, Level.ROW, "cast"),
+        (_replaced, Kind.REPLACED, Level.CHANGE, ""),
+        (split, Kind.SPLIT, Level.CHANGE, ""),
+        (_loader, Kind.LOADER, Level.PHASE, ""),
+        (_python, Kind.HOST, Level.PHASE, ""),
+        (_python_in_forward, Kind.HOST, Level.ROW, HOST),
+        (_late, Kind.RANK, Level.RANK, ""),
+    ],
+)
+def test_a_cause_is_named_first_by_its_kind(
+    change: Callable[[Build], None], kind: Kind, level: Level, name: str
+) -> None:
+    first = explained(change).named[0]
+    assert (first.kind, first.part.level, first.part.operator) == (kind, level, name)
+
+
+def test_a_replaced_operator_is_one_change_in_all_its_layers() -> None:
+    (first,) = explained(split).named
+    assert (first.part.layers, first.part.gone) == (LAYERS, ("batch_norm",))
+    assert first.part.came == ("mean", "multiply", "subtract")
+    assert first.seconds.mean == pytest.approx(8 * 0.002, rel=0.2)
+
+
+def test_an_operator_that_is_slower_in_all_layers_is_named_once() -> None:
+    def change(build: Build) -> None:
+        for key, (seconds, calls) in build.rows.items():
+            if key[2] == "conv2d_grad":
+                build.rows[key] = (seconds * 1.15, calls)
+
+    (first,) = explained(change).named
+    assert (first.part.level, first.part.operator, first.part.layer) == (Level.OPERATOR, "conv2d_grad", "")
+
+
+def test_of_builds_that_do_not_differ_nothing_is_named_and_nothing_is_explained() -> None:
+    found = explained(lambda build: None)
+    assert (found.named, found.is_slower, found.explained_seconds) == ((), False, 0)
+    assert found.not_explained_seconds == found.drop.mean
+    assert len(found.unnamed) == 5
+
+
+def test_the_steps_are_slower_only_beyond_their_interval() -> None:
+    assert not explained(slower).is_slower
+    assert explained(slower, pairs=12).is_slower
+
+
+def test_facts_in_which_the_builds_differ_in_all_runs_are_told() -> None:
+    def change(build: Build) -> None:
+        build.threads = 1
+
+    assert explained(change).facts == (("threads", "2", "1"),)
+    assert explained(lambda build: None).facts == ()
+
+
+def test_what_is_faster_is_named_too_and_comes_last() -> None:
+    def change(build: Build) -> None:
+        slower(build)
+        _, calls = build.rows[Phase.OPTIMIZER, "", "momentum"]
+        build.rows[Phase.OPTIMIZER, "", "momentum"] = (0.004, calls)
+
+    named = explained(change).named
+    assert [each.part.operator for each in named] == ["conv2d_grad", "momentum"]
+    assert named[1].kind is Kind.FASTER

@@ -1,0 +1,166 @@
+"""Which nodes of a fleet are slow beyond chance: noise with fixed seeds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from helpers.judging.fleet import ALL_CASES, judge_fleet, shifts_in
+from helpers.trainers.contract.errors import SuiteError
+
+CASES = tuple(f"c{number}" for number in range(6))
+Fleet = dict[str, dict[str, list[float]]]
+
+
+def made(nodes: int, *, seed: int = 1, runs: int = 4, node: float = 0.003, bad: float = 0.02) -> Fleet:
+    """Healthy nodes with spread between nodes, between a node's cases and between runs, and bad runs."""
+    rng = np.random.default_rng(seed)
+    shared = rng.normal(0, node, nodes)
+    own = rng.standard_t(5, (nodes, len(CASES))) * 0.0015
+    noise = rng.normal(0, 0.001, (nodes, len(CASES), runs))
+    noise -= np.where(rng.random(noise.shape) < bad, rng.exponential(0.01, noise.shape), 0.0)
+    values = 6.0 + shared[:, None, None] + own[:, :, None] + noise
+    return {
+        f"n{row:03}": {case: [float(each) for each in values[row, column]] for column, case in enumerate(CASES)}
+        for row in range(nodes)
+    }
+
+
+def slowed(fleet: Fleet, node: str, share: float, *cases: str) -> None:
+    for case in cases or CASES:
+        fleet[node][case] = [rate + math.log1p(share) for rate in fleet[node][case]]
+
+
+def named(fleet: Fleet, spread: float | None = None) -> list[str]:
+    verdict = judge_fleet(fleet, spread)
+    assert verdict is not None
+    return [each.node for each in verdict.slow]
+
+
+def test_healthy_fleets_have_at_most_the_stated_rate_of_false_alarms() -> None:
+    alarms = sum(bool(named(made(60, seed=seed))) for seed in range(16))
+    # More than 3 of 16 happen in 1 of 140 tries at a rate of 5%.
+    assert alarms <= 3
+
+
+def test_a_slow_node_is_found_with_its_size() -> None:
+    fleet = made(200)
+    slowed(fleet, "n017", -0.03)
+    verdict = judge_fleet(fleet)
+    assert verdict is not None
+    (found,) = verdict.slow
+    assert (found.node, found.by, found.cases, found.runs) == ("n017", ALL_CASES, 6, 24)
+    assert found.low < found.shift < found.high
+    assert found.shift == pytest.approx(-0.03, abs=0.009)
+    assert verdict.spread == pytest.approx(0.0032, rel=0.3)
+    assert 0.01 < verdict.smallest_drop < 0.025
+
+
+def test_a_fast_node_is_not_slow_and_makes_no_other_node_slow() -> None:
+    fleet = made(200)
+    slowed(fleet, "n017", +0.10)
+    assert named(fleet) == []
+
+
+def test_many_slow_nodes_do_not_hide_each_other() -> None:
+    fleet = made(200)
+    slow = [f"n{number:03}" for number in range(0, 200, 5)]
+    for node in slow:
+        slowed(fleet, node, -0.04)
+    assert sorted(named(fleet)) == slow
+
+
+def test_two_nodes_of_five_may_be_slow() -> None:
+    fleet = made(200)
+    slow = [f"n{number:03}" for number in range(200) if number % 5 in (0, 2)]
+    for node in slow:
+        slowed(fleet, node, -0.04)
+    verdict = judge_fleet(fleet)
+    assert verdict is not None
+    assert sorted(each.node for each in verdict.slow) == slow
+    # The slow nodes are no part of what healthy nodes differ by.
+    assert verdict.spread < 0.0035
+
+
+def test_a_node_that_is_slow_in_one_case_alone_is_found_by_that_case() -> None:
+    fleet = made(200)
+    slowed(fleet, "n017", -0.06, "c3")
+    verdict = judge_fleet(fleet)
+    assert verdict is not None
+    (found,) = verdict.slow
+    assert (found.node, found.by) == ("n017", "c3")
+    assert found.by_shift == pytest.approx(-0.06, abs=0.01)
+
+
+def test_bad_runs_of_one_case_make_no_node_slow() -> None:
+    fleet = made(200)
+    fleet["n017"]["c3"][:3] = [5.8] * 3
+    assert named(fleet) == []
+
+
+def test_a_drop_within_the_tolerance_is_not_slow_however_alike_the_nodes_are() -> None:
+    fleet = made(400, node=0.0, bad=0.0)
+    for mine in fleet.values():
+        for case in mine:
+            mine[case] = [6.0 + (rate - 6.0) / 20 for rate in mine[case]]
+    slowed(fleet, "n017", -0.0045)
+    slowed(fleet, "n018", -0.0085)
+    assert named(fleet) == ["n018"]
+
+
+def test_a_node_that_lacks_cases_is_still_held_against_the_others() -> None:
+    fleet = made(200)
+    slowed(fleet, "n017", -0.04)
+    fleet["n017"] = {case: fleet["n017"][case] for case in CASES[:2]}
+    fleet["n018"] = {case: [] for case in CASES}
+    verdict = judge_fleet(fleet)
+    assert verdict is not None
+    assert [(each.node, each.cases) for each in verdict.slow] == [("n017", 2)]
+    assert len(verdict.nodes) == 199
+
+
+def test_what_most_healthy_fleets_would_not_show_is_suspect() -> None:
+    fleet = made(400)
+    slow = [f"n{number:03}" for number in range(0, 400, 20)]
+    for node in slow:
+        slowed(fleet, node, -0.013)
+    verdict = judge_fleet(fleet)
+    assert verdict is not None
+    suspects = {each.node for each in verdict.suspect}
+    assert suspects and not suspects & {each.node for each in verdict.slow}
+    assert len(suspects - set(slow)) <= 2
+
+
+def test_few_nodes_need_a_stated_spread() -> None:
+    fleet = made(2)
+    assert judge_fleet(fleet) is None
+    slowed(fleet, "n001", -0.10)
+    assert named(fleet, spread=0.01) == ["n001"]
+    assert named(fleet, spread=0.10) == []
+    assert judge_fleet({"n000": fleet["n000"]}, 0.01) is None
+
+
+def test_eight_nodes_show_only_a_large_drop() -> None:
+    fleet = made(8)
+    slowed(fleet, "n001", -0.008)
+    assert named(fleet) == []
+    slowed(fleet, "n001", -0.10)
+    assert named(fleet) == ["n001"]
+
+
+def test_a_rate_that_is_not_finite_is_refused() -> None:
+    fleet = made(8)
+    fleet["n003"]["c1"] = [math.nan]
+    with pytest.raises(SuiteError, match="c1 on n003"):
+        judge_fleet(fleet)
+
+
+def test_the_shift_in_an_earlier_fleet_is_that_of_all_cases_or_of_one() -> None:
+    fleet = made(20)
+    slowed(fleet, "n003", -0.03, "c2")
+    found = shifts_in(fleet, {"n003": "c2", "n004": ALL_CASES, "elsewhere": ALL_CASES})
+    assert found.keys() == {"n003", "n004"}
+    assert found["n003"] == pytest.approx(-0.03, abs=0.01)
+    assert found["n004"] == pytest.approx(0.0, abs=0.008)

@@ -1,0 +1,115 @@
+"""Parts are compared beside the speed that the runs of a pair share, unless the builds differ in it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from helpers.judging.beyond_chance import ERROR_RATE
+from helpers.judging.explanation import Explanation, explain
+from helpers.judging.profile_parts import Amount, Compared, Level, Part, ProfiledPair, ProfiledRun
+from helpers.judging.shared_speed import PARTS_ERROR_RATE, SPEED_ERROR_RATE, beside_speed, shared_speeds
+from helpers.trainers.contract.step_profile import OperatorRow, Phase, StepProfile
+
+PAIRS, ROWS = 8, 40
+
+
+def _run(random: np.random.Generator, slower: float, share: float, busy: float) -> ProfiledRun:
+    """A run beside other work, which makes all of it up to some times as long. One row takes longer by ``slower``
+    seconds, and all rows by ``share``."""
+    machine = float(np.exp(random.normal(0.0, busy)))
+    rows = []
+    for number in range(ROWS):
+        seconds = (0.002 + 0.0002 * number + (slower if number == 3 else 0.0)) * (1 + share)
+        noise = float(np.exp(random.normal(0.0, 0.05)))
+        rows.append(
+            OperatorRow(
+                Phase.BACKWARD, f"blocks.{number}", "conv2d_grad", "", "", "cpu", 1.0, seconds * machine * noise
+            )
+        )
+    step = math.fsum(row.seconds_per_step for row in rows)
+    return ProfiledRun(
+        step, (StepProfile("paddle", 0, 5, step, step, {Phase.BACKWARD: step}, 0.0, tuple(rows), 1, ""),)
+    )
+
+
+def _explained(seed: int, slower: float = 0.0, share: float = 0.0, busy: float = 0.6) -> Explanation:
+    random = np.random.default_rng(seed)
+    return explain(
+        [ProfiledPair(_run(random, 0.0, 0.0, busy), _run(random, slower, share, busy)) for _ in range(PAIRS)]
+    )
+
+
+def test_one_slower_part_is_found_on_a_machine_with_much_other_work() -> None:
+    found = [_explained(seed, slower=0.011) for seed in range(10)]
+    assert sum(bool(each.named) and each.named[0].part.layer == "blocks.3" for each in found) >= 9
+    assert all(one.part.layer in ("blocks.3", "") for each in found for one in each.named)
+    assert min(min(each.shared_speeds) for each in found) < 0.5
+
+
+def test_the_same_build_is_rarely_said_to_differ() -> None:
+    found = [_explained(seed) for seed in range(60)]
+    # 5% are 3; 8 or more of 60 would be by chance in 1%.
+    assert sum(bool(each.named) for each in found) < 8
+
+
+def test_a_build_that_is_slower_as_a_whole_is_compared_as_measured() -> None:
+    found = _explained(1, share=0.2, busy=0.01)
+    assert found.shared_speeds == ()
+    assert found.named[0].part.level in (Level.PHASE, Level.OPERATOR)
+    assert found.named[0].seconds.mean == pytest.approx(0.2 * found.step_seconds, rel=0.1)
+
+
+def test_the_speed_and_the_parts_share_one_error_rate() -> None:
+    assert math.isclose(SPEED_ERROR_RATE + PARTS_ERROR_RATE, ERROR_RATE)
+    found = [_explained(seed, busy=0.02) for seed in range(60)]
+    # Of 60 speeds tested at 5% three would differ.
+    assert sum(not each.shared_speeds for each in found) <= 1
+
+
+def test_beside_an_operator_that_takes_most_of_the_step_and_is_slower_nothing_else_seems_faster() -> None:
+    named = [each for seed in range(10) for each in explain(_pairs_with_a_large_operator(seed)).named]
+    assert named
+    assert {(each.part.phase, each.seconds.mean > 0) for each in named} == {(Phase.BACKWARD, True)}
+
+
+def _pairs_with_a_large_operator(seed: int) -> list[ProfiledPair]:
+    """Pairs on a busy machine; the gradients of convolutions take 60% of a step, and 15% longer with the candidate."""
+    random = np.random.default_rng(seed)
+
+    def run(longer: float) -> ProfiledRun:
+        machine = float(np.exp(random.normal(0.0, 0.3)))
+        rows = tuple(
+            OperatorRow(phase, f"blocks.{number}", name, "", "", "cpu", 1.0, seconds * machine * random.normal(1, 0.03))
+            for number in range(8)
+            for phase, name, seconds in (
+                (Phase.FORWARD, "conv2d", 0.002),
+                (Phase.FORWARD, "batch_norm", 0.001),
+                (Phase.FORWARD, "relu", 0.001),
+                (Phase.BACKWARD, "conv2d_grad", 0.006 * longer),
+            )
+        )
+        phases = {
+            phase: math.fsum(row.seconds_per_step for row in rows if row.phase is phase)
+            for phase in (Phase.FORWARD, Phase.BACKWARD)
+        }
+        step = math.fsum(phases.values())
+        return ProfiledRun(step, (StepProfile("paddle", 0, 5, step, step, phases, 0.0, rows, 1, ""),))
+
+    return [ProfiledPair(run(1.0), run(1.15)) for _ in range(PAIRS)]
+
+
+def test_exchanged_builds_have_the_opposite_differences() -> None:
+    rows = [_compared(f"blocks.{number}", seed=number) for number in range(9)]
+    exchanged = [Compared(each.part, each.candidate, each.reference) for each in rows]
+    speeds, back = shared_speeds(rows), shared_speeds(exchanged)
+    assert speeds == pytest.approx([-each for each in back])
+    assert beside_speed(rows[0], speeds) == pytest.approx([-each for each in beside_speed(exchanged[0], back)])
+
+
+def _compared(layer: str, seed: int) -> Compared:
+    random = np.random.default_rng(seed)
+    sides = [tuple(Amount(float(random.uniform(0.5, 2.0)), 1.0) for _ in range(PAIRS)) for _ in range(2)]
+    return Compared(Part(Level.ROW, Phase.FORWARD, layer, "relu"), sides[0], sides[1])

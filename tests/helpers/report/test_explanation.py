@@ -1,0 +1,96 @@
+"""What is told of an explanation: the first sentence, the tables, the picture, and the section of the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.made_sessions import session_of
+from helpers.judging.explanation import Explanation
+from helpers.report.explanation import (
+    command_of,
+    headline,
+    render_explanation,
+    render_markdown,
+    to_record,
+    write_explanation,
+)
+from helpers.report.explanation_drawing import draw_step
+from helpers.report.html.page import night_page
+from helpers.session.case_details import CaseDetails
+from helpers.session.explain import CaseExplanation
+from tests.helpers.judging.test_explanation import explained, slower, split
+
+CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
+
+
+def case_of(explanation: Explanation | None, why_not: str = "") -> CaseExplanation:
+    return CaseExplanation(CASE, "cpu", "paddle 3.3.0", "paddle 3.3.1", explanation, why_not, 12, 10, "a profiler")
+
+
+@pytest.fixture(scope="module")
+def found() -> CaseExplanation:
+    return case_of(explained(slower))
+
+
+def test_the_sentence_names_part_change_kind_and_share(found: CaseExplanation) -> None:
+    part = r"conv2d_grad of blocks\.2 \(backward\), \+7\d% \(slower at the same count\)"
+    # Without a whole that is beyond its interval there is no share of it.
+    assert re.fullmatch(part + r", \+4\.3% of a step; the whole step: \+2\.7% \(95% .*\)", headline(found))
+    assert re.fullmatch(part + r", explains \d\.\d of the \+\d\.\d%", headline(case_of(explained(slower, pairs=12))))
+    assert re.match(
+        r"batch_norm → mean \+ multiply \+ subtract of 8 layers \(forward\), ", headline(case_of(explained(split)))
+    )
+
+
+def test_without_a_named_part_the_sentence_says_so() -> None:
+    alike = explained(lambda build: None)
+    assert headline(case_of(alike)).startswith("NOT SLOWER: a step takes ")
+    longer = replace(alike, drop=replace(alike.drop, low=0.001))
+    assert headline(case_of(longer)).startswith("NOT EXPLAINED: a step takes ")
+    assert headline(case_of(None, "the disk is full")) == "NOT EXPLAINED: the disk is full"
+
+
+def test_the_command_names_the_builds_of_the_session() -> None:
+    assert command_of("CASE", None, None) == "perfgate explain CASE"
+    assert command_of("CASE", "my env", "good") == "perfgate explain CASE --build 'my env' --reference-build good"
+
+
+def test_what_is_not_explained_and_the_cost_of_profiling_are_printed(found: CaseExplanation) -> None:
+    text = render_explanation(found, 100)
+    assert re.search(r"^not explained: [+-]\d\.\d of [+-]\d\.\d%$", text, re.MULTILINE)
+    assert "the profiler made a step +5% and +5% longer (reference and build under test)\n" in text
+    assert found.explanation is not None
+    dear = replace(found, explanation=replace(found.explanation, cost=(0.05, 0.3)))
+    assert "+30% longer (reference and build under test): so much may change" in render_explanation(dear, 200)
+
+
+def test_text_markdown_and_json_have_the_same_parts(found: CaseExplanation, tmp_path: Path) -> None:
+    write_explanation(tmp_path, found, "perfgate explain CASE", "s")
+    record = json.loads((tmp_path / "explain.json").read_text())
+    assert record == json.loads(json.dumps(to_record(found, "s")))
+    (named,) = record["explanation"]["named"]
+    assert (named["part"]["layer"], named["kind"]) == ("blocks.2", "slower at the same count")
+    page = (tmp_path / "explain.md").read_text()
+    assert page == render_markdown(found, "perfgate explain CASE")
+    assert "| conv2d\\_grad of blocks.2 (backward) |" in page or "| conv2d_grad of blocks.2 (backward) |" in page
+    assert (tmp_path / "explain.svg").read_text().startswith("<svg ")
+
+
+def test_the_picture_marks_what_is_longer(found: CaseExplanation) -> None:
+    assert found.explanation is not None
+    picture = str(draw_step(found.explanation))
+    # Of the two bars the lower one has a mark where backward ends.
+    assert 'class="longer"' in picture
+    assert "backward" in picture
+
+
+def test_the_page_of_the_night_has_it_with_the_case(found: CaseExplanation) -> None:
+    session = session_of(1, 2)
+    page = night_page(replace(session, details=lambda outcome: CaseDetails(explanation=found)))
+    assert "Which part of a step is slower" in page and headline(found) in page
+    assert "Which part of a step is slower" not in night_page(session)

@@ -1,0 +1,131 @@
+"""The time of a planned night: when a case is not reached, and how many pairs it may take."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import replace
+
+import pytest
+
+from helpers.judging.night_layout import lay_out
+from helpers.judging.night_plan import CaseNeed, NightLimits
+from helpers.judging.verdict import Status
+from helpers.plan.case_plan import CasePlan
+from helpers.plan.night_budget import NightBudget
+from helpers.session.night_time import LEAST_PAIRS, OUT_OF_TIME, NightTime, out_of_time
+from helpers.session.suite import Suite
+from helpers.trainers.contract.errors import SuiteError
+from tests.helpers.session.workshop import DALI, SYNTHETIC, Bench, case_of
+
+BEGINS = datetime.datetime(2026, 11, 23, 2, tzinfo=datetime.UTC)
+
+
+def night(minutes: float = 60.0, search: float = 6.0, used_seconds: float = 0.0, sigma: float = 0.001) -> NightTime:
+    needs = [
+        CaseNeed(case_id, "cpu", 60.0, "its last runs", sigma, sigma, pairs=40, waited=waited)
+        for case_id, waited in ((SYNTHETIC, 3), (DALI, 2))
+    ]
+    return NightTime.of(lay_out(needs, NightLimits(minutes, search)), BEGINS, used_seconds)
+
+
+def after(minutes: float) -> datetime.datetime:
+    return BEGINS + datetime.timedelta(minutes=minutes)
+
+
+def plan_of(bench: Bench, case_id: str = SYNTHETIC) -> CasePlan:
+    return CasePlan(case_of(bench.suite(), case_id))
+
+
+def test_a_case_is_not_reached_once_its_runs_do_not_fit_before_what_is_kept() -> None:
+    time = night()
+    key = ("cpu", SYNTHETIC)
+    assert time.why_not(key, after(53)) == ""
+    assert time.why_not(key, after(53.5)) == (
+        "not reached: the night's 60 min (budgets.night_minutes) have 0.5 min left for cases, and it takes 1.0 min"
+    )
+    assert time.seconds_left(after(53), searching=True) == 7 * 60
+    assert time.why_not(("cpu", "a case of no plan"), after(500)) == ""
+
+
+def test_a_session_that_goes_on_has_what_the_first_part_left() -> None:
+    assert night(used_seconds=600).ends == after(50)
+
+
+def test_pairs_are_as_many_as_there_is_time_for(bench: Bench) -> None:
+    plan, time = plan_of(bench), night()
+    assert time.within(plan, BEGINS).budget.pairs == 26
+    assert time.within(plan, after(40)).budget.pairs == 6
+    assert time.within(plan, after(53)).budget.pairs == LEAST_PAIRS
+    few = replace(plan, budget=replace(plan.budget, pairs=4))
+    assert time.within(few, BEGINS).budget.pairs == 4
+    other = plan_of(bench, "paddle-vgg16-fp32-bs1-1x1-dali-dynamic")
+    assert time.within(other, BEGINS) is other
+
+
+def test_a_noisy_case_is_measured_in_pairs(bench: Bench) -> None:
+    planned = night(sigma=0.012).within(plan_of(bench), BEGINS)
+    assert planned.in_pairs
+    assert planned.planned_runs >= 1
+
+
+def test_workers_get_the_same_time() -> None:
+    time = night()
+    assert NightTime.from_record(json.loads(json.dumps(time.to_record()))) == time
+    assert list(time.cases) == [("cpu", SYNTHETIC), ("cpu", DALI)]
+
+
+def test_a_night_without_a_limit_has_no_time() -> None:
+    with pytest.raises(SuiteError, match="no limit"):
+        NightTime.of(lay_out([], NightLimits()), BEGINS)
+
+
+def test_a_case_without_time_is_not_run_and_has_a_code_of_its_own(bench: Bench) -> None:
+    verdict = out_of_time(plan_of(bench), "not reached").verdict
+    assert (verdict.status, verdict.reason.code) == (Status.NOT_RUN, OUT_OF_TIME)
+
+
+def limited(bench: Bench, minutes: float) -> Suite:
+    """A suite whose perf.yaml limits the night. Nobody knows how long a run takes, so it is taken for 5 minutes."""
+    suite = bench.suite()
+    suite.config = replace(suite.config, night=NightBudget.of(minutes))
+    return suite
+
+
+def test_a_suite_measures_what_it_laid_out_and_counts_it(bench: Bench) -> None:
+    suite = limited(bench, 20)
+    here, _ = suite.selection_here()
+    plan = suite.lay_out_night(here)
+    assert plan is not None
+    assert 0 < len(plan.tonight) < len(here)
+    assert len(plan.tonight) + len(plan.later) == len(here)
+    assert suite.night is not None
+    assert list(suite.night.cases) == [each.key for each in plan.tonight]
+    suite.expect([case for case in suite.cases if case.key in suite.night.cases])
+    assert suite._cases_tonight == plan.counted
+
+
+def test_a_suite_does_not_begin_a_case_when_the_time_is_over(bench: Bench) -> None:
+    suite = limited(bench, 20)
+    plan = suite.lay_out_night(suite.selection_here()[0])
+    assert plan is not None
+    assert suite.night is not None
+    suite.options = replace(
+        suite.options, night=replace(suite.night, ends=BEGINS - datetime.timedelta(days=400)).to_record()
+    )
+    outcome = suite.measure(case_of(suite, plan.tonight[0].need.case_id))
+    assert (outcome.status, outcome.verdict.reason.code) == (Status.NOT_RUN, OUT_OF_TIME)
+    assert bench.runner.asked == []
+
+
+def test_a_night_that_holds_no_case_is_refused_with_the_minutes_that_it_needs(bench: Bench) -> None:
+    suite = limited(bench, 2)
+    with pytest.raises(SuiteError, match=r"budgets.night_minutes': got '2', expected 10 or more"):
+        suite.lay_out_night(suite.selection_here()[0])
+
+
+def test_a_session_that_records_baselines_measures_everything(bench: Bench) -> None:
+    suite = limited(bench, 20)
+    suite.options = replace(suite.options, to_record=True)
+    assert suite.lay_out_night(suite.selection_here()[0]) is None
+    assert suite.night is None

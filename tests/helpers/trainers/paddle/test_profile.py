@@ -1,0 +1,150 @@
+"""What paddle.profiler says of a small network's step, with the layers by name, and what its spans mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+paddle: Any = pytest.importorskip("paddle")
+nn = paddle.nn
+
+from helpers.trainers.common.device_time import ProfileError  # noqa: E402
+from helpers.trainers.common.step_profile import Recording, Span  # noqa: E402
+from helpers.trainers.contract.step_profile import Phase  # noqa: E402
+from helpers.trainers.paddle.profile import NO_LAYERS, PaddleProfiler, recording_of  # noqa: E402
+
+
+class Block(nn.Layer):
+    """Two convolutions of one size, whose gradients cannot be told apart by their operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.straight = nn.Conv2D(4, 4, 3, padding=1)
+        self.shortcut = nn.Conv2D(4, 4, 1, bias_attr=False)
+        self.activation = nn.ReLU()
+
+    def forward(self, images: Any) -> Any:
+        return self.activation(self.straight(images) + self.shortcut(images))
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
+    """Two steps of two blocks under the profiler, and its trace."""
+    trace = tmp_path_factory.mktemp("profile") / "trace.json"
+    model = nn.Sequential(nn.Conv2D(3, 4, 3), Block(), Block())
+    optimizer = paddle.optimizer.Momentum(0.1, parameters=model.parameters())
+    images = paddle.randn([1, 3, 8, 8])
+    profiler = PaddleProfiler("cpu", model)
+    profiler.start()
+    for _ in range(2):
+        with profiler.part(Phase.FORWARD):
+            loss = model(images).mean()
+        with profiler.part(Phase.BACKWARD):
+            loss.backward()
+        with profiler.part(Phase.OPTIMIZER):
+            optimizer.step()
+            optimizer.clear_grad()
+    found = profiler.stop(2, trace)
+    # The hooks are gone with the profiler.
+    model(images)
+    return found, trace
+
+
+def _layers_of(recording: Recording, phase: Phase, operator: str) -> dict[str, float]:
+    rows = [row for row in recording.operators if (row.phase, row.operator) == (phase, operator)]
+    return {row.layer: row.calls_per_step for row in rows}
+
+
+def test_forward_and_backward_of_a_convolution_have_the_name_of_its_layer(profiled: tuple[Recording, Path]) -> None:
+    recording, _ = profiled
+    layers = dict.fromkeys(["0", "1.shortcut", "1.straight", "2.shortcut", "2.straight"], 1.0)
+    assert _layers_of(recording, Phase.FORWARD, "conv2d") == layers
+    assert _layers_of(recording, Phase.BACKWARD, "conv2d_grad") == layers
+
+
+def test_what_a_container_computes_itself_is_its_own(profiled: tuple[Recording, Path]) -> None:
+    recording, _ = profiled
+    biases = {"0": 1.0, "1.straight": 1.0, "2.straight": 1.0}
+    assert _layers_of(recording, Phase.BACKWARD, "add_grad") == {**biases, "1": 1.0, "2": 1.0}
+    # The mean is of no layer.
+    assert _layers_of(recording, Phase.BACKWARD, "mean_grad") == {"": 1.0}
+    assert _layers_of(recording, Phase.OPTIMIZER, "momentum") == {"": 8.0}
+
+
+def test_the_trace_is_kept_for_a_viewer(profiled: tuple[Recording, Path]) -> None:
+    _, trace = profiled
+    assert json.loads(trace.read_text())["traceEvents"]
+    assert [path.name for path in trace.parent.iterdir()] == [trace.name]
+
+
+def test_a_gpu_is_refused() -> None:
+    with pytest.raises(ProfileError, match="CPUs only"):
+        PaddleProfiler("gpu", None)
+
+
+def _operator(thread: str, name: str, start: float, seconds: float) -> Sequence[Span]:
+    return [
+        Span(thread, f"pd_op.{name}", start, start + seconds, "Operator"),
+        Span(thread, f"{name} kernel launch", start, start + seconds / 2, "StaticKernelLaunch"),
+    ]
+
+
+def test_the_operators_of_a_program_tell_its_phases_on_whatever_thread() -> None:
+    whole = Span("main", "perfgate part other", 10.0, 20.0, "PythonUserDefined")
+    spans = [
+        Span("main", "perfgate part data_wait", 9.5, 10.0, "PythonUserDefined"),
+        whole,
+        *_operator("a", "conv2d", 11.0, 2.0),
+        # While the forward pass computes, and a second beyond it.
+        *_operator("b", "conv2d_grad", 12.0, 2.0),
+        *_operator("a", "momentum_", 15.0, 1.0),
+    ]
+    recording = recording_of(spans, 1)
+    rows = [(row.phase, row.operator, row.seconds_per_step) for row in recording.operators]
+    assert rows == [
+        (Phase.BACKWARD, "conv2d_grad", 2.0),
+        (Phase.FORWARD, "conv2d", 2.0),
+        (Phase.OPTIMIZER, "momentum", 1.0),
+    ]
+    assert recording.phases == {
+        Phase.DATA_WAIT: 0.5,
+        Phase.FORWARD: 2.0,
+        Phase.BACKWARD: 1.0,
+        Phase.OPTIMIZER: 1.0,
+        Phase.OTHER: 0.0,
+    }
+    assert NO_LAYERS in recording.notes
+
+
+def test_gradients_are_reduced_where_their_accumulation_makes_a_buffer() -> None:
+    node = "Global_GradNodeAccumulation"
+    spans = [
+        Span("main", "perfgate part backward", 0.0, 10.0, "PythonUserDefined"),
+        Span("main", node, 1.0, 2.0, "Operator"),
+        Span("main", node, 3.0, 7.0, "Operator"),
+        Span("main", "empty kernel launch", 3.0, 3.5, "DygraphKernelLaunch"),
+    ]
+    recording = recording_of(spans, 1)
+    assert recording.phases == {Phase.BACKWARD: 6.0, Phase.ALL_REDUCE: 4.0}
+    rows = {row.operator: (row.phase, row.seconds_per_step) for row in recording.operators}
+    assert rows["all_reduce"] == (Phase.ALL_REDUCE, 4.0)
+    assert rows["GradNodeAccumulation"] == (Phase.BACKWARD, 1.0)
+
+
+@pytest.mark.parametrize("call", ["kernel launch", "compute"])
+def test_a_gradient_has_the_name_of_its_kernel_in_every_version_of_paddle(call: str) -> None:
+    spans = [
+        Span("main", "perfgate part backward", 0.0, 3.0, "PythonUserDefined"),
+        Span("main", "Conv2dGradNodeFinal", 0.0, 2.0, "Operator"),
+        Span("main", f"conv2d_grad {call}", 0.5, 2.0, "OperatorInner"),
+    ]
+    assert [row.operator for row in recording_of(spans, 1).operators] == ["conv2d_grad", "host code"]
+
+
+def test_spans_without_an_operator_are_refused() -> None:
+    with pytest.raises(ProfileError, match="no operator"):
+        recording_of([Span("main", "perfgate part other", 0.0, 1.0)], 1)

@@ -1,0 +1,88 @@
+"""Profiles a small network with torch.profiler, in .venv-pytorch: ``profile_units.py FOLDER``; prints JSON."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from helpers.trainers.common.device_time import ProfileError
+from helpers.trainers.common.step_profile import Recording
+from helpers.trainers.contract.step_profile import Phase
+from helpers.trainers.pytorch.profile import PytorchStepProfiler
+
+
+class ThereAndBack(nn.Module):  # type: ignore[misc]
+    def forward(self, images: Any) -> Any:
+        return images.to(torch.bfloat16).float()
+
+
+CONVOLUTION = nn.Conv2d(3, 3, 3)
+# The convolution twice: its name is that of its first place.
+MODEL = nn.Sequential(CONVOLUTION, ThereAndBack(), CONVOLUTION, nn.BatchNorm2d(3), nn.ReLU(inplace=True))
+
+
+def profiled(trace: Path, train: bool = True) -> Recording:
+    profiler = PytorchStepProfiler(MODEL, torch.device("cpu"))
+    profiler.start()
+    for _ in range(2 if train else 0):
+        with profiler.part(Phase.FORWARD):
+            loss = MODEL(torch.ones(1, 3, 16, 16)).sum()
+        with profiler.part(Phase.BACKWARD):
+            loss.backward()
+    return profiler.stop(2, trace)
+
+
+def error_of(trace: Path, train: bool = True) -> str:
+    try:
+        profiled(trace, train)
+    except ProfileError as error:
+        return str(error)
+    return ""
+
+
+class Full(PytorchStepProfiler):
+    """Its trace cannot be written."""
+
+    def stop(self, steps: int, trace: Path) -> Recording:
+        def full(_: str) -> None:
+            raise OSError(28, "No space left on device")
+
+        self._profiler.export_chrome_trace = full
+        return super().stop(steps, trace)
+
+
+def unread(trace: Path) -> str:
+    profiler = Full(MODEL, torch.device("cpu"))
+    profiler.start()
+    try:
+        profiler.stop(1, trace)
+    except ProfileError as error:
+        return str(error)
+    return ""
+
+
+def main(folder: Path) -> None:
+    recording = profiled(folder / "trace.json")
+    answer = {
+        "rows": [[*row.key, row.calls_per_step] for row in recording.operators],
+        "phases": sorted(phase.value for phase in recording.phases or ()),
+        "hooks": sum(len(layer._forward_hooks) + len(layer._forward_pre_hooks) for layer in MODEL.modules()),
+        "nothing": error_of(folder / "nothing.json", train=False),
+        "no_folder": error_of(folder / "missing" / "trace.json"),
+    }
+    answer["unread"] = unread(folder / "unread.json")
+    # As where the disk is full: a file cannot get longer.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    answer["full"] = error_of(folder / "full.json")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

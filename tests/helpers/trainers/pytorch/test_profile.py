@@ -1,0 +1,50 @@
+"""torch.profiler as the trainer uses it: layers, types, and what is said where it fails."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.trainers.environments import PYTORCH
+
+pytestmark = [pytest.mark.slow, PYTORCH.needs]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("profile")
+    printed = PYTORCH.run(str(Path(__file__).with_name("profile_units.py")), str(folder))
+    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return answer
+
+
+def test_each_operator_is_in_its_layer_forward_and_backward(told: dict[str, Any]) -> None:
+    calls = {tuple(row[:3]): row[-1] for row in told["rows"]}
+    assert calls["forward", "0", "aten::conv2d"] == 2
+    assert calls["backward", "0", "aten::convolution_backward"] == 2
+    assert calls["forward", "3", "aten::batch_norm"] == 1
+    assert calls["backward", "3", "aten::native_batch_norm_backward"] == 1
+    assert told["phases"] == ["backward", "forward"]
+
+
+def test_a_cast_is_in_the_layer_that_makes_it(told: dict[str, Any]) -> None:
+    casts = sorted(row[4] for row in told["rows"] if row[:3] == ["forward", "1", "aten::to"])
+    assert casts == ["bfloat16,float32", "float32,bfloat16"]
+
+
+def test_no_hook_is_left_in_the_model(told: dict[str, Any]) -> None:
+    assert told["hooks"] == 0
+
+
+def test_a_profiler_that_records_nothing_says_so(told: dict[str, Any]) -> None:
+    assert told["nothing"] == "torch.profiler recorded no operator"
+
+
+def test_a_trace_that_cannot_be_written_is_an_error(told: dict[str, Any]) -> None:
+    assert told["unread"] == "the trace was not kept: [Errno 28] No space left on device"
+    assert "wrote no trace; the folder of the run cannot be used" in told["no_folder"]
+    assert re.search(r"wrote no trace; \d+ MB are free in the folder of the run", told["full"])

@@ -1,0 +1,57 @@
+"""What the spans of TensorFlow's profiler say, on spans named as it names them."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.trainers.common.device_time import ProfileError
+from helpers.trainers.common.step_profile import Span
+from helpers.trainers.contract.step_profile import HOST, Phase
+from helpers.trainers.tensorflow.operations import PART, recording_of
+
+LAYERS = {"blocks.0", "blocks.0.reduce.convolution", "classifier"}
+
+
+def spans(*operations: str) -> list[Span]:
+    """One operation after the other, each of a second, in a step of ten after a wait of two."""
+    named = [Span("compute", name, 2.0 + at, 3.0 + at) for at, name in enumerate(operations)]
+    parts = [Span("python", PART + "data_wait", 0.0, 2.0), Span("python", PART + "other", 2.0, 12.0)]
+    # Not an operation.
+    return [*parts, Span("compute", "ExecutorState::Process", 2.0, 11.0), *named]
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "layer", "operator"),
+    [
+        ("blocks.0/blocks.0.reduce.convolution/Conv2D:_FusedConv2D", "forward", "blocks.0.reduce.convolution",
+         "_FusedConv2D"),
+        ("blocks.0/Relu:Relu", "forward", "blocks.0", "Relu"),
+        ("Mean/reduction_indices:Mean", "forward", "", "Mean"),
+        ("gradient_tape/classifier/MatMul/MatMul_1:MatMul", "backward", "classifier", "MatMul"),
+        ("AddN_3:AddN", "backward", "", "AddN"),
+        ("optimizer/mul_7:Mul", "optimizer", "", "Mul"),
+        ("optimizer/ResourceApplyMomentum_9:ResourceApplyMomentum", "optimizer", "", "ResourceApplyMomentum"),
+        ("replica_1/CollectiveReduceV2:CollectiveReduceV2", "all_reduce", "", "CollectiveReduceV2"),
+    ],
+)  # fmt: skip
+def test_an_operation_s_name_tells_its_phase_and_layer(name: str, phase: str, layer: str, operator: str) -> None:
+    rows = [row for row in recording_of(spans(name), LAYERS, 1).operators if row.operator != HOST]
+    assert [(row.phase.value, row.layer, row.operator) for row in rows] == [(phase, layer, operator)]
+    assert rows[0].seconds_per_step == pytest.approx(1.0)
+
+
+def test_the_name_of_onednn_s_operation_is_the_kernel() -> None:
+    (row,) = (row for row in recording_of(spans("x/Conv2D:_MklNativeConv2D"), LAYERS, 1).operators if row.kernel)
+    assert (row.operator, row.kernel) == ("Conv2D", "_MklNativeConv2D")
+
+
+def test_what_the_operations_leave_of_a_step_is_the_host_s() -> None:
+    recording = recording_of(spans("Relu:Relu", "gradient_tape/Relu/ReluGrad:ReluGrad"), LAYERS, 2)
+    assert recording.phases == pytest.approx({Phase.FORWARD: 0.5, Phase.BACKWARD: 0.5, Phase.DATA_WAIT: 1.0})
+    host = {row.phase: row.seconds_per_step for row in recording.operators if row.operator == HOST}
+    assert host == pytest.approx({Phase.HOST_GAP: 4.0, Phase.DATA_WAIT: 1.0})
+
+
+def test_a_profile_without_operations_is_an_error() -> None:
+    with pytest.raises(ProfileError, match="no operation"):
+        recording_of(spans(), LAYERS, 1)
