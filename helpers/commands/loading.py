@@ -233,13 +233,16 @@ def width_of(out: TextIO) -> int:
 
 
 def load_suite(arguments: argparse.Namespace) -> Suite:
-    """The suite of ``--config`` and ``--baselines``. Raises SuiteError if one of their files cannot be read."""
+    """The suite of ``--config`` and ``--baselines``, and of ``--runs-dir`` and ``--history`` if the command has them.
+    Raises SuiteError if one of their files cannot be read."""
+    runs_folder = getattr(arguments, "runs_dir", None)
     return Suite.load(
         SuiteOptions(
             config_path=arguments.config,
             baselines_folder=arguments.baselines,
-            runs_folder=ROOT / "runs",
+            runs_folder=ROOT / "runs" if runs_folder is None else Path(runs_folder).expanduser().absolute(),
             session="asked",
+            history_url=getattr(arguments, "history", None),
         )
     )
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from helpers.commands.gate import RESULTS
 from helpers.commands.loading import load_suite, new_session, say
 from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.commands.option_types import typed
-from helpers.commands.submission.command import COMMANDS, GATE, MeasuringCommand, read_command
+from helpers.commands.submission.command import COMMANDS, GATE, MeasuringCommand, gate_of, read_command
 from helpers.commands.submission.job import FollowedFile, WatchedJob, cancel_each, submit, wait_for
 from helpers.commands.submission.needs import (
     Shape,
@@ -25,12 +24,14 @@ from helpers.commands.submission.needs import (
     parse_shape,
 )
 from helpers.commands.submission.script import JobRequest, script_of
-from helpers.commands.submission.verdict import gate_line
+from helpers.commands.submission.split import WHOLE, PlannedPart, SplitGate
 from helpers.launch.signals import signals_interrupt
+from helpers.plan.case_plan import SuiteCase
 from helpers.plan.clusters import ClusterConfig
-from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_SLOWER
+from helpers.session.gate import EXIT_NOT_JUDGED
+from helpers.session.gate_verdict import GateState
 from helpers.session.suite import Suite
-from helpers.trainers.contract.errors import ConfigError, SuiteError
+from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
 
 NAME = "submit"
 HELP = "Run a command that measures as a job of Slurm: show its output, wait, end with its exit status"
@@ -78,6 +79,9 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
     if arguments.dry_run:
         out.write("\n".join(scripts))
         return 0
+    if planned.split is not None:
+        planned.split.forget_earlier()
+        _say_what_has_passed(planned.split)
     jobs: list[WatchedJob] = []
 
     def show(text: str) -> None:
@@ -88,10 +92,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
         try:
             for request, script in zip(planned.requests, scripts, strict=True):
                 request.log.parent.mkdir(parents=True, exist_ok=True)
-                if len(scripts) > 1:
-                    # If the job never begins, the verdict of an earlier night must not be read for it.
-                    (request.output / RESULTS).unlink(missing_ok=True)
-                label = str(request.shape) if len(scripts) > 1 else ""
+                label = str(request.shape) if planned.split is not None else ""
                 jobs.append(WatchedJob(submit(script), FollowedFile(request.log), label))
                 say(f"{jobs[-1].name}: {request.shape} for {request.minutes} min; its output: {request.log}")
             wait_for(jobs, show, say)
@@ -99,35 +100,71 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
             # A second interrupt ends this wait; the jobs still end in order.
             cancel_each(jobs, say)
             wait_for(jobs, show, say)
+            _say_how_the_whole_goes_on(planned)
             raise
         except SuiteError:
             # Slurm refused one of several jobs: nobody would wait for the others, or read their verdicts.
             cancel_each(jobs, say)
             raise
-    return _status(planned, jobs, out)
+    ends = [_end_of(planned, request, job) for request, job in zip(planned.requests, jobs, strict=True)]
+    if planned.split is None:
+        return ends[0][0]
+    return _judge_whole(planned, {request.shape: end for request, end in zip(planned.requests, ends, strict=True)}, out)
 
 
-def _status(planned: _Planned, jobs: Sequence[WatchedJob], out: TextIO) -> int:
-    """The exit status of the command. For a gate in several jobs it is the worst of them, and the verdict on all jobs
-    is printed."""
-    statuses = []
-    for request, job in zip(planned.requests, jobs, strict=True):
-        assert job.state is not None
-        status, why = job.state.exit_status()
-        statuses.append(status)
-        if why:
-            say(f"{job.name}: {why}")
-        if job.state.out_of_time:
-            say(f"{job.name}: its {request.minutes} min are over; --time gives it more")
-        if (why or job.state.out_of_time) and request.session is not None and request.session.is_dir():
-            words = shlex.join([planned.command.name, f"--resume={request.session.name}", *request.options])
-            say(f"what was measured is kept; to go on: perfgate submit --shape {request.shape} -- {words}")
-    if len(jobs) > 1:
-        line, passed = gate_line([each.output for each in planned.requests], statuses)
-        print(line, file=out)
-        if not passed and not any(statuses):
-            return EXIT_NOT_JUDGED
-    return next((each for each in (EXIT_SLOWER, EXIT_NOT_JUDGED) if each in statuses), max(statuses))
+def _end_of(planned: _Planned, request: JobRequest, job: WatchedJob) -> tuple[int, str]:
+    """The exit status of a job, and why Slurm ended it; says that, and how to go on."""
+    assert job.state is not None
+    status, why = job.state.exit_status()
+    if why:
+        say(f"{job.name}: {why}")
+    if job.state.out_of_time:
+        say(f"{job.name}: its {request.minutes} min are over; --time gives it more")
+    if (why or job.state.out_of_time) and planned.split is None and request.session is not None:
+        _say_how_to_go_on(planned, request.session.name, request.session, f"--shape {request.shape} ")
+    return status, why
+
+
+def _say_how_to_go_on(planned: _Planned, session: str, folder: Path, how: str = "") -> None:
+    """Say it if ``folder``, which has what was measured, is there."""
+    if folder.is_dir():
+        words = shlex.join([planned.command.name, f"--resume={session}", *planned.command.without_session])
+        say(f"what was measured is kept; to go on: perfgate submit {how}-- {words}")
+
+
+def _say_how_the_whole_goes_on(planned: _Planned) -> None:
+    if planned.split is not None:
+        folders = [planned.command.runs_folder / part.session for part in planned.split.parts]
+        found = next((folder for folder in folders if folder.is_dir()), folders[0])
+        _say_how_to_go_on(planned, planned.split.session, found)
+
+
+def _say_what_has_passed(split: SplitGate) -> None:
+    for part in split.parts:
+        if part.passed:
+            say(f"{part.shape}: passed already in session {part.session}; no job is submitted for it")
+
+
+def _judge_whole(planned: _Planned, endings: Mapping[Shape, tuple[int, str]], out: TextIO) -> int:
+    """Write the reports on a gate in several jobs, and print the verdict; returns the exit status."""
+    assert planned.split is not None
+    whole = planned.split.ended(endings)
+    verdict = whole.verdict()
+    status = whole.exit_status(verdict)
+    try:
+        whole.write(verdict)
+    except (OSError, SuiteError) as error:
+        say(f"the reports on the whole gate were not written: {error}")
+        verdict = replace(verdict, state=GateState.FAILED, other=(*verdict.other, "its reports were not written"))
+        status = status or EXIT_NOT_JUDGED
+    else:
+        say(f"the reports on the whole gate: {', '.join(str(planned.split.output / name) for name in WHOLE)}")
+    if whole.lost or any(each.why for each in whole.parts):
+        _say_how_the_whole_goes_on(planned)
+    for case in (*verdict.quarantined, *verdict.failed):
+        print(printable(case.text), file=out)
+    print(printable(verdict.line), file=out)
+    return status
 
 
 @dataclass(frozen=True)
@@ -135,6 +172,8 @@ class _Planned:
     requests: tuple[JobRequest, ...]
     cluster: ClusterConfig
     command: MeasuringCommand
+    # None for a command in one job.
+    split: SplitGate | None = None
 
 
 def _planned(arguments: argparse.Namespace, load: Callable[[argparse.Namespace], Suite]) -> _Planned:
@@ -160,24 +199,70 @@ def _planned(arguments: argparse.Namespace, load: Callable[[argparse.Namespace],
         minutes = minutes or minutes_for(cases, suite.config, suite.run_before)
         whole = _request(command, shape or Shape.for_all(cases), minutes)
         return _Planned((whole if shape else replace(whole, cards=command.cards(parts)),), cluster, command)
-    if command.named or command.resumed:
-        raise ConfigError(
-            f"perfgate submit -- {command.name}",
-            got="one session for cases of several sizes",
-            expected="no --session and no --resume, since each size is a job with a session of its own",
-            remedy="--shape makes one job of them",
-        )
+    split = _split(command, suite, cluster, parts)
     requests = []
-    for each, of_shape in parts.items():
-        at_once, output = command.side_by_side(each, parts), command.output / str(each)
-        whole = _request(command, each, minutes or minutes_for(of_shape, suite.config, suite.run_before))
-        options = command.options_for(of_shape, output, at_once)
-        requests.append(replace(whole, cards=each.cards * at_once, options=options, output=output))
-    return _Planned(tuple(requests), cluster, command)
+    for part in split.parts:
+        if part.passed:
+            continue
+        at_once = command.side_by_side(part.shape, parts)
+        whole = _request(
+            command, part.shape, minutes or minutes_for(part.cases, suite.config, suite.run_before), part.session
+        )
+        goes_on = command.resumed and (command.runs_folder / part.session).is_dir()
+        options = command.options_for(part.cases, part.output, at_once, part.path, part.session if goes_on else "")
+        requests.append(
+            replace(
+                whole,
+                cards=part.shape.cards * at_once,
+                options=options,
+                requeue=True,
+                session=None if goes_on else command.runs_folder / part.session,
+            )
+        )
+    return _Planned(tuple(requests), cluster, command, split)
 
 
-def _request(command: MeasuringCommand, shape: Shape, minutes: int) -> JobRequest:
-    session = command.runs_folder / new_session(command.name)
+def _split(
+    command: MeasuringCommand, suite: Suite, cluster: ClusterConfig, parts: Mapping[Shape, tuple[SuiteCase, ...]]
+) -> SplitGate:
+    """Raises ConfigError for a session to go on with that no earlier gate in several jobs had, and for a new one that
+    exists."""
+    given = command.arguments.resume if command.resumed else command.arguments.session
+    session = new_session(command.name) if given is None else given
+    output = command.output.expanduser().absolute()
+    made = tuple(PlannedPart(shape, cases, f"{session}-{shape}", output / str(shape)) for shape, cases in parts.items())
+    there = [each.session for each in made if (command.runs_folder / each.session).is_dir()]
+    if command.resumed and not there:
+        raise ConfigError(
+            "--resume",
+            got=session or "no name",
+            expected=f"the session of an earlier gate in several jobs, as NAME where {command.runs_folder} has "
+            f"NAME-{made[0].shape}",
+            remedy="For the session of one job: perfgate submit --shape",
+        )
+    if command.named and there:
+        raise ConfigError(
+            "--session",
+            got=session,
+            expected=f"a name without {', '.join(there)} in {command.runs_folder}",
+            remedy=f"--resume={session} goes on with it",
+        )
+    words = ("perfgate", "submit", *(("--cluster", cluster.name) if cluster.name else ()), "--", command.name)
+    options = command.without_session
+    return SplitGate(
+        suite,
+        gate_of(suite, cluster),
+        made,
+        session,
+        output,
+        (*words, *command.options),
+        (*words, *options, *(() if "--" in options else ("--",)), "-k"),
+    )
+
+
+def _request(command: MeasuringCommand, shape: Shape, minutes: int, name: str = "") -> JobRequest:
+    """``name`` is that of the session, which is else a new one."""
+    session = command.runs_folder / (name or new_session(command.name))
     return JobRequest(
         name=f"perfgate-{command.name}",
         shape=shape,

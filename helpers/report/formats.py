@@ -23,6 +23,8 @@ class ResultsFormat:
     option: str = ""
     # The help text of the option.
     help: str = ""
+    # Whether the help of ``--results`` lists it; one for the suite's own use is not listed.
+    listed: bool = True
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,12 @@ def _html(report: SessionReport) -> str:
     return night_page(report)
 
 
+def _part(report: SessionReport) -> str:
+    from helpers.report.part import part_json
+
+    return part_json(report)
+
+
 # The first format is used for names with any other ending.
 RESULTS_FORMATS = (
     ResultsFormat(".json", _json),
@@ -63,6 +71,8 @@ RESULTS_FORMATS = (
         "Write the verdict to FILE as Markdown, all else folded",
     ),
     ResultsFormat(".html", _html, "html", "Write one page with pictures to FILE, which fetches nothing"),
+    # What a job of a gate in several jobs leaves for the report on the whole gate.
+    ResultsFormat(".part", _part, listed=False),
 )
 
 

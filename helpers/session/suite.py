@@ -370,14 +370,15 @@ class Suite:
 
         return notes_of(self.memory) if "memory" in self.__dict__ else ()
 
-    def details_of(self, outcome: CaseOutcome, command: str) -> CaseDetails:
-        """What a page shows of a case beside its outcome; ``command`` measures it again. What cannot be asked is named
-        in the answer."""
+    def details_of(self, outcome: CaseOutcome, command: str, session: str = "") -> CaseDetails:
+        """What a page shows of a case beside its outcome; ``command`` measures it again, and ``session`` measured it if
+        this session did not. What cannot be asked is named in the answer."""
         from helpers.session.case_details import CaseDetails, sources_of
 
-        return CaseDetails(self._nights_of(outcome), sources_of(outcome, self.config), command)
+        nights = self._nights_of(outcome, session or self.options.session)
+        return CaseDetails(nights, sources_of(outcome, self.config), command)
 
-    def _nights_of(self, outcome: CaseOutcome) -> CaseNights:
+    def _nights_of(self, outcome: CaseOutcome, session: str) -> CaseNights:
         from helpers.history.stored import CaseNights
         from helpers.session.case_details import NIGHTS
         from helpers.session.suite_history import is_there
@@ -385,7 +386,7 @@ class Suite:
         if "memory" not in self.__dict__ and not is_there(self.options, self.config):
             return CaseNights(unknown="there is no history yet")
         try:
-            return self.memory.nights_so_far(outcome.case.id, outcome.target, self.options.session, NIGHTS)
+            return self.memory.nights_so_far(outcome.case.id, outcome.target, session, NIGHTS)
         except HistoryError as error:
             return CaseNights(unknown=f"the history did not answer: {error}")
 

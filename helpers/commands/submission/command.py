@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,6 +26,7 @@ GATE, PYTEST = "gate", "pytest"
 # How pytest names a case of this suite when it collects: test_TARGET[CASE].
 _COLLECTED = re.compile(r"\btest_(?P<target>\w+)\[(?P<case>[^][\s]+)\]")
 _COLLECT_SECONDS = 300.0
+_SESSION = re.compile(r"--(?:session|resume)(?:=.*)?", re.DOTALL)
 _SHARE, _WORKERS = "--share-machine", re.compile(r"(?:-n|--numprocesses=?)(?P<number>\d*)")
 
 
@@ -103,17 +104,40 @@ class MeasuringCommand:
         Cases of several nodes are measured one after the other."""
         return self.cards(shapes) // shape.cards if self._workers() > 1 and shape.nodes == 1 else 1
 
-    def options_for(self, cases: Sequence[SuiteCase], output: Path, at_once: int) -> tuple[str, ...]:
-        """A gate's options for a job that measures only ``cases``, so many at the same time."""
+    @property
+    def without_session(self) -> tuple[str, ...]:
+        """The options without ``--session`` and ``--resume``."""
+        kept: list[str] = []
+        own, of_pytest = self._halves()
+        values = (getattr(self.arguments, "session", None), getattr(self.arguments, "resume", None))
+        skip = False
+        for word, following in zip(own, (*own[1:], None), strict=True):
+            if not skip and not _SESSION.fullmatch(word):
+                kept.append(word)
+            skip = not skip and word in ("--session", "--resume") and following in values
+        return (*kept, *(("--", *of_pytest) if of_pytest else ()))
+
+    def _halves(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The options of the command itself, and those for pytest."""
         mark = self.options.index("--") if "--" in self.options else len(self.options)
-        own, of_pytest = self.options[:mark], self.options[mark + 1 :]
+        return self.options[:mark], self.options[mark + 1 :]
+
+    def options_for(
+        self, cases: Sequence[SuiteCase], output: Path, at_once: int, part: Path, resume: str = ""
+    ) -> tuple[str, ...]:
+        """A gate's options for a job that measures only ``cases``, so many at the same time, and that leaves its part
+        of the gate in the file ``part``. It goes on with the session ``resume`` if that is given."""
+        whole = replace(self, options=self.without_session)
+        own, of_pytest = whole._halves()
         if any(word.startswith("-k") for word in of_pytest) and not _keyword(of_pytest):
             raise ConfigError(
                 "-k", got="an expression", expected="one text, for a gate in several jobs", remedy="Or one job: --shape"
             )
         of_pytest = _with_workers(of_pytest, at_once) if self._workers() > 1 else of_pytest
+        resumed = (f"--resume={resume}",) if resume else ()
+        chosen = ("-k", " or ".join(each.case.id for each in cases))
         # The last -k counts.
-        return (*own, f"--output={output}", "--", *of_pytest, "-k", " or ".join(each.case.id for each in cases))
+        return (*own, *resumed, f"--output={output}", "--", f"--results={part}", *of_pytest, *chosen)
 
     def _workers(self) -> int:
         options = list(getattr(self.arguments, "pytest_options", []))
@@ -140,10 +164,9 @@ def read_command(words: Sequence[str]) -> MeasuringCommand:
     return MeasuringCommand(words[0], tuple(words[1:]), COMMANDS[words[0]].read(words))
 
 
-def _of_gate(
-    command: MeasuringCommand, suite: Suite, cluster: ClusterConfig, cases: tuple[SuiteCase, ...]
-) -> tuple[SuiteCase, ...]:
-    """The cases of the gate of the cluster's nodes, which may differ from this machine's."""
+def gate_of(suite: Suite, cluster: ClusterConfig) -> Gate:
+    """The gate of the cluster's nodes, which may differ from this machine's. Raises ConfigError if perf.yaml does not
+    say which it is."""
     machines = suite.config.machines
     if cluster.machine is None and len(machines) != 1:
         raise ConfigError(
@@ -154,7 +177,13 @@ def _of_gate(
             remedy=f"Entries: {', '.join(machines) or 'none'}",
         )
     machine = next(iter(machines.values())) if cluster.machine is None else machines[cluster.machine]
-    gate, keyword = Gate(True, machine.gate), _keyword(command.arguments.pytest_options)
+    return Gate(True, machine.gate)
+
+
+def _of_gate(
+    command: MeasuringCommand, suite: Suite, cluster: ClusterConfig, cases: tuple[SuiteCase, ...]
+) -> tuple[SuiteCase, ...]:
+    gate, keyword = gate_of(suite, cluster), _keyword(command.arguments.pytest_options)
     return tuple(each for each in cases if gate.judges(each) and keyword in each.case.id)
 
 

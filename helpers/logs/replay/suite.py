@@ -99,7 +99,7 @@ class ReplaySuite(Suite):
         """Empty: nothing goes into the history."""
         return ()
 
-    def _nights_of(self, outcome: CaseOutcome) -> CaseNights:
+    def _nights_of(self, outcome: CaseOutcome, session: str) -> CaseNights:
         return CaseNights(unknown="logs were judged, which go into no history")
 
     def recorded_entry(self, target: str, case_id: str) -> RecordedEntry | None:

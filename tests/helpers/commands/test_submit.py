@@ -14,8 +14,9 @@ import pytest
 
 from helpers.commands.main import main
 from helpers.commands.submission.job import JobState, WatchedJob
-from helpers.commands.submission.needs import parse_shape
-from helpers.commands.submission.verdict import gate_line
+from helpers.commands.submission.split import SplitGate, WholeGate
+from helpers.history import open_history
+from helpers.session.gate_verdict import GateState, GateVerdict
 from helpers.trainers.contract.errors import LaunchError
 from tests.faults.gpu_shop import furnish, state_file
 from tests.faults.stand_in_nvml import FOLDER_VARIABLE, STATE_VARIABLE, Card
@@ -29,13 +30,32 @@ import signal
 def at_start(spec, rank):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 """
-SHAPES = ("1x1", "1x2")
+# Steps of the double take as long as it says, on a busy machine too.
+SLOW_ON_TWO_NODES = """
+import sys
+
+def at_step(spec, rank, phase, number):
+    if spec.case.nodes == 2:
+        sys.modules["__main__"].STEP_SECONDS = 0.1
+"""
+SHAPES = ("1x1", "2x1")
 GATE = [{"cases": "*", "needs": "recorded", "target": "cpu"}]
 
 
 def with_gate(config: dict[str, Any]) -> None:
     config["machines"] = {"node": {"host": "*", "gate": GATE}}
     config["budgets"] = {"retries": 0}
+
+
+def two_sizes(config: dict[str, Any]) -> None:
+    """A gate of one case of 1x1 and one of 2x1, which are judged alike on a busy machine."""
+    (block,) = config["matrix"]["cpu"]
+    config["matrix"]["cpu"] = [{**block, "cards": 1, "nodes": nodes} for nodes in (1, 2)]
+    with_gate(config)
+    config |= {"nodes": "slurm", "clusters": {"c": {"target": "cpu"}}}
+    config["budgets"] |= {"screen_runs": 3, "first_runs": 3}
+    config["tolerances"] |= {"recorded": 0.2, "unconfirmed": 0.4}
+    config["limits"] |= {"start_up_seconds": 60, "no_progress_seconds": 10, "run_seconds": 300}
 
 
 @pytest.fixture
@@ -101,7 +121,7 @@ def test_a_gate_of_several_sizes_is_a_job_for_each_that_uses_its_cards(
     at_once = {"1x1": "--share-machine -n 4 -x", "1x2": "--share-machine -n 2 -x", "2x4": "-x"}
     for script, (shape, kept) in zip(scripts, at_once.items(), strict=True):
         case = ONE_CARD.replace("-1x1-", f"-{shape}-")
-        assert f" --output=/g --output=/g/{shape} -- {kept} -k {case}\n" in script
+        assert f" --output=/g --output=/g/{shape} -- --results=/g/{shape}/gate.part {kept} -k {case}\n" in script
 
 
 def test_cases_side_by_side_have_as_many_cards_as_workers(
@@ -125,12 +145,39 @@ def test_a_job_of_pytest_is_as_large_as_the_cases_that_it_collects(
     assert "pytest: got 'no tests collected" in refusal([*argv[:-1], "nothing"], capsys)
 
 
-def test_the_jobs_of_a_gate_do_not_share_a_session(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
-    workshop.configure(lambda config: (with_gate(config), config.update(clusters={"c": {"target": "cpu"}})))
-    assert "--shape makes one job of them" in refusal(words(workshop, "gate", "--resume=s", submit=()), capsys)
-    assert "#SBATCH --nodes=1\n" in printed(
-        words(workshop, "gate", "--resume=s", submit=("--dry-run", "--time=9", "--shape=1x2")), capsys
-    )
+def test_each_job_of_a_gate_has_a_session_of_its_own_with_which_it_goes_on(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workshop.configure(two_sizes)
+    dry = ("--dry-run", "--time=9")
+    new = printed(words(workshop, "gate", "--session=s", submit=dry), capsys).split("#!/bin/sh\n")[1:]
+    for shape, script in zip(SHAPES, new, strict=True):
+        assert f"set -- --session=s-{shape}\n" in script and f"set -- --resume=s-{shape}\n" in script
+        assert "--session=s " not in script
+    (workshop.folder / "runs" / "s-1x1").mkdir(parents=True)
+    again = printed(words(workshop, "gate", "--resume", "s", submit=dry), capsys).split("#!/bin/sh\n")[1:]
+    # The second job had not begun.
+    assert " --resume=s-1x1 " in again[0] and "set --" not in again[0]
+    assert "set -- --session=s-2x1\n" in again[1] and "--resume=s-1x1" not in again[1] and "--resume s" not in again[1]
+    assert all("#SBATCH --requeue\n" in script for script in again)
+    one = printed(words(workshop, "gate", "--resume=s", submit=("--dry-run", "--time=9", "--shape=1x2")), capsys)
+    assert "#SBATCH --nodes=1\n" in one and " --resume=s\n" in one
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--resume=t", "--resume: got 't', expected the session of an earlier gate in several jobs"),
+        ("--resume", "--resume: got 'no name'"),
+        ("--session=s", "expected a name without s-1x1"),
+    ],
+)
+def test_a_session_that_no_gate_in_several_jobs_had_is_refused(
+    workshop: Workshop, option: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workshop.configure(two_sizes)
+    (workshop.folder / "runs" / "s-1x1").mkdir(parents=True)
+    assert told in refusal(words(workshop, "gate", option, submit=("--time=9",)), capsys)
 
 
 @pytest.mark.parametrize(("options", "minutes"), [((), 55), (("--", "-k", "resnet"), None)])
@@ -195,55 +242,46 @@ def test_what_cannot_be_a_job_is_refused(argv: list[str], told: str, capsys: pyt
     assert told in refusal(argv, capsys)
 
 
-def test_a_gate_in_several_jobs_passes_where_each_has_passed(tmp_path: Path) -> None:
-    for name, failed in (("1x1", "[]"), ("1x8", '["x"]')):
-        (tmp_path / name).mkdir()
-        line = "GATE FAILED: 1 REGRESSION of 4"
-        text = f'{{"gate": {{"passed": 3, "cases": 4, "quarantined": [1], "failed": {failed}, "line": "{line}"}}}}'
-        (tmp_path / name / "results.json").write_text(text)
-    one, eight, missing = (tmp_path / name for name in ("1x1", "1x8", "4x8"))
-    assert gate_line([one, one], [0, 0]) == ("GATE PASSED: 6 of 8 in 2 jobs; 2 in quarantine", True)
-    assert gate_line([one, eight, missing], [0, 1, 2]) == (
-        "GATE FAILED in 2 of 3 jobs: 1x8: FAILED: 1 REGRESSION of 4; 4x8: no verdict, exit status 2",
-        False,
-    )
-
-
-@pytest.mark.parametrize("comes", [True, False])
-def test_a_verdict_that_a_network_file_system_shows_late_is_waited_for(tmp_path: Path, comes: bool) -> None:
-    now = [0.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-        if comes and now[0] == 30.0:
-            verdict = {"passed": 1, "cases": 1, "quarantined": [], "failed": [], "line": "GATE PASSED: 1 of 1"}
-            (tmp_path / "results.json").write_text(json.dumps({"gate": verdict}))
-
-    line, passed = gate_line([tmp_path], [0], lambda: now[0], sleep)
-    assert (passed, now[0]) == ((True, 30.0) if comes else (False, 60.0))
-    assert line.startswith("GATE PASSED: 1 of 1" if comes else "GATE FAILED in 1 of 1 jobs")
-
-
 def test_a_gate_in_several_jobs_without_a_verdict_is_no_success_and_an_earlier_one_does_not_count(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each job ends at once with 0, and its gate wrote nothing."""
     output = tmp_path / "gate"
-    monkeypatch.setattr(
-        "helpers.commands.submit.by_shape", lambda cases: dict.fromkeys(map(parse_shape, SHAPES), cases)
-    )
-    monkeypatch.setattr("helpers.commands.submission.verdict.PATIENCE_SECONDS", 0.0)
+    workshop.configure(two_sizes)
+    monkeypatch.setattr("helpers.commands.submission.split.PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr("helpers.commands.submit.submit", lambda script: "7")
     monkeypatch.setattr(
         "helpers.commands.submit.wait_for",
         lambda jobs, show, say: [setattr(job, "state", JobState("COMPLETED")) for job in jobs],
     )
-    for shape in SHAPES:
-        (output / shape).mkdir(parents=True)
+    for folder in (output, *(output / shape for shape in SHAPES)):
+        folder.mkdir(parents=True, exist_ok=True)
         earlier = {"passed": 1, "cases": 1, "quarantined": [], "failed": [], "line": "GATE PASSED: 1 of 1"}
-        (output / shape / "results.json").write_text(json.dumps({"gate": earlier}))
+        (folder / "results.json").write_text(json.dumps({"gate": earlier}))
+        (folder / "gate.part").write_text("{}")
     assert main(words(workshop, "gate", f"--output={output}", submit=("--time=30",))) == 6
-    assert "GATE FAILED in 2 of 2 jobs: 1x1: no verdict, exit status 0" in capsys.readouterr().out
+    line = "GATE FAILED: 1x1: no verdict, exit status 6; 2x1: no verdict, exit status 6; 2 not reached of 2"
+    assert line in capsys.readouterr().out
+    assert json.loads((output / "results.json").read_text())["gate"]["line"] == line
+
+
+def test_reports_that_cannot_be_written_are_no_success(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workshop.configure(two_sizes)
+    passed = GateVerdict(GateState.PASSED, 2, 0, (), ())
+    monkeypatch.setattr("helpers.commands.submission.split.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("helpers.commands.submit.submit", lambda script: "7")
+    monkeypatch.setattr(
+        "helpers.commands.submit.wait_for",
+        lambda jobs, show, say: [setattr(job, "state", JobState("COMPLETED")) for job in jobs],
+    )
+    monkeypatch.setattr(WholeGate, "verdict", lambda whole: passed)
+    monkeypatch.setattr(WholeGate, "exit_status", lambda whole, verdict: 0)
+    (tmp_path / "gate" / "night.html").mkdir(parents=True)
+    monkeypatch.setattr(SplitGate, "forget_earlier", lambda split: None)
+    assert main(words(workshop, "gate", f"--output={tmp_path / 'gate'}", submit=("--time=30",))) == 6
+    assert "GATE FAILED: its reports were not written; 2 PASS of 2" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("answers", "told"), [(True, "7 (1x1): cancelled"), (False, "when Slurm answers: scancel 7")])
@@ -262,9 +300,7 @@ def test_when_slurm_refuses_one_job_of_a_gate_the_others_are_cancelled(
         if not answers:
             raise LaunchError("scancel", got="no answer", expected="an answer")
 
-    monkeypatch.setattr(
-        "helpers.commands.submit.by_shape", lambda cases: dict.fromkeys(map(parse_shape, SHAPES), cases)
-    )
+    workshop.configure(two_sizes)
     monkeypatch.setattr("helpers.commands.submit.submit", submit)
     monkeypatch.setattr(WatchedJob, "cancel", cancel)
     said = refusal(words(workshop, "gate", submit=("--time=30",)), capsys)
@@ -376,6 +412,63 @@ def test_a_trainer_that_ignores_sigterm_is_ended_with_its_job(slurm: SlurmCluste
     assert found.ended() == 6, found.text
     assert "Slurm ended the job: CANCELLED" in found.text
     assert found.nothing_left()
+
+
+@pytest.mark.slow
+def test_a_gate_of_two_sizes_is_one_gate(slurm: SlurmCluster, workshop: Workshop) -> None:
+    """Recorded, cut off in its second job, resumed until it passes, and slower in the case of two nodes."""
+    workshop.configure(two_sizes)
+    folder = workshop.folder
+    plugin = ("-p", "tests.helpers.commands.neighbours_allowed")
+
+    def gate(*options: str, of_pytest: tuple[str, ...] = ()) -> Submitted:
+        given = ("gate", f"--output={folder / 'gate'}", *options, "--", *plugin, *of_pytest)
+        return submitted(slurm, workshop, *given, submit=("--time=30",))
+
+    def results() -> dict[str, Any]:
+        return dict(json.loads((folder / "gate" / "results.json").read_text()))
+
+    first = gate(of_pytest=("--update-baselines",))
+    assert first.ended(300.0) == 6, first.text
+    assert first.text.splitlines()[-1] == "GATE FAILED: 2 NO_BASELINE of 2"
+
+    cut = gate("--session=night")
+    cut.wait_for(lambda: "2x1 | " in cut.text and cut.steps() >= 2, 180.0)
+    slurm.command("scancel", slurm.command("squeue", "--noheader", "--format=%i").strip())
+    assert cut.ended(300.0) == 6, cut.text
+    assert "perfgate submit -- gate --resume=night " in cut.text
+    line = cut.text.splitlines()[-1]
+    assert line.startswith("GATE FAILED: ") and "CANCELLED" in line and "1 not reached of 2" in line
+    assert results()["not_reached"] == 1 and results()["gate"]["passed"] == 1
+    finished = uuids_of(workshop, "night-*")
+
+    on = gate("--resume=night")
+    assert on.ended(300.0) == 0, on.text
+    assert "1x1: passed already in session night-1x1; no job is submitted for it" in on.text
+    assert "1x1 | " not in on.text
+    assert on.text.splitlines()[-1] == "GATE PASSED: 2 of 2"
+    assert uuids_of(workshop, "night-*") > finished
+    assert (results()["session"], results()["exit_code"]) == ("night", 0)
+    # 1x1 is the reference of the speed-up, and another job has measured it.
+    assert results()["scaling"][0]["rows"][1]["speed_up"] == pytest.approx(2.0, rel=0.2)
+    page = (folder / "gate" / "night.html").read_text()
+    assert "<h1>The gate passed: 2 cases</h1>" in page and page.count("night-1x1") and page.count("night-2x1")
+
+    (folder / "fault.py").write_text(SLOW_ON_TWO_NODES)
+    slow = gate()
+    assert slow.ended(300.0) == 1, slow.text
+    assert slow.text.splitlines()[-1] == "GATE FAILED: 1 SLOWER of 2"
+    with open_history(f"sqlite:///{folder / 'runs' / 'history.sqlite'}") as history:
+        sessions = {each.result.session for each in history.results_of(target="cpu")}
+    # All sessions of all gates are in one history.
+    assert sessions == {path.name for path in (folder / "runs").glob("*-[12]x1")} and len(sessions) == 6
+    assert workshop.lost() == 0
+    assert slow.nothing_left()
+
+
+def uuids_of(workshop: Workshop, sessions: str) -> set[str]:
+    found = (workshop.folder / "runs").glob(f"{sessions}/*/r*/result.json")
+    return {str(json.loads(path.read_text())["uuid"]) for path in found}
 
 
 @pytest.mark.slow

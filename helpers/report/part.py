@@ -1,0 +1,146 @@
+"""What a job leaves of its part of a gate that is split among several jobs, as JSON. The report on the whole gate is
+made of these files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from helpers.judging.verdict import Status
+from helpers.machine.files import named_by_user, read_text_limited
+from helpers.machine.records_check import Checker, Schema
+from helpers.session.gate_verdict import GateState
+from helpers.session.outcome import CaseOutcome
+from helpers.trainers.contract.errors import ResultError
+
+if TYPE_CHECKING:
+    from helpers.report.results import SessionReport
+
+# 1: first format.
+PART_SCHEMA_VERSION = 1
+_MOST_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class GatePart:
+    """The session of one job."""
+
+    session: str
+    # The exit code of pytest.
+    exit_code: int
+    machine: Mapping[str, str]
+    header: tuple[str, ...]
+    state: GateState
+    # Why the session fails its gate for a reason other than its cases.
+    other: tuple[str, ...]
+    # How many selected cases have no outcome.
+    not_reached: int
+    # The verdict on the cases together; None if there is none.
+    night: NightOfPart | None
+    outcomes: tuple[CaseOutcome, ...]
+
+    @property
+    def passed(self) -> bool:
+        return self.exit_code == 0 and self.state is not GateState.FAILED and not self.not_reached
+
+
+@dataclass(frozen=True)
+class NightOfPart:
+    """The verdict on a night (NightVerdict) as far as the report on the whole gate shows it."""
+
+    status: Status
+    message: str
+    cases: int
+
+
+def part_json(report: SessionReport) -> str:
+    """The part that the session of a gate is. Raises ResultError for a session without a gate, and on a number that is
+    not finite."""
+    if report.gate is None:
+        raise ResultError(f"session {report.session}", got="no gate", expected="--gate: only a gate has parts")
+    night = report.night
+    record = {
+        "schema_version": PART_SCHEMA_VERSION,
+        "session": report.session,
+        "exit_code": report.exit_code,
+        "machine": dict(report.machine),
+        "header": list(report.header()),
+        "state": report.gate.state.value,
+        "other": list(report.gate.other),
+        "not_reached": report.not_reached,
+        "night": None if night is None else [night.status.value, night.reason.message, night.cases],
+        "outcomes": [outcome.to_record() for outcome in report.outcomes],
+    }
+    try:
+        return json.dumps(record, default=dict, allow_nan=False)
+    except ValueError as error:
+        raise ResultError(f"session {report.session}", got=str(error), expected="finite numbers") from error
+
+
+def read_part(path: Path) -> GatePart:
+    """Raises OSError, and ResultError for anything that ``part_json`` did not write."""
+    try:
+        record: Any = json.loads(read_text_limited(named_by_user(path), _MOST_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise ResultError(str(path), got=str(error)[:200], expected="a part of a gate as JSON") from error
+    if (wrong := _PART.violation(record)) is not None:
+        raise ResultError(str(path), field=wrong.field, got=wrong.got, expected=wrong.expected)
+    night = record["night"]
+    return GatePart(
+        record["session"],
+        record["exit_code"],
+        record["machine"],
+        tuple(record["header"]),
+        GateState(record["state"]),
+        tuple(record["other"]),
+        record["not_reached"],
+        None if night is None else NightOfPart(Status(night[0]), night[1], night[2]),
+        tuple(map(CaseOutcome.from_record, record["outcomes"])),
+    )
+
+
+_TEXT: Schema = {"type": "string", "maxLength": 100_000, "description": "a text"}
+_TEXTS: Schema = {"type": "array", "maxItems": 10_000, "items": _TEXT, "description": "a list of texts"}
+_COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "description": "a whole number"}
+_FIELDS: Mapping[str, Schema] = {
+    "schema_version": {"const": PART_SCHEMA_VERSION},
+    "session": _TEXT,
+    "exit_code": _COUNT,
+    "machine": {
+        "type": "object",
+        "properties": {"host": _TEXT, "found": _TEXT},
+        "required": ["host", "found"],
+        "additionalProperties": False,
+        "description": "a host, and what was found on it",
+    },
+    "header": _TEXTS,
+    "state": {"enum": [each.value for each in GateState], "description": "a known state"},
+    "other": _TEXTS,
+    "not_reached": _COUNT,
+    "night": {
+        "anyOf": [
+            {"type": "null"},
+            {
+                "type": "array",
+                "prefixItems": [{"enum": [each.value for each in Status]}, _TEXT, _COUNT],
+                "minItems": 3,
+                "maxItems": 3,
+            },
+        ],
+        "description": "null, or a status, a text and a number of cases",
+    },
+    # Each is checked by the reader of outcomes.
+    "outcomes": {"type": "array", "maxItems": 100_000, "description": "a list of outcomes"},
+}
+_PART = Checker(
+    {
+        "type": "object",
+        "properties": _FIELDS,
+        "required": list(_FIELDS),
+        "additionalProperties": False,
+        "description": "a JSON object",
+    }
+)
