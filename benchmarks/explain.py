@@ -2,7 +2,9 @@
 
 Something in a framework's training is made slower on purpose, by a share of a step. Runs of the unchanged build and of
 the changed one are made in turn with the framework's profiler, and helpers.judging.explanation says which part of the
-step it is. Counted is how often the right part is named first, and how often a wrong one is named.
+step it is. Counted is how often the right part is named first, and how often a wrong one is named. A part that was not
+planted may differ all the same: what is planted takes memory, and other operators then find theirs in another place.
+Such a part is a side effect, and not wrong, if it also differs in the rounds of all other repeats.
 
 A round is one run of the unchanged build and one of each change; a repeat takes the next ``--pairs`` rounds, which no
 other repeat has. The runs stay in ``--folder``, and the next call goes on from them; ``--count`` only counts them.
@@ -11,6 +13,7 @@ other repeat has. The runs stay in ``--folder``, and the next call goes on from 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -25,8 +28,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import binomtest
+
 from helpers.judging.explanation import Difference, Explanation, Kind, explain
-from helpers.judging.profile_parts import Level, ProfiledPair, ProfiledRun
+from helpers.judging.profile_parts import Level, ProfiledPair, ProfiledRun, compared_parts
+from helpers.judging.shared_speed import beside_speed, speeds_beside
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.report.table import Align, Column, Table
@@ -40,6 +46,8 @@ from helpers.trainers.contract.steplog import WINDOW
 
 FRAMEWORKS = {"pytorch": ROOT / ".venv-pytorch/bin/python", "paddle": ROOT / ".venv/bin/python"}
 LAYER, CAST_LAYER = "blocks.7.spatial.convolution", "blocks.0.expand.norm"
+# Its backward pass is the next after that of CAST_LAYER.
+CAST_READER = "blocks.0.expand.convolution"
 PAIRS = 6
 _STEPS: Mapping[str, Any] = {"warmup_steps": 2, "window_steps": 3, "explained_steps": 3}
 # The gradients of ResNet50 that a rank of two sends in a step, in megabytes.
@@ -47,6 +55,9 @@ _SENT_MEGABYTES = 102.2
 _SPAWN_SECONDS = 300.0
 # The first runs set how long a step takes.
 _CALIBRATION_RUNS = 2
+# A part that was not planted differs if so clear a majority of other pairs has the probability of this by chance: 7 or
+# more pairs can show it.
+_SIDE_EFFECT = 0.01
 REFERENCE, SAME = "reference", "same-build"
 
 
@@ -94,6 +105,12 @@ def _cast(difference: Difference) -> bool:
     )
 
 
+def _beside_cast(difference: Difference) -> bool:
+    """What takes the values that the cast wrote, in another place of the memory than without it."""
+    part = difference.part
+    return part.level is Level.ROW and part.layer in (CAST_LAYER, CAST_READER)
+
+
 def _norm_parts(difference: Difference) -> bool:
     part = difference.part
     layers = (part.layer, *part.layers)
@@ -115,7 +132,7 @@ THREADS = ("threads", "torch_threads")
 CAUSES: Mapping[str, Cause] = {
     "slow-backward": Cause(ONE, _in_layer(LAYER, Phase.BACKWARD, "conv")),
     "called-twice": Cause(ONE, _in_layer(LAYER, Phase.FORWARD, "conv")),
-    "cast": Cause(ONE, _cast),
+    "cast": Cause(ONE, _cast, _beside_cast),
     "norm-parts": Cause(ONE, _norm_parts),
     "python-work": Cause(ONE, _host),
     "slow-network": Cause(TWO, _of_phase(Phase.ALL_REDUCE), lambda each: each.part.phase is Phase.BACKWARD),
@@ -126,13 +143,37 @@ CAUSES: Mapping[str, Cause] = {
 
 
 @dataclass(frozen=True)
+class Repeat:
+    """One answer, and the pairs that no part of it comes from."""
+
+    explanation: Explanation
+    others: tuple[ProfiledPair, ...] = ()
+
+    def differs_elsewhere(self, difference: Difference) -> bool:
+        """Whether this part differs in the same direction in the other pairs, beyond chance by their signs."""
+        if not self.others:
+            return False
+        parts = compared_parts(self.others)
+        speeds = speeds_beside(parts, [0.0] * len(self.others))
+        for each, around in zip(parts, speeds, strict=True):
+            if each.part == difference.part:
+                alike = [one * difference.seconds.mean > 0 for one in beside_speed(each, around)]
+                return float(binomtest(sum(alike), len(alike), alternative="greater").pvalue) <= _SIDE_EFFECT
+        return False
+
+
+@dataclass(frozen=True)
 class Tally:
     """The repeats of one cause."""
 
     cause: str
     framework: str
     percent: float
-    explanations: tuple[Explanation, ...]
+    repeats: tuple[Repeat, ...]
+
+    @property
+    def explanations(self) -> list[Explanation]:
+        return [each.explanation for each in self.repeats]
 
     @property
     def right(self) -> int:
@@ -140,7 +181,14 @@ class Tally:
 
     @property
     def wrong(self) -> int:
-        return sum(any(self._is_wrong(one) for one in each.named) for each in self.explanations)
+        return sum(any(self.is_wrong(one, each) for one in each.explanation.named) for each in self.repeats)
+
+    @property
+    def side_effects(self) -> int:
+        return sum(
+            any(self._is_other(one) and not self.is_wrong(one, each) for one in each.explanation.named)
+            for each in self.repeats
+        )
 
     @property
     def named_nothing(self) -> int:
@@ -160,7 +208,11 @@ class Tally:
             return any(name in cause.facts for name, _, _ in explanation.facts)
         return bool(explanation.named) and cause.right(explanation.named[0])
 
-    def _is_wrong(self, difference: Difference) -> bool:
+    def is_wrong(self, difference: Difference, repeat: Repeat) -> bool:
+        return self._is_other(difference) and (self.cause == SAME or not repeat.differs_elsewhere(difference))
+
+    def _is_other(self, difference: Difference) -> bool:
+        """Whether this is neither what was planted nor what follows from it."""
         if self.cause == SAME:
             return True
         cause = CAUSES[self.cause]
@@ -257,23 +309,23 @@ class Recorder:
         for path in sorted(self.folder.glob("000.*")):
             _, cause, percent = path.name.split(".", 2)
             if cause != REFERENCE:
-                yield Tally(cause, self.framework, float(percent), tuple(self._explained(cause, float(percent), pairs)))
+                yield Tally(cause, self.framework, float(percent), tuple(self._repeats(cause, float(percent), pairs)))
 
     def _percents(self, cause: str) -> Sequence[float]:
         return self.percents if CAUSES[cause].sized else (0.0,)
 
-    def _explained(self, cause: str, percent: float, pairs: int) -> Iterator[Explanation]:
-        made: list[ProfiledPair] = []
-        number = 0
-        while True:
+    def _repeats(self, cause: str, percent: float, pairs: int) -> Iterator[Repeat]:
+        made = list(self._pairs(cause, percent))
+        for first in range(0, len(made) - pairs + 1, pairs):
+            mine = made[first : first + pairs]
+            yield Repeat(explain(mine), (*made[:first], *made[first + pairs :]))
+
+    def _pairs(self, cause: str, percent: float) -> Iterator[ProfiledPair]:
+        for number in itertools.count():
             both = self._folder(number, REFERENCE, 0.0), self._folder(number, cause, percent)
             if not all((folder / "done").exists() for folder in both):
                 return
-            made.append(ProfiledPair(run_in(both[0]), run_in(both[1])))
-            number += 1
-            if len(made) == pairs:
-                yield explain(made)
-                made = []
+            yield ProfiledPair(run_in(both[0]), run_in(both[1]))
 
     def _folder(self, number: int, cause: str, percent: float) -> Path:
         return self.folder / f"{number:03d}.{cause}.{percent:g}"
@@ -339,6 +391,7 @@ _COLUMNS = [
     Column[Tally]("repeats", lambda each: str(len(each.explanations)), Align.RIGHT),
     Column[Tally]("right part first", lambda each: str(each.right), Align.RIGHT),
     Column[Tally]("nothing named", lambda each: str(each.named_nothing), Align.RIGHT),
+    Column[Tally]("a side effect named", lambda each: str(each.side_effects), Align.RIGHT),
     Column[Tally]("a wrong part named", lambda each: str(each.wrong), Align.RIGHT),
 ]
 

@@ -35,7 +35,7 @@ from helpers.plan.matrix import TARGETS
 from helpers.session import SuiteOptions
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
-from helpers.trainers.contract.errors import ConfigError, printable
+from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
 
 if TYPE_CHECKING:
     # Not imported at run time: they would load numpy, which takes longer than listing the commands.
@@ -273,15 +273,20 @@ def _report(arguments: argparse.Namespace, search: BuildSearch, found: Sequence[
     options, builds = search.options, search.names
     folder = options.runs_folder / options.session
     pictures = ["bisect.svg" if number == 1 else f"bisect-{number}.svg" for number in range(1, len(found) + 1)]
-    for each, picture in zip(found, pictures, strict=True):
-        write_whole(folder / picture, draw(each, builds[0]).encode())
     command = shlex.join(["perfgate", "bisect", "--good", builds[0], "--bad", builds[-1]])
     text = render_markdown(found, pictures, command, builds[0], builds[-1])
-    write_whole(folder / "bisect.md", text.encode())
     output = text_output(arguments, PLAIN_JSON, out)
     for each in found:
         print(render_search(each) + "\n", file=output)
-    print(printable(f"written: {folder / 'bisect.md'}"), file=output)
+    try:
+        for each, picture in zip(found, pictures, strict=True):
+            write_whole(folder / picture, draw(each, builds[0]).encode())
+        write_whole(folder / "bisect.md", text.encode())
+    except OSError as error:
+        # The answer is known, and a full disk does not change it.
+        say(f"the answer is not kept in {folder / 'bisect.md'}: {error}")
+    else:
+        print(printable(f"written: {folder / 'bisect.md'}"), file=output)
     write_files(arguments, PLAIN_JSON, to_record(found, options.session), out)
 
 
@@ -305,11 +310,15 @@ def _explain(
                 continue
             place = Path("explained") / suite_case.case.id
             command = shlex.join(["perfgate", "bisect", "--resume", session, "--explain"])
-            write_explanation(folder / place, explained, command, session)
             text = render_markdown(explained, command, picture=str(place / PICTURE_FILE))
-            searched = read_text_limited(folder / "bisect.md", MOST_INDEX_BYTES)
-            write_whole(folder / "bisect.md", f"{searched.rstrip()}\n\n#{text}".encode())
             print(printable(headline(explained)), file=output)
+            try:
+                write_explanation(folder / place, explained, command, session)
+                searched = read_text_limited(folder / "bisect.md", MOST_INDEX_BYTES)
+                write_whole(folder / "bisect.md", f"{searched.rstrip()}\n\n#{text}".encode())
+            except (OSError, ValueError, SuiteError) as error:
+                # The search is done, and its verdict and exit status stand.
+                say(f"why it is slower is not kept in {folder / 'bisect.md'}: {error}")
     except KeyboardInterrupt:
         return False
     return True

@@ -13,8 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, adjusted_p_values
-from helpers.judging.profile_parts import Amount, Compared, Level, Part, ProfiledPair, ProfiledRun, compared_parts
-from helpers.judging.shared_speed import PARTS_ERROR_RATE, beside_speed, shared_speeds
+from helpers.judging.profile_parts import (
+    LEAST_SHARE,
+    Amount,
+    Compared,
+    Level,
+    Part,
+    ProfiledPair,
+    ProfiledRun,
+    compared_parts,
+)
+from helpers.judging.shared_speed import PARTS_ERROR_RATE, beside_speed, shared_speeds, speeds_beside
 from helpers.judging.statistics import student_t_95
 from helpers.trainers.contract.step_profile import HOST, Phase
 
@@ -129,7 +138,9 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5) -> Explanation:
     sizes = [usual if each.part.level is Level.RANK else each.mean_seconds for each in parts]
     speeds = shared_speeds(parts)
     found = _differences(parts, sizes, speeds)
-    named = _apart([each for each in found if each.is_named])
+    rows = [each.part for each in parts if each.part.level is Level.ROW]
+    # A consequence, such as values that are no longer in a cache, may be beyond chance and explain nothing.
+    named = apart([each for each in found if each.is_named and _size(each) >= LEAST_SHARE * usual], rows)
     return Explanation(
         pairs=len(pairs),
         step_seconds=usual,
@@ -154,7 +165,10 @@ def _differences(parts: Sequence[Compared], sizes: Sequence[float], speeds: Sequ
     p_measured = adjusted_p_values(measured, sizes)
     if not speeds:
         return [_difference(*each) for each in zip(parts, measured, p_measured, strict=True)]
-    beside = [each.differences if each.part.level is Level.RANK else beside_speed(each, speeds) for each in parts]
+    beside = [
+        each.differences if each.part.level is Level.RANK else beside_speed(each, around)
+        for each, around in zip(parts, speeds_beside(parts, speeds), strict=True)
+    ]
     p_beside = adjusted_p_values(beside, sizes)
     p_values = [
         new if math.fsum(differences) > 0 else max(new, old)
@@ -216,24 +230,34 @@ _KIND_OF_LEVEL: Mapping[Level, Callable[[Compared, Amount, Amount, float], Kind]
 }
 
 
-def _apart(named: Sequence[Difference]) -> tuple[Difference, ...]:
+def apart(named: Sequence[Difference], rows: Sequence[Part]) -> tuple[Difference, ...]:
     """Of the named parts those of which none holds another: the most special ones, unless it takes more than a few of
     them to explain most of the part around them, or that part says more: that one operator came for another."""
     shown: list[Difference] = []
     for level in Level:
         for each in sorted((one for one in named if one.part.level is level), key=_size, reverse=True):
             inside = [one for one in shown if each.part.holds(one.part)]
-            explained = math.fsum(one.seconds.mean for one in sorted(inside, key=_size, reverse=True)[:_FEW])
-            most = each.seconds.mean * explained > 0 and abs(explained) >= _MOST_OF_IT * abs(each.seconds.mean)
-            if (most and level is not Level.CHANGE) or any(_overlap(each.part, one.part) for one in shown):
+            says_more = level is Level.CHANGE or not _say_enough(inside, each)
+            if not says_more or any(_overlap(each.part, one.part, rows) for one in shown):
                 continue
             shown = [one for one in shown if one not in inside] + [each]
     return tuple(sorted(shown, key=lambda each: -each.seconds.mean))
 
 
-def _overlap(one: Part, other: Part) -> bool:
+def _say_enough(inside: Sequence[Difference], around: Difference) -> bool:
+    """Whether the named parts in a part are shown in its place: a few of those that differ as it does explain most of
+    it, or one is longer and the whole of it is shorter, which would hide the longer one."""
+    whole = around.seconds.mean
+    alike = sorted((_size(one) for one in inside if one.seconds.mean * whole > 0), reverse=True)
+    hidden = whole < 0 and any(one.seconds.mean > 0 for one in inside)
+    return hidden or (bool(alike) and math.fsum(alike[:_FEW]) >= _MOST_OF_IT * abs(whole))
+
+
+def _overlap(one: Part, other: Part, rows: Sequence[Part]) -> bool:
     """Whether some time would be counted twice: an operator over all layers, and a change in some of them."""
-    return {one.level, other.level} == {Level.OPERATOR, Level.CHANGE} and one.phase is other.phase
+    if {one.level, other.level} != {Level.OPERATOR, Level.CHANGE}:
+        return False
+    return any(one.holds(row) and other.holds(row) for row in rows)
 
 
 def _largest(unnamed: Sequence[Difference], named: Sequence[Difference], shown: int) -> tuple[Difference, ...]:
@@ -282,4 +306,4 @@ def _facts_of(run: ProfiledRun) -> dict[str, str]:
     return {"threads": threads, **{name: value for name, value in run.facts.items() if name != "threads"}}
 
 
-__all__ = ["ERROR_RATE", "LEAST_PAIRS", "Difference", "Explanation", "Interval", "Kind", "explain"]
+__all__ = ["ERROR_RATE", "LEAST_PAIRS", "Difference", "Explanation", "Interval", "Kind", "apart", "explain"]

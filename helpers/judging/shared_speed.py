@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from helpers.judging.beyond_chance import ERROR_RATE, adjusted_p_values
-from helpers.judging.profile_parts import Compared, Level
+from helpers.judging.profile_parts import Compared, Level, Part
 from helpers.trainers.contract.step_profile import Phase
 
 # The speed is tested before the parts, and what is named depends on it, so the two tests share the error rate. With 6
@@ -25,22 +25,42 @@ def shared_speeds(parts: Sequence[Compared]) -> tuple[float, ...]:
     """For each pair the logarithm of how much longer the candidate's run takes as a whole: the median over the rows
     that both have, weighted by their time, so that a change of a few rows does not move it. All rows of an operator
     count at most half as much as all others together: if one that takes most of the step were the speed, and it became
-    slower, all others would seem faster. Empty if there are no such
-    rows, or if the speeds differ beyond chance: then it may be the build that is slower as a whole."""
-    rows = [each for each in parts if each.part.level is Level.ROW]
-    pairs = len(rows[0].reference) if rows else 0
-    weights = _weights(rows)
-    speeds = tuple(_median(rows, weights, pair) for pair in range(pairs))
-    if any(math.isnan(speed) for speed in speeds):
-        return ()
+    slower, all others would seem faster. Empty if there are no such rows, or if the speeds differ beyond chance: then
+    it may be the build that is slower as a whole."""
+    speeds = _speeds_of([each for each in parts if each.part.level is Level.ROW])
     (p_value,) = adjusted_p_values([speeds], [1.0]) if speeds else (0.0,)
     return speeds if p_value > SPEED_ERROR_RATE else ()
+
+
+def speeds_beside(parts: Sequence[Compared], speeds: Sequence[float]) -> list[tuple[float, ...]]:
+    """For each part the speed of the rows beside it, without its own and without those of its operator: a slower
+    operator that takes most of a step would else be compared with itself. ``speeds`` where no other row is left."""
+    rows = [each for each in parts if each.part.level is Level.ROW]
+    known: dict[tuple[bool, ...], tuple[float, ...]] = {}
+    found = []
+    for each in parts:
+        beside = tuple(not _of_one_operator(each.part, row.part) and not each.part.holds(row.part) for row in rows)
+        if beside not in known:
+            known[beside] = _speeds_of([row for row, other in zip(rows, beside, strict=True) if other]) or tuple(speeds)
+        found.append(known[beside])
+    return found
+
+
+def _of_one_operator(part: Part, row: Part) -> bool:
+    return part.phase is row.phase and part.operator == row.operator
 
 
 def beside_speed(compared: Compared, speeds: Sequence[float]) -> tuple[float, ...]:
     """A part's differences, in seconds per step at the speed halfway between the runs of each pair."""
     sides = zip(compared.reference, compared.candidate, speeds, strict=True)
     return tuple(new.seconds * math.exp(-speed / 2) - old.seconds * math.exp(speed / 2) for old, new, speed in sides)
+
+
+def _speeds_of(rows: Sequence[Compared]) -> tuple[float, ...]:
+    """Empty if no row has times with both builds in each pair."""
+    weights = _weights(rows)
+    speeds = tuple(_median(rows, weights, pair) for pair in range(len(rows[0].reference) if rows else 0))
+    return () if any(math.isnan(speed) for speed in speeds) else speeds
 
 
 def _weights(rows: Sequence[Compared]) -> list[float]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import explain
-from benchmarks.explain import CAUSES, LAYER, SAME, Recorder, Setup, Tally
+from benchmarks.explain import CAST_LAYER, CAST_READER, CAUSES, LAYER, SAME, Recorder, Repeat, Setup, Tally
 from helpers.judging.explanation import Difference, Explanation, Interval, Kind
 from helpers.judging.profile_parts import Amount, Level, Part, ProfiledPair, ProfiledRun
-from helpers.trainers.contract.step_profile import Phase
+from helpers.trainers.contract.step_profile import OperatorRow, Phase, StepProfile
 
 GRADIENT = Part(Level.ROW, Phase.BACKWARD, LAYER, "aten::convolution_backward")
 OTHER = Part(Level.ROW, Phase.FORWARD, "pool", "aten::max_pool2d")
@@ -24,7 +24,7 @@ def _named(*parts: Part, facts: tuple[tuple[str, str, str], ...] = ()) -> Explan
 
 
 def _tally(cause: str, *explanations: Explanation) -> Tally:
-    return Tally(cause, "pytorch", 5.0, explanations)
+    return Tally(cause, "pytorch", 5.0, tuple(Repeat(each) for each in explanations))
 
 
 def test_only_the_planted_part_in_the_first_row_is_right() -> None:
@@ -35,6 +35,34 @@ def test_only_the_planted_part_in_the_first_row_is_right() -> None:
 def test_whatever_is_named_between_two_runs_of_one_build_is_wrong() -> None:
     tally = _tally(SAME, _named(), _named(OTHER))
     assert (tally.right, tally.wrong) == (1, 1)
+
+
+def test_what_reads_the_values_of_a_cast_follows_from_it() -> None:
+    cast = Part(Level.ROW, Phase.BACKWARD, CAST_LAYER, "aten::to")
+    reader = Part(Level.ROW, Phase.BACKWARD, CAST_READER, "aten::convolution_backward")
+    tally = _tally("cast", _named(cast, reader), _named(reader), _named(cast, OTHER))
+    assert (tally.right, tally.wrong) == (2, 1)
+
+
+def _run(seconds: float) -> ProfiledRun:
+    rows = [OperatorRow(OTHER.phase, OTHER.layer, OTHER.operator, "", "", "", 1.0, seconds)]
+    rows += [OperatorRow(Phase.FORWARD, f"layer{number}", "aten::conv2d", "", "", "", 1.0, 1.0) for number in range(4)]
+    step = sum(row.seconds_per_step for row in rows)
+    return ProfiledRun(step, (StepProfile("pytorch", 0, 1, step, step, {OTHER.phase: step}, 0, tuple(rows), 1, ""),))
+
+
+@pytest.mark.parametrize(
+    ("others", "side_effects"),
+    [([0.2] * 8, 1), ([0.2] * 6, 0), ([0.2] * 6 + [0.05] * 2, 0), ([0.05] * 8, 0), ([], 0)],
+)
+def test_what_differs_in_the_other_rounds_too_is_a_side_effect(others: list[float], side_effects: int) -> None:
+    named = _named(GRADIENT, OTHER)
+    pairs = tuple(ProfiledPair(_run(0.1), _run(seconds)) for seconds in others)
+    tally = Tally("slow-backward", "pytorch", 5.0, (Repeat(named, pairs),))
+    assert (tally.right, tally.side_effects, tally.wrong) == (1, side_effects, 1 - side_effects)
+    # Between two runs of one build nothing is one.
+    same = Tally(SAME, "pytorch", 0.0, (Repeat(_named(OTHER), pairs),))
+    assert (same.side_effects, same.wrong) == (0, 1)
 
 
 def test_the_number_of_threads_is_told_as_a_fact() -> None:
@@ -57,6 +85,7 @@ def test_a_repeat_takes_rounds_that_no_other_repeat_has(tmp_path: Path, monkeypa
     monkeypatch.setattr(explain, "explain", explained)
     (tally,) = Recorder("pytorch", Setup(), tmp_path, tmp_path, [0], [5.0]).tallies(6)
     assert (tally.cause, tally.percent, len(tally.explanations)) == ("cast", 5.0, 2)
+    assert [len(each.others) for each in tally.repeats] == [7, 7]
     assert compared == [[f"{number:03d}.cast.5" for number in each] for each in (range(6), range(6, 12))]
 
 

@@ -193,6 +193,28 @@ def test_the_change_is_explained_by_the_build_before_it_and_no_history_takes_tho
         assert len(history.results_of(case_id=SYNTHETIC)) == len(bench.runner.made) - 1
 
 
+@pytest.mark.parametrize(
+    ("in_the_way", "told"),
+    [
+        ("bisect.md", "the answer is not kept in "),
+        (f"explained/{SYNTHETIC}/explain.md", "why it is slower is not kept"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_said_and_the_answer_stands(
+    bench: Bench, capsys: pytest.CaptureFixture[str], in_the_way: str, told: str
+) -> None:
+    def run(*given: Any) -> RunResult:
+        # A folder in the place of a file cannot be replaced by one, whoever tries.
+        (bench.runs / bench.session / in_the_way / "kept").mkdir(parents=True, exist_ok=True)
+        return DrawnRunner.run(bench.runner, *given)
+
+    bench.runner.run = run  # type: ignore[method-assign]
+    status, text = bench.bisect("--case", SYNTHETIC, "--explain")
+    assert (status, text[:11]) == (0, "FIRST BAD: "), text
+    assert text.splitlines()[-1].startswith("NOT EXPLAINED: ")
+    assert told in capsys.readouterr().err
+
+
 def test_builds_that_cannot_be_had_or_crash_are_stepped_around_and_named(bench: Bench) -> None:
     bench.unavailable = {NAMES[4]: Why.NOT_INSTALLED}
     bench.runner.always = {NAMES[6]: {"failure": "exit 139: SIGSEGV", "figures": {}}}

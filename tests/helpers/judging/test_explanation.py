@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from helpers.judging.explanation import Explanation, Kind, explain
-from helpers.judging.profile_parts import Level, ProfiledPair, ProfiledRun
+from helpers.judging.explanation import Difference, Explanation, Interval, Kind, apart, explain
+from helpers.judging.profile_parts import Amount, Level, Part, ProfiledPair, ProfiledRun
 from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase, StepProfile
 
 LAYERS = tuple(f"blocks.{number}" for number in range(8))
@@ -63,8 +63,13 @@ def _run(build: Build, random: np.random.Generator) -> ProfiledRun:
     return ProfiledRun(step + build.late, (waits, late))
 
 
-def explained(change: Callable[[Build], None], pairs: int = 6, seed: int = 3) -> Explanation:
+def explained(
+    change: Callable[[Build], None], pairs: int = 6, seed: int = 3, both: Callable[[Build], None] = lambda build: None
+) -> Explanation:
+    """What is said of a build with this change; ``both`` builds are other than the usual ones."""
     random, good, bad = np.random.default_rng(seed), _usual(), _usual()
+    both(good)
+    both(bad)
     change(bad)
     if bad.late:
         good.late = 1e-6
@@ -194,3 +199,63 @@ def test_what_is_faster_is_named_too_and_comes_last() -> None:
     named = explained(change).named
     assert [each.part.operator for each in named] == ["conv2d_grad", "momentum"]
     assert named[1].kind is Kind.FASTER
+
+
+def _difference(part: Part, seconds: float) -> Difference:
+    return Difference(part, Kind.SLOWER, Amount(1.0), Amount(1.0 + seconds), Interval(seconds, seconds, seconds), 0.01)
+
+
+BACKWARD = Part(Level.PHASE, Phase.BACKWARD)
+ROWS = tuple(Part(Level.ROW, Phase.BACKWARD, f"blocks.{number}", "conv2d_grad") for number in range(4))
+
+
+@pytest.mark.parametrize(
+    ("phase", "inside", "shown"),
+    [
+        # A longer row is not hidden by a phase that is shorter as a whole.
+        (-0.010, (0.005,), (0.005,)),
+        (-0.010, (0.005, -0.003), (0.005, -0.003)),
+        # A shorter row does not hide that its phase is longer.
+        (0.010, (-0.003,), (0.010,)),
+        (0.010, (0.002, -0.003), (0.010,)),
+        # Of the rows that differ as their phase does a few explain most of it.
+        (0.010, (0.006, -0.005), (0.006, -0.005)),
+        (0.010, (0.002, 0.002, 0.002, 0.002), (0.002, 0.002, 0.002, 0.002)),
+        (0.010, (0.0015, 0.0015, 0.0015, 0.0015), (0.010,)),
+        (-0.010, (-0.003,), (-0.010,)),
+        (-0.010, (), (-0.010,)),
+    ],
+)
+def test_rows_are_shown_in_place_of_their_phase_if_they_say_more(
+    phase: float, inside: tuple[float, ...], shown: tuple[float, ...]
+) -> None:
+    rows = [_difference(row, seconds) for row, seconds in zip(ROWS, inside, strict=False)]
+    found = apart([*rows, _difference(BACKWARD, phase)], ROWS)
+    assert tuple(each.seconds.mean for each in found) == shown
+
+
+@pytest.mark.parametrize(("layer", "shown"), [("blocks.0", 1), ("blocks.9", 2)])
+def test_a_change_hides_an_operator_of_its_phase_only_in_its_own_layers(layer: str, shown: int) -> None:
+    row = Part(Level.ROW, Phase.FORWARD, layer, "conv2d")
+    operator = Part(Level.OPERATOR, Phase.FORWARD, operator="conv2d")
+    change = Part(Level.CHANGE, Phase.FORWARD, layers=LAYERS, gone=("batch_norm",), came=("mean", "multiply"))
+    found = apart([_difference(operator, 0.01), _difference(change, 0.02)], [row])
+    assert [each.part for each in found] == [change, operator][:shown]
+
+
+def test_what_is_beyond_chance_and_explains_nothing_is_not_named() -> None:
+    """A row that is longer by 0.15 ms in a step of 226 ms."""
+    relu = (Phase.FORWARD, "head", "relu")
+
+    def small(build: Build) -> None:
+        build.rows[relu] = (0.0003, 1)
+
+    def change(build: Build) -> None:
+        build.rows[relu] = (0.00045, 1)
+
+    assert explained(change, pairs=12, both=small).named == ()
+
+    def larger(build: Build) -> None:
+        build.rows[relu] = (0.0007, 1)
+
+    assert [each.part.operator for each in explained(larger, pairs=12, both=small).named] == ["relu"]

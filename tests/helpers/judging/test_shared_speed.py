@@ -113,3 +113,32 @@ def _compared(layer: str, seed: int) -> Compared:
     random = np.random.default_rng(seed)
     sides = [tuple(Amount(float(random.uniform(0.5, 2.0)), 1.0) for _ in range(PAIRS)) for _ in range(2)]
     return Compared(Part(Level.ROW, Phase.FORWARD, layer, "relu"), sides[0], sides[1])
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.9])
+def test_an_operator_that_takes_most_of_a_step_is_not_taken_for_the_speed_of_the_machine(share: float) -> None:
+    found = [explain(_pairs_with_one_large_row(seed, share)) for seed in range(10)]
+    assert sum(bool(each.named) and each.named[0].part.layer == "large" for each in found) >= 9
+    assert {each.seconds.mean > 0 for one in found for each in one.named} == {True}
+
+
+def _pairs_with_one_large_row(seed: int, share: float) -> list[ProfiledPair]:
+    """Pairs on a busy machine; one row takes ``share`` of a step, and 6% longer with the candidate."""
+    random = np.random.default_rng(seed)
+
+    def run(longer: float) -> ProfiledRun:
+        machine = float(np.exp(random.normal(0.0, 0.3)))
+        seconds = share * longer * machine * float(np.exp(random.normal(0.0, 0.01)))
+        rows = [OperatorRow(Phase.BACKWARD, "large", "conv2d_grad", "", "", "cpu", 1.0, seconds)]
+        for number in range(20):
+            seconds = (1 - share) / 20 * machine * float(np.exp(random.normal(0.0, 0.03)))
+            layer, name = f"blocks.{number}", f"operator{number % 5}"
+            rows.append(OperatorRow(Phase.FORWARD, layer, name, "", "", "cpu", 1.0, seconds))
+        phases = {
+            phase: math.fsum(row.seconds_per_step for row in rows if row.phase is phase)
+            for phase in (Phase.FORWARD, Phase.BACKWARD)
+        }
+        step = math.fsum(phases.values())
+        return ProfiledRun(step, (StepProfile("paddle", 0, 5, step, step, phases, 0.0, tuple(rows), 1, ""),))
+
+    return [ProfiledPair(run(1.0), run(1.06)) for _ in range(PAIRS)]
