@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from fixtures.missing import DEV, refuse_without
-from tests.slurm_cluster import NAMED, PACKAGES, SlurmCluster, missing_programs, slurm_cluster
+from tests.faults.control_group import why_no_memory_group
+from tests.slurm_cluster import ACCOUNTING_PACKAGES, NAMED, PACKAGES, SlurmCluster, missing_programs, slurm_cluster
 
 # Threads that multiply small matrices wait for each other longer than they compute, above all beside other workers: the
 # search for the first bad build took seven times the processor time. Only this process has one thread: those that tests
@@ -102,13 +103,34 @@ def accidents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def running_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    if missing := missing_programs():
-        text = f"no Slurm: {', '.join(missing)} not found (apt-get install {PACKAGES})"
-        if os.environ.get(NAMED):
-            pytest.fail(f"{text}, and {NAMED} says that it is there")
-        pytest.skip(text)
+    _need_slurm(PACKAGES, missing_programs())
     with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def running_accounted_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    _need_slurm(f"{PACKAGES} {ACCOUNTING_PACKAGES}", missing_programs(accounting=True))
+    groups = not why_no_memory_group()
+    with slurm_cluster(tmp_path_factory.mktemp("accounted"), control_groups=groups, accounting=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def accounted_slurm(running_accounted_slurm: SlurmCluster) -> SlurmCluster:
+    """A Slurm with slurmdbd, and where this machine can do it with control groups; its nodes are idle."""
+    running_accounted_slurm.mend()
+    return running_accounted_slurm
+
+
+def _need_slurm(packages: str, missing: Sequence[str]) -> None:
+    """Skip where programs of Slurm are missing, and fail where they should be there."""
+    if not missing:
+        return
+    text = f"no Slurm: {', '.join(missing)} not found (apt-get install {packages})"
+    if os.environ.get(NAMED):
+        pytest.fail(f"{text}, and {NAMED} says that it is there")
+    pytest.skip(text)
 
 
 @pytest.fixture
@@ -121,9 +143,18 @@ def slurm(running_slurm: SlurmCluster) -> SlurmCluster:
 @pytest.fixture
 def allocation(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The id of a job of both nodes. This process is a part of it, since it is on the machine of the first node."""
-    done = subprocess.run(
-        ["salloc", "--no-shell", "--nodes=2", "--gres=gpu:1"], env=slurm.variables, capture_output=True, text=True
-    )
+    yield from _allocation(slurm, monkeypatch)
+
+
+@pytest.fixture
+def accounted_allocation(accounted_slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The same where Slurm keeps accounting, with 300 MiB on each node."""
+    yield from _allocation(accounted_slurm, monkeypatch, "--mem=300")
+
+
+def _allocation(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch, *options: str) -> Iterator[str]:
+    words = ["salloc", "--no-shell", "--nodes=2", "--gres=gpu:1", *options]
+    done = subprocess.run(words, env=slurm.variables, capture_output=True, text=True)
     found = re.search(r"Granted job allocation (\d+)", done.stderr)
     assert found is not None, done.stderr
     for name in ("PATH", "SLURM_CONF"):

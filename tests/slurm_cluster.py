@@ -1,5 +1,5 @@
 """A real Slurm of two nodes on this machine, for tests: munge, slurmctld and two slurmd from the distribution's
-packages, all in one temporary folder and without slurmdbd."""
+packages, all in one temporary folder. If a test wants accounting, slurmdbd and its MariaDB are there, too."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from pathlib import Path
 NAMED = "PERFGATE_TEST_SLURM"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "scontrol", "squeue")
 PACKAGES = "munge slurm-client slurmctld slurmd"
+# What accounting needs besides.
+ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacct", "sstat")
+ACCOUNTING_PACKAGES = "slurmdbd mariadb-server"
 # Debian has the daemons where only root's shells look.
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 # The nodes, and the addresses of this machine that stand for theirs.
@@ -30,15 +33,18 @@ _CARDS = ("/dev/null", "/dev/zero")
 _NO_GROUPS = (
     "ProctrackType=proctrack/linuxproc",
     "TaskPlugin=task/none",
-    "JobAcctGatherType=jobacct_gather/none",
     "SelectTypeParameters=CR_Core",
 )
 _GROUPS = (
     "ProctrackType=proctrack/cgroup",
     "TaskPlugin=task/cgroup",
-    "JobAcctGatherType=jobacct_gather/cgroup",
     "SelectTypeParameters=CR_Core_Memory",
 )
+# The daemons' memory is no one's measure here.
+_MARIADB = (
+    "--skip-networking", "--performance-schema=off", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M",
+    "--innodb-flush-log-at-trx-commit=0", "--skip-log-bin",
+)  # fmt: skip
 _NODE_MIB = 8000
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
@@ -150,41 +156,118 @@ class SlurmCluster:
                 f"--pid-file={folder / 'munged.pid'}", f"--log-file={folder / 'munged.log'}",
                 f"--seed-file={folder / 'munge.seed'}",
             )  # fmt: skip
-        if name == "slurmctld":
-            return ("slurmctld", "-D")
+        if name == "mariadbd":
+            folder = self.folder
+            return (
+                "mariadbd", "--no-defaults", f"--user={getpass.getuser()}", f"--datadir={folder / 'mariadb'}",
+                f"--socket={folder / 'mariadb.socket'}", f"--pid-file={folder / 'mariadb.pid'}", *_MARIADB,
+            )  # fmt: skip
+        if name in ("slurmctld", "slurmdbd"):
+            return (name, "-D")
         return ("slurmd", "-D", "-N", name.removeprefix("slurmd-"))
 
 
-def missing_programs() -> list[str]:
-    return [name for name in PROGRAMS if shutil.which(name, path=_PATH) is None]
+def missing_programs(*, accounting: bool = False) -> list[str]:
+    wanted = (*PROGRAMS, *(ACCOUNTING_PROGRAMS if accounting else ()))
+    return [name for name in wanted if shutil.which(name, path=_PATH) is None]
 
 
 @contextlib.contextmanager
-def slurm_cluster(folder: Path, *, control_groups: bool = False) -> Generator[SlurmCluster, None, None]:
+def slurm_cluster(
+    folder: Path, *, control_groups: bool = False, accounting: bool = False, cards: Sequence[str] = ()
+) -> Generator[SlurmCluster, None, None]:
     """A Slurm whose nodes are idle; it is ended, with all its jobs, at the end.
 
-    With ``control_groups`` it holds each job to its cores and memory, which needs root.
+    With ``control_groups`` it holds each job to its cores and memory, and to its ``cards`` if devices are given, which
+    needs root. With ``accounting`` it has slurmdbd and a MariaDB of its own.
     """
     (folder / "state").mkdir()
     (folder / "munge.key").write_bytes(secrets.token_bytes(1024))
     (folder / "munge.key").chmod(0o400)
     for node in NODES:
         (folder / f"spool-{node}").mkdir()
-    (folder / "gres.conf").write_text(f"Name=gpu Flags=nvidia_gpu_env File={','.join(_CARDS)}\n")
+    (folder / "gres.conf").write_text(f"Name=gpu Flags=nvidia_gpu_env File={','.join(cards or _CARDS)}\n")
     if control_groups:
-        (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\nConstrainCores=yes\nConstrainRAMSpace=yes\n")
-    (folder / "slurm.conf").write_text(_configuration(folder, _GROUPS if control_groups else _NO_GROUPS))
+        held = "CgroupPlugin=autodetect\nConstrainCores=yes\nConstrainRAMSpace=yes\n"
+        (folder / "cgroup.conf").write_text(held + ("ConstrainDevices=yes\n" if cards else ""))
+    following = [*(_GROUPS if control_groups else _NO_GROUPS)]
+    gather = "cgroup" if control_groups else "linux"
+    following += [f"JobAcctGatherType=jobacct_gather/{gather if accounting else 'none'}"]
+    if accounting:
+        following += _accounting(folder)
+    (folder / "slurm.conf").write_text(_configuration(folder, following))
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
-    cluster = SlurmCluster(folder, {**variables, "PATH": _PATH, "SLURM_CONF": str(folder / "slurm.conf")})
+    own = {
+        "PATH": _PATH,
+        "SLURM_CONF": str(folder / "slurm.conf"),
+        # Where slurmdbd finds its MariaDB, which listens to nobody else.
+        "MYSQL_UNIX_PORT": str(folder / "mariadb.socket"),
+    }
+    cluster = SlurmCluster(folder, {**variables, **own})
     try:
         cluster.start("munged")
         _wait_for(folder / "munge.socket", cluster)
+        if accounting:
+            _start_accounting(cluster)
         for name in ("slurmctld", *(f"slurmd-{node}" for node in NODES)):
             cluster.start(name)
         cluster.wait_until_idle()
         yield cluster
     finally:
         cluster.stop()
+
+
+def _accounting(folder: Path) -> Sequence[str]:
+    """Write slurmdbd's configuration; returns what slurm.conf says of it."""
+    (port,) = _free_ports(1)
+    path = folder / "slurmdbd.conf"
+    path.touch(0o600)
+    path.write_text(
+        "\n".join(
+            [
+                "AuthType=auth/munge",
+                f"AuthInfo=socket={folder}/munge.socket",
+                f"DbdHost={socket.gethostname()}",
+                "DbdAddr=127.0.0.1",
+                f"DbdPort={port}",
+                f"SlurmUser={getpass.getuser()}",
+                "StorageType=accounting_storage/mysql",
+                "StorageHost=localhost",
+                "StorageUser=root",
+                "StorageLoc=slurm",
+                f"LogFile={folder}/slurmdbd.log",
+                f"PidFile={folder}/slurmdbd.pid",
+                "",
+            ]
+        )
+    )
+    return [
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        "AccountingStorageHost=127.0.0.1",
+        f"AccountingStoragePort={port}",
+        f"AccountingStoragePass={folder}/munge.socket",
+        "JobAcctGatherFrequency=task=1",
+    ]
+
+
+def _start_accounting(cluster: SlurmCluster) -> None:
+    folder = cluster.folder
+    cluster.command(
+        "mariadb-install-db", "--no-defaults", f"--user={getpass.getuser()}", f"--datadir={folder / 'mariadb'}",
+        "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
+    )  # fmt: skip
+    cluster.start("mariadbd")
+    _wait_for(folder / "mariadb.socket", cluster)
+    cluster.start("slurmdbd")
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            cluster.command("sacctmgr", "--noheader", "list", "cluster", seconds=10.0)
+            return
+        except (ClusterError, subprocess.TimeoutExpired):
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.2)
 
 
 def _wait_for(path: Path, cluster: SlurmCluster) -> None:
@@ -234,7 +317,11 @@ def _configuration(folder: Path, following: Sequence[str]) -> str:
             "MinJobAge=300",
             "SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=100000,bf_interval=1",
             *nodes,
+            "PreemptType=preempt/partition_prio",
+            "PreemptMode=CANCEL",
             f"PartitionName=perf Nodes={','.join(NODES)} Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO",
+            # Its jobs end those of the other partition.
+            f"PartitionName=urgent Nodes={','.join(NODES)} MaxTime=INFINITE State=UP OverSubscribe=NO PriorityTier=10",
             "",
         ]
     )

@@ -40,9 +40,9 @@ from helpers.commands.loading import (
 )
 from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.commands.option_types import count_of, typed
-from helpers.commands.submission.job import cancel_each
 from helpers.commands.submission.needs import Shape, minutes_for_runs, parse_minutes
 from helpers.commands.submission.script import JobRequest
+from helpers.commands.submission.waiting import Patience, cancel_each, find_lost
 from helpers.commands.submit import cluster_of
 from helpers.history.stored import FLEET_KIND, session_of_node
 from helpers.judging.calibrate import LEAST_RUNS
@@ -171,23 +171,36 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
     request.log.parent.mkdir(parents=True, exist_ok=True)
     ids = sorted(case_names((each.case.id, each.target) for each in cases).values())
     _write_asked(place, fleet, ids, arguments.runs, said)
-    said.update(_measured(arguments, script, names, request))
+    ended = _measured(arguments, script, names, request, cluster)
+    if ended is None:
+        say(f"when its tasks have ended: perfgate {NAME} --report {fleet}")
+        return EXIT_NOT_JUDGED
+    said.update(ended)
     _write_asked(place, fleet, ids, arguments.runs, said)
     return _report(arguments, out, fleet)
 
 
-def _measured(arguments: argparse.Namespace, script: str, names: Sequence[str], request: JobRequest) -> dict[str, str]:
-    """Submit the array and wait; an interrupt cancels it. Returns why a node did not end well, empty where it did."""
+def _measured(
+    arguments: argparse.Namespace, script: str, names: Sequence[str], request: JobRequest, cluster: ClusterConfig
+) -> dict[str, str] | None:
+    """Submit the array and wait; an interrupt cancels it. Returns why a node did not end well, empty where it did; None
+    if Slurm stayed away."""
+    patience = Patience(cluster.away_minutes)
     with signals_interrupt():
-        array = WatchedArray(submit_pinned(script, names), names)
+        job = submit_pinned(script, names, lambda: find_lost(request.name, say, patience))
+        array = WatchedArray(job, names)
         say(f"job {array.job}: {len(names)} nodes, {request.minutes} min each; their output: {request.log}.N")
         try:
-            wait_for_array(array, say, None if arguments.wait is None else 60.0 * arguments.wait)
+            over = wait_for_array(array, say, patience, None if arguments.wait is None else 60.0 * arguments.wait)
         except KeyboardInterrupt:
             # A second interrupt ends this wait; the tasks still end in order.
             cancel_each([array], say)
-            wait_for_array(array, say)
+            if not wait_for_array(array, say, Patience(cluster.away_minutes), cancelling=True):
+                say(f"{array.name}: {patience.text}; it may still run. When Slurm answers: scancel {array.job}")
             raise
+    if not over:
+        say(f"{array.name}: {patience.text}; its tasks may go on without it")
+        return None
     return {name: array.problem(task, f"{request.log}.{task}") for task, name in enumerate(names)}
 
 
@@ -260,7 +273,8 @@ def _request(arguments: argparse.Namespace, suite: Suite, fleet: str, cases: Seq
     given = [("history", arguments.history), ("build", arguments.build), ("data", arguments.data)]
     targets = {each.target for each in cases}
     return JobRequest(
-        name=f"perfgate-{NAME}",
+        # Unique, so that the array is found by it if its submission got no answer.
+        name=f"perfgate-{fleet}",
         shape=shape,
         cards=shape.cards,
         minutes=arguments.time or minutes_for_runs(cases, arguments.runs, suite.config, suite.run_before),

@@ -4,8 +4,9 @@ end, and ends with its exit status (docs/slurm.md)."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -14,7 +15,8 @@ from helpers.commands.loading import load_suite, new_session, say
 from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.commands.option_types import typed
 from helpers.commands.submission.command import COMMANDS, GATE, MeasuringCommand, gate_of, read_command
-from helpers.commands.submission.job import FollowedFile, WatchedJob, cancel_each, submit, wait_for
+from helpers.commands.submission.ends import JobEnds
+from helpers.commands.submission.job import NoAnswer, WatchedJob, submit
 from helpers.commands.submission.needs import (
     Shape,
     by_shape,
@@ -23,8 +25,10 @@ from helpers.commands.submission.needs import (
     parse_minutes,
     parse_shape,
 )
+from helpers.commands.submission.record import Submission, SubmittedJob
 from helpers.commands.submission.script import JobRequest, script_of
 from helpers.commands.submission.split import WHOLE, PlannedPart, SplitGate
+from helpers.commands.submission.waiting import Patience, cancel_each, wait_for
 from helpers.launch.signals import signals_interrupt
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.clusters import ClusterConfig
@@ -37,8 +41,9 @@ NAME = "submit"
 HELP = "Run a command that measures as a job of Slurm: show its output, wait, end with its exit status"
 EXITS = {
     0: "the command ended with 0; each other status is the command's own, too",
-    6: "Slurm ended the job before the command ended: its time was over, a node was lost, somebody cancelled it",
-    EXIT_INTERRUPTED: "interrupted: the job was cancelled, and nothing of it is left",
+    6: "Slurm ended the job before the command ended (its time was over, a node was lost, somebody cancelled it), or "
+    "Slurm did not answer for so long that nobody waits any more",
+    EXIT_INTERRUPTED: "interrupted: the job was cancelled, and nothing of it is left unless the last lines say so",
 }
 
 
@@ -59,6 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MINUTES",
         help="End the job after MINUTES, or H:MM. Default: an estimate from earlier runs and published figures",
     )
+    parser.add_argument(
+        "--attach",
+        metavar="FILE",
+        type=Path,
+        help="Submit nothing: wait for the jobs in FILE, which an earlier perfgate submit wrote (runs/slurm/*.json)",
+    )
     parser.add_argument("--exclude", metavar="NODES", help="Use none of these nodes (sbatch --exclude)")
     parser.add_argument(
         "words",
@@ -74,6 +85,8 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
 
     Raises SuiteError if the command, perf.yaml or Slurm do not allow it.
     """
+    if arguments.attach is not None:
+        return _attached(arguments, out, load)
     planned = _planned(arguments, load)
     scripts = [script_of(request, planned.cluster) for request in planned.requests]
     if arguments.dry_run:
@@ -82,46 +95,136 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
     if planned.split is not None:
         planned.split.forget_earlier()
         _say_what_has_passed(planned.split)
+        if not planned.requests:
+            return _judge_whole(planned, {}, out)
+    submission = _submission(arguments, planned)
     jobs: list[WatchedJob] = []
-
-    def show(text: str) -> None:
-        out.write(text)
-        out.flush()
-
     with signals_interrupt():
         try:
-            for request, script in zip(planned.requests, scripts, strict=True):
+            for request, each, script in zip(planned.requests, submission.jobs, scripts, strict=True):
                 request.log.parent.mkdir(parents=True, exist_ok=True)
-                label = str(request.shape) if planned.split is not None else ""
-                jobs.append(WatchedJob(submit(script), FollowedFile(request.log), label))
+                # Written before, so that a job is found by its name if this command ends just now.
+                submission.with_ids(jobs).write()
+                jobs.append(each.watched())
+                _submit(jobs, script)
                 say(f"{jobs[-1].name}: {request.shape} for {request.minutes} min; its output: {request.log}")
-            wait_for(jobs, show, say)
+            submission = submission.with_ids(jobs)
+            submission.write()
         except KeyboardInterrupt:
-            # A second interrupt ends this wait; the jobs still end in order.
-            cancel_each(jobs, say)
-            wait_for(jobs, show, say)
-            _say_how_the_whole_goes_on(planned)
+            _cancel(planned, submission, jobs, out)
             raise
         except SuiteError:
             # Slurm refused one of several jobs: nobody would wait for the others, or read their verdicts.
             cancel_each(jobs, say)
+            if not jobs:
+                submission.path.unlink(missing_ok=True)
             raise
-    ends = [_end_of(planned, request, job) for request, job in zip(planned.requests, jobs, strict=True)]
+        say(f"if this command is lost, the job is not; to wait for it again: {_again(submission)}")
+        return _waited(planned, submission, jobs, out)
+
+
+def _submission(arguments: argparse.Namespace, planned: _Planned) -> Submission:
+    return Submission(
+        words=tuple(arguments.words),
+        cluster=arguments.cluster,
+        folder=str(Path.cwd()),
+        session="" if planned.split is None else planned.split.session,
+        away_minutes=planned.cluster.away_minutes,
+        jobs=tuple(
+            SubmittedJob.of(each, str(each.shape) if planned.split is not None else "") for each in planned.requests
+        ),
+    )
+
+
+def _submit(jobs: list[WatchedJob], script: str) -> None:
+    """Submit the last of ``jobs``. If Slurm refuses it, it is no job any more."""
+    try:
+        jobs[-1].job = submit(script)
+    except NoAnswer as error:
+        say(f"{jobs[-1].name}: Slurm did not answer ({error.got}); if it has the job, the name leads to it")
+    except SuiteError:
+        jobs.pop()
+        raise
+
+
+def _attached(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Namespace], Suite]) -> int:
+    """Wait for jobs that another ``perfgate submit`` submitted, and show all that their commands have printed."""
+    if arguments.words:
+        raise ConfigError("--attach", got=f"a command, too ({arguments.words[0]})", expected="the file alone")
+    submission = Submission.read(arguments.attach)
+    arguments.cluster = submission.cluster
+    # The command line is read as where it was typed.
+    with contextlib.chdir(submission.folder):
+        command = read_command(submission.words)
+        planned = _Planned((), ClusterConfig(), command)
+        if submission.session:
+            suite = load(command.arguments)
+            cluster = cluster_of(arguments, suite)
+            parts = by_shape(command.cases(suite, cluster))
+            planned = replace(planned, split=_split_of(command, suite, cluster, parts, submission.session))
+    with signals_interrupt():
+        return _waited(planned, submission, [each.watched() for each in submission.jobs], out)
+
+
+def _waited(planned: _Planned, submission: Submission, jobs: Sequence[WatchedJob], out: TextIO) -> int:
+    """Wait for the jobs; returns the exit status. An interrupt cancels them."""
+    patience = Patience(submission.away_minutes)
+    try:
+        over = wait_for(jobs, _show(out), say, patience)
+    except KeyboardInterrupt:
+        _cancel(planned, submission, jobs, out)
+        raise
+    found = submission.with_ids(jobs)
+    if found != submission:
+        found.write()
+    if not over:
+        names = ", ".join(job.name for job in jobs if not job.is_over)
+        say(f"{names}: {patience.text}; what runs goes on without it. To wait for it again: {_again(found)}")
+        return EXIT_NOT_JUDGED
+    accounts = JobEnds()
+    ends = {
+        parse_shape(each.shape): _end_of(planned, each, job, accounts)
+        for each, job in zip(found.jobs, jobs, strict=True)
+    }
     if planned.split is None:
-        return ends[0][0]
-    return _judge_whole(planned, {request.shape: end for request, end in zip(planned.requests, ends, strict=True)}, out)
+        return next(iter(ends.values()))[0]
+    return _judge_whole(planned, ends, out)
 
 
-def _end_of(planned: _Planned, request: JobRequest, job: WatchedJob) -> tuple[int, str]:
+def _cancel(planned: _Planned, submission: Submission, jobs: Sequence[WatchedJob], out: TextIO) -> None:
+    """Cancel the jobs, and wait for their end. A second interrupt ends the wait; the jobs still end in order."""
+    cancel_each(jobs, say)
+    patience = Patience(submission.away_minutes)
+    if not wait_for(jobs, _show(out), say, patience, cancelling=True):
+        for job in jobs:
+            if not job.is_over:
+                say(f"{job.name}: {patience.text}; it may still run. When Slurm answers: scancel {job.for_scancel}")
+    _say_how_the_whole_goes_on(planned)
+
+
+def _again(submission: Submission) -> str:
+    return shlex.join(["perfgate", NAME, f"--attach={submission.path}"])
+
+
+def _show(out: TextIO) -> Callable[[str], None]:
+    def show(text: str) -> None:
+        out.write(text)
+        out.flush()
+
+    return show
+
+
+def _end_of(planned: _Planned, submitted: SubmittedJob, job: WatchedJob, accounts: JobEnds) -> tuple[int, str]:
     """The exit status of a job, and why Slurm ended it; says that, and how to go on."""
-    assert job.state is not None
-    status, why = job.state.exit_status()
-    if why:
-        say(f"{job.name}: {why}")
-    if job.state.out_of_time:
-        say(f"{job.name}: its {request.minutes} min are over; --time gives it more")
-    if (why or job.state.out_of_time) and planned.split is None and request.session is not None:
-        _say_how_to_go_on(planned, request.session.name, request.session, f"--shape {request.shape} ")
+    state, accounted = accounts.of(job)
+    status, why = state.exit_status()
+    for text in filter(None, (why, accounted)):
+        say(f"{job.name}: {text}")
+    if state.out_of_time:
+        say(f"{job.name}: its {submitted.minutes} min are over; --time gives it more")
+    if (why or state.out_of_time) and planned.split is None and submitted.session:
+        session = Path(submitted.session)
+        _say_how_to_go_on(planned, session.name, session, f"--shape {submitted.shape} ")
     return status, why
 
 
@@ -229,15 +332,14 @@ def _split(
     exists."""
     given = command.arguments.resume if command.resumed else command.arguments.session
     session = new_session(command.name) if given is None else given
-    output = command.output.expanduser().absolute()
-    made = tuple(PlannedPart(shape, cases, f"{session}-{shape}", output / str(shape)) for shape, cases in parts.items())
-    there = [each.session for each in made if (command.runs_folder / each.session).is_dir()]
+    split = _split_of(command, suite, cluster, parts, session)
+    there = [each.session for each in split.parts if (command.runs_folder / each.session).is_dir()]
     if command.resumed and not there:
         raise ConfigError(
             "--resume",
             got=session or "no name",
             expected=f"the session of an earlier gate in several jobs, as NAME where {command.runs_folder} has "
-            f"NAME-{made[0].shape}",
+            f"NAME-{split.parts[0].shape}",
             remedy="For the session of one job: perfgate submit --shape",
         )
     if command.named and there:
@@ -247,6 +349,18 @@ def _split(
             expected=f"a name without {', '.join(there)} in {command.runs_folder}",
             remedy=f"--resume={session} goes on with it",
         )
+    return split
+
+
+def _split_of(
+    command: MeasuringCommand,
+    suite: Suite,
+    cluster: ClusterConfig,
+    parts: Mapping[Shape, tuple[SuiteCase, ...]],
+    session: str,
+) -> SplitGate:
+    output = command.output.expanduser().absolute()
+    made = tuple(PlannedPart(shape, cases, f"{session}-{shape}", output / str(shape)) for shape, cases in parts.items())
     words = ("perfgate", "submit", *(("--cluster", cluster.name) if cluster.name else ()), "--", command.name)
     options = command.without_session
     return SplitGate(
@@ -262,9 +376,12 @@ def _split(
 
 def _request(command: MeasuringCommand, shape: Shape, minutes: int, name: str = "") -> JobRequest:
     """``name`` is that of the session, which is else a new one."""
-    session = command.runs_folder / (name or new_session(command.name))
+    new = new_session(command.name)
+    session = command.runs_folder / (name or new)
     return JobRequest(
-        name=f"perfgate-{command.name}",
+        # No other job has it, also none that goes on with the same session: a job is found by it whose submission got
+        # no answer.
+        name=f"perfgate-{new}",
         shape=shape,
         cards=shape.cards,
         minutes=minutes,

@@ -137,9 +137,10 @@ class _Run:
                 left = self._end(stop)
         wall_seconds = self._io.clock() - started
         window = window_of(ending.logs[: self._spec.ranks_per_node])
+        cause, more = self._others.explained(ending.rank)
         return JobOutcome(
             kind=ending.kind,
-            reason=f"{ending.reason}; {left}" if left else ending.reason,
+            reason="; ".join(filter(None, (ending.reason, more, left))),
             log_tail="" if ending.kind is OutcomeKind.COMPLETE else output_tail(self._spec, self._command, ending.rank),
             exit_code=exit_code,
             logs=ending.logs,
@@ -148,7 +149,7 @@ class _Run:
             contention=self._others.contention(self._meter.contention(window)),
             unhealthy=(*self._meter.unhealthy(window), *self._others.unhealthy()),
             guilty_rank=ending.rank,
-            cause=ending.cause,
+            cause=cause or ending.cause,
             oom_evidence=None if ending.rank is None else self._others.oom_evidence(ending.rank),
         )
 

@@ -12,7 +12,12 @@ from helpers.plan.yaml_file import YamlValue
 
 _WORD = re.compile(r"[A-Za-z0-9_.:,/@+=\[\]-]+", re.ASCII)
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=[ -~]+)?", re.ASCII)
-_OPTIONAL = ("partition", "account", "gres", "exclusive", "container", "target", "machine", "options")
+_OPTIONAL = (
+    *("partition", "account", "gres", "exclusive", "container", "target", "machine", "options"),
+    "away_minutes",
+)
+# A month: nobody waits longer for a controller.
+_MOST_AWAY_MINUTES = 31 * 24 * 60
 # What perfgate submit states itself.
 _OWN = ("nodes", "ntasks", "ntasks-per-node", "time", "output", "error", "open-mode", "requeue", "signal", "job-name")
 
@@ -36,6 +41,9 @@ class ClusterConfig:
     machine: str | None = None
     # Further options of sbatch.
     options: tuple[str, ...] = ()
+    # After so long without an answer of Slurm nobody waits for its jobs any more. A controller that was restarted, or
+    # that moved to its backup, answers within minutes.
+    away_minutes: float = 30.0
 
 
 def read_clusters(section: YamlValue | None, machines: Collection[str]) -> Mapping[str, ClusterConfig]:
@@ -54,6 +62,9 @@ def read_clusters(section: YamlValue | None, machines: Collection[str]) -> Mappi
             target=keys["target"].one_of(TARGETS) if "target" in keys else None,
             machine=keys["machine"].one_of(sorted(machines)) if "machine" in keys else None,
             options=tuple(map(_option, keys["options"].sequence())) if "options" in keys else (),
+            away_minutes=keys["away_minutes"].number(0, _MOST_AWAY_MINUTES)
+            if "away_minutes" in keys
+            else ClusterConfig.away_minutes,
         )
     return MappingProxyType(found)
 

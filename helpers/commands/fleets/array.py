@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from helpers.commands.submission.job import Ask, JobState, Say, submit
+from helpers.commands.submission.job import Ask, Clock, JobState, NoAnswer, submit
 from helpers.commands.submission.script import JobRequest, head_of
+from helpers.commands.submission.waiting import Patience, Say, cancel_each
 from helpers.history.stored import session_of_node
 from helpers.launch.nodes.slurm import ask_slurm
 from helpers.plan.clusters import ClusterConfig
@@ -33,8 +34,6 @@ _NOT_USABLE = {
     *("NOT_RESPONDING", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "UNKNOWN"),
 }
 _TASK = re.compile(r"(?:^| )ArrayTaskId=(\d+)(?: |$)")
-
-Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -137,11 +136,17 @@ def pin_commands(job: str, nodes: Sequence[str]) -> list[str]:
 
 
 def submit_pinned(
-    script: str, nodes: Sequence[str], run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run
+    script: str,
+    nodes: Sequence[str],
+    find: Callable[[], str],
+    run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run,
 ) -> str:
-    """Submit the array, which waits, pin its tasks, and let it begin. Returns its id. Raises LaunchError, with nothing
-    left of the array, if Slurm refuses a part of it."""
-    job = submit(script, run)
+    """Submit the array, which waits, pin its tasks, and let it begin. Returns its id. ``find`` returns it if the answer
+    to the submission was lost. Raises LaunchError, with nothing left of the array, if Slurm refuses a part of it."""
+    try:
+        job = submit(script, run)
+    except NoAnswer:
+        job = find()
     try:
         done = run(
             ["scontrol"],
@@ -154,11 +159,21 @@ def submit_pinned(
         if done.returncode or "error" in said.lower():
             raise LaunchError("scontrol update", got=said or f"exit status {done.returncode}", expected="pinned tasks")
     except BaseException as error:
-        run(["scancel", job], capture_output=True, text=True, timeout=_ANSWER_SECONDS)
-        if isinstance(error, (OSError, subprocess.TimeoutExpired)):
-            raise LaunchError("scontrol update", got=str(error), expected="an answer") from error
+        left = _left_after_cancelling(job, run)
+        if isinstance(error, (OSError, subprocess.TimeoutExpired, LaunchError)):
+            got = error.got if isinstance(error, LaunchError) else str(error)
+            raise LaunchError("scontrol update", got=got, expected="pinned tasks", remedy=left) from error
         raise
     return job
+
+
+def _left_after_cancelling(job: str, run: Callable[..., subprocess.CompletedProcess[str]]) -> str | None:
+    """Cancel the array, none of whose tasks has begun; returns what is to be done if Slurm did not do it."""
+    try:
+        done = run(["scancel", job], capture_output=True, text=True, timeout=_ANSWER_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return f"The array waits for ever; when Slurm answers: scancel {job}"
+    return f"The array waits for ever; when Slurm answers: scancel {job}" if done.returncode else None
 
 
 @dataclass
@@ -170,11 +185,18 @@ class WatchedArray:
     states: dict[int, JobState] = field(default_factory=dict)
     # Why a task was cancelled here.
     given_up: dict[int, str] = field(default_factory=dict)
+    # Whether Slurm answered when it was last asked.
+    answered: bool = True
+    cancelled: bool = False
     _unavailable_since: dict[int, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return f"job {self.job}"
+
+    @property
+    def for_scancel(self) -> str:
+        return self.job
 
     @property
     def is_over(self) -> bool:
@@ -183,10 +205,12 @@ class WatchedArray:
     def look(self, ask: Ask = ask_slurm) -> str:
         """Ask Slurm for all tasks; returns what keeps it from answering, empty if it answers. A task that Slurm has
         forgotten counts as lost if it had not ended before."""
+        self.answered = True
         try:
             shown = ask("scontrol", "--oneliner", "show", "job", self.job, seconds=_ANSWER_SECONDS)
         except LaunchError as error:
             if "Invalid job id" not in str(error):
+                self.answered = False
                 return f"Slurm does not answer ({error.got}); the nodes may go on without it"
             shown = ""
         seen = {int(found[1]): line for line in shown.splitlines() if (found := _TASK.search(line))}
@@ -236,6 +260,7 @@ class WatchedArray:
 
     def cancel(self, ask: Ask = ask_slurm) -> None:
         ask("scancel", self.job, seconds=_ANSWER_SECONDS)
+        self.cancelled = True
 
     def problem(self, task: int, log: str) -> str:
         """Why a task did not end well; empty if it did."""
@@ -253,16 +278,20 @@ class WatchedArray:
 def wait_for_array(
     array: WatchedArray,
     say: Say,
+    patience: Patience,
     most_wait_seconds: float | None = None,
     *,
+    cancelling: bool = False,
     ask: Ask = ask_slurm,
     sleep: Callable[[float], None] = time.sleep,
     clock: Clock = time.monotonic,
-) -> None:
-    """Wait until all tasks are over. ``say`` gets a line whenever their counts change, and one for each task that is
-    given up or ended badly."""
+) -> bool:
+    """Wait until all tasks are over; False if Slurm stayed away. ``say`` gets a line whenever their counts change, and
+    one for each task that is given up or ended badly. With ``cancelling`` an array that could not be cancelled is
+    cancelled as soon as Slurm answers."""
     began, told, ended = clock(), "", set[int]()
     while True:
+        asked = patience.clock()
         line = array.look(ask) or array.progress()
         if line != told:
             told = line
@@ -274,7 +303,12 @@ def wait_for_array(
                 if why and task not in array.given_up:
                     say(f"{array.nodes[task]}: {why}")
         if array.is_over:
-            return
+            return True
+        patience.note(array.answered, asked)
+        if patience.is_over:
+            return False
+        if cancelling and array.answered and not array.cancelled:
+            cancel_each([array], say)
         now = clock()
         if late := array.to_give_up(now, now - began, most_wait_seconds):
             if refused := array.give_up(late, ask):

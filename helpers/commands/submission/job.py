@@ -1,15 +1,15 @@
-"""Waits for a job of Slurm: shows what its command prints, and finds how it ended."""
+"""A job of Slurm: its submission, what its command prints, and how it ended."""
 
 from __future__ import annotations
 
 import codecs
+import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from helpers.commands.submission.script import NOTICE_SECONDS
 from helpers.launch.nodes.slurm import ask_slurm
@@ -17,9 +17,21 @@ from helpers.machine.files import open_regular
 from helpers.session.gate import EXIT_NOT_JUDGED
 from helpers.trainers.contract.errors import LaunchError
 
-_POLL_SECONDS = 1.0
 # Slurm's controller may be restarted meanwhile; the job runs on without it.
-_ANSWER_SECONDS = 15.0
+ANSWER_SECONDS = 15.0
+# How long a controller that answers again may need to show a job that it took when it did not answer.
+SETTLE_SECONDS = 10.0
+# With these errors of sbatch it is certain that the controller took no job: it could not be reached at all.
+_NOT_REACHED = ("connect failure", "Connection refused")
+# With these the controller may have taken the job, and its answer was lost.
+_LOST = (
+    "timed out",
+    "receive failure",
+    "send failure",
+    "Zero Bytes",
+    "Connection reset",
+    "Unexpected message received",
+)
 # The most bytes of output that are shown at once.
 _MOST_BYTES = 4 * 1024 * 1024
 # States of a job that may still change.
@@ -35,20 +47,12 @@ _WAITING = (
 )
 _RUNNING = ("RUNNING", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT")
 _FIELD = re.compile(r"(?:^| )(\w+)=(\S*)")
+FORGOTTEN = "FORGOTTEN"
+# A job whose submission got no answer, and which Slurm does not have.
+NOT_SUBMITTED = "NOT SUBMITTED"
 
 Ask = Callable[..., str]
-Say = Callable[[str], None]
-
-
-class Cancellable(Protocol):
-    """A job that was submitted."""
-
-    job: str
-
-    @property
-    def name(self) -> str: ...
-
-    def cancel(self) -> None: ...
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,14 @@ class JobState:
             return 0, ""
         if self.state == "FAILED" and self.exit_code:
             return self.exit_code, ""
+        if self.state == NOT_SUBMITTED:
+            return EXIT_NOT_JUDGED, self.reason
+        if self.state == FORGOTTEN:
+            return EXIT_NOT_JUDGED, f"nobody knows how the job ended: {self.reason}"
+        if self.state == "OUT_OF_MEMORY":
+            # Also if the command went on and ended with a status of its own, which Slurm then does not report.
+            why = "a process of the job was killed for want of memory, and Slurm does not say how the command ended"
+            return EXIT_NOT_JUDGED, f"{why} ({self.state})"
         how = f"{self.state}, signal {self.signal}" if self.signal else self.state
         return EXIT_NOT_JUDGED, f"Slurm ended the job: {how}{f' ({self.reason})' if self.reason else ''}"
 
@@ -125,18 +137,33 @@ def seconds_of(text: str) -> int | None:
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def submit(script: str, ask: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> str:
-    """The id of the job that Slurm makes of the script. Raises LaunchError if it refuses it."""
+class NoAnswer(LaunchError):
+    """Slurm may have taken a job, and its answer was lost."""
+
+
+def submit(script: str, run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> str:
+    """The id of the job that Slurm makes of the script. Raises LaunchError if it refuses it, and NoAnswer if it may
+    have the job although sbatch does not know."""
     try:
-        done = ask(["sbatch", "--parsable"], input=script, capture_output=True, text=True, timeout=4 * _ANSWER_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise LaunchError("sbatch", got=str(error), expected="Slurm's commands on PATH, and an answer") from error
+        done = run(["sbatch", "--parsable"], input=script, capture_output=True, text=True, timeout=4 * ANSWER_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise NoAnswer("sbatch", got=f"no answer within {error.timeout:g} s", expected="a job") from error
+    except OSError as error:
+        raise LaunchError("sbatch", got=str(error), expected="Slurm's commands on PATH") from error
     if done.returncode:
         got = " ".join(done.stderr.split())
+        if any(text in got for text in _LOST) and not any(text in got for text in _NOT_REACHED):
+            raise NoAnswer("sbatch", got=got, expected="a job")
         raise LaunchError(
             "sbatch", got=got, expected="a job", remedy="Correct clusters in perf.yaml; --dry-run shows the script"
         )
     return done.stdout.strip().partition(";")[0]
+
+
+def job_named(name: str, ask: Ask = ask_slurm) -> str:
+    """The id of this user's job of that name, which may have ended; empty if Slurm has none. Raises LaunchError."""
+    words = ("squeue", "--noheader", "--states=all", f"--user={os.geteuid()}", f"--name={name}", "--format=%F")
+    return min(ask(*words, seconds=ANSWER_SECONDS).split(), key=int, default="")
 
 
 @dataclass
@@ -165,16 +192,24 @@ class FollowedFile:
 class WatchedJob:
     """A submitted job. Its state is None until Slurm has reported it."""
 
+    # Its id; empty if the answer to its submission was lost. Then it is found by its name.
     job: str
     log: FollowedFile
     # The name of the job among several, such as ``4x8``.
     label: str = ""
     state: JobState | None = None
+    slurm_name: str = ""
+    # Whether Slurm answered when it was last asked.
+    answered: bool = True
+    cancelled: bool = False
+    clock: Clock = time.monotonic
     _rest: str = ""
+    _missing_since: float | None = None
 
     @property
     def name(self) -> str:
-        return f"job {self.job} ({self.label})" if self.label else f"job {self.job}"
+        job = f"job {self.job or self.slurm_name}"
+        return f"{job} ({self.label})" if self.label else job
 
     def printed(self) -> str:
         """What the command has printed since the last call; of one of several jobs, whole lines with its label."""
@@ -192,49 +227,46 @@ class WatchedJob:
         If Slurm does not answer, the last state is kept. A job that Slurm has forgotten counts as lost.
         """
         before = self.state
+        self.answered = True
         try:
-            shown = ask("scontrol", "--oneliner", "show", "job", self.job, seconds=_ANSWER_SECONDS)
+            if not self.job:
+                return self._find(ask)
+            shown = ask("scontrol", "--oneliner", "show", "job", self.job, seconds=ANSWER_SECONDS)
             self.state = JobState.of(shown)
         except LaunchError as error:
             if "Invalid job id" not in str(error):
+                self.answered = False
                 return f"{self.name}: Slurm does not answer ({error.got}); the job may go on without it"
-            self.state = JobState("FORGOTTEN", "Slurm knows it no more")
+            self.state = JobState(FORGOTTEN, "Slurm knows it no more")
         if before is not None and before.text == self.state.text and before.restarts == self.state.restarts:
             return ""
         again = f", start {self.state.restarts + 1}" if self.state.restarts else ""
         return f"{self.name}: {self.state.text}{again}"
+
+    def _find(self, ask: Ask) -> str:
+        """Look for a job whose id is not known."""
+        name = self.name
+        self.job = job_named(self.slurm_name, ask)
+        if self.job:
+            return f"{name}: Slurm has it, as job {self.job}"
+        now = self.clock()
+        self._missing_since = now if self._missing_since is None else self._missing_since
+        if now - self._missing_since < SETTLE_SECONDS:
+            return ""
+        # It may have waited in a queue longer than anybody could foresee.
+        late = f"if it comes later: scancel --name={self.slurm_name}"
+        self.state = JobState(NOT_SUBMITTED, f"Slurm did not take the job; submit it again ({late})")
+        return f"{name}: Slurm does not have it"
 
     @property
     def is_over(self) -> bool:
         return self.state is not None and self.state.is_over
 
     def cancel(self, ask: Ask = ask_slurm) -> None:
-        ask("scancel", self.job, seconds=_ANSWER_SECONDS)
+        """Raises LaunchError if Slurm does not do it. A job without an id is cancelled again when it is found."""
+        ask("scancel", self.for_scancel, seconds=ANSWER_SECONDS)
+        self.cancelled = bool(self.job)
 
-
-def cancel_each(jobs: Iterable[Cancellable], say: Say) -> None:
-    """Cancel all of them, and say of which Slurm did not allow it."""
-    for job in jobs:
-        try:
-            job.cancel()
-        except LaunchError as error:
-            say(f"{job.name}: NOT cancelled ({error.got}); when Slurm answers: scancel {job.job}")
-        else:
-            say(f"{job.name}: cancelled; its command ends what runs")
-
-
-def wait_for(jobs: Sequence[WatchedJob], show: Say, say: Say, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Wait until all jobs are over. ``show`` is called with the output of their commands, ``say`` with lines on their
-    states."""
-    told: dict[str, str] = {}
-    while True:
-        over = all(job.is_over for job in jobs)
-        for job in jobs:
-            if text := job.printed():
-                show(text)
-            if not job.is_over and (line := job.look()) and told.get(job.job) != line:
-                told[job.job] = line
-                say(line)
-        if over:
-            return
-        sleep(_POLL_SECONDS)
+    @property
+    def for_scancel(self) -> str:
+        return self.job or f"--name={self.slurm_name}"

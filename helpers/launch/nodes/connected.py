@@ -133,7 +133,7 @@ class ConnectedNodes:
             Share(link, spec, place, each, grace_seconds)
             for link, place, each in zip(self._links, places[1:], files, strict=True)
         ]
-        return command, OtherNodes(shares, self._starter.end)
+        return command, OtherNodes(shares, self._starter.end, self._starter.explain)
 
     def _note(self, records: Sequence[Frame], caller_flags: Sequence[str]) -> None:
         """Record the nodes in rank order. Flags that the caller set for all nodes are not repeated."""
@@ -227,7 +227,7 @@ def _starter(nodes: NodesConfig) -> Starter:
     from helpers.launch.nodes.slurm import JOB, JobStep
 
     step = JobStep(os.environ[JOB])
-    return Starter(step.words, step.cut)
+    return Starter(step.words, step.cut, step.explain)
 
 
 def _refuse_one_machine_twice(links: Sequence[NodeLink]) -> None:

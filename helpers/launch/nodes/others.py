@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from helpers.launch.failure import FailureClass
 from helpers.launch.launchers.launcher import Place
 from helpers.launch.nodes.link import NodeLink
 from helpers.launch.nodes.wire import Frame
@@ -24,6 +25,8 @@ _MOST_NAMED = 3
 
 # Ends what a lost agent left of a job: the link, the job's id, the grace in seconds.
 EndLost = Callable[[NodeLink, str, float], None]
+# What more is known of a lost agent's end: the class, if it is known, and a text.
+ExplainLost = Callable[[NodeLink], tuple[FailureClass | None, str]]
 
 
 @dataclass(frozen=True)
@@ -115,9 +118,15 @@ class OtherNodes:
     A node that sends anything invalid counts as lost.
     """
 
-    def __init__(self, shares: Sequence[Share] = (), end_lost: EndLost | None = None) -> None:
+    def __init__(
+        self,
+        shares: Sequence[Share] = (),
+        end_lost: EndLost | None = None,
+        explain_lost: ExplainLost = lambda link: (None, ""),
+    ) -> None:
         self._shares = shares
         self._end_lost = end_lost
+        self._explain_lost = explain_lost
 
     def start(self) -> None:
         """Start every node's share of the job."""
@@ -179,6 +188,11 @@ class OtherNodes:
     def unhealthy(self) -> tuple[str, ...]:
         overs = [(share.link.host.name, share.over) for share in self._shares if share.over is not None]
         return tuple(f"{name}: {reason}" for name, over in overs for reason in over["unhealthy"])
+
+    def explained(self, rank: int | None) -> tuple[FailureClass | None, str]:
+        """The class, if it is known, and a text on the loss of the node of ``rank``, after its share has ended."""
+        lost = (share.link for share in self._shares if rank in share.ranks and share.link.lost is not None)
+        return next(map(self._explain_lost, lost), (None, ""))
 
     def oom_evidence(self, rank: int) -> tuple[bool, str] | None:
         """Whether the kernel ended processes for want of memory on the node of ``rank``, and a text about it; None if

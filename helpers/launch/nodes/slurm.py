@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from helpers.launch.failure import FailureClass
 from helpers.launch.nodes.link import NodeLink
 from helpers.launch.nodes.starter import END_SECONDS
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
@@ -108,3 +109,10 @@ class JobStep:
                 raise LaunchError(f"step {step} of Slurm", got="running", expected="its end", remedy=_REMEDY)
             ask_slurm("scancel", "--signal=KILL", step)
             time.sleep(_POLL_SECONDS)
+
+    def explain(self, link: NodeLink) -> tuple[FailureClass | None, str]:
+        """What Slurm's accounting says of the end of a lost agent's step."""
+        # Not at the top: most jobs lose no node.
+        from helpers.launch.nodes.accounting import end_of_step
+
+        return end_of_step(str(link.hello["step"]))

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from helpers.launch.failure import FailureClass
 from helpers.launch.nodes.link import NodeLink
 from helpers.launch.nodes.wire import AGENT_MODULE
 from helpers.plan.perf_yaml import HostConfig
@@ -24,6 +25,8 @@ class Starter:
     words: Callable[[HostConfig], tuple[str, ...]] = lambda host: host.connect
     # Ends what still runs there of a lost agent's way; raises LaunchError if that fails.
     cut: Callable[[NodeLink], None] = lambda link: None
+    # What more is known of the end of a lost agent's way: the class, if it is known, and a text.
+    explain: Callable[[NodeLink], tuple[FailureClass | None, str]] = lambda link: (None, "")
 
     def start(self, host: HostConfig, node: int, interpreter: str) -> NodeLink:
         """Start the host's agent as node ``node``; ``interpreter`` is this node's Python."""

@@ -18,6 +18,7 @@ import pytest
 from helpers.commands.fleets.array import SlurmNode, WatchedArray, chosen_nodes, is_here, wait_for_array
 from helpers.commands.fleets.text import hostlist
 from helpers.commands.main import main
+from helpers.commands.submission.waiting import Patience
 from helpers.history import default_url, open_history
 from helpers.history.stored import session_of_node
 from helpers.trainers.contract.errors import ConfigError, LaunchError
@@ -273,6 +274,8 @@ class Slurm:
         self.cancelled: list[str] = []
         # How often scancel fails before it succeeds.
         self.refusals = 0
+        # Whether the wait ended with the array.
+        self.over = False
 
     def ask(self, *words: str, seconds: float = 0) -> str:
         if words[0] == "scancel" and self.refusals:
@@ -291,7 +294,10 @@ class Slurm:
 
     def wait(self, nodes: Sequence[str], most: float | None = None) -> WatchedArray:
         array = WatchedArray("7", nodes)
-        wait_for_array(array, self.told.append, most, ask=self.ask, sleep=self.sleep, clock=lambda: self.now)
+        patience = Patience(30.0, lambda: self.now)
+        self.over = wait_for_array(
+            array, self.told.append, patience, most, ask=self.ask, sleep=self.sleep, clock=lambda: self.now
+        )
         return array
 
 
@@ -332,6 +338,15 @@ def test_a_task_that_slurm_does_not_cancel_is_cancelled_later_and_the_wait_goes_
     assert any("it is asked again" in told for told in slurm.told)
 
 
+def test_slurm_is_waited_for_only_so_long() -> None:
+    slurm = Slurm(
+        line(0, "RUNNING"), "error: Unable to contact slurm controller", line(0, "RUNNING"), "error: timed out"
+    )
+    array = slurm.wait(["n0"])
+    # 30 minutes after the last answer: one that came in between began the wait again.
+    assert (slurm.over, array.is_over, slurm.now) == (False, False, 30.0 + 60.0 * 30)
+
+
 def test_a_node_that_does_not_begin_in_time_is_given_up() -> None:
     waiting = line(0, "PENDING", Reason="Resources")
     slurm = Slurm(*[waiting] * 4, line(0, "CANCELLED"))
@@ -342,7 +357,7 @@ def test_a_task_that_slurm_forgot_is_lost_only_if_it_had_not_ended() -> None:
     slurm = Slurm(f"{line(0, 'COMPLETED')}\n{line(1, 'RUNNING')}", "error: Invalid job id specified")
     array = slurm.wait(["n0", "n1"])
     assert array.problem(0, "log") == ""
-    assert "FORGOTTEN" in array.problem(1, "log")
+    assert "nobody knows how the job ended" in array.problem(1, "log")
 
 
 # ---- a real Slurm

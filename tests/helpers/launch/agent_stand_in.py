@@ -2,13 +2,14 @@
 
 ``agent_stand_in.py KEY=VALUE ... [what the suite would have run]``: ``behaviour`` of its rank (stand_in.py),
 ``trainer=cards_double`` for the other double, behind the real launchers, ``version`` of its framework, ``suite`` and
-``boot_id`` instead of the real ones, ``silence`` in seconds.
+``boot_id`` instead of the real ones, ``silence`` in seconds, ``greedy=yes``: takes memory until the kernel ends it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
@@ -44,6 +45,12 @@ class StandInLauncher:
         return LaunchCommand((sys.executable, str(STAND_IN), str(spec.spec_path), *words))
 
 
+def take_memory() -> None:
+    taken = []
+    while True:
+        taken.append(bytearray(2**24))
+
+
 def main(words: list[str]) -> int:
     given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("PYTHONPATH"))
 
@@ -58,6 +65,8 @@ def main(words: list[str]) -> int:
     node_agent.suite_digest = lambda: given.get("suite", suite_digest())
     node_agent.boot_id = lambda: given.get("boot_id", boot_id())
     node_agent._POLL_SECONDS = 0.05
+    if "greedy" in given:
+        threading.Timer(3.0, take_memory).start()
     print("Welcome to node 1\n", end="", flush=True)
     outgoing = os.dup(1)
     os.dup2(2, 1)

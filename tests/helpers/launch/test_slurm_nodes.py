@@ -18,6 +18,8 @@ import helpers.launch.nodes.connected
 import helpers.launch.nodes.slurm
 import helpers.launch.nodes.starter
 import helpers.launch.nodes.stream
+from helpers.launch.failure import FailureClass
+from helpers.launch.nodes.accounting import NO_ACCOUNTING
 from helpers.launch.nodes.connected import connect_nodes
 from helpers.launch.nodes.job import node_mark
 from helpers.launch.nodes.slurm import with_hosts_of_job
@@ -54,8 +56,9 @@ def run(
     first: str = "trains",
     second: str = "trains",
     on_progress: Callable[[Progress], None] | None = None,
+    agent: tuple[str, ...] = (),
 ) -> JobOutcome:
-    words = (sys.executable, str(AGENT), f"behaviour={second}")
+    words = (sys.executable, str(AGENT), f"behaviour={second}", *agent)
     monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda spec: StandInLauncher(first))
     monkeypatch.setattr(helpers.launch.nodes.starter, "agent_words", lambda host, interpreter: words)
     nodes = with_hosts_of_job(NodesConfig(connect_seconds=20.0), os.environ)
@@ -154,6 +157,7 @@ def test_a_lost_agents_step_is_ended_by_slurm_and_the_node_is_named(
     outcome = run(job, monkeypatch, "waits-for-peer", "waits-for-peer", strike)
     assert outcome.kind is OutcomeKind.CRASHED
     assert outcome.reason.startswith(f"node n1 (127.0.0.3) was lost: {told}")
+    assert outcome.reason.endswith(NO_ACCOUNTING)
     assert steps(slurm, allocation) == []
     deadline = time.monotonic() + 5.0
     while (found := Processes().look(struck[0])) is not None and found.alive and time.monotonic() < deadline:
@@ -173,6 +177,17 @@ def test_a_job_that_is_cancelled_is_a_lost_node(
 
     outcome = run(job, monkeypatch, "waits-for-peer", "stubborn", cancel)
     assert outcome.reason.startswith("node n1 (127.0.0.3) was lost: its agent was ended by a signal")
+
+
+def test_an_agent_that_the_kernel_ended_is_told_so_by_slurms_accounting(
+    accounted_allocation: str, job: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why := why_no_memory_group():
+        pytest.skip(why)
+    outcome = run(job, monkeypatch, "waits-for-peer", "waits-for-peer", agent=("greedy=yes",))
+    assert outcome.failure_class is FailureClass.OOM_KILLED, outcome.reason
+    assert outcome.reason.startswith("node n1 (127.0.0.3) was lost: its agent exited with ")
+    assert f"Slurm's accounting of step {accounted_allocation}.0: OUT_OF_MEMORY on n1" in outcome.reason
 
 
 def test_two_nodes_with_one_address_are_refused(allocation: str, monkeypatch: pytest.MonkeyPatch) -> None:

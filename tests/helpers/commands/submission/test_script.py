@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.commands.submission.job import FollowedFile, JobState, WatchedJob, seconds_of
+from helpers.commands.submission.job import FollowedFile, JobState, NoAnswer, WatchedJob, seconds_of, submit
 from helpers.commands.submission.needs import Shape
 from helpers.commands.submission.script import JobRequest, script_of
 from helpers.plan.clusters import ClusterConfig
@@ -158,6 +158,32 @@ def test_a_job_that_slurm_has_forgotten_is_not_waited_for(tmp_path: Path) -> Non
     job = WatchedJob("7", FollowedFile(tmp_path / "log"))
     job.look(ask)
     assert job.is_over and job.state is not None and job.state.exit_status()[0] == 6
+
+
+@pytest.mark.parametrize(
+    ("said", "lost"),
+    [
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", True),
+        ("sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received", True),
+        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", False),
+        ("sbatch: error: Batch job submission failed: Requested node configuration is not available", False),
+    ],
+)
+def test_only_a_submission_that_slurm_may_have_received_is_looked_for(said: str, lost: bool) -> None:
+    with pytest.raises(LaunchError) as caught:
+        submit("#!/bin/sh\n", lambda words, **_: subprocess.CompletedProcess(words, 1, "", said))
+    assert isinstance(caught.value, NoAnswer) is lost
+
+
+def test_a_job_that_slurm_never_got_is_no_longer_looked_for_when_slurm_has_settled(tmp_path: Path) -> None:
+    now = [0.0]
+    job = WatchedJob("", FollowedFile(tmp_path / "log"), slurm_name="perfgate-gate-1", clock=lambda: now[0])
+    assert job.look(lambda *words, seconds: "") == "" and not job.is_over
+    now[0] = 10.0
+    assert job.look(lambda *words, seconds: "") == "job perfgate-gate-1: Slurm does not have it"
+    assert job.state is not None
+    status, why = job.state.exit_status()
+    assert status == 6 and why.endswith("if it comes later: scancel --name=perfgate-gate-1)")
 
 
 def test_a_character_that_is_not_written_whole_is_shown_later(tmp_path: Path) -> None:
