@@ -38,6 +38,13 @@ def long(config: dict[str, Any]) -> None:
     config["protocols"]["cpu"]["window_steps"] = 100
 
 
+def little_memory(config: dict[str, Any]) -> None:
+    long(config)
+    config["clusters"] = {"c": {"options": ["--mem=600M"]}}
+    # A busy machine takes seconds to give a process so much.
+    config["limits"]["no_progress_seconds"] = 60
+
+
 def test_after_a_lost_node_the_session_goes_on(accounted_slurm: SlurmCluster, workshop: Workshop) -> None:
     workshop.configure(long)
     found = Submitted(
@@ -63,7 +70,7 @@ def test_a_job_that_the_kernel_or_another_job_ended_is_told_so(
     command = words(workshop, "calibrate", ONE_CARD, "--runs=4", "--allow-contention")
     if not why_no_memory_group():
         (workshop.folder / "fault.py").write_text(GREEDY)
-        workshop.configure(lambda config: (long(config), config.update(clusters={"c": {"options": ["--mem=600M"]}})))
+        workshop.configure(little_memory)
         found = Submitted(accounted_slurm, workshop, command)
         assert found.ended() == 6, found.text
         assert "a process of the job was killed for want of memory, and Slurm does not say how" in found.text
