@@ -23,8 +23,9 @@ from helpers.judging.profile_parts import (
     ProfiledRun,
     compared_parts,
 )
-from helpers.judging.shared_speed import PARTS_ERROR_RATE, beside_speed, shared_speeds, speeds_beside
+from helpers.judging.shared_speed import PARTS_ERROR_RATE, SPEED_ERROR_RATE, beside_speed, shared_speeds, speeds_beside
 from helpers.judging.statistics import student_t_95
+from helpers.machine.environment import CPU_MHZ, MEMORY_MHZ, SM_MHZ
 from helpers.trainers.contract.step_profile import HOST, Phase
 
 # A part that holds others is shown in place of them unless a few of them explain this share of its difference.
@@ -34,6 +35,16 @@ _FEW = 3
 _SAME_CALLS = 0.005
 # Operators that only move values to another data type, layout or device.
 _MOVES = ("cast", "transpose", "copy", "memcpy", "to_copy", "convert", "reorder", "layout")
+
+
+# A profiler that makes a step longer by more changes what it measures.
+MOST_COST = 0.2
+# The fact that says how many threads compute in each rank.
+THREADS = "threads"
+# The measured clocks. The cap of a clock is a setting, and a fact as all others.
+_CLOCKS = (SM_MHZ, MEMORY_MHZ, CPU_MHZ)
+# Clocks that differ by less make no step slower that could be found.
+_LEAST_CLOCK = 0.005
 
 
 class Kind(enum.Enum):
@@ -90,6 +101,16 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Clock:
+    """A clock in which the builds differ beyond chance: the means over the runs' medians in the measured window."""
+
+    name: str
+    reference_mhz: float
+    candidate_mhz: float
+    p_value: float
+
+
+@dataclass(frozen=True)
 class Explanation:
     """What is known of why the candidate's step is longer."""
 
@@ -112,6 +133,8 @@ class Explanation:
     # For each pair, how many times as long the candidate's run took as a whole, which the parts' differences leave out;
     # empty if the builds differ in it beyond chance, and the parts' differences are as measured.
     shared_speeds: tuple[float, ...] = ()
+    # The clocks in which the builds differ, tested at SPEED_ERROR_RATE besides the parts.
+    clocks: tuple[Clock, ...] = ()
 
     @property
     def explained_seconds(self) -> float:
@@ -152,6 +175,7 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5) -> Explanation:
         phases=tuple(sorted((each for each in found if each.part.level is Level.PHASE), key=_place_in_step)),
         facts=_facts(pairs),
         shared_speeds=tuple(math.exp(each) for each in speeds),
+        clocks=_clocks(pairs),
     )
 
 
@@ -285,9 +309,40 @@ def _mean(amounts: Sequence[Amount]) -> Amount:
 
 
 def _cost(runs: Iterable[ProfiledRun]) -> float | None:
-    costs = [profile.cost for run in runs for profile in run.profiles]
-    known = [each for each in costs if each is not None]
+    known = [each for each in map(profiling_cost, runs) if each is not None]
     return statistics.median(known) if known else None
+
+
+def profiling_cost(run: ProfiledRun) -> float | None:
+    """By what fraction the profiler made the run's steps longer: the median of its ranks; None if it is not known."""
+    known = [each for each in (profile.cost for profile in run.profiles) if each is not None]
+    return statistics.median(known) if known else None
+
+
+def _clocks(pairs: Sequence[ProfiledPair]) -> tuple[Clock, ...]:
+    """The clocks in which the builds differ, of those that all runs have."""
+    runs = [run for pair in pairs for run in (pair.reference, pair.candidate)]
+    names = [name for name in _CLOCKS if all(_mhz(run, name) > 0 for run in runs)]
+    sides = {
+        name: ([_mhz(pair.reference, name) for pair in pairs], [_mhz(pair.candidate, name) for pair in pairs])
+        for name in names
+    }
+    differences = [[new - old for old, new in zip(*sides[name], strict=True)] for name in names]
+    means = {name: (statistics.fmean(old), statistics.fmean(new)) for name, (old, new) in sides.items()}
+    p_values = adjusted_p_values(differences, [sum(means[name]) / 2 for name in names])
+    return tuple(
+        Clock(name, *means[name], p_value)
+        for name, p_value in zip(names, p_values, strict=True)
+        if p_value <= SPEED_ERROR_RATE and abs(means[name][1] / means[name][0] - 1) >= _LEAST_CLOCK
+    )
+
+
+def _mhz(run: ProfiledRun, name: str) -> float:
+    """The run's clock, the mean of its cards; 0 if it is not known."""
+    try:
+        return statistics.fmean(map(float, run.facts.get(name, "").split()))
+    except (ValueError, statistics.StatisticsError):
+        return 0.0
 
 
 def _facts(pairs: Sequence[ProfiledPair]) -> tuple[tuple[str, str, str], ...]:
@@ -303,7 +358,8 @@ def _facts(pairs: Sequence[ProfiledPair]) -> tuple[tuple[str, str, str], ...]:
 
 def _facts_of(run: ProfiledRun) -> dict[str, str]:
     threads = ", ".join(str(profile.threads) for profile in run.profiles)
-    return {"threads": threads, **{name: value for name, value in run.facts.items() if name != "threads"}}
+    others = {name: value for name, value in run.facts.items() if name not in (THREADS, *_CLOCKS)}
+    return {THREADS: threads, **others}
 
 
-__all__ = ["ERROR_RATE", "LEAST_PAIRS", "Difference", "Explanation", "Interval", "Kind", "apart", "explain"]
+__all__ = ["ERROR_RATE", "LEAST_PAIRS", "Clock", "Difference", "Explanation", "Interval", "Kind", "apart", "explain"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.judging.beyond_chance import ERROR_RATE
-from helpers.judging.explanation import Difference, Explanation, Interval
+from helpers.judging.explanation import MOST_COST, THREADS, Clock, Difference, Explanation, Interval
 from helpers.judging.profile_parts import Level, Part
 from helpers.machine.files import write_whole
 from helpers.report.table import Align, Column, Table, markdown_text
@@ -25,8 +25,6 @@ EXPLAIN_SCHEMA_VERSION = 1
 
 MARKDOWN_FILE, RECORD_FILE, PICTURE_FILE = "explain.md", "explain.json", "explain.svg"
 
-# A profiler that costs more changes what it measures.
-_MOST_COST = 0.2
 PHASES = {
     Phase.DATA_WAIT: "waiting for data",
     Phase.TRANSFER: "copies to the device",
@@ -44,6 +42,21 @@ def headline(found: CaseExplanation) -> str:
     explanation = found.explanation
     if explanation is None:
         return f"NOT EXPLAINED: {found.why_not}"
+    return "; ".join([*_differing(explanation), _longer(explanation)])
+
+
+def _differing(explanation: Explanation) -> list[str]:
+    """What differs for all parts of a step, so that it comes before them."""
+    threads = [f"threads differ: {old} and {new}" for name, old, new in explanation.facts if name == THREADS]
+    return [*threads, *(f"clocks differ: {_clock(each)}" for each in explanation.clocks)]
+
+
+def _clock(clock: Clock) -> str:
+    change = clock.candidate_mhz / clock.reference_mhz - 1
+    return f"{clock.name} {clock.reference_mhz:.0f} and {clock.candidate_mhz:.0f} MHz ({change:+.1%})"
+
+
+def _longer(explanation: Explanation) -> str:
     drop = f"{explanation.drop.mean / explanation.step_seconds:+.1%}"
     first = next((each for each in explanation.named if _takes_longer(each)), None)
     if first is None:
@@ -192,10 +205,11 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
             f"as a whole the runs of a pair differ by {least:.2f} to {most:.2f} times, not beyond chance: the parts "
             "are compared beside it"
         )
+    lines += [f"clocks differ in {_clock(each)}" for each in explanation.clocks]
     known = [each for each in explanation.cost if each is not None]
     if known:
         both = " and ".join(f"{each:+.0%}" for each in known)
-        much = ": so much may change what is measured" if max(known) > _MOST_COST else ""
+        much = ": so much may change what is measured" if max(known) > MOST_COST else ""
         lines.append(f"the profiler made a step {both} longer (reference and build under test){much}")
     lines += [f"the builds differ in {name}: {old or 'nothing'} and {new or 'nothing'}"
               for name, old, new in explanation.facts]  # fmt: skip

@@ -11,14 +11,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 from helpers.judging.evidence import Build, Stage
-from helpers.judging.explanation import Explanation, explain
+from helpers.judging.explanation import MOST_COST, Explanation, explain, profiling_cost
 from helpers.judging.profile_parts import ProfiledPair, ProfiledRun
 from helpers.judging.verdict import Status
 from helpers.launch.step_profiles import step_profiles
@@ -93,7 +93,8 @@ class _Session:
     """The runs of one case."""
 
     plan: CasePlan
-    runner: Runner
+    # The runner whose profiler does not record what is given.
+    runner_without: Callable[[tuple[str, ...]], Runner]
     store: ResultStore
     request: ExplainRequest
     say: Callable[[str], None]
@@ -102,6 +103,7 @@ class _Session:
     pairs: list[ProfiledPair] = field(default_factory=list)
     traces: list[Path] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
 
     def measure(self) -> None:
         """Make the pairs. Raises ExplainStopped if no profile can be expected any more, and SuiteError."""
@@ -113,13 +115,35 @@ class _Session:
             reference, candidate = runs[Build.REFERENCE], runs[Build.CANDIDATE]
             if reference is not None and candidate is not None:
                 self.pairs.append(ProfiledPair(reference, candidate))
+                if len(self.pairs) == 1 and self._costs_much(reference, candidate):
+                    continue
                 self.say(f"{len(self.pairs)} of {self.request.pairs} pairs")
+
+    def _costs_much(self, reference: ProfiledRun, candidate: ProfiledRun) -> bool:
+        """Whether the profiler costs too much in the first pair and can record less. The pair is then dropped: what is
+        compared must be recorded alike."""
+        can = self.plan.case.framework.spec.explained_without
+        costs = [each for each in map(profiling_cost, (reference, candidate)) if each is not None]
+        if len(self.without) == len(can) or not costs or statistics.fmean(costs) <= MOST_COST:
+            return False
+        left_out = can[len(self.without)]
+        both = " and ".join(f"{each:+.0%}" for each in costs)
+        self.notes[
+            f"{left_out} are not recorded: with them the profiler made a step {both} longer in a first pair, which is "
+            "not compared"
+        ] = None
+        self.without = (*self.without, left_out)
+        for trace in self.traces:
+            trace.unlink(missing_ok=True)
+        self.pairs.clear()
+        self.traces.clear()
+        return True
 
     def _run(self, build: Build) -> ProfiledRun | None:
         """One run that can be used, after as many attempts as the case's budget has; None if it has no profile."""
         budget = self.plan.budget
         for left in reversed(range(1 + budget.repeats + budget.retries)):
-            result = self.runner.run(self.plan, self.made, build, Stage.CONFIRM)
+            result = self.runner_without(self.without).run(self.plan, self.made, build, Stage.CONFIRM)
             folder = self.store.run_folder(self.plan.case.id, self.made)
             self.made += 1
             self._keep_traces(folder, keep=result.measured and not self.pairs)
@@ -173,8 +197,8 @@ def explain_case(
     store = ResultStore(suite.options.runs_folder / suite.options.session, FOLDER)
     why_not, session = "", None
     try:
-        with _runner(suite, plan, store, request, on_progress) as runner:
-            session = _Session(plan, runner, store, request, say)
+        with _runner(suite, plan, store, request, on_progress) as runner_without:
+            session = _Session(plan, runner_without, store, request, say)
             session.measure()
         if (have := len(session.pairs)) < LEAST_PAIRS:
             why_not = f"{have} pairs have profiles: {LEAST_PAIRS} or more can show what is beyond chance"
@@ -278,9 +302,10 @@ def _planned(suite: Suite, suite_case: SuiteCase) -> CasePlan:
 @contextmanager
 def _runner(
     suite: Suite, plan: CasePlan, store: ResultStore, request: ExplainRequest, on_progress: OnProgress | None
-) -> Iterator[Runner]:
-    if suite.measurer.runner is not None:
-        yield suite.measurer.runner
+) -> Iterator[Callable[[tuple[str, ...]], Runner]]:
+    given = suite.measurer.runner
+    if given is not None:
+        yield lambda without: given
         return
     terms = RunTerms(
         allow_contention=suite.options.allow_contention,
@@ -289,4 +314,4 @@ def _runner(
         explained_steps=request.steps,
     )
     with leased_runner(plan, suite.machine, store, suite.config, terms, on_progress) as runner:
-        yield runner
+        yield lambda without: replace(runner, terms=replace(terms, explained_without=without))

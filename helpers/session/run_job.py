@@ -49,6 +49,8 @@ class RunTerms:
     system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # The steps that each run trains under the framework's profiler after its window, operator by operator.
     explained_steps: int = 0
+    # What that profiler does not record.
+    explained_without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class JobRunner:
             **plan.protocol.steps,
             profiled_steps=plan.case.framework.spec.profiled_steps if plan.suite_case.device == GPU else 0,
             explained_steps=self.terms.explained_steps,
+            explained_without=self.terms.explained_without,
             data_root=str(self.terms.data.root) if self.terms.data else None,
             settings=plan.settings,
             overrides=plan.overrides,

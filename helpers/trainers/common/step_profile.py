@@ -6,7 +6,10 @@ device's own times. A framework's ``profile.py`` reads its profiler; what all of
 
 from __future__ import annotations
 
+import ctypes
 import math
+import os
+import re
 import sys
 import time
 import traceback
@@ -38,6 +41,9 @@ from helpers.trainers.contract.step_profile import NoProfile, OperatorRow, Phase
 PARTS = (("forward", Phase.FORWARD), ("backward", Phase.BACKWARD), ("optimize", Phase.OPTIMIZER))
 
 
+_OPENMP = re.compile(r"/lib[gi]?omp[^/]*\.so[^/]*$")
+
+
 @dataclass(frozen=True)
 class Recording:
     """What a framework's profiler recorded, per step."""
@@ -49,6 +55,8 @@ class Recording:
     all_reduce_overlapped_seconds: float = 0.0
     # As in StepProfile.
     notes: Tuple[str, ...] = ()
+    # The framework's own number of threads; None if it does not tell.
+    threads: Optional[int] = None
 
 
 class StepProfiler(Protocol):
@@ -214,7 +222,7 @@ def step_profile(
             phases=_whole(by_clock if recording.phases is None else recording.phases, step_seconds),
             all_reduce_overlapped_seconds=recording.all_reduce_overlapped_seconds,
             operators=tuple(recording.operators),
-            threads=int(trainer.device.facts.get("threads", "1")),
+            threads=recording.threads or int(trainer.device.facts.get("threads", "1")),
             profiler=name,
             notes=recording.notes,
         )
@@ -235,6 +243,14 @@ def _whole(phases: Mapping[Phase, float], step_seconds: float) -> Dict[Phase, fl
     if rest < -0.005 * step_seconds:
         raise ProfileError(f"the phases take {step_seconds - rest:.4g} s, and a step took {step_seconds:.4g} s")
     return {**phases, Phase.HOST_GAP: phases.get(Phase.HOST_GAP, 0.0) + max(0.0, rest)}
+
+
+def openmp_threads(maps: Path = Path("/proc/self/maps")) -> Optional[int]:
+    """How many threads this process's OpenMP libraries use for what the calling thread computes; the fewest if several
+    are loaded. None without such a library."""
+    loaded = sorted({line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines() if _OPENMP.search(line)})
+    found = [int(ctypes.CDLL(path, mode=os.RTLD_NOLOAD).omp_get_max_threads()) for path in loaded]
+    return min(found, default=None)
 
 
 def keep_trace(trace: Path, export: Callable[[Path], None]) -> Tuple[str, ...]:

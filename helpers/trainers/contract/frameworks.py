@@ -9,6 +9,9 @@ from typing import Mapping, Tuple
 
 from helpers.trainers.contract.errors import entry_of
 
+# What a profiler of operators may leave out to cost less (``explained_without``).
+DATA_TYPES, LAYERS = "data types", "layers"
+
 
 class Framework(enum.Enum):
     PADDLE = "paddle"
@@ -56,6 +59,8 @@ class FrameworkSpec:
     profiled_steps: int = 0
     # The devices (``cpu``, ``gpu``) on which its trainer reads its profiler operator by operator, for ``explain``.
     explained_on: Tuple[str, ...] = ()
+    # What that profiler may leave out where it costs much, the first one first: DATA_TYPES, LAYERS.
+    explained_without: Tuple[str, ...] = ()
 
 
 FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
@@ -72,6 +77,7 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         launcher="paddle.distributed.launch",
         names_execution=True,
         explained_on=("cpu",),
+        explained_without=(LAYERS,),
     ),
     Framework.PYTORCH: FrameworkSpec(
         "PyTorch",
@@ -90,6 +96,7 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         ),
         launcher="torchrun",
         explained_on=("cpu", "gpu"),
+        explained_without=(DATA_TYPES, LAYERS),
     ),
     Framework.TENSORFLOW: FrameworkSpec(
         "TensorFlow",

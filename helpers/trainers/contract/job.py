@@ -65,6 +65,8 @@ class JobSpec:
     # So many more steps are trained after those, under the framework's profiler with every operator recorded, so that
     # two builds can be compared part by part (``contract/step_profile.py``).
     explained_steps: int = 0
+    # What that profiler does not record, so that it costs less (``explained_without`` of contract/frameworks.py).
+    explained_without: tuple[str, ...] = ()
     seed: int = 1234
     # The ImageNet-layout folder; None for synthetic data.
     data_root: str | None = None
@@ -203,6 +205,7 @@ class JobSpec:
         record["case"] = Case.parse(record["case"])
         record["cores"] = tuple(tuple(cores) for cores in record.get("cores", ()))
         record["cards"] = tuple(record.get("cards", ()))
+        record["explained_without"] = tuple(record.get("explained_without", ()))
         return JobSpec(**record)
 
 
@@ -249,7 +252,7 @@ def _check_json(about: str, name: str, value: Any) -> None:
     elif name == "environment":
         right = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
         expected = "a JSON object of texts"
-    elif name == "cards":
+    elif name in ("cards", "explained_without"):
         right, expected = isinstance(value, list) and all(isinstance(each, str) for each in value), "a list of texts"
     elif name == "cores":
         right = isinstance(value, list) and all(

@@ -86,7 +86,8 @@ class StepProfile:
     # How long gradients were reduced while the device computed; this is part of the other phases.
     all_reduce_overlapped_seconds: float
     operators: Tuple[OperatorRow, ...]
-    # The number of threads that computed an operator on a CPU.
+    # The number of threads that the framework uses for an operator on a CPU, as it tells itself; of OpenMP's libraries
+    # the one with the fewest. The cores of the rank where it does not tell.
     threads: int
     # In words, the profiler and what it records.
     profiler: str

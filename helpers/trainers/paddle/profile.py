@@ -18,7 +18,17 @@ import paddle
 from paddle import profiler as paddle_profiler
 
 from helpers.trainers.common.device_time import Operation, ProfileError, busy_seconds
-from helpers.trainers.common.step_profile import Call, Nested, Recording, Span, keep_trace, nested, rows_of
+from helpers.trainers.common.step_profile import (
+    Call,
+    Nested,
+    Recording,
+    Span,
+    keep_trace,
+    nested,
+    openmp_threads,
+    rows_of,
+)
+from helpers.trainers.contract.frameworks import LAYERS
 from helpers.trainers.contract.step_profile import HOST, Phase
 
 _PART, _LAYER, _MARK = "perfgate part ", "perfgate layer ", "perfgate gradient of "
@@ -43,11 +53,14 @@ class PaddleProfiler:
 
     name = "paddle.profiler: operators, by the host's clock"
 
-    def __init__(self, device: str, model: Optional[Any]) -> None:
-        """``model`` is the network of dynamic execution; None for a program. Raises ProfileError on a GPU."""
+    def __init__(self, device: str, model: Optional[Any], without: Sequence[str] = ()) -> None:
+        """``model`` is the network of dynamic execution; None for a program. ``without`` is what is not recorded:
+        LAYERS. Raises ProfileError on a GPU."""
         if device != "cpu":
             raise ProfileError("the suite reads Paddle's profile on CPUs only so far")
-        self._layers = [] if model is None else [each for each in model.named_sublayers() if each[0]]
+        self._left_out = LAYERS in without
+        named = [] if model is None or self._left_out else model.named_sublayers()
+        self._layers = [each for each in named if each[0]]
         self._undo = ExitStack()
         self._profiler = paddle_profiler.Profiler(
             targets=[paddle_profiler.ProfilerTarget.CPU], on_trace_ready=lambda profiler: None
@@ -70,7 +83,8 @@ class PaddleProfiler:
             raise ProfileError("paddle.profiler returned no result")
         notes = keep_trace(trace, lambda path: result.save(str(path), "json"))
         recording = recording_of(list(_spans(result.get_data())), steps)
-        return replace(recording, notes=(*recording.notes, *notes))
+        told = tuple(note for note in recording.notes if not (self._left_out and note == NO_LAYERS))
+        return replace(recording, notes=(*told, *notes), threads=openmp_threads())
 
     def _name(self, layer: Any, name: str) -> None:
         """Record a scope around each call of the layer, and a mark where its gradients begin."""

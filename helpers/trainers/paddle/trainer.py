@@ -119,7 +119,7 @@ def _stepper(trainer: Trainer, settings: PaddleSettings, automatic: Any) -> Any:
 def _profiler(spec: JobSpec, stepper: Any) -> StepProfiler:
     from helpers.trainers.paddle.profile import PaddleProfiler
 
-    return PaddleProfiler(spec.device, getattr(stepper, "model", None))
+    return PaddleProfiler(spec.device, getattr(stepper, "model", None), spec.explained_without)
 
 
 if __name__ == "__main__":

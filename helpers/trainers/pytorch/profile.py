@@ -11,12 +11,13 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, List, Mapping
+from typing import Any, Callable, ContextManager, Dict, List, Mapping, Sequence
 
 import torch
 
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.step_profile import Recording, keep_trace
+from helpers.trainers.contract.frameworks import DATA_TYPES, LAYERS
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.pytorch.trace import LAYER, PART, recording_of
 
@@ -26,21 +27,23 @@ NOT_TRIED = "the suite's reader of a card's kernels has been tried on a trace wr
 class PytorchStepProfiler:
     """A StepProfiler of ``common.step_profile``."""
 
-    def __init__(self, model: Any, device: Any) -> None:
-        """``model`` is None if it is compiled or replayed as a graph: hooks would have it compiled anew."""
+    def __init__(self, model: Any, device: Any, without: Sequence[str] = ()) -> None:
+        """``model`` is None if it is compiled or replayed as a graph: hooks would have it compiled anew. ``without`` is
+        what is not recorded: DATA_TYPES, LAYERS."""
         activities = [torch.profiler.ProfilerActivity.CPU]
         self.name = "torch.profiler: operators as PyTorch's dispatcher called them"
         if device.type == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
             self.name = "torch.profiler: kernels and copies as CUPTI recorded them on the card"
         # With shapes the trace has the types of the operators' inputs.
-        self._profiler: Any = torch.profiler.profile(activities=activities, record_shapes=True)
+        self._profiler: Any = torch.profiler.profile(activities=activities, record_shapes=DATA_TYPES not in without)
         self._model = model
+        self._named = model is not None and LAYERS not in without
         self._notes = (NOT_TRIED,) if device.type == "cuda" else ()
         self._hooks: List[Any] = []
 
     def start(self) -> None:
-        for name, layer in [] if self._model is None else self._model.named_modules():
+        for name, layer in self._model.named_modules() if self._named else ():
             if name:
                 self._hooks += _scope_around(layer, name)
         self._profiler.start()
@@ -63,7 +66,8 @@ class PytorchStepProfiler:
         if not read:
             raise ProfileError(notes[0])
         recording = recording_of(read[0], steps, layers=self._model is not None)
-        return replace(recording, notes=(*recording.notes, *self._notes, *notes))
+        notes = (*recording.notes, *self._notes, *notes)
+        return replace(recording, notes=notes, threads=int(torch.get_num_threads()))
 
 
 def _scope_around(layer: Any, name: str) -> List[Any]:

@@ -61,7 +61,7 @@ def program(trainer: Trainer) -> None:
     def profiler() -> StepProfiler:
         from helpers.trainers.pytorch.profile import PytorchStepProfiler
 
-        return PytorchStepProfiler(stepper.layers, device)
+        return PytorchStepProfiler(stepper.layers, device, spec.explained_without)
 
     explain_at_the_end(trainer, profiler, stepper, more)
     if several and spec.explained_steps:

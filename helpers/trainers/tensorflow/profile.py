@@ -44,7 +44,8 @@ class TensorflowStepProfiler:
         spans = spans_of(_stopped(self._folder))
         notes = keep_trace(trace, lambda path: write_chrome_trace(path, spans))
         recording = recording_of(spans, self._layers, steps)
-        return replace(recording, notes=(*recording.notes, *notes))
+        threads = int(tf.config.threading.get_intra_op_parallelism_threads())
+        return replace(recording, notes=(*recording.notes, *notes), threads=threads or None)
 
 
 def _stopped(folder: Any) -> bytes:

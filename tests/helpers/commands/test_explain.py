@@ -54,6 +54,8 @@ class Runner:
     reason_of: tuple[Build, ...] = tuple(Build)
     # What a profile says of itself.
     notes: tuple[str, ...] = ()
+    # By what fraction the profiler makes each run's steps longer; else by about 5%.
+    costs: list[float] = field(default_factory=list)
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
     made: list[Build] = field(default_factory=list)
     store: ResultStore = field(default_factory=lambda: ResultStore(Path(), "unset"))
@@ -83,9 +85,9 @@ class Runner:
             rows.append(OperatorRow(Phase.BACKWARD, f"blocks.{number}", "conv2d_grad", "", "", "cpu", 1.0, seconds))
         taken = sum(row.seconds_per_step for row in rows)
         phases = {Phase.BACKWARD: taken, Phase.HOST_GAP: 0.01}
-        return StepProfile(
-            "paddle", 0, 5, taken + 0.01, taken + 0.005, phases, 0.0, tuple(rows), 1, "a profiler", self.notes
-        )
+        number = len(self.made) - 1
+        before = (taken + 0.01) / (1 + self.costs[number]) if self.costs else taken + 0.005
+        return StepProfile("paddle", 0, 5, taken + 0.01, before, phases, 0.0, tuple(rows), 1, "a profiler", self.notes)
 
 
 @dataclass
@@ -177,6 +179,27 @@ def test_a_trace_that_cannot_be_kept_is_a_note_and_the_answer_stands(
     assert (status, text.split(",")[0]) == (0, "conv2d_grad of blocks.3 (backward)")
     assert "note: a trace was not kept: [Errno 28] No space left on device" in text
     assert not list(bench.runs.rglob("trace-rank*"))
+
+
+def test_a_profiler_that_costs_much_records_less_and_the_first_pair_is_dropped(bench: Bench) -> None:
+    bench.runner.costs = [0.35] * 2 + [0.1] * 20
+    status, text = bench.explain(CASE, "--pairs", "6")
+    assert (status, text.split(",")[0]) == (0, "conv2d_grad of blocks.3 (backward)")
+    said = " ".join(text.split())
+    assert "note: layers are not recorded: with them the profiler made a step +35% and +35% longer" in said
+    assert "the profiler made a step +10% and +10% longer (reference and build under test) " in said
+    assert len(bench.runner.made) == 14
+    # The traces are those of the first pair that is compared.
+    kept = sorted(path.parent.name for path in bench.runs.rglob("trace-rank*"))
+    assert kept == ["r2", "r3"]
+
+
+def test_what_costs_much_with_nothing_left_to_leave_out_is_said(bench: Bench) -> None:
+    bench.runner.costs = [0.35] * 40
+    _, text = bench.explain(CASE, "--pairs", "6")
+    # Paddle can leave out its layers, and no more.
+    assert len(bench.runner.made) == 14
+    assert "+35% and +35% longer (reference and build under test): so much may change" in " ".join(text.split())
 
 
 def test_a_run_that_is_no_result_is_made_again_and_one_that_stays_so_is_the_answer(bench: Bench) -> None:

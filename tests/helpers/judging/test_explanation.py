@@ -190,6 +190,32 @@ def test_facts_in_which_the_builds_differ_in_all_runs_are_told() -> None:
     assert explained(lambda build: None).facts == ()
 
 
+def _with_clocks(mhz: float, pairs: int) -> Explanation:
+    """What is said if the candidate's cores run at ``mhz`` and the reference's at 3000 MHz, within 10 MHz."""
+    random, build = np.random.default_rng(5), _usual()
+
+    def run(usual: float) -> ProfiledRun:
+        made = _run(build, random)
+        return replace(made, facts={**made.facts, "cpu_mhz": f"{random.normal(usual, 10):.0f}"})
+
+    return explain([ProfiledPair(run(3000), run(mhz)) for _ in range(pairs)])
+
+
+def test_clocks_that_differ_are_told_as_such() -> None:
+    (clock,) = _with_clocks(2700, 8).clocks
+    assert (clock.name, clock.p_value) == ("cpu_mhz", pytest.approx(2 / 2**8))
+    assert clock.reference_mhz == pytest.approx(3000, rel=0.01)
+    assert clock.candidate_mhz == pytest.approx(2700, rel=0.01)
+
+
+@pytest.mark.parametrize(("mhz", "pairs"), [(3000, 12), (2995, 14), (2700, 6)])
+def test_clocks_that_are_alike_or_too_few_are_not(mhz: float, pairs: int) -> None:
+    found = _with_clocks(mhz, pairs)
+    assert found.clocks == ()
+    # No other fact tells them either.
+    assert found.facts == ()
+
+
 def test_what_is_faster_is_named_too_and_comes_last() -> None:
     def change(build: Build) -> None:
         slower(build)

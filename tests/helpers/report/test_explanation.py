@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.made_sessions import session_of
-from helpers.judging.explanation import Explanation
+from helpers.judging.explanation import Clock, Explanation
 from helpers.report.explanation import (
     command_of,
     headline,
@@ -23,7 +23,7 @@ from helpers.report.explanation_drawing import draw_step
 from helpers.report.html.page import night_page
 from helpers.session.case_details import CaseDetails
 from helpers.session.explain import CaseExplanation
-from tests.helpers.judging.test_explanation import explained, slower, split
+from tests.helpers.judging.test_explanation import Build, explained, slower, split
 
 CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
 
@@ -58,6 +58,19 @@ def test_without_a_named_part_the_sentence_says_so() -> None:
 def test_the_command_names_the_builds_of_the_session() -> None:
     assert command_of("CASE", None, None) == "perfgate explain CASE"
     assert command_of("CASE", "my env", "good") == "perfgate explain CASE --build 'my env' --reference-build good"
+
+
+def test_threads_and_clocks_that_differ_come_first_in_the_sentence() -> None:
+    def change(build: Build) -> None:
+        slower(build)
+        build.threads = 1
+
+    found = explained(change, pairs=12)
+    assert headline(case_of(found)).startswith("threads differ: 2 and 1; conv2d_grad of blocks.2 (backward), +")
+    clock = Clock("cpu_mhz", 3000.0, 2700.0, 0.008)
+    other = case_of(replace(explained(lambda build: None), clocks=(clock,)))
+    assert headline(other).startswith("clocks differ: cpu_mhz 3000 and 2700 MHz (-10.0%); NOT SLOWER: ")
+    assert "clocks differ in cpu_mhz 3000 and 2700 MHz (-10.0%)" in render_explanation(other, 120)
 
 
 def test_what_is_not_explained_and_the_cost_of_profiling_are_printed(found: CaseExplanation) -> None:

@@ -21,6 +21,7 @@ from helpers.trainers.common.step_profile import (
     explain_at_the_end,
     keep_trace,
     nested,
+    openmp_threads,
     rows_of,
     step_profile,
 )
@@ -209,6 +210,18 @@ def test_the_profile_is_written_once_the_log_is_complete_and_only_where_it_is_as
     assert not written(0, Profiler).exists()
     # The stand-in's clock is not that of the process, so the phases do not fit. That there is an answer is of interest.
     assert from_json(written(2, Profiler).read_text(), "answer").framework == "paddle"
+
+
+def test_the_threads_are_those_of_the_openmp_libraries_that_are_loaded(tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    maps.write_text("7f00-7f01 r-xp 00000000 08:01 12  /usr/lib/libc.so.6\n7f02-7f03 rw-p 00000000 00:00 0\n")
+    assert openmp_threads(maps) is None
+
+
+def test_the_frameworks_own_number_of_threads_counts(tmp_path: Path) -> None:
+    found = _profile(tmp_path, Whole(), Profiler(Recording((ROW,), threads=3)))
+    assert isinstance(found, StepProfile) and found.threads == 3
+    assert _profile(tmp_path, Whole(), Profiler()).threads == 1  # type: ignore[union-attr]
 
 
 def test_a_trace_that_the_disk_has_no_room_for_is_a_note(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ SPEC = JobSpec(
     environment={"OMP_NUM_THREADS": "1"},
     cores=((0, 1), (2, 3)),
     cards=("0", "1"),
+    explained_without=("layers",),
 )
 
 
@@ -135,6 +136,7 @@ def test_refuses_another_schema(schema: Any) -> None:
         ("device", "tpu"), ("device", 1), ("job_id", 5), ("run_folder", None), ("case", 7), ("case", None),
         ("data_root", 1), ("settings", []), ("overrides", "a"), ("environment", {"A": 1}), ("environment", []),
         ("cores", [1]), ("cores", [[1.5]]), ("cores", "12"), ("cores", [["0"]]), ("cards", "01"), ("cards", [0]),
+        ("explained_without", "layers"),
     ],
 )  # fmt: skip
 def test_refuses_a_value_of_the_wrong_kind_by_name(key: str, value: Any) -> None:

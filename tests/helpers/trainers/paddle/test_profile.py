@@ -13,7 +13,7 @@ paddle: Any = pytest.importorskip("paddle")
 nn = paddle.nn
 
 from helpers.trainers.common.device_time import ProfileError  # noqa: E402
-from helpers.trainers.common.step_profile import Recording, Span  # noqa: E402
+from helpers.trainers.common.step_profile import Recording, Span, openmp_threads  # noqa: E402
 from helpers.trainers.contract.step_profile import Phase  # noqa: E402
 from helpers.trainers.paddle.profile import NO_LAYERS, PaddleProfiler, recording_of  # noqa: E402
 
@@ -79,6 +79,20 @@ def test_the_trace_is_kept_for_a_viewer(profiled: tuple[Recording, Path]) -> Non
     _, trace = profiled
     assert json.loads(trace.read_text())["traceEvents"]
     assert [path.name for path in trace.parent.iterdir()] == [trace.name]
+
+
+def test_layers_can_be_left_out_and_the_threads_are_openmps(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2D(3, 4, 3), nn.ReLU())
+    profiler = PaddleProfiler("cpu", model, without=("layers",))
+    profiler.start()
+    with profiler.part(Phase.FORWARD):
+        loss = model(paddle.randn([1, 3, 8, 8])).mean()
+    with profiler.part(Phase.BACKWARD):
+        loss.backward()
+    found = profiler.stop(1, tmp_path / "trace.json")
+    assert {row.layer for row in found.operators} == {""}
+    assert NO_LAYERS not in found.notes
+    assert found.threads == openmp_threads() and (found.threads or 0) >= 1
 
 
 def test_a_gpu_is_refused() -> None:

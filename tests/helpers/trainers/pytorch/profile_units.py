@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import resource
 import sys
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,8 @@ import torch
 from torch import nn
 
 from helpers.trainers.common.device_time import ProfileError
-from helpers.trainers.common.step_profile import Recording
+from helpers.trainers.common.step_profile import Recording, openmp_threads
+from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.pytorch.profile import PytorchStepProfiler
 
@@ -22,20 +27,42 @@ class ThereAndBack(nn.Module):  # type: ignore[misc]
         return images.to(torch.bfloat16).float()
 
 
+_TRIES, _STEPS = 8, 20
 CONVOLUTION = nn.Conv2d(3, 3, 3)
 # The convolution twice: its name is that of its first place.
 MODEL = nn.Sequential(CONVOLUTION, ThereAndBack(), CONVOLUTION, nn.BatchNorm2d(3), nn.ReLU(inplace=True))
 
 
-def profiled(trace: Path, train: bool = True) -> Recording:
-    profiler = PytorchStepProfiler(MODEL, torch.device("cpu"))
-    profiler.start()
-    for _ in range(2 if train else 0):
-        with profiler.part(Phase.FORWARD):
+def train_steps(profiler: Any, steps: int) -> None:
+    for _ in range(steps):
+        with profiler.part(Phase.FORWARD) if profiler else nullcontext():
             loss = MODEL(torch.ones(1, 3, 16, 16)).sum()
-        with profiler.part(Phase.BACKWARD):
+        with profiler.part(Phase.BACKWARD) if profiler else nullcontext():
             loss.backward()
+
+
+def profiled(trace: Path, train: bool = True, without: Sequence[str] = ()) -> Recording:
+    profiler = PytorchStepProfiler(MODEL, torch.device("cpu"), without)
+    profiler.start()
+    train_steps(profiler, 2 if train else 0)
     return profiler.stop(2, trace)
+
+
+def costs_of(trace: Path, detail: Sequence[Sequence[str]]) -> list[float]:
+    """By what fraction the profiler makes a step longer that records so much, in CPU time; the shortest of some
+    tries."""
+    shortest = [math.inf] * (1 + len(detail))
+    for _ in range(_TRIES):
+        for place, without in enumerate((None, *detail)):
+            profiler = None if without is None else PytorchStepProfiler(MODEL, torch.device("cpu"), without)
+            if profiler:
+                profiler.start()
+            began = time.process_time()
+            train_steps(profiler, _STEPS)
+            shortest[place] = min(shortest[place], time.process_time() - began)
+            if profiler:
+                profiler.stop(_STEPS, trace)
+    return [each / shortest[0] - 1 for each in shortest[1:]]
 
 
 def error_of(trace: Path, train: bool = True) -> str:
@@ -76,6 +103,21 @@ def main(folder: Path) -> None:
         "nothing": error_of(folder / "nothing.json", train=False),
         "no_folder": error_of(folder / "missing" / "trace.json"),
     }
+    levels = [FRAMEWORKS[Framework.PYTORCH].explained_without[:number] for number in range(3)]
+    torch.set_num_threads(1)
+    answer["levels"] = [
+        {
+            "layers": sorted({row.layer for row in each.operators}),
+            "types": sorted({row.dtypes for row in each.operators}),
+            "operators": sorted({row.operator for row in each.operators}),
+            "threads": each.threads,
+            "notes": each.notes,
+        }
+        for each in (profiled(folder / "level.json", without=without) for without in levels)
+    ]
+    answer["costs"] = costs_of(folder / "costs.json", levels)
+    torch.set_num_threads(2)
+    answer["threads"] = [profiled(folder / "threads.json").threads, openmp_threads()]
     answer["unread"] = unread(folder / "unread.json")
     # As where the disk is full: a file cannot get longer.
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
