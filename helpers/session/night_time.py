@@ -70,14 +70,18 @@ class NightTime:
         """The seconds for cases, or with ``searching`` for bisect and explain too; negative when they are over."""
         return (self.ends - now).total_seconds() - (0.0 if searching else self.search_seconds)
 
-    def why_not(self, key: Key, now: datetime.datetime) -> str:
-        """Why the case cannot be measured any more; empty if it can."""
+    def why_not(self, key: Key, now: datetime.datetime, made: int = 0) -> str:
+        """Why the case cannot be measured any more; empty if it can. ``made`` of its runs were made before, by a
+        session that is resumed: with all of them it needs no time for its verdict."""
         mine, left = self.cases.get(key), self.seconds_left(now)
-        if mine is None or mine.least_seconds <= left:
+        if mine is None or made >= mine.runs:
+            return ""
+        needed = (mine.runs - made) * mine.run_seconds
+        if needed <= left:
             return ""
         return (
             f"not reached: the night's {self.minutes:g} min (budgets.night_minutes) have {max(left, 0) / 60:.1f} min "
-            f"left for cases, and it takes {mine.least_seconds / 60:.1f} min"
+            f"left for cases, and it takes {needed / 60:.1f} min"
         )
 
     def within(self, plan: CasePlan, now: datetime.datetime) -> CasePlan:

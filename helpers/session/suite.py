@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers.history import Memory
-from helpers.judging.evidence import Past
+from helpers.judging.evidence import Build, Past
 from helpers.judging.verdict import Status
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
@@ -454,12 +454,23 @@ class Suite:
         from helpers.session.measuring import MeasureRequest
 
         night = self.night
-        if night is not None and not suspicion and (why := night.why_not(suite_case.key, utc_now())):
+        if (
+            night is not None
+            and not suspicion
+            and (why := night.why_not(suite_case.key, utc_now(), self._made_before(suite_case)))
+        ):
             from helpers.session.night_time import out_of_time
 
             return self._outcome(out_of_time(CasePlan(suite_case), why))
         request = MeasureRequest(suspicion, cases_tonight=self._cases_tonight, night=night)
         return self._outcome(self.measurer.measure(suite_case, request, on_progress))
+
+    def _made_before(self, suite_case: SuiteCase) -> int:
+        """How many runs of the build under test a session that is resumed has already."""
+        if not self.options.resume:
+            return 0
+        mine = [each for each in self.store.results(suite_case.case.id) if each.target == suite_case.target]
+        return sum(each.measured and each.role == Build.CANDIDATE.value for each in mine)
 
     def _outcome(self, result: CaseResult) -> CaseOutcome:
         folders = tuple(str(self.store.run_folder(run.case_id, run.replicate)) for run in result.runs)

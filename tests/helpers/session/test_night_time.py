@@ -11,6 +11,7 @@ import pytest
 from helpers.judging.night_layout import lay_out
 from helpers.judging.night_plan import CaseNeed, NightLimits
 from helpers.judging.verdict import Status
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.night_budget import NightBudget
 from helpers.session.night_time import LEAST_PAIRS, OUT_OF_TIME, NightTime, out_of_time
@@ -129,3 +130,50 @@ def test_a_session_that_records_baselines_measures_everything(bench: Bench) -> N
     suite.options = replace(suite.options, to_record=True)
     assert suite.lay_out_night(suite.selection_here()[0]) is None
     assert suite.night is None
+
+
+def test_a_night_that_goes_on_follows_its_plan_with_the_time_that_is_left(bench: Bench) -> None:
+    """What a resumed gate does: the first part measures one case and is interrupted."""
+    first = limited(bench, 30)
+    here, _ = first.selection_here()
+    plan = first.lay_out_night(here)
+    assert plan is not None and first.night is not None and len(plan.tonight) > 1
+    begun, *others = [case_of(first, each.need.case_id) for each in plan.tonight]
+    bench.runner.usual = {"wall_seconds": 240.0}
+    assert first.measure(begun).verdict.reason.code != OUT_OF_TIME
+    made = len(bench.runner.asked)
+
+    suite = limited(bench, 30)
+    suite.options = replace(suite.options, resume=True)
+    before = utc_now()
+    again = suite.lay_out_night(here)
+    assert again is not None and suite.night is not None
+    # The same cases, also the one that is measured: this session is no earlier night.
+    assert [each.key for each in again.tonight] == [each.key for each in plan.tonight]
+    assert suite.night.cases == first.night.cases
+    left = datetime.timedelta(minutes=30, seconds=-240 * made)
+    assert before + left <= suite.night.ends <= utc_now() + left
+    # What was measured is not measured again.
+    suite.measure(begun)
+    assert len(bench.runner.asked) == made
+    # Each of the others takes as long as is left of the night, until nothing is.
+    codes = [suite.measure(each).verdict.reason.code for each in others]
+    assert codes[0] != OUT_OF_TIME and len(bench.runner.asked) > made
+
+
+def test_a_night_that_was_used_up_begins_no_case_when_it_goes_on(bench: Bench) -> None:
+    first = limited(bench, 30)
+    plan = first.lay_out_night(first.selection_here()[0])
+    assert plan is not None
+    begun, other, *_ = [case_of(first, each.need.case_id) for each in plan.tonight]
+    bench.runner.usual = {"wall_seconds": 1700.0}
+    first.measure(begun)
+    made = len(bench.runner.asked)
+    suite = limited(bench, 30)
+    suite.options = replace(suite.options, resume=True)
+    assert suite.lay_out_night(suite.selection_here()[0]) is not None
+    outcome = suite.measure(other)
+    assert (outcome.status, outcome.verdict.reason.code) == (Status.NOT_RUN, OUT_OF_TIME)
+    assert len(bench.runner.asked) == made
+    # The case that has its verdict keeps it.
+    assert suite.measure(begun).status is not Status.NOT_RUN
