@@ -2,11 +2,13 @@
 #   PYTHON=/path/to/python    the Python to make .venv with (else the first below that will do)
 #   REQUIREMENTS=cpu          a set of requirements/ whatever the hardware (else chosen by the hardware)
 #   PYTEST_ARGS="-m cpu"      passed on to pytest
+#   WORKERS=2                 how many processes run tests side by side (else one more than there are cores, at most 4)
 #   CONTENTION=               refuse measurements that other processes disturbed, as a gate on a quiet machine must
 PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3; do \
 	"$$p" requirements/bootstrap.py --probe >/dev/null 2>&1 && { echo "$$p"; exit; }; done; command -v python3)
 REQUIREMENTS ?= auto
 PYTEST_ARGS ?=
+WORKERS ?= $(shell wanted=$$(($$(nproc) + 1)); echo $$((wanted < 4 ? wanted : 4)))
 FUZZ_ARGS ?=
 GPU_PROOF_ARGS ?=
 CONTENTION ?= --allow-contention
@@ -14,9 +16,10 @@ VENV_PYTHON := .venv/bin/python
 # A test that hangs is ended, with all stacks and its name: by a thread, and where that gets no turn by faulthandler.
 NEVER_HANGS = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true --timeout-method thread --timeout
 # What does not train runs side by side, untimed training two at a time, as that takes gigabytes, and a measured one
-# alone: it takes the whole machine. Each worker begins with a part of the files (worksteal), so that servers and other
-# programs that a module's tests share are started once, and takes tests of others when it has done its own.
-SIDE_BY_SIDE = -n auto --maxprocesses 4 --dist worksteal $(NEVER_HANGS) 300 $(PYTEST_ARGS)
+# alone: it takes the whole machine. There is one worker more than cores, since tests also wait for processes, disks and
+# networks. Each worker begins with a part of the files (worksteal), so that servers and other programs that a module's
+# tests share are started once, and takes tests of others when it has done its own.
+SIDE_BY_SIDE = -n $(WORKERS) --dist worksteal $(NEVER_HANGS) 300 $(PYTEST_ARGS)
 # The files that name one of the two marks: all others would be imported to be left out.
 TRAINING = $$(grep -rlE --include='test_*.py' 'mark\.(training|untimed)' tests)
 # With arguments of the caller's own, one of the three may have no test left.
@@ -41,7 +44,7 @@ help:
 	@echo "             a script that needs the code: make env && .venv/bin/python -m pytest perf_tests, or .venv/bin/perfgate gate)"
 	@echo "make test    all tests, real training among them"
 	@echo "make test-paddle26  train with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
-	@echo "make check   lint, types and unit tests, in a few minutes"
+	@echo "make check   lint, types and unit tests, in about two minutes"
 	@echo "make bench   measure the suite itself: its speed, its training loop against a bare one, its verdicts, its search for the first bad build, what watching costs, every fault; 40 minutes on idle cores"
 	@echo "make gpu-proof  show the suite at work on this machine's GPU, step by step (perfgate prove-gpu); on a CPU where there is none"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"

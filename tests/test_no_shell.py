@@ -22,10 +22,14 @@ STARTS = ("run", "Popen", "call", "check_call", "check_output")
 # Programs whose first word may come from a text, as ["sh", "-c", text].
 INTERPRETERS = ("sh", "bash", "/bin/sh", "/bin/bash", "zsh", "dash")
 _SCRIPTED = ("-c", "-lc", "-ec")
+# Without one of these a file has nothing for a shell, and need not be parsed.
+_SIGNS = ("subprocess", "shell", *_SCRIPTED, *(name for names in SHELLS.values() for name in names))
 
 
 def problems(path: str, text: str) -> Iterator[str]:
     """``path:line: why`` of every call that a shell could read."""
+    if not any(sign in text for sign in _SIGNS):
+        return
     tree = ast.parse(text, path)
     names = dict(_imported(tree))
     for node in ast.walk(tree):

@@ -237,7 +237,10 @@ def test_a_damaged_file_is_told_once_and_hinders_nothing(world: World) -> None:
     assert [each.uuid for each in world.database.results] == ["b"]
 
 
-def test_a_database_that_never_answers_is_left_alone_after_a_while(world: World) -> None:
+def test_a_database_that_never_answers_is_left_alone_after_a_while(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helpers.history.spooling._CUT_SECONDS", 0.1)
     silent = threading.Event()
 
     class Stopped(Database):

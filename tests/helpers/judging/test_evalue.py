@@ -29,21 +29,22 @@ def in_closed_form(x: np.ndarray, sigma: float, tau: float, direction: Direction
             widths = sigma * factor * np.where(wide, 4.0, 1.0)
             share = math.log(weight) + sum(math.log(0.07 if each else 0.93) for each in wide)
             before.append(share + log_density(x, widths, 0.0, tau))
-            for drop, width in zip(DROPS, np.hypot(tau, DROP_WIDTHS), strict=True):
-                after.append(share - math.log(len(DROPS)) + log_density(x, widths, direction.value * drop, width))
+            changed = log_density(x, widths, direction.value * DROPS, np.hypot(tau, DROP_WIDTHS))
+            after.append(share - math.log(len(DROPS)) + changed)
     return log_sum(after) - log_sum(before)
 
 
-def log_density(x: np.ndarray, widths: np.ndarray, centre: float, tau: float) -> float:
-    """Of runs of these widths about an offset N(centre, tau^2) that they share."""
-    weights, distance = widths**-2, x - centre
-    common = (tau * (distance * weights).sum()) ** 2 / (1 + tau**2 * weights.sum())
-    log_determinant = 2 * np.log(widths).sum() + math.log1p(tau**2 * weights.sum())
-    return float(-0.5 * (log_determinant + (distance**2 * weights).sum() - common))
+def log_density(x: np.ndarray, widths: np.ndarray, centres: np.ndarray | float, taus: np.ndarray | float) -> np.ndarray:
+    """Of runs of these widths about an offset N(centre, tau^2) that they share, by centre."""
+    weights, distances = widths**-2, np.subtract.outer(np.atleast_1d(centres), x)
+    common = (taus * (distances @ weights)) ** 2 / (1 + taus**2 * weights.sum())
+    log_determinant = 2 * np.log(widths).sum() + np.log1p(taus**2 * weights.sum())
+    density: np.ndarray = -0.5 * (log_determinant + distances**2 @ weights - common)
+    return density
 
 
-def log_sum(values: list[float]) -> float:
-    return float(np.logaddexp.reduce(values))
+def log_sum(values: list[np.ndarray] | list[float]) -> float:
+    return float(np.logaddexp.reduce(np.ravel(values)))
 
 
 WIDTHS = [(0.0001, 0.0007), (0.0005, 0.0003), (0.003, 0.02), (0.003, 0.0008), (0.012, 0.005), (0.04, 0.0007)]

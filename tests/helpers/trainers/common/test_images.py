@@ -177,10 +177,9 @@ def _copies(root: Path, images: int) -> ImageList:
     """A list of many files that are cheap to decode; a label may exceed the model's classes here."""
     root.mkdir()
     Image.new("RGB", (8, 8)).save(root / "one.jpeg")
-    one = (root / "one.jpeg").read_bytes()
     names = tuple(f"{number}.jpeg" for number in range(images))
     for name in names:
-        (root / name).write_bytes(one)
+        (root / name).hardlink_to(root / "one.jpeg")
     return ImageList(root, names, tuple(range(images)))
 
 
@@ -457,8 +456,7 @@ def test_what_is_no_whole_image_is_named_by_both_loaders(tmp_path: Path, fault: 
         _labels(_dali(listed, 0, 1, 2))
 
 
-@pytest.mark.parametrize("fault", ["GIF", "noise", "cut JPEG"])
-@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize(("fault", "batch"), [("GIF", 7), ("noise", 7), ("cut JPEG", 7), ("noise", 1)])
 def test_dali_s_broken_image_is_named_far_down_a_list(tmp_path: Path, fault: str, batch: int) -> None:
     listed = _copies(tmp_path / "many", 2300)
     broken = listed.root / "2250.jpeg"
