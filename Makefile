@@ -35,7 +35,7 @@ BOOTSTRAP = @python="$(PYTHON)"; if [ -z "$$python" ]; then echo "make: error: $
 check test: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help perf fuzz test test-paddle26 check bench gpu-proof doctor
-.PHONY: env env-dev env-beside env-paddle26 env-pytorch env-tensorflow env-mxnet env-fuzz clean
+.PHONY: env env-dev env-test env-beside env-paddle26 env-pytorch env-tensorflow env-mxnet env-fuzz clean
 .NOTPARALLEL:
 
 help:
@@ -60,7 +60,7 @@ perf: env
 	@$(VENV_PYTHON) -m pytest perf_tests $(CONTENTION) $(PYTEST_ARGS); code=$$?; \
 		echo "make perf: pytest's exit code is $$code"; exit $$code
 
-test: env-dev env-pytorch env-tensorflow
+test: env-test
 	$(VENV_PYTHON) -m pytest tests -m "not training" $(SIDE_BY_SIDE) $(OR_NONE)
 	$(VENV_PYTHON) -m pytest $(TRAINING) -m untimed -n 2 $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
 	$(VENV_PYTHON) -m pytest $(TRAINING) -m "training and not untimed" $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
@@ -76,7 +76,7 @@ check: env-dev
 	$(VENV_PYTHON) -m mypy
 	$(VENV_PYTHON) -m pytest tests -m "not training and not slow" $(SIDE_BY_SIDE)
 
-bench: env-dev env-pytorch env-tensorflow
+bench: env-test
 	$(VENV_PYTHON) -m benchmarks.suite_overhead
 	$(VENV_PYTHON) -m benchmarks.history_scale
 	$(VENV_PYTHON) -m benchmarks.history_writers
@@ -114,6 +114,10 @@ env:
 
 env-dev:
 	$(BOOTSTRAP) --requirements $(REQUIREMENTS) --with dev
+
+# Side by side: pip takes one core.
+env-test:
+	$(BOOTSTRAP) --requirements $(REQUIREMENTS) --with dev --and pytorch --and tensorflow
 
 env-beside:
 	$(BOOTSTRAP) --requirements $(if $(filter auto,$(REQUIREMENTS)),beside,$(REQUIREMENTS))

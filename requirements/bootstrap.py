@@ -143,8 +143,8 @@ def write_stamp(venv: str, python: str, base: str, parts: Dict[str, str]) -> Non
 def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str) -> None:
     """Bring ``venv`` to the wanted state. If this is interrupted, the next call makes it again."""
     venv = os.path.realpath(venv)
-    os.makedirs(os.path.dirname(venv), exist_ok=True)
-    with locked(os.path.dirname(venv)):
+    os.makedirs(venv, exist_ok=True)
+    with locked(venv):
         python = "{} {}".format(platform.python_implementation(), platform.python_version())
         wanted = wanted_parts(folder, chosen, extras)
         stamp = read_stamp(venv)
@@ -266,8 +266,8 @@ def say(what: str, why: str) -> None:
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Allow one set-up at a time in a folder. The system releases the lock when its holder and its commands are
-    gone."""
+    """Allow one set-up at a time of an environment's folder. The system releases the lock when its holder and its
+    commands are gone."""
     import fcntl
 
     handle = os.open(folder, os.O_RDONLY)
@@ -299,6 +299,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         ),
     )
     parser.add_argument(
+        "--and",
+        dest="others",
+        action="append",
+        default=[],
+        choices=tuple(FRAMEWORKS),
+        help="make this framework's environment too, at the same time",
+    )
+    parser.add_argument(
         "--probe",
         action="store_true",
         help="only say by the exit status if this Python will do, or if a framework's Python and libraries are there",
@@ -323,6 +331,27 @@ def choose(asked: str, version: Sequence[int]) -> str:
     if asked in machine.GPU_WHEEL_SETS:
         machine.check_gpu_python(version, asked, "requirements/{}.txt was asked for".format(asked))
     return asked
+
+
+def side_by_side(options: argparse.Namespace) -> int:
+    """Make several environments at once, each by a process of its own, since pip unpacks and compiles on one core.
+    Returns 0 if all were made, else 2."""
+    first = ["--requirements", options.requirements] + (["--venv", options.venv] if options.venv else [])
+    for extra in options.extras:
+        first += ["--with", extra]
+    wanted = [first] + [["--requirements", other] for other in options.others]
+    # The progress bars of several would be drawn over each other.
+    environment = dict(os.environ, PIP_PROGRESS_BAR="off")
+    script = os.path.abspath(__file__)
+    running = [subprocess.Popen([sys.executable, script, *words], env=environment) for words in wanted]
+    try:
+        codes = [each.wait() for each in running]
+    except KeyboardInterrupt:
+        # A terminal interrupts them too: what they say of it comes before the prompt.
+        for each in running:
+            each.wait()
+        raise
+    return 2 if any(codes) else 0
 
 
 def default_venv(chosen: str) -> str:
@@ -360,6 +389,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         machine.check_python(version)
         options = parse(arguments)
+        if options.others and not options.probe:
+            return side_by_side(options)
         framework = framework_of(options.requirements)
         if options.probe:
             source_of_pip(base)

@@ -538,6 +538,40 @@ def test_a_command_that_outlives_its_set_up_keeps_the_next_one_waiting(tmp_path:
     assert subprocess.run(attempt, capture_output=True, check=False).returncode == 0
 
 
+def test_an_environment_is_made_while_another_one_beside_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _requirements(tmp_path / "requirements")
+    (tmp_path / ".venv-pytorch").mkdir()
+    with bootstrap.locked(str(tmp_path)), bootstrap.locked(str(tmp_path / ".venv-pytorch")):
+        assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt", "uv.txt"]
+
+
+# Ends once all three have begun, so only where they run side by side.
+_MAKER = """
+import os, sys, time
+from pathlib import Path
+assert os.environ["PIP_PROGRESS_BAR"] == "off"
+_, _, name, *more = sys.argv
+begun = Path(__file__).parent / "begun"
+(begun / name).write_text(" ".join(more))
+while len(list(begun.iterdir())) < 3:
+    time.sleep(0.01)
+sys.exit(2 if name == "FAILS" else 0)
+"""
+
+
+@pytest.mark.parametrize(("failing", "status"), [("", 0), ("cpu", 2), ("pytorch", 2)])
+def test_several_environments_are_made_side_by_side_and_one_that_fails_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, status: int
+) -> None:
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "maker.py").write_text(_MAKER.replace("FAILS", failing))
+    monkeypatch.setattr(bootstrap, "__file__", str(tmp_path / "maker.py"))
+    words = ["--requirements", "cpu", "--with", "dev", "--venv", "here", "--and", "pytorch", "--and", "tensorflow"]
+    assert bootstrap.main(words) == status
+    found = {path.name: path.read_text() for path in (tmp_path / "begun").iterdir()}
+    assert found == {"cpu": "--venv here --with dev", "pytorch": "", "tensorflow": ""}
+
+
 def test_settings_that_send_pip_elsewhere_do_not_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_TARGET", "/elsewhere")
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
