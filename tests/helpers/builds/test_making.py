@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -347,6 +346,7 @@ def test_an_environment_in_use_is_not_removed(shop: Shop) -> None:
 
 @pytest.mark.slow
 @pytest.mark.training
+@pytest.mark.untimed
 def test_a_release_of_the_package_index_trains_here(tmp_path: Path) -> None:
     """The one test that asks an index; where none answers it is skipped."""
     from helpers.builds.making import prepare
@@ -354,7 +354,6 @@ def test_a_release_of_the_package_index_trains_here(tmp_path: Path) -> None:
     from helpers.plan.perf_yaml import load_config
 
     config = load_config(ROOT / "perf.yaml")
-    started = time.monotonic()
     try:
         build = prepare(parse_build("paddlepaddle==3.2.2", tmp_path, config), cache=BuildCache(tmp_path / "builds"))
     except BuildUnavailable as error:
@@ -365,4 +364,3 @@ def test_a_release_of_the_package_index_trains_here(tmp_path: Path) -> None:
     program = "import json, numpy, paddle; print(json.dumps([paddle.__version__, numpy.__version__]))"
     done = subprocess.run([build.interpreter, "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == ["3.2.2", "2.2.6"]
-    assert time.monotonic() - started < 600

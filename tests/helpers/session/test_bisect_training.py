@@ -53,9 +53,7 @@ sys.meta_path.insert(0, Finder())
 """
 PROTOCOL = """protocols:
   few:
-    warmup_steps: 6
-    steady_window_steps: 2
-    most_warmup_steps: 60
+    warmup_steps: 2
     window_steps: 3
     runs: 1
 """

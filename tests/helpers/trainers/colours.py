@@ -62,8 +62,16 @@ def two_colours(root: Path) -> Path:
     return root
 
 
-def learn(folder: Path, case_id: str, data: Path, interpreter: str, cores: Sequence[int], **overrides: Any) -> Learnt:
-    """Train until the loss has fallen, at most MOST_STEPS steps; then end what still runs."""
+def learn(
+    folder: Path,
+    case_id: str,
+    data: Path,
+    interpreter: str,
+    cores: Sequence[int],
+    steps: int = MOST_STEPS,
+    **overrides: Any,
+) -> Learnt:
+    """Train until the loss has fallen, at most ``steps`` steps; then end what still runs."""
     case = Case.parse(case_id)
     overrides = {"learning_rate": LEARNING_RATES[case.model.value], **overrides}
     spec = JobSpec(
@@ -73,7 +81,7 @@ def learn(folder: Path, case_id: str, data: Path, interpreter: str, cores: Seque
         run_folder=str(folder),
         device="cpu",
         warmup_steps=0,
-        window_steps=MOST_STEPS,
+        window_steps=steps,
         data_root=str(data),
         settings={**settings_for(case, "cpu"), **overrides},
         overrides=overrides,

@@ -36,7 +36,7 @@ class FrameworkEnvironment:
         reason = f"no .venv-{self.name}: 'make env-{self.name}' makes it"
         return pytest.mark.skipif(not Path(self.interpreter).exists(), reason=reason)
 
-    def run(self, *words: str, seconds: float = 300.0) -> str:
+    def run(self, *words: str, seconds: float = 600.0) -> str:
         """Run a Python program there; returns what it printed, and fails with its errors where it failed."""
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **self.variables}
         done = subprocess.run(
@@ -55,7 +55,7 @@ class FrameworkEnvironment:
         spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
         argv = [self.interpreter, "-m", f"helpers.trainers.{self.name}.build", str(spec.spec_path)]
         environment = {**os.environ, **self.variables}
-        done = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
         return done.returncode, json.loads(done.stdout.splitlines()[-1])
 
 

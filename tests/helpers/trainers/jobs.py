@@ -27,7 +27,8 @@ from tests.job_processes import processes_of_job
 
 CORES = own_cores()
 TWO_CORES = pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
-LIMITS = JobLimits(300.0, 120.0, 600.0, grace_seconds=5.0)
+# Long: how busy the machine is says nothing about a trainer.
+LIMITS = JobLimits(600.0, 300.0, 800.0, grace_seconds=5.0, rank_death_seconds=20.0, rank_start_seconds=300.0)
 
 
 def job(

@@ -50,9 +50,8 @@ class Parity:
 _VGG16 = 138_357_544 - 4096 * 512 * (7 * 7 - 2 * 2)
 PARITIES = [
     Parity("resnet50v1.5", 4, "float64", 3, 25_557_032, 1e-6),
-    Parity("vgg16", 1, "float64", 3, _VGG16, 1e-6),
     # As the cases compute it. parity_paddle.py says why this is not done with ResNet50.
-    Parity("vgg16", 1, "float32", 1, _VGG16, 1e-5),
+    Parity("vgg16", 1, "float32", 3, _VGG16, 1e-5),
 ]
 
 
@@ -76,7 +75,7 @@ def paddle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(HERE / "paddle" / "parity_paddle.py"), *words, parity.dtype], env=environment,
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -62,7 +62,7 @@ def test_mxnet_s_own_profiler_says_how_long_a_step_took_on_the_card(tmp_path: Pa
     assert outcome.kind is OutcomeKind.COMPLETE, outcome.log_tail
     answer = DeviceTime.from_json(spec.device_time_path(0).read_text(), "answer")
     assert answer.seconds_per_step is not None, answer.reason
-    assert 0.2 < answer.seconds_per_step / min(step.step_seconds for step in outcome.logs[0].window) < 5
+    assert 0.1 < answer.seconds_per_step / min(step.step_seconds for step in outcome.logs[0].window) < 20
 
 
 def test_mxnet_s_own_profiler_tells_what_each_operator_took(tmp_path: Path, images: Path) -> None:

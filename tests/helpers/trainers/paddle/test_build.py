@@ -58,7 +58,7 @@ def _build(folder: Path, case_id: str) -> tuple[int, dict[str, Any]]:
     spec = _spec(folder, case_id)
     argv = [sys.executable, "-m", "helpers.trainers.paddle.build", str(spec.spec_path)]
     done = subprocess.run(
-        argv, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=280, check=False
+        argv, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=600, check=False
     )
     return done.returncode, json.loads(done.stdout.splitlines()[-1])
 

@@ -54,7 +54,7 @@ def test_products_are_timed_by_the_cards_events_which_are_given_back() -> None:
 def probe(*words: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "helpers.trainers.paddle.peak", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.training

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -19,24 +20,20 @@ from PIL import Image
 
 from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import job_environment
-from helpers.launch.outcome import OutcomeKind
 from helpers.launch.step_profiles import step_profiles
 from helpers.launch.steplog_reader import read_step_log
-from helpers.launch.supervisor import JobLimits, run_job
-from helpers.machine.watch.contention import CpuMeter
 from helpers.plan.image_folder import check_dataset
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
 from helpers.trainers.contract.case import Case, Execution
-from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, JobSpec
+from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.step_profile import Phase, StepProfile
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, StepLog, steadiness
 from tests.helpers.trainers.colours import LEARNING_RATES, has_fallen, two_colours
 from tests.helpers.trainers.cores import own_cores
 
-pytestmark = pytest.mark.training
-untimed = pytest.mark.untimed
+pytestmark = [pytest.mark.training, pytest.mark.untimed]
 
 RESNET50 = "paddle-resnet50v1.5"
 CORES = own_cores()
@@ -95,27 +92,25 @@ def _run(
     *,
     steps: tuple[int, int] = (1, 2),
     adaptive: bool = False,
-    slowdown: str = "",
     explained_steps: int = 0,
     **overrides: Any,
 ) -> Ran:
     spec = _job(folder, case_id, data, steps, overrides, adaptive, explained_steps)
     command = launcher_for(spec).command(spec, sys.executable)
-    environment = {**job_environment(os.environ, spec, command, {}), SLOWDOWN_VARIABLE: slowdown}
-    done = subprocess.run(command.argv, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    environment = job_environment(os.environ, spec, command, {})
+    done = subprocess.run(command.argv, env=environment, capture_output=True, text=True, timeout=600, check=False)
     logs = tuple(read_step_log(spec.step_log_path(rank), spec.job_id, rank) for rank in range(spec.case.cards))
     return Ran(done.returncode, logs, done.stderr)
 
 
-def _complete(ran: Ran, ranks: int = 1) -> None:
+def _complete(ran: Ran, ranks: int = 1, steps: tuple[int, int] = (1, 2)) -> None:
     assert ran.exit_status == EXIT_COMPLETE, ran.errors[-2000:]
     assert [log.footer.status for log in ran.logs] == [COMPLETE] * ranks
-    assert all(len(log.window) == 2 and len(log.steps) == 3 for log in ran.logs)
+    assert all((len(log.warmup), len(log.window)) == steps for log in ran.logs)
     assert all(step.loss is not None and 0 < step.loss < 20 for log in ran.logs for step in log.steps)
 
 
 # What learns, by every way of execution and every precision, is test_learning.py's.
-@untimed
 def test_one_card_trains_with_dali_on_the_cpu(tmp_path: Path, images: Path) -> None:
     ran = _run(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali_cpu-static", images, explained_steps=1)
     _complete(ran)
@@ -128,12 +123,11 @@ def test_one_card_trains_with_dali_on_the_cpu(tmp_path: Path, images: Path) -> N
     assert {"program": "PIR", "data": "dali_cpu", "cores": str(CORES[0])}.items() <= header.facts.items()
 
 
-@untimed
+@pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
 @pytest.mark.parametrize(
     ("case_id", "facts"),
     [
-        (f"{RESNET50}-fp32-bs2-1x1-dali-dynamic", {"precision": "float32", "layout": "NCHW"}),
-        (f"{RESNET50}-fp32-bs2-1x2-dali-dynamic", {"precision": "float32"}),
+        (f"{RESNET50}-fp32-bs2-1x2-dali-dynamic", {"precision": "float32", "layout": "NCHW"}),
         (
             f"{RESNET50}-amp_o2-bs2-1x2-native-to_static",
             {"execution": "to_static", "bfloat16_convolutions": "53", "NHWC_convolutions": "53"},
@@ -144,15 +138,12 @@ def test_all_ranks_learn_and_warm_up_until_all_are_steady_or_the_budget_is_used(
     tmp_path: Path, case_id: str, facts: dict[str, str]
 ) -> None:
     case = Case.parse(case_id)
-    if case.cards > len(CORES):
-        pytest.skip("two cards need two cores")
     rate, colours = LEARNING_RATES[case.model.value], two_colours(tmp_path / "colours")
-    explained = 1 if case.cards > 1 else 0
-    ran = _run(tmp_path, case_id, colours, steps=(6, 6), adaptive=True, explained_steps=explained, learning_rate=rate)
+    ran = _run(tmp_path, case_id, colours, steps=(6, 3), adaptive=True, explained_steps=1, learning_rate=rate)
     assert ran.exit_status == EXIT_COMPLETE, ran.errors[-2000:]
     (made,) = {len(log.warmup) for log in ran.logs}
     assert made in (6, 8)
-    assert all(len(log.window) == 6 for log in ran.logs)
+    assert all(len(log.window) == 3 for log in ran.logs)
     for log in ran.logs:
         assert facts.items() <= log.header.facts.items()
         assert all(step.reader_seconds < step.step_seconds for step in log.window)
@@ -163,29 +154,28 @@ def test_all_ranks_learn_and_warm_up_until_all_are_steady_or_the_budget_is_used(
     looks = [all(steadiness(each[:steps], 2).steady for each in seconds) for steps in range(6, made + 1, 2)]
     assert not any(looks[:-1])
     assert looks[-1] or made == ADAPTIVE["most_warmup_steps"]
-    if len(ran.logs) == 2:
-        _check_two_ranks(*ran.logs)
-        _check_profiles(tmp_path, tells_layers=case.execution is Execution.DYNAMIC)
-    else:
-        _check_phases(tmp_path, made)
+    _check_two_ranks(*ran.logs)
+    _check_profiles(tmp_path, tells_layers=case.execution is Execution.DYNAMIC)
+    _check_phases(tmp_path, made)
 
 
-@untimed
 @pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
 def test_two_ranks_over_a_mesh_train_together(tmp_path: Path, images: Path) -> None:
     # This network has no batch norm, which Paddle cannot share out over a mesh. test_auto.py shows that ranks learn so.
-    ran = _run(tmp_path, "paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto", images)
-    _complete(ran, 2)
+    ran = _run(tmp_path, "paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto", images, steps=(1, 1))
+    _complete(ran, 2, (1, 1))
     shared = {"precision": "float32", "auto_parallel": "shard_layer and a distributed batch over a mesh of 2 (dynamic)"}
     assert all(shared.items() <= log.header.facts.items() for log in ran.logs)
     _check_two_ranks(*ran.logs)
 
 
 def _check_phases(folder: Path, warmup_steps: int) -> None:
-    """The heartbeat names what the rank did, in order."""
-    beats = [json.loads(line)["phase"] for line in (folder / "rank0.heartbeat").read_text().splitlines()]
-    steps = [*["warm-up"] * warmup_steps, *["window"] * 6]
-    assert beats == ["import paddle", "data", "build model", "first step", *steps]
+    """The heartbeat names what the rank did, in order, and the number of each step that it begins."""
+    beats = [json.loads(line) for line in (folder / "rank0.heartbeat").read_text().splitlines()]
+    steps = [*["warm-up"] * warmup_steps, *["window"] * 3]
+    before = ["import paddle", "connect ranks", "data", "build model", "first step"]
+    assert [beat["phase"] for beat in beats if "phase" in beat] == [*before, *steps, "profile", "profile"]
+    assert [beat["begun"] for beat in beats if "phase" not in beat] == [*range(1, len(steps) + 1)]
 
 
 def _check_profiles(folder: Path, *, tells_layers: bool) -> None:
@@ -207,24 +197,10 @@ def _check_two_ranks(first: StepLog, second: StepLog) -> None:
     assert [log.header.facts["cores"] for log in (first, second)] == [str(core) for core in CORES[:2]]
     assert (first.header.world_size, second.header.world_size) == (2, 2)
     assert [step.loss for step in first.steps] != [step.loss for step in second.steps]
-    assert abs(first.window[0].start - second.window[0].start) < min(step.step_seconds for step in first.window)
+    longest = max(step.step_seconds for log in (first, second) for step in log.window)
+    assert abs(first.window[0].start - second.window[0].start) < longest
 
 
-def test_a_slowdown_for_tests_is_part_of_every_step_and_stands_in_the_header(tmp_path: Path, images: Path) -> None:
-    case_id = f"{RESNET50}-fp32-bs1-1x1-dali-dynamic"
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "slowed").mkdir()
-    plain = _run(tmp_path / "plain", case_id, images, steps=(2, 3))
-    slowed = _run(tmp_path / "slowed", case_id, images, steps=(2, 3), slowdown="2")
-    assert (plain.exit_status, slowed.exit_status) == (EXIT_COMPLETE, EXIT_COMPLETE), slowed.errors[-2000:]
-    assert "test_slowdown" not in plain.logs[0].header.facts
-    assert slowed.logs[0].header.facts["test_slowdown"] == "2"
-    # Three times as long; whoever else is busy here may take as much again.
-    fastest = [min(step.step_seconds for step in ran.logs[0].window) for ran in (plain, slowed)]
-    assert fastest[1] > 1.8 * fastest[0]
-
-
-@untimed
 @pytest.mark.parametrize("loader", ["dali", "native"])
 def test_a_broken_jpeg_fails_the_run_and_is_named(tmp_path: Path, images: Path, loader: str) -> None:
     data = tmp_path / "data"
@@ -240,7 +216,6 @@ def test_a_broken_jpeg_fails_the_run_and_is_named(tmp_path: Path, images: Path, 
     assert "coffee_0001.jpeg" in footer.reason
 
 
-@untimed
 @pytest.mark.parametrize("loader", ["dali", "native"])
 def test_what_imagenet_holds_beside_plain_jpegs_is_trained(tmp_path: Path, loader: str) -> None:
     data = tmp_path / "图 像 data"
@@ -252,10 +227,9 @@ def test_what_imagenet_holds_beside_plain_jpegs_is_trained(tmp_path: Path, loade
     lines = "".join(f"train/n 01/猫 {name}.JPEG {label}\r\n" for label, name in enumerate(images))
     (data / "train_list.txt").write_bytes(b"\xef\xbb\xbf" + lines.encode())
     assert check_dataset(data).images == 4
-    _complete(_run(tmp_path, f"{RESNET50}-fp32-bs4-1x1-{loader}-dynamic", data))
+    _complete(_run(tmp_path, f"{RESNET50}-fp32-bs4-1x1-{loader}-dynamic", data, steps=(0, 1)), steps=(0, 1))
 
 
-@untimed
 @pytest.mark.parametrize("execution", ["dynamic", "static", "static-auto"])
 def test_the_learning_rate_changes_at_its_epoch_and_a_training_that_diverges_fails(
     tmp_path: Path, images: Path, execution: str
@@ -277,7 +251,6 @@ def test_the_learning_rate_changes_at_its_epoch_and_a_training_that_diverges_fai
     assert [step.epoch for step in ran.logs[0].steps] == [0, 1, 2]
 
 
-@untimed
 def test_what_cannot_run_here_is_refused_with_its_reason(tmp_path: Path, images: Path) -> None:
     ran = _run(tmp_path, f"{RESNET50}-amp_o1-bs1-1x1-dali-dynamic", images)
     (log,) = ran.logs
@@ -285,19 +258,6 @@ def test_what_cannot_run_here_is_refused_with_its_reason(tmp_path: Path, images:
     assert "auto_cast has no effect on a CPU" in log.footer.reason
 
 
-@untimed
-def test_a_job_of_two_ranks_that_cannot_run_here_is_refused_with_its_reason(tmp_path: Path, images: Path) -> None:
-    # Through the supervisor: the launcher may end one rank before it has said why, and hides their exit status.
-    spec = _job(tmp_path, f"{RESNET50}-fp32-bs1-1x2-dali-static", images, (1, 2), {})
-    spec.spec_path.unlink()
-    command = launcher_for(spec).command(spec, sys.executable)
-    outcome = run_job(spec, command, JobLimits(300.0, 120.0, 600.0, grace_seconds=5.0), CpuMeter(()))
-    assert outcome.kind is OutcomeKind.REFUSED
-    assert "several GPUs" in outcome.reason
-    assert outcome.logs == ()
-
-
-@untimed
 def test_mixed_precision_on_a_cpu_is_refused_where_static_programs_are_not_pir(tmp_path: Path) -> None:
     # As in Paddle 2.6.
     old = {"FLAGS_enable_pir_api": "0", "FLAGS_enable_pir_in_executor": "0"}
@@ -306,7 +266,6 @@ def test_mixed_precision_on_a_cpu_is_refused_where_static_programs_are_not_pir(t
     assert "PIR programs alone" in ran.logs[0].footer.reason
 
 
-@untimed
 @pytest.mark.parametrize("loader", ["dali", "native"])
 def test_a_trainer_asked_to_stop_ends_at_once_and_its_log_has_no_footer(
     tmp_path: Path, images: Path, loader: str
@@ -314,11 +273,17 @@ def test_a_trainer_asked_to_stop_ends_at_once_and_its_log_has_no_footer(
     spec = _job(tmp_path, f"{RESNET50}-fp32-bs8-1x1-{loader}-dynamic", images, (50, 50), {})
     command = launcher_for(spec).command(spec, sys.executable)
     environment = job_environment(os.environ, spec, command, {})
-    with subprocess.Popen(command.argv, env=environment, stderr=subprocess.DEVNULL) as trainer:
-        while trainer.poll() is None and "first step" not in _heartbeat(spec):
-            time.sleep(0.1)
-        trainer.terminate()
-        assert trainer.wait(timeout=5) == -signal.SIGTERM
+    # In a session of its own: here is no supervisor, which ends a loader's workers too.
+    with subprocess.Popen(command.argv, env=environment, stderr=subprocess.DEVNULL, start_new_session=True) as trainer:
+        try:
+            while trainer.poll() is None and "first step" not in _heartbeat(spec):
+                time.sleep(0.1)
+            trainer.terminate()
+            # At once, beside its hundred steps, however slow the machine is.
+            assert trainer.wait(timeout=30) == -signal.SIGTERM
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(trainer.pid, signal.SIGKILL)
     assert not spec.step_log_path(0).exists() or "footer" not in spec.step_log_path(0).read_text()
 
 

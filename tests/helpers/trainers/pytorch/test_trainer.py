@@ -24,6 +24,14 @@ pytestmark = [pytest.mark.training, pytest.mark.untimed, PYTORCH.needs]
 
 RESNET50 = "pytorch-resnet50v1.5"
 ADAPTIVE = {"warmup_steps": 6, "steady_window_steps": 2, "most_warmup_steps": 8}
+# Of amp_o2 on two cards.
+FACTS = {
+    "backend": "gloo",
+    "bfloat16_convolutions": "53",
+    "NHWC_convolutions": "53",
+    "master_copies": "55",
+    "feed": "NCHW, 4 channels, float32",
+}
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +60,15 @@ def test_one_card_records_what_it_is_and_tells_its_phases(tmp_path: Path, images
 
 @TWO_CORES
 def test_two_cards_learn_together_each_on_its_own_core_until_both_are_steady(tmp_path: Path) -> None:
-    case_id = f"{RESNET50}-fp32-bs2-1x2-native"
+    case_id = f"{RESNET50}-amp_o2-bs2-1x2-native"
     settings = {"learning_rate": LEARNING_RATES["resnet50v1.5"]}
     images = two_colours(tmp_path / "colours")
-    spec = job(tmp_path, case_id, images, 6, settings=settings, explained_steps=2, **ADAPTIVE)
+    spec = job(tmp_path, case_id, images, 2, settings=settings, explained_steps=2, **ADAPTIVE)
     outcome = _run(spec)
     assert outcome.kind is OutcomeKind.COMPLETE, outcome.log_tail
     first, second = outcome.logs
     for log in outcome.logs:
-        assert {"backend": "gloo", "float32_convolutions": "53"}.items() <= log.header.facts.items()
+        assert FACTS.items() <= log.header.facts.items()
         losses = [step.loss for step in log.steps if step.loss is not None]
         assert any(has_fallen(losses[:steps]) for steps in range(len(losses) + 1)), losses
     assert [log.header.facts["cores"] for log in outcome.logs] == [str(core) for core in CORES[:2]]
@@ -96,7 +104,8 @@ def test_a_killed_rank_is_named_and_the_others_are_ended(tmp_path: Path, images:
     outcome = _run(spec, kill(1))
     assert (outcome.kind, outcome.failure_class, outcome.guilty_rank) == (OutcomeKind.CRASHED, FailureClass.KILLED, 1)
     assert "ended by SIGKILL" in outcome.reason
-    assert outcome.wall_seconds < 120
+    # Rank 0 was ended, and did not train to its end.
+    assert len(spec.step_log_path(0).read_text(encoding="utf-8").splitlines()) < 500
 
 
 def test_a_killed_worker_of_the_loader_is_no_fault_of_the_data(tmp_path: Path, images: Path) -> None:

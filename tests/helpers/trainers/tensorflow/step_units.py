@@ -24,7 +24,7 @@ from helpers.trainers.tensorflow.data import feed_to
 from helpers.trainers.tensorflow.device import Cards, WaitingTimer, refuse_what_cannot_run, wait_for
 from helpers.trainers.tensorflow.models import NetworkForm, network_of, normalised
 from helpers.trainers.tensorflow.profile import timelines_of
-from helpers.trainers.tensorflow.settings import TensorflowSettings
+from helpers.trainers.tensorflow.settings import WHOLE_STEP, TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, cross_entropy, plain_error
 from tests.helpers.trainers.small_network import use_small_network
 from tests.helpers.trainers.tensorflow.parity_tensorflow import normalised as written_out
@@ -108,6 +108,33 @@ def scaling(spec: JobSpec, settings: TensorflowSettings) -> dict[str, Any]:
         "rises": trained_steps(spec, dataclasses.replace(half, loss_scaling=8.0), images, 3),
         "static": trained_steps(spec, dataclasses.replace(half, loss_scaling=8.0, loss_scaling_rule=static), images, 3),
         "none": trained_steps(spec, dataclasses.replace(half, loss_scaling_rule={}), images, 3),
+    }
+
+
+def mirrored(spec: JobSpec, settings: TensorflowSettings) -> dict[str, Any]:
+    """The losses of two cards of one process, whose exchange XLA does not compile; of two cards with the same images,
+    and of one alone; how far the weights of two cards with other images are apart."""
+    images = tf.random.stateless_normal([2, 2, 64, 64, 3], [1, 2])
+    labels = tf.constant([[1, 2], [3, 4]], tf.int64)
+    names = ["CPU:0", "CPU:1"]
+
+    def trained(cards: Cards, chosen: list[int], mode: str | None = None) -> tuple[list[float], Any]:
+        trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
+        step = TrainingStep(trainer, dataclasses.replace(settings, xla_mode=mode, learning_rate=0.01), cards)
+        batch = Batch([images[each] for each in chosen], [labels[each] for each in chosen], 2 * len(chosen))
+        return [step.loss(step.step(batch)) for _ in range(3)], step.network.weights.trained
+
+    def both() -> Cards:
+        return Cards(names, tf.distribute.MirroredStrategy(names))
+
+    plain, weights = trained(both(), [0, 1])
+    copies = [each.values for each in weights.values()]
+    return {
+        "plain": plain,
+        "apart": max(float(tf.reduce_max(tf.abs(first - second))) for first, second in copies),
+        "xla": trained(both(), [0, 1], WHOLE_STEP)[0],
+        "same": trained(both(), [0, 0])[0],
+        "alone": trained(CPU, [0])[0],
     }
 
 
@@ -246,9 +273,12 @@ def main(spec: JobSpec) -> dict[str, Any]:
         told |= {"lending": lending(), "refusals": refusals(settings), "waiting": waiting(), "profiles": profiles()}
         use_small_network()
         told |= {"scaling": scaling(spec, settings), "proofs": proofs(spec, settings)}
+        told["mirrored"] = mirrored(spec, settings)
         return {**told, "errors": [each.result() for each in failing]}
 
 
 if __name__ == "__main__":
     tf.config.threading.set_intra_op_parallelism_threads(1)
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, 2 * [tf.config.LogicalDeviceConfiguration()])
     print(json.dumps(main(JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8")))))

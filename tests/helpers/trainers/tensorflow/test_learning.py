@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from helpers.trainers.contract.case import Case
 from tests.helpers.trainers.colours import learn, two_colours
 from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.environments import TENSORFLOW
@@ -35,12 +34,9 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"bfloat16_convolutions": "53", "NHWC_convolutions": "53", "weights": CAST},
         ),
         (f"{VGG16}-fp32-bs1-1x1-native-xla", {"float32_convolutions": "13", "xla": "jit_compile"}),
-        (f"{RESNET50}-bf16-bs2-1x2-dali", {"strategy": "MultiWorkerMirroredStrategy", "communication": "RING"}),
     ],
 )
 def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[str, str]) -> None:
-    if Case.parse(case).cards > len(CORES):
-        pytest.skip("two cards need two cores")
     learnt = learn(tmp_path, case, colours, TENSORFLOW.interpreter, CORES, **HARD)
     assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
     assert facts.items() <= learnt.facts.items()
@@ -56,11 +52,3 @@ def test_the_loss_falls_on_records_under_dynamic_loss_scaling(tmp_path: Path, co
     assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
     assert {"bfloat16_convolutions": "53", "strategy": "none"}.items() <= learnt.facts.items()
     assert "from TFRecord" in learnt.facts["loader"]
-
-
-@pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
-def test_the_loss_falls_where_one_process_drives_two_cards(tmp_path: Path, colours: Path) -> None:
-    case = f"{RESNET50}-fp32-bs2-1x2-dali-xla"
-    learnt = learn(tmp_path, case, colours, TENSORFLOW.interpreter, CORES, cards_per_process=2, **HARD)
-    assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
-    assert {"strategy": "MirroredStrategy", "cards_per_process": "2"}.items() <= learnt.facts.items()

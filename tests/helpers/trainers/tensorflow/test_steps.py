@@ -58,6 +58,18 @@ def test_whatever_the_scale_the_weights_move_alike(told: dict[str, Any]) -> None
     assert losses["static"] == losses["rises"] == pytest.approx(losses["none"], rel=1e-5)
 
 
+def test_two_cards_of_a_process_train_alike_whether_xla_compiles_their_gradients_or_not(told: dict[str, Any]) -> None:
+    plain, xla = told["mirrored"]["plain"], told["mirrored"]["xla"]
+    assert plain == pytest.approx(xla, rel=1e-3)
+    assert plain[2] < plain[1] < plain[0]
+
+
+def test_two_cards_of_a_process_average_their_gradients(told: dict[str, Any]) -> None:
+    found = told["mirrored"]
+    assert found["apart"] == 0.0
+    assert found["same"] == pytest.approx(found["alone"], rel=1e-3)
+
+
 def test_a_step_that_computes_in_another_type_than_its_case_is_refused(told: dict[str, Any]) -> None:
     assert told["proofs"]["right"] == ""
     assert told["proofs"]["not_cast"].endswith(

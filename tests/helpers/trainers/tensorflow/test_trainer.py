@@ -38,7 +38,7 @@ def _is_believable(spec: JobSpec, log: StepLog) -> None:
     answer = DeviceTime.from_json(spec.device_time_path(0).read_text(), "answer")
     assert answer.seconds_per_step is not None, answer.reason
     assert answer.method == "tf.profiler: what TensorFlow's threads ran"
-    assert 0.2 < answer.seconds_per_step / min(step.step_seconds for step in log.window) < 5
+    assert 0.1 < answer.seconds_per_step / min(step.step_seconds for step in log.window) < 20
 
 
 def _losses(outcome: JobOutcome) -> list[list[float | None]]:
@@ -82,15 +82,20 @@ def _tells_parts(spec: JobSpec) -> None:
 
 @TWO_CORES
 def test_two_cards_train_as_one_whether_a_process_has_one_of_them_or_both(tmp_path: Path, images: Path) -> None:
-    case_id = f"{RESNET50}-fp32-bs2-1x2-synthetic"
+    # That their gradients are averaged, and that they learn, test_steps.py shows with a small network.
+    case_id = f"{RESNET50}-fp32-bs2-1x2-dali"
     apart = _run(job(tmp_path / "apart", case_id, images, 1, **ADAPTIVE))
     assert apart.kind is OutcomeKind.COMPLETE, apart.log_tail
     first, second = apart.logs
+    for log in apart.logs:
+        ring = {"strategy": "MultiWorkerMirroredStrategy", "communication": "RING"}
+        assert ring.items() <= log.header.facts.items()
     assert [log.header.facts["cores"] for log in apart.logs] == [str(core) for core in CORES[:2]]
     assert len(first.warmup) == len(second.warmup) and len(first.warmup) in (6, 8)
     together = _run(job(tmp_path / "together", case_id, images, 1, settings={"cards_per_process": 2}))
     assert together.kind is OutcomeKind.COMPLETE, together.log_tail
     (log,) = together.logs
+    assert {"strategy": "MirroredStrategy", "cards_per_process": "2"}.items() <= log.header.facts.items()
     assert (log.header.cards_per_process, log.header.world_size) == (2, 1)
     assert {step.samples for step in log.steps} == {4}
     mine, theirs, mean = (_losses(apart)[0], _losses(apart)[1], _losses(together)[0])
@@ -119,4 +124,5 @@ def test_a_killed_rank_is_named_and_the_others_are_ended(tmp_path: Path, images:
     outcome = _run(spec, kill(1))
     assert (outcome.kind, outcome.failure_class, outcome.guilty_rank) == (OutcomeKind.CRASHED, FailureClass.KILLED, 1)
     assert "ended by SIGKILL" in outcome.reason
-    assert outcome.wall_seconds < 120
+    # Rank 0 was ended, and did not train to its end.
+    assert len(spec.step_log_path(0).read_text(encoding="utf-8").splitlines()) < 500
