@@ -62,7 +62,7 @@ perf: env
 
 test: env-test
 	$(VENV_PYTHON) -m pytest tests -m "not training" $(SIDE_BY_SIDE) $(OR_NONE)
-	$(VENV_PYTHON) -m pytest $(TRAINING) -m untimed -n 2 $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
+	$(VENV_PYTHON) -m pytest $(TRAINING) -m untimed -n 2 --dist worksteal $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
 	$(VENV_PYTHON) -m pytest $(TRAINING) -m "training and not untimed" $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
 
 # The environment first: its Pythons are fewer, and it says so before anything is downloaded.
