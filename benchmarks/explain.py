@@ -7,7 +7,8 @@ planted may differ all the same: what is planted takes memory, and other operato
 Such a part is a side effect, and not wrong, if it also differs in the rounds of all other repeats.
 
 A round is one run of the unchanged build and one of each change; a repeat takes the next ``--pairs`` rounds, which no
-other repeat has. The runs stay in ``--folder``, and the next call goes on from them; ``--count`` only counts them.
+other repeat has. The unchanged build's runs are compared with each other, too, two rounds a pair. The runs stay in
+``--folder``, and the next call goes on from them; ``--count`` only counts them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any
 
 from scipy.stats import binomtest
 
+from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 from helpers.judging.explanation import Difference, Explanation, Kind, explain
 from helpers.judging.profile_parts import Level, ProfiledPair, ProfiledRun, compared_parts
 from helpers.judging.shared_speed import beside_speed, speeds_beside
@@ -39,7 +41,7 @@ from helpers.report.table import Align, Column, Table
 from helpers.report.unforeseen import ended
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.errors import ConfigError, LaunchError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.step_profile import Phase, StepProfile, from_json
 from helpers.trainers.contract.steplog import WINDOW
@@ -49,7 +51,7 @@ LAYER, CAST_LAYER = "blocks.7.spatial.convolution", "blocks.0.expand.norm"
 # Its backward pass is the next after that of CAST_LAYER.
 CAST_READER = "blocks.0.expand.convolution"
 PAIRS = 6
-_STEPS: Mapping[str, Any] = {"warmup_steps": 2, "window_steps": 3, "explained_steps": 3}
+_STEPS: Mapping[str, Any] = {"warmup_steps": 2, "window_steps": 3}
 # The gradients of ResNet50 that a rank of two sends in a step, in megabytes.
 _SENT_MEGABYTES = 102.2
 _SPAWN_SECONDS = 300.0
@@ -59,6 +61,8 @@ _CALIBRATION_RUNS = 2
 # more pairs can show it.
 _SIDE_EFFECT = 0.01
 REFERENCE, SAME = "reference", "same-build"
+# How long a run's ranks used a core, in its folder.
+_COST = "core_seconds.json"
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,14 @@ class Setup:
     cards: int = 1
     threads: int = 1
     batch: int = 1
+    explained_steps: int = 3
+    # Whether the ranks are joined by a link that sends gradients not faster than a step is computed. Else what is sent
+    # slowly is sent beside the backward pass, and no step is longer.
+    link: bool = False
+
+    @property
+    def folder(self) -> str:
+        return f"{self.data}-{self.cards}x{self.threads}" + ("-link" if self.link else "")
 
     def case_id(self, framework: str) -> str:
         dynamic = "-dynamic" if framework == "paddle" else ""
@@ -119,7 +131,12 @@ def _norm_parts(difference: Difference) -> bool:
 
 
 def _of_phase(phase: Phase) -> Callable[[Difference], bool]:
-    return lambda difference: difference.part.phase is phase and difference.part.level is not Level.RANK
+    return lambda difference: difference.part.phase is phase and not difference.part.level.is_of_a_rank
+
+
+def _last_rank(difference: Difference) -> bool:
+    """As a whole, or one of its phases."""
+    return difference.part.level.is_of_a_rank and difference.part.rank == 1
 
 
 def _host(difference: Difference) -> bool:
@@ -127,7 +144,8 @@ def _host(difference: Difference) -> bool:
     return difference.kind is Kind.HOST and difference.part.phase in (Phase.HOST_GAP, Phase.OTHER)
 
 
-ONE, TWO = Setup(), Setup(cards=2)
+# Two ranks differ from each other by what happens beside them, which more steps make up for.
+ONE, TWO, LINKED = Setup(), Setup(cards=2, explained_steps=4), Setup(cards=2, explained_steps=4, link=True)
 THREADS = ("threads", "torch_threads")
 CAUSES: Mapping[str, Cause] = {
     "slow-backward": Cause(ONE, _in_layer(LAYER, Phase.BACKWARD, "conv")),
@@ -135,8 +153,8 @@ CAUSES: Mapping[str, Cause] = {
     "cast": Cause(ONE, _cast, _beside_cast),
     "norm-parts": Cause(ONE, _norm_parts),
     "python-work": Cause(ONE, _host),
-    "slow-network": Cause(TWO, _of_phase(Phase.ALL_REDUCE), lambda each: each.part.phase is Phase.BACKWARD),
-    "slow-rank": Cause(TWO, lambda each: each.part.level is Level.RANK and each.part.rank == 1, lambda each: True),
+    "slow-network": Cause(LINKED, _of_phase(Phase.ALL_REDUCE)),
+    "slow-rank": Cause(TWO, _last_rank, lambda each: each.part.phase is Phase.RANK_WAIT),
     "slow-decoder": Cause(Setup(data="native", batch=2), _of_phase(Phase.DATA_WAIT)),
     "half-threads": Cause(Setup(threads=2), lambda each: True, lambda each: True, sized=False, facts=THREADS),
 }
@@ -170,6 +188,8 @@ class Tally:
     framework: str
     percent: float
     repeats: tuple[Repeat, ...]
+    # The median of the seconds for which a run used cores, which other work beside it does not change much.
+    core_seconds: float | None = None
 
     @property
     def explanations(self) -> list[Explanation]:
@@ -246,9 +266,11 @@ class Worker:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"spec": str(spec.spec_path), "plant": plant}) + "\n")
         self._process.stdin.flush()
-        statuses = self._answer()
-        if any(statuses):
-            raise LaunchError(f"a run in {folder}", got=f"exit statuses {statuses}", expected="0 of every rank")
+        answer = self._answer()
+        if any(answer["statuses"]):
+            got = f"exit statuses {answer['statuses']}"
+            raise LaunchError(f"a run in {folder}", got=got, expected="0 of every rank")
+        (folder / _COST).write_text(json.dumps(answer["core_seconds"]))
         for rank in range(spec.ranks):
             spec.trace_path(rank).unlink(missing_ok=True)
         return run_in(folder)
@@ -293,7 +315,7 @@ class Recorder:
 
     def rounds(self, worker: Worker, causes: Sequence[str], until: Callable[[], bool], most: int) -> None:
         """Make rounds up to ``most``, as long as ``until`` is false."""
-        kinds = [(SAME, 0.0), *((cause, percent) for cause in causes for percent in self._percents(cause))]
+        kinds = [(cause, percent) for cause in causes for percent in self._percents(cause)]
         for number in range(most):
             if until():
                 return
@@ -308,17 +330,13 @@ class Recorder:
     def tallies(self, pairs: int) -> Iterator[Tally]:
         for path in sorted(self.folder.glob("000.*")):
             _, cause, percent = path.name.split(".", 2)
-            if cause != REFERENCE:
-                yield Tally(cause, self.framework, float(percent), tuple(self._repeats(cause, float(percent), pairs)))
+            name, of = (SAME, self._same_build()) if cause == REFERENCE else (cause, self._pairs(cause, float(percent)))
+            costs = [float(each.read_text()) for each in self.folder.glob(f"*.{cause}.{percent}/{_COST}")]
+            cost = statistics.median(costs) if costs else None
+            yield Tally(name, self.framework, float(percent), tuple(_repeats(list(of), pairs)), cost)
 
     def _percents(self, cause: str) -> Sequence[float]:
         return self.percents if CAUSES[cause].sized else (0.0,)
-
-    def _repeats(self, cause: str, percent: float, pairs: int) -> Iterator[Repeat]:
-        made = list(self._pairs(cause, percent))
-        for first in range(0, len(made) - pairs + 1, pairs):
-            mine = made[first : first + pairs]
-            yield Repeat(explain(mine), (*made[:first], *made[first + pairs :]))
 
     def _pairs(self, cause: str, percent: float) -> Iterator[ProfiledPair]:
         for number in itertools.count():
@@ -327,27 +345,52 @@ class Recorder:
                 return
             yield ProfiledPair(run_in(both[0]), run_in(both[1]))
 
+    def _same_build(self) -> Iterator[ProfiledPair]:
+        """The unchanged build's runs of two rounds that follow each other, which are made one after the other."""
+        for number in itertools.count():
+            both = [self._folder(each, REFERENCE, 0.0) for each in (2 * number, 2 * number + 1)]
+            if not all((folder / "done").exists() for folder in both):
+                return
+            first, second = map(run_in, both)
+            yield ProfiledPair(second, first) if number % 2 else ProfiledPair(first, second)
+
     def _folder(self, number: int, cause: str, percent: float) -> Path:
         return self.folder / f"{number:03d}.{cause}.{percent:g}"
 
     def _plant(self, cause: str, percent: float, worker: Worker) -> Mapping[str, Any] | None:
-        if cause in (REFERENCE, SAME):
+        if cause == REFERENCE:
+            return self._link(0.0, worker)
+        step_seconds = self._step_seconds(worker)
+        if self.setup.link:
+            return self._link(step_seconds * percent / 100, worker)
+        seconds = step_seconds * percent / 100
+        return {"cause": cause, "percent": percent, "seconds": seconds, "batch": self.setup.batch}
+
+    def _link(self, more_seconds: float, worker: Worker) -> Mapping[str, Any] | None:
+        """The link of this setup, on which a step's gradients take so much longer; None without one."""
+        if not self.setup.link:
             return None
-        seconds = self._step_seconds(worker) * percent / 100
-        batch = self.setup.batch
-        return {"cause": cause, "percent": percent, "seconds": seconds, "batch": batch, "megabytes": _SENT_MEGABYTES}
+        seconds = self._calibrated("link_seconds", worker, None, _wall_seconds)
+        return {"cause": "slow-network", "seconds": seconds + more_seconds, "megabytes": _SENT_MEGABYTES}
 
     def _step_seconds(self, worker: Worker) -> float:
-        """How long a step of the unchanged build computes, by its process's own clock, in runs before the first
-        round."""
-        known = self.folder / "step_seconds.json"
+        """How long a step of the unchanged build computes, by its process's own clock. With a link, which does not
+        compute, how long the step takes."""
+        if self.setup.link:
+            return self._calibrated("step_seconds", worker, self._link(0.0, worker), _wall_seconds)
+        return self._calibrated("step_seconds", worker, {"cause": "step-cost"}, _own_seconds)
+
+    def _calibrated(
+        self, name: str, worker: Worker, plant: Mapping[str, Any] | None, seconds_in: Callable[[Path], float]
+    ) -> float:
+        """The least of some runs before the first round."""
+        known = self.folder / f"{name}.json"
         if not known.exists():
-            folders = [self.folder / f"calibration-{number}" for number in range(_CALIBRATION_RUNS)]
+            folders = [self.folder / f"calibration-{name}-{number}" for number in range(_CALIBRATION_RUNS)]
             for folder in folders:
                 shutil.rmtree(folder, ignore_errors=True)
-                worker.run(self._spec(folder), {"cause": "step-cost"})
-            costs = [float(json.loads((folder / "cost-rank0.json").read_text())) for folder in folders]
-            known.write_text(json.dumps(min(costs)))
+                worker.run(self._spec(folder), plant)
+            known.write_text(json.dumps(min(map(seconds_in, folders))))
         return float(json.loads(known.read_text(encoding="utf-8")))
 
     def _spec(self, folder: Path) -> JobSpec:
@@ -360,8 +403,22 @@ class Recorder:
         settings = {**settings, "native": {**settings["native"], "workers": 0}}
         return JobSpec(
             job_id=uuid.uuid4().hex, case=case, replicate=0, run_folder=str(folder), device="cpu", cores=cores,
-            data_root=str(self.data), settings=settings, **_STEPS,
+            data_root=str(self.data), settings=settings, explained_steps=self.setup.explained_steps, **_STEPS,
         )  # fmt: skip
+
+
+def _repeats(made: Sequence[ProfiledPair], pairs: int) -> Iterator[Repeat]:
+    """So many pairs each, none of them twice; what is left at the end is no repeat."""
+    for first in range(0, len(made) - pairs + 1, pairs):
+        yield Repeat(explain(made[first : first + pairs]), (*made[:first], *made[first + pairs :]))
+
+
+def _own_seconds(folder: Path) -> float:
+    return float(json.loads((folder / "cost-rank0.json").read_text(encoding="utf-8")))
+
+
+def _wall_seconds(folder: Path) -> float:
+    return run_in(folder).step_seconds
 
 
 @contextmanager
@@ -375,10 +432,10 @@ def working(framework: str, folder: Path, pixels: int, threads: int) -> Iterator
 
 
 def built(folder: Path) -> Path:
-    """The library that makes a network slow."""
-    library = folder / "explain_slow_network.so"
+    """The library that makes a network or a core slow."""
+    library = folder / "explain_slow_parts.so"
     if not library.exists():
-        source = Path(__file__).with_name("explain_slow_network.c")
+        source = Path(__file__).with_name("explain_slow_parts.c")
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", str(source), "-o", str(library), "-ldl"], check=True)
     return library
 
@@ -393,11 +450,16 @@ _COLUMNS = [
     Column[Tally]("nothing named", lambda each: str(each.named_nothing), Align.RIGHT),
     Column[Tally]("a side effect named", lambda each: str(each.side_effects), Align.RIGHT),
     Column[Tally]("a wrong part named", lambda each: str(each.wrong), Align.RIGHT),
+    Column[Tally](
+        "core seconds a run", lambda each: f"{each.core_seconds:.1f}" if each.core_seconds else "", Align.RIGHT
+    ),
 ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = _options(arguments)
+    if not LEAST_PAIRS <= given.pairs <= MOST_PAIRS:
+        raise ConfigError("explain", field="--pairs", got=given.pairs, expected=f"from {LEAST_PAIRS} to {MOST_PAIRS}")
     end = time.monotonic() + 3600 * given.hours
 
     def time_is_over() -> bool:
@@ -413,7 +475,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tallies: list[Tally] = []
     for framework in given.framework or FRAMEWORKS:
         for setup, causes in setups.items():
-            folder = given.folder / f"{framework}-{setup.data}-{setup.cards}x{setup.threads}"
+            folder = given.folder / f"{framework}-{setup.folder}"
             folder.mkdir(exist_ok=True)
             recorder = Recorder(framework, setup, folder, data, given.cores, given.percent)
             if not given.count:

@@ -1,12 +1,14 @@
 """Trains the runs of benchmarks.explain in a framework's own Python: ``python -m benchmarks.explain_worker FRAMEWORK``.
 
 Reads one request a line: ``{"spec": PATH, "plant": {...} or null}``; answers each with a line: the exit statuses of the
-ranks. The framework is imported once. Each rank of a run is a process of its own, forked before anything is computed,
-in which the framework's own trainer runs. A plant makes something slower there.
+ranks, and the seconds for which they used a core. The framework is imported once. Each rank of a run is a process of
+its own, forked before anything is computed, in which the framework's own trainer runs. A plant makes something slower
+there.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -44,7 +46,7 @@ def _set_image_size(pixels: int) -> None:
     models.IMAGE_SIZE = pixels
 
 
-def _run(request: Mapping[str, Any], framework: str, trainer: Any, plants: Any) -> list[int]:
+def _run(request: Mapping[str, Any], framework: str, trainer: Any, plants: Any) -> dict[str, Any]:
     spec = json.loads(Path(request["spec"]).read_text(encoding="utf-8"))
     ranks = len(spec["cores"])
     ports = [_free_port() for _ in range(ranks + 1)]
@@ -54,7 +56,11 @@ def _run(request: Mapping[str, Any], framework: str, trainer: Any, plants: Any) 
         if child == 0:
             _rank(request, spec, rank, _place(framework, rank, ranks, ports), trainer, plants)
         children.append(child)
-    return [_status(child) for child in children]
+    ends = [os.wait4(child, 0) for child in children]
+    return {
+        "statuses": [os.waitstatus_to_exitcode(status) for _, status, _ in ends],
+        "core_seconds": sum(usage.ru_utime + usage.ru_stime for _, _, usage in ends),
+    }
 
 
 def _rank(
@@ -79,10 +85,6 @@ def _rank(
         sys.stderr.flush()
         # Nothing of the parent's is ended twice.
         os._exit(status)
-
-
-def _status(child: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _free_port() -> int:
@@ -136,18 +138,12 @@ def _python_work(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
 
 
 def _slow_rank(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
-    """Beside the last rank another process takes a share of its core, in turns of 20 ms."""
+    """The last rank computes as on a slower core (explain_slow_parts.c)."""
     if rank != len(spec["cores"]) - 1:
         return
-    watched = os.getpid()
-    if os.fork() == 0:
-        os.sched_setaffinity(0, spec["cores"][rank])
-        share = plant["percent"] / 100
-        while os.getppid() == watched:
-            # A step that takes so much longer is shared so.
-            spin(0.02 * share)
-            time.sleep(0.02)
-        os._exit(0)
+    slow_core = ctypes.CDLL(os.environ["LD_PRELOAD"]).slow_core
+    if slow_core(ctypes.c_double(plant["percent"] / 100)):
+        raise RuntimeError("the timer of slow_core is not set")
 
 
 def _slow_decoder(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
@@ -166,7 +162,7 @@ def _slow_decoder(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
 
 
 def _slow_network(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
-    """Every megabyte that is sent takes longer (explain_slow_network.c, which is loaded before all else)."""
+    """Every megabyte that is sent takes so long (explain_slow_parts.c)."""
     os.environ["PERFGATE_EXPLAIN_SECONDS_PER_MB"] = repr(plant["seconds"] / plant["megabytes"])
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, adjusted_p_values
 from helpers.judging.profile_parts import (
@@ -31,6 +31,8 @@ from helpers.trainers.contract.step_profile import HOST, Phase
 # A part that holds others is shown in place of them unless a few of them explain this share of its difference.
 _MOST_OF_IT = 0.5
 _FEW = 3
+# A rank is shown by one of its phases if that explains so much of what the rank takes longer.
+_MOST_OF_A_RANK = 0.8
 # Calls of an operator that differ by less are the same.
 _SAME_CALLS = 0.005
 # Operators that only move values to another data type, layout or device.
@@ -63,7 +65,8 @@ class Kind(enum.Enum):
     GRAPH = "other operators"
     LOADER = "the loader"
     HOST = "the host"
-    ALL_REDUCE = "the all-reduce"
+    ALL_REDUCE = "the all-reduce itself, on all ranks"
+    RANK_WAIT = "the ranks wait for the slowest one"
     RANK = "one rank is slow"
 
 
@@ -135,11 +138,13 @@ class Explanation:
     shared_speeds: tuple[float, ...] = ()
     # The clocks in which the builds differ, tested at SPEED_ERROR_RATE besides the parts.
     clocks: tuple[Clock, ...] = ()
+    # Each rank beside the others, whether named or not, and each phase of those that are named.
+    ranks: tuple[Difference, ...] = ()
 
     @property
     def explained_seconds(self) -> float:
         """By the named parts together."""
-        return math.fsum(each.seconds.mean for each in self.named if each.part.level is not Level.RANK)
+        return math.fsum(each.seconds.mean for each in self.named if not each.part.may_be_beside)
 
     @property
     def not_explained_seconds(self) -> float:
@@ -158,12 +163,15 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5) -> Explanation:
     """
     parts = compared_parts(pairs)
     usual = statistics.fmean(pair.reference.step_seconds for pair in pairs) if pairs else 0.0
-    sizes = [usual if each.part.level is Level.RANK else each.mean_seconds for each in parts]
+    sizes = [each.size_seconds for each in parts]
     speeds = shared_speeds(parts)
     found = _differences(parts, sizes, speeds)
     rows = [each.part for each in parts if each.part.level is Level.ROW]
     # A consequence, such as values that are no longer in a cache, may be beyond chance and explain nothing.
-    named = apart([each for each in found if each.is_named and _size(each) >= LEAST_SHARE * usual], rows)
+    beyond_chance = [each for each in found if each.is_named and _size(each) >= LEAST_SHARE * usual]
+    slow_ranks = _slow_ranks(beyond_chance)
+    of_all = _not_of_ranks([each for each in beyond_chance if not each.part.level.is_of_a_rank], slow_ranks, pairs)
+    named = tuple(sorted([*apart(of_all, rows), *slow_ranks], key=lambda each: -each.seconds.mean))
     return Explanation(
         pairs=len(pairs),
         step_seconds=usual,
@@ -173,6 +181,7 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5) -> Explanation:
         tested=len(parts),
         cost=(_cost(pair.reference for pair in pairs), _cost(pair.candidate for pair in pairs)),
         phases=tuple(sorted((each for each in found if each.part.level is Level.PHASE), key=_place_in_step)),
+        ranks=_beside_each_other(found, slow_ranks),
         facts=_facts(pairs),
         shared_speeds=tuple(math.exp(each) for each in speeds),
         clocks=_clocks(pairs),
@@ -190,7 +199,7 @@ def _differences(parts: Sequence[Compared], sizes: Sequence[float], speeds: Sequ
     if not speeds:
         return [_difference(*each) for each in zip(parts, measured, p_measured, strict=True)]
     beside = [
-        each.differences if each.part.level is Level.RANK else beside_speed(each, around)
+        each.differences if each.part.level.is_of_a_rank else beside_speed(each, around)
         for each, around in zip(parts, speeds_beside(parts, speeds), strict=True)
     ]
     p_beside = adjusted_p_values(beside, sizes)
@@ -219,6 +228,7 @@ _KIND_OF_PHASE: Mapping[Phase, Kind] = {
     Phase.DATA_WAIT: Kind.LOADER,
     Phase.HOST_GAP: Kind.HOST,
     Phase.ALL_REDUCE: Kind.ALL_REDUCE,
+    Phase.RANK_WAIT: Kind.RANK_WAIT,
 }
 
 
@@ -242,26 +252,88 @@ def _kind_of_row(compared: Compared, reference: Amount, candidate: Amount, secon
         return Kind.GONE
     if compared.part.operator == HOST:
         return Kind.HOST
-    if reference.calls and abs(candidate.calls / reference.calls - 1) > _SAME_CALLS:
+    if compared.part.phase is Phase.ALL_REDUCE and not _other_calls(reference, candidate):
+        return Kind.ALL_REDUCE
+    if _other_calls(reference, candidate):
         return Kind.MORE_CALLS if candidate.calls > reference.calls else Kind.FEWER_CALLS
     return Kind.SLOWER if seconds > 0 else Kind.FASTER
+
+
+def _other_calls(reference: Amount, candidate: Amount) -> bool:
+    return reference.calls > 0 and abs(candidate.calls / reference.calls - 1) > _SAME_CALLS
 
 
 _KIND_OF_LEVEL: Mapping[Level, Callable[[Compared, Amount, Amount, float], Kind]] = {
     Level.PHASE: _kind_of_phase,
     Level.CHANGE: _kind_of_change,
+    Level.RANK_PHASE: lambda *_: Kind.RANK,
     Level.RANK: lambda *_: Kind.RANK,
 }
+
+
+def _slow_ranks(named: Sequence[Difference]) -> list[Difference]:
+    """The ranks that take longer beside the others than they did; of a rank that does so in one phase, that phase. That
+    the others take less beside it is the same once more."""
+    longer = [each for each in named if each.part.level.is_of_a_rank and each.seconds.mean > 0]
+    shown = []
+    for whole in [each for each in longer if each.part.level is Level.RANK]:
+        inside = [each for each in longer if whole.part.holds(each.part)]
+        one = max(inside, key=_size, default=whole)
+        shown.append(one if _size(one) >= _MOST_OF_A_RANK * _size(whole) else whole)
+    ranks = {each.part.rank for each in shown}
+    return [*shown, *(each for each in longer if each.part.rank not in ranks)]
+
+
+def _not_of_ranks(
+    named: Sequence[Difference], slow_ranks: Sequence[Difference], pairs: Sequence[ProfiledPair]
+) -> list[Difference]:
+    """The parts that differ on the other ranks, too. A part's time is a mean over the ranks, and so it holds a share of
+    what a slow rank takes longer."""
+    slow = {each.part.rank for each in slow_ranks}
+    if not slow:
+        return list(named)
+    rest = [ProfiledPair(_without(pair.reference, slow), _without(pair.candidate, slow)) for pair in pairs]
+    parts = compared_parts(rest) if all(pair.reference.profiles and pair.candidate.profiles for pair in rest) else ()
+    speeds = shared_speeds(parts)
+    beside = speeds_beside(parts, speeds) if speeds else [()] * len(parts)
+    elsewhere = {
+        each.part: statistics.fmean(beside_speed(each, around) if around else each.differences)
+        for each, around in zip(parts, beside, strict=True)
+    }
+    return [
+        each
+        for each in named
+        if each.part.phase is not Phase.RANK_WAIT
+        # What the all-reduce takes is known from all ranks only, and has no share of what a slow one takes longer.
+        and (each.part.phase is Phase.ALL_REDUCE or elsewhere.get(each.part, 0.0) / each.seconds.mean >= _MOST_OF_IT)
+    ]
+
+
+def _without(run: ProfiledRun, ranks: Collection[int]) -> ProfiledRun:
+    return replace(run, profiles=tuple(each for each in run.profiles if each.rank not in ranks))
+
+
+def _beside_each_other(found: Sequence[Difference], slow_ranks: Sequence[Difference]) -> tuple[Difference, ...]:
+    slow = {each.part.rank for each in slow_ranks}
+    return tuple(
+        each
+        for each in sorted(
+            found, key=lambda each: (each.part.rank, each.part.level is not Level.RANK, _place_in_step(each))
+        )
+        if each.part.level is Level.RANK or (each.part.level is Level.RANK_PHASE and each.part.rank in slow)
+    )
 
 
 def apart(named: Sequence[Difference], rows: Sequence[Part]) -> tuple[Difference, ...]:
     """Of the named parts those of which none holds another: the most special ones, unless it takes more than a few of
     them to explain most of the part around them, or that part says more: that one operator came for another."""
     shown: list[Difference] = []
-    for level in Level:
+    for level in (Level.ROW, Level.CHANGE, Level.OPERATOR, Level.PHASE):
         for each in sorted((one for one in named if one.part.level is level), key=_size, reverse=True):
             inside = [one for one in shown if each.part.holds(one.part)]
-            says_more = level is Level.CHANGE or not _say_enough(inside, each)
+            # The rows of an all-reduce may be beside computation, and then they do not make the step longer.
+            whole = level is Level.CHANGE or (level is Level.PHASE and each.part.phase is Phase.ALL_REDUCE)
+            says_more = whole or not _say_enough(inside, each)
             if not says_more or any(_overlap(each.part, one.part, rows) for one in shown):
                 continue
             shown = [one for one in shown if one not in inside] + [each]

@@ -1,11 +1,14 @@
 """What profiled runs of two builds are compared by: the phases of a step, operators, and operators by layer.
 
-A run is one value for each part: the mean over its ranks, in seconds per step. Pure.
+A run is one value for each part: the mean over its ranks, in seconds per step. A reduction of gradients ends on all
+ranks at once, when the slowest one has come and the numbers are sent. So it is shortest on the rank that comes last:
+that is what the reduction itself takes. What the others take longer, they wait for that rank. Pure.
 """
 
 from __future__ import annotations
 
 import enum
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +30,14 @@ class Level(enum.Enum):
     # An operator in one phase, over all layers.
     OPERATOR = "operator"
     PHASE = "phase"
+    # A phase of one rank beside the mean of the others'.
+    RANK_PHASE = "phase of a rank"
     # One rank's own time beside the mean of the others'.
     RANK = "rank"
+
+    @property
+    def is_of_a_rank(self) -> bool:
+        return self in (Level.RANK, Level.RANK_PHASE)
 
 
 @dataclass(frozen=True)
@@ -48,9 +57,18 @@ class Part:
     gone: tuple[str, ...] = ()
     came: tuple[str, ...] = ()
 
+    @property
+    def may_be_beside(self) -> bool:
+        """Whether its time may be beside that of other parts: gradients are reduced while others are computed."""
+        return self.phase is Phase.ALL_REDUCE and self.level is not Level.PHASE
+
     def holds(self, other: Part) -> bool:
         """Whether the time of ``other`` is part of this one's."""
-        if other.level is Level.RANK or self.level is Level.RANK or self == other or self.phase is not other.phase:
+        if self == other:
+            return False
+        if self.level is Level.RANK:
+            return other.level is Level.RANK_PHASE and other.rank == self.rank
+        if self.level is Level.RANK_PHASE or other.level.is_of_a_rank or self.phase is not other.phase:
             return False
         return {
             Level.ROW: False,
@@ -94,6 +112,13 @@ class Compared:
     part: Part
     reference: tuple[Amount, ...]
     candidate: tuple[Amount, ...]
+    # Of a part whose amounts are beside something else: the seconds of which they are a difference.
+    whole_seconds: float | None = None
+
+    @property
+    def size_seconds(self) -> float:
+        """How much is measured; a part's noise grows with it."""
+        return self.mean_seconds if self.whole_seconds is None else self.whole_seconds
 
     @property
     def differences(self) -> tuple[float, ...]:
@@ -124,9 +149,8 @@ def compared_parts(pairs: Sequence[ProfiledPair]) -> tuple[Compared, ...]:
     usual = statistics.fmean(run.step_seconds for pair in pairs for run in (pair.reference, pair.candidate))
     return tuple(
         each
-        for each in (*found, *_changes(found))
-        if each.part.level is Level.RANK
-        or (each.mean_seconds >= LEAST_SHARE * usual and not _is_one_row(each.part, parts))
+        for each in (*found, *_changes(found), *_ranks(pairs))
+        if each.size_seconds >= LEAST_SHARE * usual and not _is_one_row(each.part, parts)
     )
 
 
@@ -161,18 +185,34 @@ def _sum(part: Part, rows: Sequence[Compared]) -> Compared:
 
 
 def _amounts(run: ProfiledRun) -> dict[Part, Amount]:
-    seconds: dict[Part, float] = defaultdict(float)
+    seconds: dict[Part, list[float]] = defaultdict(list)
     calls: dict[Part, float] = defaultdict(float)
     ranks = len(run.profiles)
     for profile in run.profiles:
+        mine: dict[Part, float] = defaultdict(float)
         for phase, taken in profile.phases.items():
-            seconds[Part(Level.PHASE, phase)] += taken / ranks
+            mine[Part(Level.PHASE, phase)] += taken
         for row in profile.operators:
             for part in _parts_of(row):
-                seconds[part] += row.seconds_per_step / ranks
+                mine[part] += row.seconds_per_step
                 calls[part] += row.calls_per_step / ranks
-    found = {part: Amount(taken, calls.get(part, 0.0)) for part, taken in seconds.items()}
-    return {**found, **_rank_amounts(run.profiles)}
+        for part, taken in mine.items():
+            seconds[part].append(taken)
+    found = {part: Amount(_of_ranks(part, each, ranks), calls.get(part, 0.0)) for part, each in seconds.items()}
+    waits = seconds.get(_REDUCING, [])
+    if len(waits) > 1:
+        found[Part(Level.PHASE, Phase.RANK_WAIT)] = Amount(math.fsum(waits) / ranks - found[_REDUCING].seconds)
+    return found
+
+
+_REDUCING = Part(Level.PHASE, Phase.ALL_REDUCE)
+
+
+def _of_ranks(part: Part, seconds: Sequence[float], ranks: int) -> float:
+    """What a part takes in a run, from what it takes on each rank that has it."""
+    if part.phase is Phase.ALL_REDUCE:
+        return min(seconds) if len(seconds) == ranks else 0.0
+    return math.fsum(seconds) / ranks
 
 
 def _parts_of(row: OperatorRow) -> Iterable[Part]:
@@ -180,16 +220,49 @@ def _parts_of(row: OperatorRow) -> Iterable[Part]:
     return whole, Part(Level.OPERATOR, row.phase, operator=row.operator)
 
 
-def _rank_amounts(profiles: Sequence[StepProfile]) -> dict[Part, Amount]:
-    """By how much each rank's own time, without that in which it waits for the others, is above the mean of the other
-    ranks'. Ranks of one job have steps of one length."""
-    if len(profiles) < 2:
-        return {}
-    own = {each.rank: each.step_seconds - each.phases.get(Phase.ALL_REDUCE, 0.0) for each in profiles}
+def _ranks(pairs: Sequence[ProfiledPair]) -> list[Compared]:
+    """By how much each rank's own time, and each phase of it, is above the mean of the other ranks'. Ranks of one job
+    have steps of one length, so a rank's own time is what it does not wait for the others or for the network.
+
+    A run that is slower as a whole has larger differences between its ranks, so they are in parts of the others' own
+    time, and in seconds of the usual one.
+    """
+    runs = [[pair.reference for pair in pairs], [pair.candidate for pair in pairs]]
+    if any(len(run.profiles) < 2 for side in runs for run in side):
+        return []
+    owns = [[_own(run.profiles) for run in side] for side in runs]
+    usual = statistics.fmean(math.fsum(each.values()) for side in owns for run in side for each in run.values())
+    ranks = sorted({rank for side in owns for run in side for rank in run})
+    phases = sorted({phase for side in owns for run in side for each in run.values() for phase in each}, key=_number)
+    found = []
+    for rank in ranks:
+        for these in (phases, *([phase] for phase in phases)):
+            part = Part(Level.RANK, rank=rank) if these is phases else Part(Level.RANK_PHASE, these[0], rank=rank)
+            sides = [tuple(Amount(usual * _beside_others(run, rank, these)) for run in side) for side in owns]
+            of_these = [_seconds(each, these) for side in owns for run in side for each in run.values()]
+            found.append(Compared(part, sides[0], sides[1], statistics.fmean(of_these)))
+    return found
+
+
+def _own(profiles: Sequence[StepProfile]) -> dict[int, dict[Phase, float]]:
     return {
-        Part(Level.RANK, rank=rank): Amount(mine - statistics.fmean(own[other] for other in own if other != rank))
-        for rank, mine in own.items()
+        each.rank: {phase: taken for phase, taken in each.phases.items() if phase is not Phase.ALL_REDUCE}
+        for each in profiles
     }
+
+
+def _beside_others(run: Mapping[int, Mapping[Phase, float]], rank: int, phases: Sequence[Phase]) -> float:
+    others = [each for other, each in run.items() if other != rank]
+    above = _seconds(run.get(rank, {}), phases) - statistics.fmean(_seconds(each, phases) for each in others)
+    return above / statistics.fmean(math.fsum(each.values()) for each in others)
+
+
+def _seconds(phases: Mapping[Phase, float], which: Sequence[Phase]) -> float:
+    return math.fsum(phases.get(phase, 0.0) for phase in which)
+
+
+def _number(phase: Phase) -> int:
+    return list(Phase).index(phase)
 
 
 def _series(part: Part, runs: Sequence[Mapping[Part, Amount]]) -> tuple[Amount, ...]:

@@ -27,7 +27,7 @@ def shared_speeds(parts: Sequence[Compared]) -> tuple[float, ...]:
     count at most half as much as all others together: if one that takes most of the step were the speed, and it became
     slower, all others would seem faster. Empty if there are no such rows, or if the speeds differ beyond chance: then
     it may be the build that is slower as a whole."""
-    speeds = _speeds_of([each for each in parts if each.part.level is Level.ROW])
+    speeds = _speeds_of(_rows(parts))
     (p_value,) = adjusted_p_values([speeds], [1.0]) if speeds else (0.0,)
     return speeds if p_value > SPEED_ERROR_RATE else ()
 
@@ -35,7 +35,7 @@ def shared_speeds(parts: Sequence[Compared]) -> tuple[float, ...]:
 def speeds_beside(parts: Sequence[Compared], speeds: Sequence[float]) -> list[tuple[float, ...]]:
     """For each part the speed of the rows beside it, without its own and without those of its operator: a slower
     operator that takes most of a step would else be compared with itself. ``speeds`` where no other row is left."""
-    rows = [each for each in parts if each.part.level is Level.ROW]
+    rows = _rows(parts)
     known: dict[tuple[bool, ...], tuple[float, ...]] = {}
     found = []
     for each in parts:
@@ -54,6 +54,11 @@ def beside_speed(compared: Compared, speeds: Sequence[float]) -> tuple[float, ..
     """A part's differences, in seconds per step at the speed halfway between the runs of each pair."""
     sides = zip(compared.reference, compared.candidate, speeds, strict=True)
     return tuple(new.seconds * math.exp(-speed / 2) - old.seconds * math.exp(speed / 2) for old, new, speed in sides)
+
+
+def _rows(parts: Sequence[Compared]) -> list[Compared]:
+    """What the machine computes: how long an all-reduce takes, is no matter of its cores alone."""
+    return [each for each in parts if each.part.level is Level.ROW and not each.part.may_be_beside]
 
 
 def _speeds_of(rows: Sequence[Compared]) -> tuple[float, ...]:

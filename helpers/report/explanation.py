@@ -31,6 +31,7 @@ PHASES = {
     Phase.FORWARD: "forward",
     Phase.BACKWARD: "backward",
     Phase.ALL_REDUCE: "all-reduce",
+    Phase.RANK_WAIT: "waiting for the slowest rank",
     Phase.OPTIMIZER: "optimizer",
     Phase.HOST_GAP: "the host between the parts",
     Phase.OTHER: "the rest of the step",
@@ -57,7 +58,6 @@ def _clock(clock: Clock) -> str:
 
 
 def _longer(explanation: Explanation) -> str:
-    drop = f"{explanation.drop.mean / explanation.step_seconds:+.1%}"
     first = next((each for each in explanation.named if _takes_longer(each)), None)
     if first is None:
         whole = interval_text(explanation.drop, explanation.step_seconds)
@@ -66,17 +66,28 @@ def _longer(explanation: Explanation) -> str:
         return f"NOT EXPLAINED: a step takes {whole}, and no part of it is longer beyond chance"
     others = sum(_takes_longer(each) for each in explanation.named) - 1
     also = f"; {others} more part{'s are' if others > 1 else ' is'} longer" if others else ""
-    if first.part.level is Level.RANK:
-        return (
-            f"{part_text(first.part)} takes {_ms(first.seconds.mean)} ms longer than the others ({drop} a step){also}"
-        )
     share = first.seconds.mean / explanation.step_seconds
+    if first.part.level.is_of_a_rank:
+        what = (
+            f"{part_text(first.part)} is slower by {_ms(first.seconds.mean)} ms a step beside the other ranks, which "
+            "wait for it in the all-reduce"
+        )
+        return _with_share(what, share, explanation, also)
     change = f", {first.change:+.0%}" if first.change is not None else ""
     what = f"{part_text(first.part)}{change} ({first.kind.value})"
+    if first.part.phase is Phase.ALL_REDUCE and not any(each.part.level.is_of_a_rank for each in explanation.named):
+        what += ", and no rank is slower beside the others"
+    if first.part.may_be_beside:
+        return f"{what}; how much of it is beside computation is not known{also}"
+    return _with_share(what, share, explanation, also)
+
+
+def _with_share(what: str, share: float, explanation: Explanation, also: str) -> str:
     if not explanation.is_slower:
         # Of an uncertain whole no share can be given.
         whole = interval_text(explanation.drop, explanation.step_seconds)
         return f"{what}, {share:+.1%} of a step; the whole step: {whole}{also}"
+    drop = f"{explanation.drop.mean / explanation.step_seconds:+.1%}"
     return f"{what}, explains {100 * share:.1f} of the {drop}{also}"
 
 
@@ -85,6 +96,8 @@ def part_text(part: Part) -> str:
     where = PHASES[part.phase]
     if part.level is Level.RANK:
         return f"rank {part.rank}"
+    if part.level is Level.RANK_PHASE:
+        return f"{where} of rank {part.rank}"
     if part.level is Level.PHASE:
         return where
     if part.level is Level.CHANGE:
@@ -223,6 +236,8 @@ def tables_of(found: CaseExplanation) -> list[tuple[str, Table]]:
         return []
     columns = _columns(explanation.step_seconds)
     tables = [("the phases of a step", Table.of(columns, explanation.phases))]
+    if explanation.ranks:
+        tables.append(("each rank beside the mean of the others", Table.of(columns, explanation.ranks)))
     if explanation.unnamed:
         tables.insert(0, ("also different, but not beyond chance", Table.of(columns, explanation.unnamed)))
     if explanation.named:

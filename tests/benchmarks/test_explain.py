@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -78,15 +83,64 @@ def test_a_repeat_takes_rounds_that_no_other_repeat_has(tmp_path: Path, monkeypa
     compared: list[list[str]] = []
 
     def explained(pairs: list[ProfiledPair]) -> Explanation:
-        compared.append([str(pair.candidate.facts["folder"]) for pair in pairs])
+        compared.append([f"{pair.reference.facts['folder']} {pair.candidate.facts['folder']}" for pair in pairs])
         return _named()
 
     monkeypatch.setattr(explain, "run_in", lambda folder: ProfiledRun(1.0, (), {"folder": folder.name}))
     monkeypatch.setattr(explain, "explain", explained)
-    (tally,) = Recorder("pytorch", Setup(), tmp_path, tmp_path, [0], [5.0]).tallies(6)
-    assert (tally.cause, tally.percent, len(tally.explanations)) == ("cast", 5.0, 2)
-    assert [len(each.others) for each in tally.repeats] == [7, 7]
-    assert compared == [[f"{number:03d}.cast.5" for number in each] for each in (range(6), range(6, 12))]
+    cast, same = Recorder("pytorch", Setup(), tmp_path, tmp_path, [0], [5.0]).tallies(6)
+    assert (cast.cause, cast.percent, len(cast.explanations)) == ("cast", 5.0, 2)
+    assert [len(each.others) for each in cast.repeats] == [7, 7]
+    repeats = [
+        [f"{number:03d}.reference.0 {number:03d}.cast.5" for number in each] for each in (range(6), range(6, 12))
+    ]
+    assert compared[:2] == repeats
+    # The unchanged build with itself: two rounds a pair, either of them first.
+    assert (same.cause, len(same.explanations)) == (SAME, 1)
+    rounds = ((0, 1), (3, 2), (4, 5), (7, 6), (8, 9), (11, 10))
+    assert compared[2:] == [[f"{first:03d}.reference.0 {second:03d}.reference.0" for first, second in rounds]]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_slow_core_takes_its_share_of_whatever_is_computed(tmp_path: Path) -> None:
+    program = """
+import ctypes, os, time
+def seconds():
+    began = time.process_time()
+    sum(number * number for number in range(1_500_000))
+    return time.process_time() - began
+before = min(seconds() for _ in range(3))
+assert ctypes.CDLL(os.environ["LD_PRELOAD"]).slow_core(ctypes.c_double(0.5)) == 0
+print(min(seconds() for _ in range(3)) / before)
+"""
+    assert 1.3 < float(_printed(program, {"LD_PRELOAD": str(explain.built(tmp_path))})) < 1.7
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_slow_network_takes_so_long_for_what_is_sent(tmp_path: Path) -> None:
+    program = """
+import socket, threading, time
+one, other = socket.socketpair()
+def receive():
+    while other.recv(1 << 20):
+        pass
+threading.Thread(target=receive).start()
+began = time.monotonic()
+for _ in range(400):
+    one.sendall(bytes(10_000))
+print(time.monotonic() - began)
+one.close()
+"""
+    environment = {"LD_PRELOAD": str(explain.built(tmp_path)), "PERFGATE_EXPLAIN_SECONDS_PER_MB": "0.1"}
+    # Four megabytes, in sends of which none is worth a sleep of its own. A machine with other work takes longer.
+    assert 0.38 < float(_printed(program, environment)) < 2.0
+
+
+def _printed(program: str, environment: Mapping[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+    return done.stdout
 
 
 def test_every_cause_of_the_issue_is_planted_in_both_frameworks() -> None:

@@ -37,6 +37,8 @@ class Phase(enum.Enum):
     BACKWARD = "backward"
     # Gradients are reduced and nothing is computed meanwhile.
     ALL_REDUCE = "all_reduce"
+    # What of the above a rank waits for a slower one. No profile has it: it is known once the ranks are compared.
+    RANK_WAIT = "rank_wait"
     OPTIMIZER = "optimizer"
     # Between the other parts: the host runs Python or waits, and the device has no work.
     HOST_GAP = "host_gap"

@@ -143,7 +143,7 @@ def test_a_slower_gradient_of_one_layer_is_named_first_with_what_it_explains() -
         (_loader, Kind.LOADER, Level.PHASE, ""),
         (_python, Kind.HOST, Level.PHASE, ""),
         (_python_in_forward, Kind.HOST, Level.ROW, HOST),
-        (_late, Kind.RANK, Level.RANK, ""),
+        (_late, Kind.RANK, Level.RANK_PHASE, ""),
     ],
 )
 def test_a_cause_is_named_first_by_its_kind(

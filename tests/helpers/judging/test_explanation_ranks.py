@@ -1,0 +1,150 @@
+"""What is said of jobs of several ranks: a slow rank, a slow network, and a slow operator are told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from helpers.judging.explanation import Explanation, Kind, explain
+from helpers.judging.profile_parts import Level, Part, ProfiledPair, ProfiledRun
+from helpers.report.explanation import headline
+from helpers.session.explain import CaseExplanation
+from helpers.trainers.contract.step_profile import OperatorRow, Phase, StepProfile
+
+SLOW = 1
+REDUCTION = Part(Level.ROW, Phase.ALL_REDUCE, operator="all_reduce", device="cpu")
+GRADIENT = (Phase.BACKWARD, "blocks.2", "conv2d_grad")
+
+
+@dataclass
+class Job:
+    """What the steps of a build take on each rank: seconds of its rows, the wait for data, and the all-reduce itself,
+    of which the ranks that come earlier see more."""
+
+    ranks: int = 2
+    # How many times as long the rank ``SLOW`` computes.
+    slow: float = 1.0
+    network: float = 0.03
+    data_wait: dict[int, float] = field(default_factory=dict)
+    rows: dict[tuple[Phase, str, str], float] = field(
+        default_factory=lambda: {
+            (phase, f"blocks.{number}", operator): seconds * (1 + 0.1 * number)
+            for number in range(8)
+            for phase, operator, seconds in (
+                (Phase.FORWARD, "conv2d", 0.005),
+                (Phase.FORWARD, "batch_norm", 0.001),
+                (Phase.BACKWARD, "conv2d_grad", 0.01),
+                (Phase.BACKWARD, "batch_norm_grad", 0.002),
+            )
+        }
+    )
+
+    def run(self, random: np.random.Generator, noise: float) -> ProfiledRun:
+        """All ranks share ``noise``, each has half as much of its own, and so has each row."""
+        speed = random.normal(1.0, noise)
+        owns = [self._own(rank, speed * random.normal(1.0, noise / 2), random, noise) for rank in range(self.ranks)]
+        network = self.network * random.normal(1.0, noise)
+        step = max(map(sum, (phases.values() for phases, _ in owns))) + network
+        profiles = []
+        for rank, (phases, rows) in enumerate(owns):
+            waits = step - sum(phases.values())
+            reduction = OperatorRow(Phase.ALL_REDUCE, "", "all_reduce", "", "", "cpu", 4.0, waits)
+            whole = {**phases, Phase.ALL_REDUCE: waits}
+            profiles.append(StepProfile("paddle", rank, 5, step, step, whole, 0.0, (*rows, reduction), 1, "a profiler"))
+        return ProfiledRun(step, tuple(profiles))
+
+    def _own(
+        self, rank: int, speed: float, random: np.random.Generator, noise: float
+    ) -> tuple[dict[Phase, float], list[OperatorRow]]:
+        speed *= self.slow if rank == SLOW else 1.0
+        rows = [
+            OperatorRow(*key, "", "", "cpu", 1.0, seconds * speed * random.normal(1.0, noise / 2))
+            for key, seconds in self.rows.items()
+        ]
+        phases = {Phase.DATA_WAIT: self.data_wait.get(rank, 0.002) * random.normal(1.0, noise)}
+        for row in rows:
+            phases[row.phase] = phases.get(row.phase, 0.0) + row.seconds_per_step
+        return phases, rows
+
+
+def _explained(
+    change: Callable[[Job], None], *, ranks: int = 2, noise: float = 0.004, pairs: int = 8, seed: int = 5
+) -> Explanation:
+    random, good, bad = np.random.default_rng(seed), Job(ranks), Job(ranks)
+    change(bad)
+    return explain([ProfiledPair(good.run(random, noise), bad.run(random, noise)) for _ in range(pairs)])
+
+
+def _slow_rank(job: Job) -> None:
+    job.slow = 1.05
+
+
+def _slow_network(job: Job) -> None:
+    job.network += 0.01
+
+
+def _slow_loader_of_a_rank(job: Job) -> None:
+    job.data_wait[SLOW] = 0.012
+
+
+def _slow_operator(job: Job) -> None:
+    job.rows[GRADIENT] += 0.01
+
+
+CAUSES: list[tuple[Callable[[Job], None], Kind, Part]] = [
+    (_slow_rank, Kind.RANK, Part(Level.RANK, rank=SLOW)),
+    (_slow_network, Kind.ALL_REDUCE, Part(Level.PHASE, Phase.ALL_REDUCE)),
+    (_slow_loader_of_a_rank, Kind.RANK, Part(Level.RANK_PHASE, Phase.DATA_WAIT, rank=SLOW)),
+    (_slow_operator, Kind.SLOWER, Part(Level.ROW, *GRADIENT, device="cpu")),
+]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(("change", "kind", "part"), CAUSES)
+def test_a_cause_is_named_alone_and_explains_the_drop(
+    change: Callable[[Job], None], kind: Kind, part: Part, ranks: int
+) -> None:
+    found = _explained(change, ranks=ranks)
+    (first,) = found.named
+    assert (first.part, first.kind) == (part, kind)
+    # A rank that is slower than the others by its own noise, too, hides some of what it is slower by.
+    assert found.explained_seconds == pytest.approx(found.drop.mean, rel=0.3)
+
+
+@pytest.mark.parametrize(("change", "kind", "part"), CAUSES[:2])
+def test_beside_other_work_no_wrong_part_is_named(change: Callable[[Job], None], kind: Kind, part: Part) -> None:
+    for seed in range(10):
+        named = _explained(change, noise=0.1, seed=seed).named
+        right = {part, Part(Level.PHASE, Phase.RANK_WAIT)} if kind is Kind.RANK else {part, REDUCTION}
+        assert {each.part for each in named} <= right
+
+
+def test_of_builds_that_do_not_differ_no_rank_is_named() -> None:
+    assert sum(bool(_explained(lambda job: None, noise=0.05, seed=seed).named) for seed in range(40)) <= 4
+
+
+def test_what_the_others_wait_for_a_slow_rank_is_no_all_reduce() -> None:
+    found = _explained(_slow_rank)
+    phases = {each.part.phase: each.seconds.mean for each in found.phases}
+    assert phases[Phase.ALL_REDUCE] == pytest.approx(0.0, abs=0.001)
+    assert phases[Phase.RANK_WAIT] == pytest.approx(found.drop.mean / 2, rel=0.3)
+    # The phases of the ranks that stand in the tables beside each other.
+    assert [each.part.rank for each in found.ranks if each.part.level is Level.RANK] == [0, 1]
+    assert {each.part.rank for each in found.ranks if each.part.level is Level.RANK_PHASE} == {SLOW}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (_slow_rank, "rank 1 is slower by "),
+        (_slow_loader_of_a_rank, "waiting for data of rank 1 is slower by "),
+        (_slow_network, "all-reduce, +"),
+    ],
+)
+def test_the_first_sentence_says_who_waits_for_whom(change: Callable[[Job], None], sentence: str) -> None:
+    line = headline(CaseExplanation("CASE", "cpu", "good", "bad", _explained(change), "", 16, 5, "a profiler"))
+    assert line.startswith(sentence)
+    assert ("which wait for it in the all-reduce" in line) == ("rank 1" in line)
