@@ -256,9 +256,16 @@ def _plan_of(
 
     def part(*, wanted: bool, no_time: bool = False) -> tuple[PlannedCase, ...]:
         mine = [each for each in planned if each.tonight == wanted and (each.why is Why.NO_TIME) == no_time]
-        return tuple(sorted(mine, key=lambda each: (each.due_in, -each.need.waited, -each.need.weight, each.key)))
+        return tuple(sorted(mine, key=_place))
 
     return NightPlan(limits, part(wanted=True), part(wanted=False, no_time=True), part(wanted=False), needed)
+
+
+def _place(case: PlannedCase) -> tuple[object, ...]:
+    """Where a case stands in the order of measuring. Of those that waited as long, the ones in pairs come last: a night
+    on which much is confirmed reaches several others in their minutes."""
+    in_pairs = case.choice is not None and case.choice.in_pairs
+    return case.due_in, -case.need.waited, in_pairs, -case.need.weight, case.key
 
 
 def _planned(need: CaseNeed, why: Why, choice: Choice | None, due_in: int) -> PlannedCase:

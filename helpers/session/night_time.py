@@ -96,7 +96,14 @@ class NightTime:
         free = self.seconds_left(now) - mine.least_seconds
         pairs = max(LEAST_PAIRS, int(free / (2 * mine.run_seconds)))
         budget = replace(plan.budget, pairs=min(plan.budget.pairs, pairs))
-        return replace(plan, budget=budget, least_runs=mine.runs, in_pairs=mine.in_pairs)
+        # Pairs that nothing asks for wait until the fewest runs of all later cases are safe.
+        unasked = free - self._least_seconds_after(plan.suite_case.key)
+        in_pairs = mine.in_pairs and unasked >= 2 * LEAST_PAIRS * mine.run_seconds
+        return replace(plan, budget=budget, least_runs=mine.runs, in_pairs=in_pairs)
+
+    def _least_seconds_after(self, key: Key) -> float:
+        keys = list(self.cases)
+        return sum(self.cases[each].least_seconds for each in keys[keys.index(key) + 1 :])
 
     def to_record(self) -> dict[str, Any]:
         """Plain values, which are sent to the workers of xdist."""

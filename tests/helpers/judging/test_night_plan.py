@@ -56,6 +56,12 @@ def test_small_cases_run_once_and_noisy_ones_in_pairs_when_there_is_time() -> No
     assert not chosen["quiet"].in_pairs
 
 
+def test_of_cases_that_waited_as_long_the_ones_in_pairs_are_measured_last() -> None:
+    plan = lay_out([need("a-noisy", NOISY), need("quiet"), need("z-noisy", NOISY, waited=2)], NightLimits(120))
+    assert [each.choice.in_pairs for each in plan.tonight if each.choice] == [True, False, True]
+    assert names(plan) == ["z-noisy", "quiet", "a-noisy"]
+
+
 def test_without_a_good_build_nothing_is_planned_in_pairs_and_nothing_is_kept() -> None:
     plan = lay_out([need("noisy", NOISY, pairs=0)], NightLimits(60))
     (case,) = plan.tonight

@@ -70,6 +70,18 @@ def test_a_noisy_case_is_measured_in_pairs(bench: Bench) -> None:
     assert planned.planned_runs >= 1
 
 
+def test_pairs_that_nothing_asks_for_do_not_cost_a_later_case_its_runs(bench: Bench) -> None:
+    time, plan = night(sigma=0.012), plan_of(bench)
+    first = time.cases["cpu", SYNTHETIC]
+    least = (first.runs + time.cases["cpu", DALI].runs + 2 * LEAST_PAIRS) * first.run_seconds
+    just = time.ends - datetime.timedelta(seconds=time.search_seconds + least)
+    assert list(time.cases) == [("cpu", SYNTHETIC), ("cpu", DALI)]
+    assert time.within(plan, just).in_pairs
+    assert not time.within(plan, just + datetime.timedelta(seconds=1)).in_pairs
+    # What looks slow is confirmed all the same.
+    assert time.within(plan, just + datetime.timedelta(seconds=1)).budget.pairs >= LEAST_PAIRS
+
+
 def test_workers_get_the_same_time() -> None:
     time = night()
     assert NightTime.from_record(json.loads(json.dumps(time.to_record()))) == time
