@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -20,7 +21,7 @@ from tests.faults.fault import Fault, Seen, expect
 from tests.faults.network import CASE, why_no_paddle
 from tests.faults.slurm_shop import SlurmShop, slurm_shop, two_nodes
 from tests.faults.small_disk import fill, small_disk, why_no_mount
-from tests.faults.workshop import MARKS, Finished, Running, Workshop
+from tests.faults.workshop import MARKS, ROOT, Finished, Running, Workshop
 from tests.slurm_cluster import PACKAGES, missing_programs
 
 # The seconds of the window where the fault ends the job, and where it must not.
@@ -75,7 +76,9 @@ class _Fault:
     fault: str = ""
     # Makes the shop ready, and names a fault inside the job.
     prepare: Prepare = _nothing_else
-    # What more must be seen in the shop afterwards.
+    # Undoes the fault when its run has ended.
+    mend: Callable[[SlurmShop], None] = lambda shop: None
+    # What more must be seen in the shop afterwards, before a second job.
     check: Callable[[SlurmShop], tuple[str, ...]] = lambda shop: ()
     # Whether the run of the fault is over, and with it its processes. Its end is measured.
     ends: bool = True
@@ -102,6 +105,7 @@ class _Fault:
                 while self.ends and shop.of_job() and time.monotonic() < began + 150.0:
                     time.sleep(0.02)
                 took.append(max(0.0, time.monotonic() - began - self.limit_seconds))
+                self.mend(shop)
 
             done = shop.run(case=CASE, fault=self.fault or fault, during=during)
             wrong = (*self._wrong(done), *self.check(shop), *(self._resumed(shop) if self.resumes else ()))
@@ -120,9 +124,9 @@ class _Fault:
         )
 
     def _resumed(self, shop: SlurmShop) -> tuple[str, ...]:
-        """Go on with the session in another job, without the fault."""
-        (session,) = (path.name for path in (shop.folder / "runs").glob("pytest-*"))
-        shop.resumed, shop.minutes, shop.temporary = session, 30, None
+        """Go on with the session in another job, without the fault; a job that was refused had none."""
+        sessions = [path.name for path in (shop.folder / "runs").glob("pytest-*")]
+        shop.resumed, shop.minutes, shop.temporary = next(iter(sessions), ""), 30, None
         shop.configure(lambda config: two_nodes(config, _SHORT))
         again = shop.run(case=CASE)
         return expect((again.status == "NO_BASELINE", f"then {again.status}: {again.reason} {again.output[-600:]}"))
@@ -152,8 +156,12 @@ def _node_goes_down(shop: SlurmShop, running: Running) -> None:
 
 
 def _slurmd_stays_away(shop: SlurmShop, running: Running) -> None:
+    """The end is measured from when the controller calls the node down, some time after SlurmdTimeout."""
     shop.cluster.kill("slurmd-n1")
-    running.wait_for(lambda: "start 2" in (shop.folder / "output.txt").read_text(), 120.0)
+    running.wait_for(lambda: shop.cluster.states()["n1"].startswith("down"), 120.0)
+
+
+def _start_daemon(shop: SlurmShop) -> None:
     shop.cluster.start("slurmd-n1")
 
 
@@ -218,6 +226,14 @@ def _slurmd_ahead(shop: SlurmShop) -> Iterator[str]:
     yield "# nothing is broken in a job\n"
 
 
+def _right_clock(shop: SlurmShop) -> tuple[str, ...]:
+    shop.cluster.wait_until_idle(120.0)
+    shop.cluster.kill("slurmd-n1")
+    shop.cluster.start("slurmd-n1")
+    shop.cluster.wait_until_idle()
+    return ()
+
+
 def _cancel(shop: SlurmShop, running: Running) -> None:
     shop.cluster.command("scancel", shop.cluster.command("squeue", "--noheader", "--format=%i").strip())
 
@@ -227,12 +243,27 @@ def _submitter_dies(shop: SlurmShop, running: Running) -> None:
     shop.cluster.wait_until_idle(120.0)
 
 
+def _taken_up(shop: SlurmShop) -> tuple[str, ...]:
+    """Another command waits for the job, which has ended meanwhile."""
+    (file,) = (shop.folder / "runs" / "slurm").glob("pytest-*.json")
+    words = [shop.python, "-m", "helpers.commands", "submit", f"--attach={file}"]
+    done = subprocess.run(words, cwd=ROOT, env=shop.environment, capture_output=True, text=True, timeout=120.0)
+    said = " ".join((done.stdout + done.stderr).split())
+    return expect((done.returncode == 0 and "1 NO_BASELINE" in said, f"then {done.returncode}: {said[-600:]}"))
+
+
 def _nothing(shop: SlurmShop, running: Running) -> None:
     return
 
 
 def _one_address(shop: SlurmShop, running: Running) -> None:
     shop.cluster.command("scontrol", "update", "nodename=n1", "nodeaddr=127.0.0.2")
+
+
+def _own_address(shop: SlurmShop) -> tuple[str, ...]:
+    shop.cluster.wait_until_idle(120.0)
+    shop.cluster.command("scontrol", "update", "nodename=n1", "nodeaddr=127.0.0.3")
+    return ()
 
 
 def _why_not() -> str:
@@ -295,7 +326,8 @@ FAULTS = [
     _of(
         "Slurm: slurmd's clock an hour ahead", "the clock of the second node's slurmd is an hour ahead",
         _Fault(
-            _nothing, *_ERROR, (_N1, "Job credential expired"), prepare=_slurmd_ahead, at_once=True, ends=False,
+            _nothing, *_ERROR, (_N1, "Job credential expired"), prepare=_slurmd_ahead, check=_right_clock, at_once=True,
+            ends=False, resumes=True,
         ), _why_no_clock,
     ),
     _of(
@@ -304,7 +336,9 @@ FAULTS = [
     ),
     _of(
         "Slurm: slurmd killed", "slurmd of the second node stays away for SlurmdTimeout; then it is there again",
-        _Fault(_slurmd_stays_away, *_MEASURED, ("start 2",), window_seconds=20.0, ends=False),
+        _Fault(
+            _slurmd_stays_away, *_MEASURED, ("start 2",), window_seconds=40.0, mend=_start_daemon,
+        ),
     ),
     _of(
         "Slurm: slurmctld killed and started again", "the controller is away for 2 s",
@@ -312,7 +346,7 @@ FAULTS = [
     ),
     _of(
         "Slurm: node goes down", "scontrol sets the second node down; the job starts again when it is back",
-        _Fault(_node_goes_down, *_MEASURED, ("start 2",), window_seconds=20.0, ends=False),
+        _Fault(_node_goes_down, *_MEASURED, ("start 2",), window_seconds=20.0),
     ),
     _of(
         "Slurm: scancel, a rank deaf to SIGTERM", "somebody cancels the job; its ranks ignore SIGTERM",
@@ -327,10 +361,13 @@ FAULTS = [
     ),
     _of(
         "Slurm: the submitting command killed", "perfgate submit gets SIGKILL; the job goes on",
-        _Fault(_submitter_dies, "NO_BASELINE", -9, (), window_seconds=_SHORT, ends=False),
+        _Fault(_submitter_dies, "NO_BASELINE", -9, (), window_seconds=_SHORT, check=_taken_up, ends=False),
     ),
     _of(
         "Slurm: a node under two names", "the second node gets the address of the first",
-        _Fault(_one_address, "no case", 4, ("the address of node n0",), at_once=True, ends=False),
+        _Fault(
+            _one_address, "no case", 4, ("the address of node n0",), check=_own_address, at_once=True, ends=False,
+            resumes=True,
+        ),
     ),
 ]  # fmt: skip

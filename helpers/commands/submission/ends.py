@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from helpers.commands.submission.job import FORGOTTEN, NOT_SUBMITTED, Ask, JobState, WatchedJob
+from helpers.commands.submission.job import FORGOTTEN, NOT_SUBMITTED, Ask, Clock, JobState, WatchedJob
 from helpers.launch.nodes.accounting import (
     NO_ACCOUNTING,
     Accounted,
@@ -25,6 +25,7 @@ class JobEnds:
 
     ask: Ask = ask_slurm
     sleep: Callable[[float], None] = time.sleep
+    clock: Clock = time.monotonic
     # None until Slurm was asked.
     _kept: bool | None = None
 
@@ -48,7 +49,7 @@ class JobEnds:
             return state, "Slurm's accounting does not have its end yet"
         if state.state == FORGOTTEN:
             state = _state_of(starts)
-        text = "; ".join(_texts(starts))
+        text = "; ".join(_texts(starts, state))
         return state, f"Slurm's accounting: {text}" if text else ""
 
     def _starts(self, job: WatchedJob) -> tuple[Start, ...]:
@@ -60,7 +61,7 @@ class JobEnds:
             found = starts_of(job.job, job.slurm_name, self.ask)
             return found[-1].job if found else None
 
-        return () if wait_for_end(last, self.sleep) is None else found
+        return () if wait_for_end(last, self.sleep, self.clock) is None else found
 
 
 def _state_of(starts: tuple[Start, ...]) -> JobState:
@@ -75,10 +76,12 @@ def _state_of(starts: tuple[Start, ...]) -> JobState:
     )
 
 
-def _texts(starts: tuple[Start, ...]) -> list[str]:
+def _texts(starts: tuple[Start, ...], state: JobState) -> list[str]:
+    """What accounting says besides the state, which the user sees anyway."""
     *earlier, last = starts
     found = [f"start {number} ended with {each.job.text}" for number, each in enumerate(earlier, 1)]
     steps = [f"step {each.id} ended with {each.text}" for each in last.steps if each.is_telling]
-    if steps or not last.job.is_telling:
-        return [*found, *steps]
-    return [*found, f"the job ended with {last.job.text}"]
+    # The controller does not say who cancelled a job.
+    says_more = last.job.state != state.state or last.job.cancelled_by is not None
+    whole = [f"the job ended with {last.job.text}"] if last.job.is_telling and says_more and not steps else []
+    return [*found, *steps, *whole]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -38,6 +40,9 @@ from tests.job_processes import processes_of_job
 from tests.slurm_cluster import SlurmCluster, missing_programs, slurm_cluster
 
 pytestmark = pytest.mark.slow
+# The number of the devices of NVIDIA's cards (Linux, Documentation/admin-guide/devices.txt).
+_NVIDIA = 195
+_NO_DRIVER = (errno.ENXIO, errno.ENODEV)
 
 
 @pytest.fixture
@@ -199,10 +204,33 @@ def test_two_nodes_with_one_address_are_refused(allocation: str, monkeypatch: py
         with_hosts_of_job(NodesConfig(), os.environ)
 
 
-def test_a_step_knows_the_cores_and_the_memory_that_slurm_leaves_it(tmp_path: Path) -> None:
-    """Slurm with control groups; the second program wants more memory than its job has."""
+@pytest.fixture(scope="module")
+def cards_of_groups(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Devices with the numbers of NVIDIA's cards; none where this process may not make or use them."""
+    folder = tmp_path_factory.mktemp("cards")
+    cards = tuple(str(folder / f"nvidia{number}") for number in range(2))
+    for number, card in enumerate(cards):
+        try:
+            os.mknod(card, 0o666 | stat.S_IFCHR, os.makedev(_NVIDIA, number))
+            os.close(os.open(card, os.O_RDWR))
+        except OSError as error:
+            if error.errno not in _NO_DRIVER:
+                return ()
+    return cards
+
+
+@pytest.fixture(scope="module")
+def slurm_with_groups(
+    tmp_path_factory: pytest.TempPathFactory, cards_of_groups: tuple[str, ...]
+) -> Generator[SlurmCluster, None, None]:
     if why := missing_programs() or why_no_memory_group():
         pytest.skip(f"no Slurm with control groups: {why}")
+    with slurm_cluster(tmp_path_factory.mktemp("groups"), control_groups=True, cards=cards_of_groups) as cluster:
+        yield cluster
+
+
+def test_a_step_knows_the_cores_and_the_memory_that_slurm_leaves_it(slurm_with_groups: SlurmCluster) -> None:
+    """The second program wants more memory than its job has."""
     show = (
         "from helpers.machine.host import OomKills, probe_host_state, read_oom_kills\n"
         "import subprocess, sys\n"
@@ -210,7 +238,41 @@ def test_a_step_knows_the_cores_and_the_memory_that_slurm_leaves_it(tmp_path: Pa
         "subprocess.run([sys.executable, '-c', 'bytearray(10**9)'])\n"
         "print(state.memory_limit_bytes, state.physical_cores, read_oom_kills().group - before.group)"
     )
-    with slurm_cluster(tmp_path, control_groups=True) as cluster:
-        words = ("srun", "--ntasks=1", "--mem=300", sys.executable, "-c", show)
-        done = subprocess.run(words, env=cluster.variables, capture_output=True, text=True, cwd=ROOT)
+    words = ("srun", "--ntasks=1", "--mem=300", sys.executable, "-c", show)
+    done = subprocess.run(words, env=slurm_with_groups.variables, capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.split() == [str(300 * 2**20), "1", "1"], done.stderr
+
+
+def test_a_step_that_slurm_holds_to_its_card_uses_that_card(
+    slurm_with_groups: SlurmCluster, cards_of_groups: tuple[str, ...]
+) -> None:
+    """ConstrainDevices: another job has the node's first card. The second one's step can open the second card alone,
+    which is the only one that NVML lists."""
+    if not cards_of_groups:
+        pytest.skip("this process may not make devices")
+    show = (
+        "import errno, os, sys\n"
+        "from helpers.machine.devices import discover\n"
+        "from tests.helpers.machine.test_devices import A100, StandInNvml\n"
+        "for card in sys.argv[1:]:\n"
+        "    try:\n"
+        "        os.close(os.open(card, os.O_RDWR))\n"
+        "        print('opened')\n"
+        "    except OSError as error:\n"
+        "        print('refused' if error.errno == errno.EPERM else 'no driver')\n"
+        "print(os.environ['SLURM_STEP_GPUS'], [gpu.index for gpu in discover(StandInNvml(A100[:1])).gpus])"
+    )
+    variables = slurm_with_groups.variables
+    asked = ("--quiet", "--gres=gpu:1", "--nodelist=n1", "--mem=100")
+    with subprocess.Popen(["srun", *asked, "sleep", "60"], env=variables) as first:
+        deadline = time.monotonic() + 30.0
+        while not slurm_with_groups.command("squeue", "--noheader", "--states=RUNNING"):
+            assert time.monotonic() < deadline, slurm_with_groups.logs()
+            time.sleep(0.1)
+        words = ("srun", *asked, sys.executable, "-c", show, *cards_of_groups)
+        done = subprocess.run(words, env=variables, capture_output=True, text=True, cwd=ROOT)
+        first.terminate()
+    refused, second, told = done.stdout.splitlines()
+    assert (refused, told) == ("refused", "1 [0]"), done.stderr
+    # With a driver it is opened.
+    assert second in ("no driver", "opened")
