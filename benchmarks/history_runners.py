@@ -19,8 +19,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from benchmarks.history_scale import made_night, made_run
+from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.history.stored import SegmentStart
+from helpers.judging.evidence import Past
 from helpers.session.suite_history import begin, memory_of, notes_of
 from helpers.trainers.contract.errors import HistoryError
 
@@ -57,8 +59,12 @@ class _Runner:
         self._rng = random.Random(name)
         self._waits: list[float] = []
         self._uuids: list[str] = []
-        self._unknown = 0
+        # The sessions of cases whose earlier nights were not known, with what was asked.
+        self._unknown: list[tuple[NightRecord, str]] = []
+        self._still_unknown = 0
         self._trouble = ""
+        # What is said of entries that are still on disk.
+        self._left: list[str] = []
 
     def work(self, seconds: float, pause_seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -69,19 +75,23 @@ class _Runner:
                 if time.monotonic() >= until:
                     break
                 time.sleep(pause_seconds * self._rng.random() * 2)
+            self._ask_once_more()
             notes = notes_of(self._memory)
             deadline = time.monotonic() + END_SECONDS
             while any("go in with the next session" in each for each in notes) and time.monotonic() < deadline:
                 time.sleep(0.5)
                 notes = notes_of(self._memory)
+            self._left = [each for each in notes if "spooled in" in each]
         except HistoryError as error:
             self._trouble = str(error)
         record = {
             "name": self._name,
             "waits": self._waits,
             "uuids": self._uuids,
-            "unknown": self._unknown,
+            "unknown": len(self._unknown),
+            "still_unknown": self._still_unknown,
             "trouble": self._trouble,
+            "left": self._left,
         }
         self._file.write_text(json.dumps(record))
 
@@ -93,8 +103,9 @@ class _Runner:
         night = made_night(0, 0, (5.0,), tuple(run.uuid for run in runs))
         night = replace(night, session=session)
         past = []
-        self._timed(lambda: past.append(memory.past(night.case_id, "v100", night.segment, night.cards, session)))
-        self._unknown += bool(past[0].unreachable)
+        self._timed(lambda: past.append(self._past(night, session)))
+        if past[0].unreachable:
+            self._unknown.append((night, session))
         for run in runs:
             self._timed(lambda run=run: memory.add_result(run))  # type: ignore[misc]
             self._uuids.append(run.uuid)
@@ -102,6 +113,21 @@ class _Runner:
         start = SegmentStart(night.case_id, "v100", dict(night.segment), night.created, f"{session}", "")
         if number == 0:
             self._timed(lambda: memory.start_segment(start))
+
+    def _past(self, night: NightRecord, session: str) -> Past:
+        return self._memory.past(night.case_id, "v100", night.segment, night.cards, session)
+
+    def _ask_once_more(self) -> None:
+        """As the night's end does for the cases that are unknown. A suite of long ago does not."""
+        answers = getattr(self._memory, "answers", lambda: False)
+        known = [True]
+        self._still_unknown = len(self._unknown)
+        for night, session in self._unknown:
+            self._timed(lambda: known.append(answers()))
+            if not known[-1]:
+                return
+            self._timed(lambda night=night, session=session: known.append(not self._past(night, session).unreachable))  # type: ignore[misc]
+            self._still_unknown -= known[-1]
 
     def _run(self, session: str) -> RunResult:
         run = made_run(0, 0, self._rng)

@@ -133,18 +133,21 @@ class Scene:
         twice = sum(each - len(made) for each in kept.values() if each > len(made))
         starts = self.count("SELECT count(*) FROM segment_starts")
         twice += max(0, starts - 1)
+        left = sorted({text for each in self.reports for text in each["left"]})
         trouble = sorted({str(each["trouble"]) for each in self.reports if each["trouble"]})
-        unknown = sum(each["unknown"] for each in self.reports)
+        unknown, still = (sum(each[name] for each in self.reports) for name in ("unknown", "still_unknown"))
         well = not (lost or twice or spooled or trouble) and set(kept.values()) == {len(made)}
         in_time = waits[-1] <= most_seconds
         print(
             f"{self.name}: {len(made)} runs and {len(made) // 2} nights of {len(self.reports)} runners"
             f"{'' if well else ': WRONG'}",
-            f"{lost} lost, {twice} twice, {len(spooled)} still on disk; earlier nights unknown to {unknown} cases",
+            f"{lost} lost, {twice} twice, {len(spooled)} still on disk; earlier nights unknown to {unknown} cases, "
+            f"at the night's end to {still}",
             f"a call took {1000 * statistics.median(waits):.0f} ms (median), "
             f"{1000 * waits[int(0.99 * len(waits))]:.0f} ms (99%), {waits[-1]:.1f} s (worst)"
             f"{'' if in_time else f', more than {most_seconds:g} s: MISSED'}",
             *self.said,
+            *left,
             *trouble,
             sep="\n  ",
             flush=True,

@@ -72,7 +72,9 @@ def engine_of(
     settings = {"lock_timeout": round(1000 * wait_seconds), **_SERVER, **own}
     statement = "; ".join(f"SET {name} = {value}" for name, value in settings.items())
 
-    @sa.event.listens_for(engine, "connect")
+    # The first listener: SQLAlchemy's own asks the server on the first connection, which must be known by then to be
+    # cut.
+    @sa.event.listens_for(engine, "connect", insert=True)
     def prepare(connection: sa.engine.interfaces.DBAPIConnection, _: object) -> None:
         if connections is not None:
             connections.add(connection)

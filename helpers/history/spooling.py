@@ -127,6 +127,15 @@ class SpoolingMemory:
         """Keep it in the database, or on disk for it."""
         self._keep(start)
 
+    def answers(self) -> bool:
+        """Whether the database answers now; asked at once, however short a time ago it did not."""
+        self._next_attempt = None
+        try:
+            self._ask(lambda history: None)
+        except HistoryError:
+            return False
+        return True
+
     def finish(self) -> tuple[str, ...]:
         """Try once more to take in the entries that this or another process spooled. Returns what the user must
         know."""

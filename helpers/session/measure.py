@@ -53,6 +53,7 @@ def measure_case(
     resume: bool = False,
     allow_contention: bool = False,
     suspicion: str = "",
+    again: bool = False,
     cases_tonight: int = 1,
     judge: Judge = judge,
     now: Clock = utc_now,
@@ -62,11 +63,11 @@ def measure_case(
     """Run and judge one case. Each run is on disk and in ``memory`` before the next one starts, the night at the end
     (on disk by ``keep_night``, so that history is never the only copy).
 
-    With a ``suspicion`` (Evidence) it goes on from tonight's runs of a case that was judged already, and replaces its
-    night. Raises HistoryError if ``memory`` cannot keep something (the runs are on disk by then), and SuiteError if the
-    judge requests more runs than ``most`` (default: as many as the budget allows).
+    With a ``suspicion`` (Evidence), or ``again`` without one, it goes on from tonight's runs of a case that was judged
+    already, and replaces its night. Raises HistoryError if ``memory`` cannot keep something (the runs are on disk by
+    then), and SuiteError if the judge requests more runs than ``most`` (default: as many as the budget allows).
     """
-    runs = reusable_runs(plan, store, allow_contention) if resume or suspicion else ()
+    runs = reusable_runs(plan, store, allow_contention) if resume or suspicion or again else ()
     resumed = len(runs) if resume else 0
     for run in runs:
         # A session that was killed may have written to the disk but not to the history.

@@ -196,6 +196,8 @@ class MeasureRequest:
 
     # As in Evidence: why a confirmation is asked for.
     suspicion: str = ""
+    # Whether it goes on from tonight's runs of the case.
+    again: bool = False
     # Judges the case.
     by: Judge = judge
     # The most runs; None means the case's budget.
@@ -277,6 +279,7 @@ class Measurer:
             resume=self.options.resume,
             allow_contention=self._allows_contention(plan),
             suspicion=request.suspicion,
+            again=request.again,
             cases_tonight=request.cases_tonight,
             judge=request.by,
             most=request.most,

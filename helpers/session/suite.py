@@ -410,6 +410,18 @@ class Suite:
         new verdict replaces the earlier one, in the results and in the history."""
         return self._judged(suite_case, why, on_progress)
 
+    def history_answers(self) -> bool:
+        """Whether the history answers now, after it did not."""
+        from helpers.session.suite_history import answers
+
+        return answers(self.memory)
+
+    def judge_again(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseOutcome:
+        """Judge a case of tonight again, which was judged while the history did not answer. Its runs count; more are
+        made only if its earlier nights leave the answer open. The new verdict replaces the earlier one, in the results
+        and in the history."""
+        return self._judged(suite_case, "", on_progress, again=True)
+
     def explain(self, outcomes: Iterable[CaseOutcome], say: Callable[[str], None]) -> Iterator[CaseExplanation]:
         """Say which part of a step is slower in each regression, if perf.yaml allows it. No verdict changes."""
         from helpers.session.explain import explain_night
@@ -450,19 +462,21 @@ class Suite:
 
         return self.measurer.measure(suite_case, MeasureRequest(by=by, most=_MOST_CALIBRATING_RUNS), on_progress)
 
-    def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseOutcome:
+    def _judged(
+        self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None, again: bool = False
+    ) -> CaseOutcome:
         from helpers.session.measuring import MeasureRequest
 
         night = self.night
         if (
             night is not None
-            and not suspicion
+            and not (suspicion or again)
             and (why := night.why_not(suite_case.key, utc_now(), self._made_before(suite_case)))
         ):
             from helpers.session.night_time import out_of_time
 
             return self._outcome(out_of_time(CasePlan(suite_case), why))
-        request = MeasureRequest(suspicion, cases_tonight=self._cases_tonight, night=night)
+        request = MeasureRequest(suspicion, again=again, cases_tonight=self._cases_tonight, night=night)
         return self._outcome(self.measurer.measure(suite_case, request, on_progress))
 
     def _made_before(self, suite_case: SuiteCase) -> int:

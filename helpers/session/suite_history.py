@@ -41,6 +41,11 @@ def begin(memory: Memory) -> None:
         memory.start()
 
 
+def answers(memory: Memory) -> bool:
+    """Whether the history answers now, after it did not."""
+    return memory.answers() if isinstance(memory, SpoolingMemory) else True
+
+
 def notes_of(memory: Memory) -> tuple[str, ...]:
     """What the user must know at the session's end: the history did not answer, entries are spooled, files are
     damaged."""

@@ -40,7 +40,9 @@ def test_who_waited_too_long_or_is_not_in_yet_is_told(
             folder = made.folder / "r0" / ".history-spool" / "x"
             folder.mkdir(parents=True)
             (folder / "0-result-x.json").write_text('{"kind": "night"}')
-        made.reports = [{"waits": waits, "uuids": ["a", "b"], "unknown": 0, "trouble": ""}]
+        made.reports = [
+            {"waits": waits, "uuids": ["a", "b"], "unknown": 0, "still_unknown": 0, "left": [], "trouble": ""}
+        ]
         assert made.judged() is well
     assert said in capsys.readouterr().out
 
@@ -51,7 +53,9 @@ def test_what_is_lost_or_there_twice_is_told(server: Server, capsys: pytest.Capt
             history.add_result(run("a"))
             for day in (1, 2):
                 history.add_night(night(day, 4.5))
-        made.reports = [{"waits": [0.1], "uuids": ["a", "b"], "unknown": 0, "trouble": ""}]
+        made.reports = [
+            {"waits": [0.1], "uuids": ["a", "b"], "unknown": 0, "still_unknown": 0, "left": [], "trouble": ""}
+        ]
         assert made.judged() is False
     assert "1 lost, 2 twice" in capsys.readouterr().out
 

@@ -112,7 +112,9 @@ class ReplaySuite(Suite):
     def write_baselines(self, outcomes: Iterable[CaseOutcome], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
         raise _no_baseline()
 
-    def _judged(self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None) -> CaseOutcome:
+    def _judged(
+        self, suite_case: SuiteCase, suspicion: str, on_progress: OnProgress | None, again: bool = False
+    ) -> CaseOutcome:
         """The outcome by the logs. It stays the same when a suspicion is to be confirmed, since nothing can be run for
         that."""
         return replace(self._outcome(self._replayed(suite_case)), origin=REPLAYED)

@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from helpers.history import open_history
 from helpers.history.history import History
@@ -140,6 +141,40 @@ def test_a_frozen_connection_is_given_up_and_a_new_one_is_used(
     assert ANSWER_SECONDS < time.monotonic() - begun < 10 * ANSWER_SECONDS
     assert session.spool.waiting() == 0
     assert counted(server, database, "results") == 2
+
+
+def test_a_first_connection_that_freezes_is_given_up_too(
+    server: Server, network: Network, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLAlchemy asks the server some things on the first connection, before anybody has it."""
+    open_history(server.url(database)).close()
+    session = Session(network.url(database), tmp_path / "runs")
+    whole, frozen = PGDialect_psycopg.initialize, list[bool]()
+
+    def initialize(dialect: PGDialect_psycopg, connection: sa.Connection) -> None:
+        if not frozen:
+            frozen.append(True)
+            network.freeze()
+            network.carry_new()
+        whole(dialect, connection)  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(PGDialect_psycopg, "initialize", initialize)
+    session.memory.add_result(run("a"))
+    assert frozen and session.spool.waiting() == 1
+    # On a busy machine a connection alone may take as long as these sessions wait.
+    assert any(session.memory.answers() for _ in range(10))
+    assert session.spool.waiting() == 0
+
+
+def test_a_history_that_is_back_answers_at_once_when_it_is_asked_for_that(network: Network, session: Session) -> None:
+    network.freeze()
+    assert session.memory.past(CASE, "cpu", SEGMENT, 2, "s").unreachable
+    assert not session.memory.answers()
+    network.thaw()
+    # Otherwise the pause after a failure would still last.
+    assert session.memory.past(CASE, "cpu", SEGMENT, 2, "s").unreachable
+    assert session.memory.answers()
+    assert not session.memory.past(CASE, "cpu", SEGMENT, 2, "s").unreachable
 
 
 def test_a_network_that_swallows_everything_holds_a_session_for_some_seconds_only(

@@ -16,6 +16,7 @@ import helpers.session.suite
 from helpers.history import default_url, open_history
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
+from helpers.judging.evidence import Past
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.plan.baseline_files import BASELINES
@@ -27,6 +28,7 @@ from helpers.session.measure import not_run, utc_now
 from helpers.session.suite import Suite
 from helpers.trainers.contract.errors import BaselineError, ConfigError, DatasetError, HistoryError
 from helpers.trainers.contract.frameworks import Framework
+from tests.helpers.memory_double import MemoryDouble
 from tests.helpers.session.workshop import (
     A100,
     CPU_MACHINE,
@@ -347,6 +349,31 @@ def test_a_history_that_is_away_is_no_error_and_its_entries_wait(bench: Bench) -
     # Each run and the night.
     assert f"{made + 1} entries" in note and "secret" not in note + row.reason
     assert f"({made + 1} entries spooled in" in suite.header_lines()[-1]
+
+
+def test_a_case_is_judged_again_from_the_runs_that_it_has(bench: Bench) -> None:
+    """And not resumed: its runs are of this session."""
+    record(bench, SYNTHETIC)
+    suite = bench.suite(gate=[rule("*")])
+    away = MemoryDouble(Past(unreachable="history away since 01:02:03"))
+    suite.memory = away
+    case = case_of(suite, SYNTHETIC)
+    before = suite.measure(case)
+    assert (before.verdict.reason.code, before.effect.value) == ("history-unreachable", "fail")
+    made = len(bench.runner.asked)
+    assert suite.history_answers()
+    away.known = Past()
+    after = suite.judge_again(case)
+    assert after.status is Status.PASS and after.effect.value == "pass"
+    assert [run.uuid for run in after.runs[: len(before.runs)]] == [run.uuid for run in before.runs]
+    assert after.resumed == 0
+    # What is there is not run again.
+    assert (SYNTHETIC, 0) not in bench.runner.asked[made:]
+    # The later night of the same session replaces the earlier one.
+    assert [(night.session, night.status) for night in away.nights] == [
+        (suite.options.session, "INCONCLUSIVE"),
+        (suite.options.session, "PASS"),
+    ]
 
 
 def test_a_case_without_a_clear_answer_for_want_of_its_past_fails_the_gate(bench: Bench) -> None:
