@@ -1,4 +1,5 @@
-"""What ``perfgate fleet`` finds in simulated fleets of 1,000 nodes, and how long its answer takes: ``make bench``.
+"""What ``perfgate fleet`` finds in simulated fleets of 1,000 nodes, with and without 8 cards each, and how long its
+answer takes: ``make bench``.
 
 One fleet goes the whole way: its results are written into a history, and ``perfgate fleet --report`` reads and judges
 them in a process of its own. Many more are judged by the same ``judge_fleet`` without a database, for the rates of
@@ -19,8 +20,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ import numpy as np
 from benchmarks.history_scale import ENVIRONMENT, made_run
 from helpers.history import default_url, open_history
 from helpers.history.results import RunResult
-from helpers.history.stored import session_of_node
+from helpers.history.stored import session_of_place
 from helpers.judging.fleet import judge_fleet
 from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
 from helpers.report.unforeseen import ended
@@ -53,6 +54,8 @@ FLEET = "fleet-20261122-020000-abcd"
 EARLIER = "fleet-20261115-020000-abcd"
 
 Rates = Mapping[str, Mapping[str, Sequence[float]]]
+CardRates = Mapping[str, Rates]
+Place = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,11 @@ class World:
     case_sigma: float
     # Degrees of freedom of the nodes' distribution; None for the normal distribution.
     tails: float | None = None
+    # On how many cards of a node the cases of one card are measured; 1 does not hold cards against each other.
+    cards: int = 1
+    # As above between the cards of a node.
+    card_sigma: float = 0.003
+    card_case_sigma: float = 0.002
 
 
 WORLDS = (
@@ -74,6 +82,14 @@ WORLDS = (
     World("wide: 1%", NODES, 0.01, 0.005),
     World("alike: 0.3%", 100, 0.003, 0.002),
     World("alike: 0.3%", 16, 0.003, 0.002),
+)
+WORLDS_OF_CARDS = (
+    World("alike: 0.3%", NODES, 0.003, 0.002, cards=8),
+    World("alike, heavy tails (t, 5 degrees)", NODES, 0.003, 0.002, 5.0, cards=8),
+    World("wide cards: 1%", NODES, 0.003, 0.002, cards=8, card_sigma=0.01, card_case_sigma=0.005),
+    World("alike: 0.3%", 100, 0.003, 0.002, cards=8),
+    World("alike: 0.3%", 16, 0.003, 0.002, cards=8),
+    World("alike: 0.3%", 1, 0.003, 0.002, cards=8),
 )
 
 
@@ -87,9 +103,16 @@ def main() -> int:
         "--history", metavar="URL", help="Write the one fleet into this database. Default: a new SQLite"
     )
     parser.add_argument("--nodes", type=int, default=NODES, help="Give the one fleet N nodes")
+    parser.add_argument("--cards", type=int, default=8, help="Give each node of the one fleet N cards. Default: 8")
     arguments = parser.parse_args()
     rng = np.random.default_rng(arguments.seed)
-    reached = [_whole_way(replace(WORLDS[0], nodes=arguments.nodes), rng, arguments.history)]
+    one = replace(WORLDS[0], nodes=arguments.nodes, cards=arguments.cards)
+    reached = [_whole_way(one, rng, arguments.history)]
+    reached += _tables(arguments.fleets, rng)
+    return 0 if all(reached) else 1
+
+
+def _tables(fleets: int, rng: np.random.Generator) -> Iterator[bool]:
     print(
         f"\nhalf of the fleets are without a slow node; {len(CASES)} cases, {RUNS} runs each. By size: found slow, and "
         "found slow or suspect. wrong: of slow and suspect nodes those that are healthy"
@@ -98,40 +121,132 @@ def main() -> int:
     print(f"{'healthy nodes':<34}{'nodes':>5}  {'false alarms in':<16}{heads}{'wrong':>10}{'judged in':>10}")
     for world in WORLDS:
         # Small fleets take less time, so that there are more of them.
-        reached.append(_world(world, max(2, arguments.fleets) * min(5, NODES // world.nodes), rng))
-    return 0 if all(reached) else 1
+        yield _world(world, max(2, fleets) * min(5, NODES // world.nodes), rng)
+    print(
+        "\n8 cards a node: cases of one card are measured on each card; slow cards besides the slow nodes, as many of "
+        "each size"
+    )
+    heads = "".join(f"{f'{what} {size:.0%}':>12}" for what, sizes in _SIZES.items() for size in sizes)
+    print(f"{'healthy cards':<34}{'nodes':>5}  {'false alarms in':<16}{heads}{'wrong':>10}{'judged in':>10}")
+    for world in WORLDS_OF_CARDS:
+        yield _world_of_cards(world, max(2, fleets) * min(5, NODES // world.nodes), rng)
+
+
+_SIZES: Mapping[str, Sequence[float]] = {"node": SLOW, "card": SLOW}
+
+
+@dataclass
+class Tally:
+    """What was found of the slow ones of a kind and size, and how often the alarm was false."""
+
+    found: dict[object, list[bool]] = field(default_factory=dict)
+    suspected: dict[object, list[bool]] = field(default_factory=dict)
+    alarms: int = 0
+    wrong: int = 0
+    called: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+    def judge(self, rates: Rates, cards: CardRates, slow: Mapping[Place, object], allowed: Collection[Place]) -> None:
+        """``slow`` are the slow nodes and cards by what they are counted as; ``allowed`` may be called slow, too."""
+        began = time.perf_counter()
+        verdict = judge_fleet(rates, cards=cards)
+        self.seconds.append(time.perf_counter() - began)
+        assert verdict is not None
+        named = {each.place for each in verdict.slow}
+        both = named | {each.place for each in verdict.suspect}
+        true = {*slow, *allowed}
+        self.alarms += bool(named - true)
+        self.wrong, self.called = self.wrong + len(both - true), self.called + len(both)
+        for place, size in slow.items():
+            self.found.setdefault(size, []).append(place in named)
+            self.suspected.setdefault(size, []).append(place in both)
+
+    def print(self, world: World, fleets: int, sizes: Sequence[object]) -> bool:
+        rate, share = f"{self.alarms} of {fleets} ({self.alarms / fleets:.0%})", self.wrong / max(self.called, 1)
+        found = "".join(f"{self._found(size):>12}" for size in sizes)
+        print(
+            f"{world.name:<34}{world.nodes:>5}  {rate:<16}{found}{share:>10.1%}{np.median(self.seconds):>8.2f} s",
+            flush=True,
+        )
+        # Three standard errors above the goal: more is no chance.
+        return self.alarms / fleets <= ERROR_RATE_GOAL + 3 * math.sqrt(ERROR_RATE_GOAL * (1 - ERROR_RATE_GOAL) / fleets)
+
+    def _found(self, size: object) -> str:
+        if size not in self.found:
+            return "-"
+        return f"{np.mean(self.found[size]):.2f} {np.mean(self.suspected[size]):.2f}"
 
 
 def _world(world: World, fleets: int, rng: np.random.Generator) -> bool:
     """Judge fleets of one kind, and print what was found."""
-    alarms = 0
-    sizes = (*SLOW, ONE_CASE)
-    slow_found: dict[object, list[bool]] = {each: [] for each in sizes}
-    suspected: dict[object, list[bool]] = {each: [] for each in sizes}
-    wrong = called = 0
-    seconds = []
+    tally = Tally()
     for number in range(fleets):
         slow = dict(_slow_nodes(world, rng)) if number % 2 else {}
         rates = made_rates(world, slow, rng)
-        began = time.perf_counter()
-        verdict = judge_fleet(rates)
-        seconds.append(time.perf_counter() - began)
-        assert verdict is not None
-        named = {each.node for each in verdict.slow}
-        alarms += bool(named - set(slow))
-        both = named | {each.node for each in verdict.suspect}
-        wrong, called = wrong + len(both - set(slow)), called + len(both)
-        for node, size in slow.items():
-            slow_found[size].append(node in named)
-            suspected[size].append(node in both)
-    rate, share = f"{alarms} of {fleets} ({alarms / fleets:.0%})", wrong / max(called, 1)
-    found = "".join(f"{f'{np.mean(slow_found[size]):.2f} {np.mean(suspected[size]):.2f}':>12}" for size in sizes)
-    print(
-        f"{world.name:<34}{world.nodes:>5}  {rate:<16}{found}{share:>10.1%}{np.median(seconds):>8.2f} s",
-        flush=True,
-    )
-    # Three standard errors above the goal: more is no chance.
-    return alarms / fleets <= ERROR_RATE_GOAL + 3 * math.sqrt(ERROR_RATE_GOAL * (1 - ERROR_RATE_GOAL) / fleets)
+        tally.judge(rates, {}, {(node, ""): size for node, size in slow.items()}, ())
+    return tally.print(world, fleets, (*SLOW, ONE_CASE))
+
+
+def _world_of_cards(world: World, fleets: int, rng: np.random.Generator) -> bool:
+    tally = Tally()
+    for number in range(fleets):
+        nodes, cards = _slow_places(world, rng) if number % 2 else ({}, {})
+        rates, by_card = made_fleet(world, nodes, cards, rng)
+        slow: dict[Place, object] = {(node, ""): ("node", size) for node, size in nodes.items()}
+        slow |= {place: ("card", size) for place, size in cards.items()}
+        # A case of 8 cards is as slow as its slowest card, so that the node is slow, too.
+        tally.judge(rates, by_card, slow, [(node, "") for node, _ in cards])
+    return tally.print(world, fleets, [(what, size) for what, sizes in _SIZES.items() for size in sizes])
+
+
+def _slow_places(world: World, rng: np.random.Generator) -> tuple[dict[str, object], dict[Place, float]]:
+    """One node in 250 is slow, and one card of one node in 250, of each size. In a single node only a card is slow."""
+    each = max(1, world.nodes // 250)
+    if world.nodes < 2 * len(SLOW):
+        size = SLOW[int(rng.integers(len(SLOW)))]
+        return {}, {(node_name(0), str(rng.integers(world.cards))): size}
+    chosen = [node_name(int(node)) for node in rng.choice(world.nodes, 2 * each * len(SLOW), replace=False)]
+    sizes = [size for size in SLOW for _ in range(each)]
+    of_nodes = dict(zip(chosen, sizes, strict=False))
+    of_cards = zip(chosen[len(sizes) :], sizes, strict=True)
+    return dict(of_nodes), {(node, str(rng.integers(world.cards))): size for node, size in of_cards}
+
+
+def made_fleet(
+    world: World, slow_nodes: Mapping[str, object], slow_cards: Mapping[Place, float], rng: np.random.Generator
+) -> tuple[Rates, CardRates]:
+    """The log rates of a fleet's runs: those of nodes, and those of cards in the cases of one card."""
+    rates = made_rates(world, slow_nodes, rng)
+    if world.cards == 1:
+        return rates, {}
+    single = [case for case, cards in zip(CASES, CARDS, strict=True) if cards == 1]
+    card = rng.normal(0, world.card_sigma, (world.nodes, world.cards))
+    if world.tails is not None:
+        card = rng.standard_t(world.tails, card.shape) * world.card_sigma * math.sqrt(1 - 2 / world.tails)
+    own = rng.standard_t(5, (world.nodes, world.cards, len(single))) * world.card_case_sigma * math.sqrt(0.6)
+    shape = (world.nodes, world.cards, len(single), RUNS)
+    sigma = RUN_SIGMA[1]
+    runs = rng.normal(0, 1, shape) * sigma
+    runs -= np.where(rng.random(shape) < BAD_RUNS, rng.exponential(1, shape), 0.0) * (3 * sigma + BAD_BASE)
+    level = np.array([[np.median(rates[node_name(row)][case]) for case in single] for row in range(world.nodes)])
+    values = level[:, None, :, None] + card[:, :, None, None] + own[:, :, :, None] + runs
+    of_nodes: dict[str, dict[str, Sequence[float]]] = {
+        node: {case: runs for case, runs in mine.items() if case not in single} for node, mine in rates.items()
+    }
+    for (node, number), size in slow_cards.items():
+        values[int(node[1:]), int(number)] += math.log1p(size)
+        for case, cards in zip(CASES, CARDS, strict=True):
+            # A case of 4 cards uses the first of the node.
+            if case not in single and int(number) < cards:
+                of_nodes[node][case] = [rate + math.log1p(size) for rate in of_nodes[node][case]]
+    by_card = {
+        node_name(row): {
+            str(number): {case: tuple(map(float, values[row, number, at])) for at, case in enumerate(single)}
+            for number in range(world.cards)
+        }
+        for row in range(world.nodes)
+    }
+    return of_nodes, by_card
 
 
 def _slow_nodes(world: World, rng: np.random.Generator) -> Iterator[tuple[str, object]]:
@@ -176,19 +291,26 @@ def made_rates(world: World, slow: Mapping[str, object], rng: np.random.Generato
 
 
 def _whole_way(world: World, rng: np.random.Generator, url: str | None) -> bool:
-    slow = dict(_slow_nodes(world, rng))
+    if world.cards == 1:
+        slow, slow_cards = dict(_slow_nodes(world, rng)), dict[Place, float]()
+    else:
+        slow, slow_cards = _slow_places(world, rng)
     drivers = {node for node, size in slow.items() if size == SLOW[-1]}
+    narrow = {place for place, size in slow_cards.items() if size == SLOW[-1]}
     with tempfile.TemporaryDirectory() as folder:
         runs_folder = Path(folder)
         url = url or default_url(runs_folder)
-        before = made_rates(world, {}, rng)
         began = time.perf_counter()
-        earlier = {node: {case: runs[:1] for case, runs in own.items()} for node, own in before.items()}
-        _write(url, EARLIER, earlier, "2026-11-15T02:00:00+00:00", set())
-        _write(url, FLEET, made_rates(world, slow, rng), "2026-11-22T02:00:00+00:00", drivers)
-        results = world.nodes * len(CASES) * (RUNS + 1)
-        print(f"{results} results of 2 fleets written in {time.perf_counter() - began:.0f} s ({url.partition(':')[0]})")
-        asked = {"schema_version": 1, "fleet": FLEET, "cases": CASES, "runs": RUNS, "nodes": dict.fromkeys(before, "")}
+        before, cards_before = made_fleet(world, {}, {}, rng)
+        first = _Written(EARLIER, "2026-11-15T02:00:00+00:00")
+        written = _write(url, first, before, cards_before, runs=1)
+        now = _Written(FLEET, "2026-11-22T02:00:00+00:00", drivers, narrow)
+        written += _write(url, now, *made_fleet(world, slow, slow_cards, rng))
+        print(f"{written} results of 2 fleets written in {time.perf_counter() - began:.0f} s ({url.partition(':')[0]})")
+        asked = {
+            "schema_version": 2, "fleet": FLEET, "cases": CASES, "runs": RUNS, "nodes": dict.fromkeys(before, ""),
+            "cards": world.cards if world.cards > 1 else 0, "contended": False,
+        }  # fmt: skip
         (runs_folder / "slurm").mkdir()
         (runs_folder / "slurm" / f"{FLEET}.json").write_text(json.dumps(asked))
         answer = runs_folder / "fleet.json"
@@ -204,47 +326,94 @@ def _whole_way(world: World, rng: np.random.Generator, url: str | None) -> bool:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - usage.ru_utime - usage.ru_stime
     print(done.stdout)
-    named = {each["node"]: each["by"] for each in record["nodes"] if each["slow"]}
-    for size in (*SLOW, ONE_CASE):
-        nodes = [node for node, own in slow.items() if own == size]
+    named = {(each["node"], each.get("card", "")): each for each in record["nodes"] + record["cards"] if each["slow"]}
+    for size in (*SLOW, *([ONE_CASE] if world.cards == 1 else [])):
+        nodes = [(node, "") for node, own in slow.items() if own == size]
+        cards = [place for place, own in slow_cards.items() if own == size]
         shown = f"{size:.0%}" if isinstance(size, float) else size
-        print(f"  {shown}: {sum(node in named for node in nodes)} of {len(nodes)} found")
-    told = [node for node in drivers if any(each["fact"] == "driver" for each in record["differences"].get(node, []))]
-    print(f"  another driver on the nodes of -5%: said of {len(told)} of {len(drivers)}; "
-          f"not slow in the fleet a week before: {sum(each['fleets'] == 1 for each in record['since'].values())} "
-          f"of {len(record['since'])}")  # fmt: skip
+        of_cards = f", {sum(map(named.__contains__, cards))} of {len(cards)} cards" if cards else ""
+        print(f"  {shown}: {sum(map(named.__contains__, nodes))} of {len(nodes)} nodes{of_cards} found")
+    for what, fact, places in (
+        ("another driver on the nodes", "driver", [(node, "") for node in drivers]),
+        ("half of the PCI Express link on the cards", "PCI Express link", list(narrow)),
+    ):
+        told = [each for each in places if any(one["fact"] == fact for one in named.get(each, _NOBODY)["differences"])]
+        if places:
+            print(f"  {what} of -5%: said of {len(told)} of {len(places)}")
+    print(f"  not slow in the fleet a week before: {sum(each['since']['fleets'] == 1 for each in named.values())} of "
+          f"{len(named)}")  # fmt: skip
     good = seconds < ANSWER_GOAL_SECONDS
     print(
         f"perfgate fleet --report: {seconds:.1f} s, {used:.1f} s of a processor; "
         f"goal under {ANSWER_GOAL_SECONDS:.0f} s{'' if good else ': MISSED'}"
     )
-    return good and not set(named) - set(slow)
+    true = {*((node, "") for node in slow), *slow_cards, *((node, "") for node, _ in slow_cards)}
+    return good and not set(named) - true
 
 
-def _write(url: str, fleet: str, rates: Rates, created: str, drivers: set[str]) -> None:
-    template = made_run(0, 0, random.Random(0))
+_NOBODY: Mapping[str, Sequence[Mapping[str, str]]] = {"differences": ()}
+
+
+@dataclass(frozen=True)
+class _Written:
+    """One fleet in the history."""
+
+    name: str
+    created: str
+    # Nodes with another driver, and cards with half of the PCI Express link.
+    drivers: Collection[str] = ()
+    narrow: Collection[Place] = ()
+
+
+def _write(url: str, fleet: _Written, rates: Rates, cards: CardRates, runs: int = RUNS) -> int:
+    """Write so many runs of each case; returns how many results these are."""
+    template, written = made_run(0, 0, random.Random(0)), 0
     with open_history(url) as history:
-        for node, cases in rates.items():
-            history.add_results(list(_results(template, fleet, node, cases, created, node in drivers)))
+        for node in rates:
+            places: dict[str, Mapping[str, Sequence[float]]] = {"": rates[node], **cards.get(node, {})}
+            results = [
+                result
+                for card, cases in places.items()
+                for result in _results(template, fleet, (node, card), cases, runs)
+            ]
+            history.add_results(results)
+            written += len(results)
+    return written
 
 
 def _results(
-    template: RunResult, fleet: str, node: str, cases: Mapping[str, Sequence[float]], created: str, other_driver: bool
+    template: RunResult, fleet: _Written, place: Place, cases: Mapping[str, Sequence[float]], runs: int
 ) -> Iterator[RunResult]:
+    node, card = place
     environment = {**ENVIRONMENT, "host": node, "host_id": uuid.uuid5(uuid.NAMESPACE_OID, node).hex[:16], "pool": ""}
-    environment |= {"card_ids": f"GPU-{node}", "driver": "535.104.05" if other_driver else "550.54.15"}
+    environment |= {"driver": "535.104.05" if node in fleet.drivers else "550.54.15"}
     for case, rates in cases.items():
-        for number, rate in enumerate(rates):
+        used = [card] if card else [str(number) for number in range(int(case.split("-1x")[1].partition("-")[0]))]
+        links = ["gen4-x8" if (node, each) in fleet.narrow else "gen4-x16" for each in used]
+        for number, rate in enumerate(rates[:runs]):
+            # As different as real ones are.
+            warm = random.Random(f"{fleet.name} {node} {card} {case} {number}")
             yield replace(
                 template,
                 uuid=uuid.uuid4().hex,
-                session=session_of_node(fleet, node),
+                session=session_of_place(fleet.name, place),
                 case_id=case,
                 target="a100",
                 replicate=number,
-                created=created,
-                environment=environment,
-                facts={"sm_clock_mhz": f"{1410 + number}", "gpu_temperature_c": "61"},
+                created=fleet.created,
+                environment={
+                    **environment,
+                    "cards": f"{len(used)} x NVIDIA A100-SXM4-40GB",
+                    "card_ids": " ".join(f"GPU-{node}-{each}" for each in used),
+                },
+                facts={
+                    "card_index": " ".join(used),
+                    "sm_clock_mhz": " ".join(f"{warm.randint(1395, 1410)}" for _ in used),
+                    "gpu_temperature_c": " ".join(f"{warm.randint(52, 66)}" for _ in used),
+                    "gpu_power_watts": " ".join(f"{warm.randint(385, 400)}" for _ in used),
+                    "gpu_pcie_link": " ".join(links),
+                    "gpu_nvlinks_active": " ".join("12-of-12" for _ in used),
+                },
                 figures={MEDIAN_STEP: math.exp(rate), WALL_CLOCK: math.exp(rate)},
             )
 

@@ -55,6 +55,7 @@ EXITS = {
 CALIBRATE_SCHEMA_VERSION = 1
 
 _MOST_RUNS = 100
+_LAST_CARD = 255
 _INDENT = "  "
 # The search for the smallest drop that can be found ends here; a larger drop needs no statistics.
 _LARGEST_REPORTED = 0.45
@@ -87,6 +88,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-contention", action="store_true", help="Run even if others use the machine; then nothing is stored"
     )
+    parser.add_argument(
+        "--card", type=_card, metavar="N", help="Use card N of this machine alone. Default: the first free ones"
+    )
+    parser.add_argument(
+        "--share-machine",
+        action="store_true",
+        help="Run while others of this user measure on other cards; then nothing is stored",
+    )
     add_session(parser, "an interrupted calibration")
     add_json(parser)
     add_history(parser)
@@ -94,6 +103,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _runs(text: str) -> int:
     return count_of("runs", text, LEAST_RUNS, _MOST_RUNS)
+
+
+def _card(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) <= _LAST_CARD):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected the index of a card, 0 to {_LAST_CARD}")
+    return int(text)
 
 
 @dataclass
@@ -113,7 +128,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
 
     Raises SuiteError on options, files and a history that cannot be used.
     """
-    suite = load(_options(arguments))
+    suite = load(options_of(arguments))
     suite.name_builds(say)
     cases = chosen(suite, arguments.cases, arguments.target)
     suite.prepare(cases)
@@ -161,10 +176,12 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
     return tuple(each for each in suite.cases if each.key in mine)
 
 
-def _options(arguments: argparse.Namespace) -> SuiteOptions:
+def options_of(arguments: argparse.Namespace) -> SuiteOptions:
     # ``same_build``: in A/A runs both builds are the same on purpose.
     return replace(
         measuring_options(arguments, "calibrate"),
+        card=arguments.card,
+        share_machine=arguments.share_machine,
         reference_env=absolute(arguments.reference_env),
         reference_build=build_option(arguments.reference_build),
         same_build=True,
@@ -190,7 +207,8 @@ def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespac
     if stored:
         done.stored.append(noise)
     else:
-        say(f"{about}: runs were disturbed (--allow-contention), so this is not stored and says little")
+        marks = ", ".join(sorted({mark for run in result.runs for mark in run.marks}))
+        say(f"{about}: its runs are marked ({marks}), so this is not stored and says little")
 
 
 def _noise(suite: Suite, result: CaseResult) -> tuple[CaseNoise, bool]:

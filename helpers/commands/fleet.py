@@ -1,12 +1,15 @@
-"""``perfgate fleet``: measures the same cases on every node of a Slurm partition, and says which node is slow beyond
-chance (docs/fleet.md)."""
+"""``perfgate fleet``: measures the same cases on every node of a Slurm partition, and those of one card on every card,
+and says which node or card is slow beyond chance (docs/fleet.md)."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -15,6 +18,7 @@ from helpers.commands.fleets.array import (
     SlurmNode,
     WatchedArray,
     array_script,
+    cards_of_all,
     chosen_nodes,
     is_here,
     pin_commands,
@@ -22,6 +26,7 @@ from helpers.commands.fleets.array import (
     wait_for_array,
 )
 from helpers.commands.fleets.findings import Asked, FleetFindings, case_names, findings_of
+from helpers.commands.fleets.on_node import MODULE
 from helpers.commands.fleets.text import FILES, fleet_text
 from helpers.commands.loading import (
     add_build,
@@ -44,11 +49,12 @@ from helpers.commands.submission.needs import Shape, minutes_for_runs, parse_min
 from helpers.commands.submission.script import JobRequest
 from helpers.commands.submission.waiting import Patience, cancel_each, find_lost
 from helpers.commands.submit import cluster_of
-from helpers.history.stored import FLEET_KIND, session_of_node
+from helpers.history.stored import FLEET_KIND, session_of_place
 from helpers.judging.calibrate import LEAST_RUNS
 from helpers.launch.signals import signals_interrupt
 from helpers.machine.files import read_text_limited, write_whole
-from helpers.plan.case_plan import SuiteCase
+from helpers.machine.wall_clock import utc_now
+from helpers.plan.case_plan import CPU, SuiteCase
 from helpers.plan.clusters import ClusterConfig
 from helpers.plan.matrix import TARGETS
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
@@ -61,18 +67,21 @@ if TYPE_CHECKING:
     from helpers.history.history import History
 
 NAME = "fleet"
-HELP = "Measure the same cases on every node of a Slurm partition, and say which node is slow beyond chance"
+HELP = "Measure the same cases on every node and card of a Slurm partition, and say which is slow beyond chance"
 EXITS = {
-    0: "every node was measured, and none is slow",
-    1: "a node is slow beyond chance; 1 outranks 6",
-    6: "no node is slow, but a node or a case was not measured or is not known, or nothing could be judged",
+    0: "every node and card was measured, and none is slow",
+    1: "a node or a card is slow beyond chance; 1 outranks 6",
+    6: "none is slow, but a node, a card or a case was not measured or is not known, or nothing could be judged",
     EXIT_INTERRUPTED: "interrupted: the job array was cancelled, and nothing of it is left",
 }
 
 # 1: first format.
-_ASKED_SCHEMA_VERSION = 1
+# 2: the number of cards on each node, whether contended runs count; null for a node whose task's end nobody has seen.
+_ASKED_SCHEMA_VERSION = 2
 _MOST_BYTES = 16 * 1024 * 1024
-_MOST_RUNS = 100
+_MOST_RUNS, _MOST_CARDS = 100, 256
+# CPU cards of a node without an entry in perf.yaml (helpers.machine.devices).
+_CPU_CARDS = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,13 +106,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_runs,
         default=LEAST_RUNS,
         metavar="N",
-        help=f"Run each case N times on each node. Default: {LEAST_RUNS}",
+        help=f"Run each case N times on each node, those of one card N times on each card. Default: {LEAST_RUNS}",
+    )
+    parser.add_argument(
+        "--cards",
+        type=_cards,
+        metavar="N",
+        help="Measure the cases of one card on the first N cards of each node. Default: on all that Slurm lists",
+    )
+    parser.add_argument(
+        "--share-machine",
+        action="store_true",
+        help="Measure the cards of a node side by side. Default: one after the other",
     )
     parser.add_argument(
         "--spread",
         type=_spread,
         metavar="PERCENT",
-        help="Healthy nodes differ by PERCENT (standard deviation). Default: learned from the fast half of the nodes",
+        help="Healthy nodes, and cards of a node, differ by PERCENT (standard deviation). Default: learned from the "
+        "fast half of them",
     )
     parser.add_argument("--cluster", metavar="NAME", help="Use perf.yaml's clusters.NAME. Default: the only one")
     parser.add_argument(
@@ -129,6 +150,10 @@ def _runs(text: str) -> int:
     return count_of("runs", text, LEAST_RUNS, _MOST_RUNS)
 
 
+def _cards(text: str) -> int:
+    return count_of("cards", text, 1, _MOST_CARDS)
+
+
 def _spread(text: str) -> float:
     """A fraction from a text such as ``0.5%`` or ``0.5``, both in percent."""
     try:
@@ -145,7 +170,8 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
     check_files(arguments, FILES)
     if arguments.report is not None:
         return _report(arguments, out, arguments.report)
-    fleet = new_session(FLEET_KIND)
+    # Several machines read the name, and the order of names is the order in time: no local time.
+    fleet = new_session(FLEET_KIND, f"{utc_now():%Y%m%d-%H%M%SZ}")
     suite = load(arguments)
     cluster = cluster_of(arguments, suite)
     cases = _chosen(arguments, suite, cluster)
@@ -157,7 +183,8 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
         )
     names = [each.name for each in usable]
     _check_history(arguments, usable)
-    request = _request(arguments, suite, fleet, cases)
+    cards = _asked_cards(arguments, cluster, cases, usable)
+    request = _request(arguments, suite, fleet, cases, cards)
     script = array_script(request, cluster, fleet, names)
     if arguments.dry_run:
         out.write(script)
@@ -166,17 +193,19 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
             if each.problem:
                 print(f"# not asked: {each.name}: {each.problem}", file=out)
         return EXIT_OK
-    said = {each.name: each.problem for each in nodes}
     place = _asked_file(arguments, fleet)
     request.log.parent.mkdir(parents=True, exist_ok=True)
-    ids = sorted(case_names((each.case.id, each.target) for each in cases).values())
-    _write_asked(place, fleet, ids, arguments.runs, said)
+    ids = tuple(sorted(case_names((each.case.id, each.target) for each in cases).values()))
+    # If this command is killed, nobody has seen how a task ended.
+    asked = Asked(
+        {each.name: each.problem or None for each in nodes}, ids, arguments.runs, cards, arguments.allow_contention
+    )
+    _write_asked(place, fleet, asked)
     ended = _measured(arguments, script, names, request, cluster)
     if ended is None:
         say(f"when its tasks have ended: perfgate {NAME} --report {fleet}")
         return EXIT_NOT_JUDGED
-    said.update(ended)
-    _write_asked(place, fleet, ids, arguments.runs, said)
+    _write_asked(place, fleet, replace(asked, nodes={**asked.nodes, **ended}))
     return _report(arguments, out, fleet)
 
 
@@ -210,11 +239,21 @@ def _first_problem(nodes: Sequence[SlurmNode]) -> str:
 
 def _report(arguments: argparse.Namespace, out: TextIO, fleet: str) -> int:
     output = text_output(arguments, FILES, out)
-    with history_of(arguments) as history:
+    with history_of(arguments) as history, _without_collector():
         found = _found(arguments, history, fleet)
     print_text(fleet_text(found, width_of(out)), output)
     write_files(arguments, FILES, found, out)
     return EXIT_SLOWER if found.slow else EXIT_OK if found.complete else EXIT_NOT_JUDGED
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Python's search for cycles takes a fifth of the time with the runs of thousands of cards, and finds none."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _found(arguments: argparse.Namespace, history: History, fleet: str) -> FleetFindings:
@@ -253,6 +292,50 @@ def _chosen(arguments: argparse.Namespace, suite: Suite, cluster: ClusterConfig)
     return found
 
 
+def _one_card(case: SuiteCase) -> bool:
+    return case.case.cards == 1
+
+
+def _asked_cards(
+    arguments: argparse.Namespace, cluster: ClusterConfig, cases: Sequence[SuiteCase], nodes: Sequence[SlurmNode]
+) -> int:
+    """On how many cards of each node the cases of one card are measured; 0 for all that the node has, if nobody says
+    how many that are. Raises ConfigError if nodes have different numbers."""
+    of_one = [each for each in cases if _one_card(each)]
+    if not of_one:
+        return 0
+    if len(targets := sorted({each.target for each in of_one})) > 1:
+        raise ConfigError(
+            "perfgate fleet",
+            got=f"cases of one card on {' and '.join(targets)}",
+            expected="those of one target, because a card's runs are one session",
+            remedy=f"Choose: --target {targets[0]}",
+        )
+    if arguments.cards is not None:
+        return int(arguments.cards)
+    return cards_of_all(nodes, cluster.gres) if cluster.gres is not None else 0
+
+
+def _minutes(arguments: argparse.Namespace, suite: Suite, cases: Sequence[SuiteCase], cards: int) -> int:
+    """The time limit of a node's task. Raises ConfigError if the number of its cards is not known."""
+    if arguments.time:
+        return int(arguments.time)
+    on_cpu = all(each.target == CPU for each in cases if _one_card(each))
+    if not cards and on_cpu:
+        cards = max([_CPU_CARDS, *(each.cpu_cards or 0 for each in suite.config.machines.values())])
+    if not cards:
+        raise ConfigError(
+            "perfgate fleet",
+            got="cases of one card, and no number of cards of a node",
+            expected="one, by which the time of a node's task is known",
+            remedy="Set gres of the cluster in perf.yaml, or say --cards N or --time MINUTES",
+        )
+    in_turn = 1 if arguments.share_machine else cards
+    return minutes_for_runs(
+        cases, lambda each: arguments.runs * (in_turn if _one_card(each) else 1), suite.config, suite.run_before
+    )
+
+
 def _check_history(arguments: argparse.Namespace, nodes: Sequence[SlurmNode]) -> None:
     """Raises ConfigError for a file of SQLite that several machines would write."""
     if not history_url(arguments).startswith("sqlite"):
@@ -267,7 +350,9 @@ def _check_history(arguments: argparse.Namespace, nodes: Sequence[SlurmNode]) ->
         )
 
 
-def _request(arguments: argparse.Namespace, suite: Suite, fleet: str, cases: Sequence[SuiteCase]) -> JobRequest:
+def _request(
+    arguments: argparse.Namespace, suite: Suite, fleet: str, cases: Sequence[SuiteCase], cards: int
+) -> JobRequest:
     runs_folder = arguments.runs_dir.expanduser().absolute()
     shape = Shape.for_all(cases)
     given = [("history", arguments.history), ("build", arguments.build), ("data", arguments.data)]
@@ -276,10 +361,13 @@ def _request(arguments: argparse.Namespace, suite: Suite, fleet: str, cases: Seq
         # Unique, so that the array is found by it if its submission got no answer.
         name=f"perfgate-{fleet}",
         shape=shape,
-        cards=shape.cards,
-        minutes=arguments.time or minutes_for_runs(cases, arguments.runs, suite.config, suite.run_before),
-        command=("env", f"PYTHONPATH={ROOT}", sys.executable, "-u", "-m", "helpers.commands", "calibrate"),
+        cards=max(shape.cards, cards),
+        minutes=_minutes(arguments, suite, cases, cards),
+        command=("env", f"PYTHONPATH={ROOT}", sys.executable, "-u", "-m", MODULE),
         options=(
+            *([f"--cards={cards}"] if cards else []),
+            *(["--share-machine"] if arguments.share_machine else []),
+            "--",
             f"--config={arguments.config.expanduser().absolute()}",
             f"--baselines={arguments.baselines.expanduser().absolute()}",
             f"--runs-dir={runs_folder}",
@@ -290,7 +378,7 @@ def _request(arguments: argparse.Namespace, suite: Suite, fleet: str, cases: Seq
             *dict.fromkeys(each.case.id for each in cases),
         ),
         requeue=True,
-        session=runs_folder / session_of_node(fleet, "NODE"),
+        session=runs_folder / session_of_place(fleet, ("NODE", "")),
         folder=Path.cwd(),
         log=runs_folder / "slurm" / f"{fleet}.log",
     )
@@ -303,14 +391,8 @@ def _asked_file(arguments: argparse.Namespace, fleet: str) -> Path:
     return Path(arguments.runs_dir).expanduser().absolute() / "slurm" / f"{fleet}.json"
 
 
-def _write_asked(path: Path, fleet: str, cases: Sequence[str], runs: int, nodes: Mapping[str, str]) -> None:
-    record = {
-        "schema_version": _ASKED_SCHEMA_VERSION,
-        "fleet": fleet,
-        "cases": list(cases),
-        "runs": runs,
-        "nodes": dict(nodes),
-    }
+def _write_asked(path: Path, fleet: str, asked: Asked) -> None:
+    record = {"schema_version": _ASKED_SCHEMA_VERSION, "fleet": fleet, **asdict(asked)}
     try:
         write_whole(path, json.dumps(record, indent=1).encode())
     except OSError as error:
@@ -323,8 +405,9 @@ def _read_asked(path: Path) -> Asked:
         record = json.loads(read_text_limited(path, _MOST_BYTES))
         if record["schema_version"] != _ASKED_SCHEMA_VERSION:
             raise ValueError(f"schema_version {record['schema_version']}")
-        nodes = {str(node): str(why) for node, why in record["nodes"].items()}
-        return Asked(nodes, tuple(map(str, record["cases"])), int(record["runs"]))
+        nodes = {str(node): None if why is None else str(why) for node, why in record["nodes"].items()}
+        cases, runs, cards = tuple(map(str, record["cases"])), int(record["runs"]), int(record["cards"])
+        return Asked(nodes, cases, runs, cards, record["contended"] is True)
     except FileNotFoundError:
         return Asked()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from helpers.history import default_url, open_history
 from helpers.history.address import refuse_in_command_line, refuse_in_open_file
-from helpers.history.run_folders import sessions
+from helpers.history.run_folders import is_session
 from helpers.history.spool import Spool
 from helpers.launch.launchers import CHOICES
 from helpers.launch.tail import Progress
@@ -129,18 +129,18 @@ def add_session(parser: argparse.ArgumentParser, what: str) -> None:
 def session_name(arguments: argparse.Namespace, kind: str, runs_folder: Path) -> str:
     """The name of the session to continue, or of a new one. Raises ConfigError if the session to continue does not
     exist, or the named new one does."""
-    resumed, named, known = arguments.resume, arguments.session, sessions(runs_folder)
-    if resumed is not None and resumed not in known:
+    resumed, named = arguments.resume, arguments.session
+    if resumed is not None and not is_session(runs_folder, resumed):
         raise ConfigError("--resume", got=resumed, expected=f"a session in {runs_folder}")
-    if named is not None and named in known:
+    if named is not None and is_session(runs_folder, named):
         expected = f"a name that {runs_folder} lacks"
         raise ConfigError("--session", got=named, expected=expected, remedy=f"--resume {named} goes on with it")
     return resumed or named or new_session(kind)
 
 
-def new_session(kind: str) -> str:
-    """A name for a new session, which no other session has."""
-    return f"{kind}-{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+def new_session(kind: str, when: str | None = None) -> str:
+    """A name for a new session, which no other session has. ``when`` is its time; None takes the local time."""
+    return f"{kind}-{when or format(datetime.datetime.now(), '%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def history_url(arguments: argparse.Namespace) -> str:

@@ -32,6 +32,9 @@ CONTENDED = "contended"
 MACHINE_SHARED = "machine shared"
 SLOWED = "slowed down for a test"
 
+# The fact with the indexes of a run's cards on its node, in the order of their other facts.
+CARD_INDEX_FACT = "card_index"
+
 # Facts of a run that was read from a log: the log in one line, and what is doubtful about it.
 LOG_FACT, LOG_WARNINGS_FACT = "log", "log warnings"
 

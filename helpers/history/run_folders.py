@@ -139,6 +139,11 @@ def read_night(path: Path, within: Path | None = None) -> NightRecord:
     return night_of(text, f"night {path}")
 
 
+def is_session(root: Path, name: str) -> bool:
+    """Whether ``sessions`` has the name; it looks at one folder only, because there may be thousands."""
+    return _SESSION_NAME.fullmatch(name) is not None and (root / name).is_dir()
+
+
 def sessions(root: Path) -> tuple[str, ...]:
     """Sessions with a folder under ``root``, oldest first."""
     if not root.is_dir():

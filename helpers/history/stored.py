@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -207,9 +208,27 @@ def _compared(created: str, bound: str) -> int:
 FLEET_KIND = "fleet"
 
 
-def session_of_node(fleet: str, node: str) -> str:
-    """The name of a node's session in a fleet (helpers.history.fleets)."""
-    return f"{fleet}.{node}"
+# A node, and the index of one of its cards; empty for cases that use several cards of the node.
+FleetPlace = tuple[str, str]
+_OF_A_CARD = re.compile(r"(.+)\.card(\d+)", re.ASCII)
+
+
+def session_of_place(fleet: str, place: FleetPlace) -> str:
+    """The name of a node's or a card's session in a fleet (helpers.history.fleets)."""
+    node, card = place
+    return f"{fleet}.{node}.card{card}" if card else f"{fleet}.{node}"
+
+
+def place_name(place: FleetPlace) -> str:
+    """Such as ``n01``, or ``n01 card 3``."""
+    return " card ".join(filter(None, place))
+
+
+def place_of_session(session: str) -> FleetPlace:
+    """The reverse of ``session_of_place``. No node may be called as a card of another one."""
+    name = session.partition(".")[2]
+    found = _OF_A_CARD.fullmatch(name)
+    return (found[1], found[2]) if found else (name, "")
 
 
 @dataclass(frozen=True)
@@ -217,12 +236,16 @@ class FleetRun:
     """One run of a fleet."""
 
     node: str
+    # The index of its card on the node, for a case of one card; empty for a case of several.
+    card: str
     case_id: str
     target: str
     created: str
     # None if the run has no throughput that counts; then ``why`` says the reason.
     log_rate: float | None
     why: str
+    # Whether it has a throughput, though that may not count: somebody excluded the run, or others disturbed it.
+    measured: bool = True
     # Shared by all runs in which they are equal.
     build: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -1,9 +1,12 @@
-"""Which nodes of a fleet are slow beyond chance. Pure; docs/fleet.md, "How a node is judged".
+"""Which nodes and cards of a fleet are slow beyond chance. Pure; docs/fleet.md, "How a node is judged".
 
-Every node measured the same cases. A node's case is compared with the median of the other nodes. How far healthy nodes
-are apart is learned from the fast half of the fleet, because a fault makes a node slower and never faster. A node has
-two tests: all its cases together, and its worst case alone. Both become one p-value, and Holm's procedure over all
-nodes keeps the probability of any false alarm in a fleet of healthy nodes at ``error_rate``.
+Every node measured the same cases. A node's case is compared with the median of the other nodes, and a card's case with
+the median of the other cards of its node. How far healthy nodes, or cards, are apart is learned from the fast half of
+the fleet, because a fault makes them slower and never faster. Each has two tests: all its cases together, and its worst
+case alone. Both become one p-value, and Holm's procedure over all nodes and cards together keeps the probability of any
+false alarm in a healthy fleet at ``error_rate``.
+
+``_Table`` and what works on it speak of nodes; a row of it is a node or a card.
 
 The module loads numpy and scipy, so code that only lists cases must not import it.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +31,8 @@ Truths = np.ndarray[Any, np.dtype[np.bool_]]
 Places = np.ndarray[Any, np.dtype[np.intp]]
 
 ALL_CASES = "all cases"
+# A node and one of its cards by its index; the card is empty for the node itself.
+Place = tuple[str, str]
 # Degrees of freedom of the tails that healthy nodes may have; the last is nearly the normal distribution.
 _TAILS = (3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 1000.0)
 # Those of a single case. There are as many cases as nodes times cases, and the farthest of so many shows tails that the
@@ -40,6 +45,10 @@ _LEAST_SCALE = 0.0007
 _MOST_WEIGHT = 4.0
 # A case farther from the node's other cases counts as this many standard deviations from them.
 _CLIP = 3.0
+# A card looks fast beside others that are slow. So the others of its node count at least as fast as a node that is so
+# many standard deviations between nodes slower than the median, where the card is faster than they are. Otherwise the
+# healthy one of two cards would teach that healthy cards are as far apart as it is from the slow one.
+_SLOWEST_OTHERS = 4.0
 _POWER_80 = 0.8416
 _TWO_SIDED_95 = 1.96
 # Two tests a node: all its cases, and its worst case.
@@ -56,13 +65,14 @@ LEAST_CASES = 3
 class FleetRules:
     """The thresholds of the verdict on a fleet."""
 
-    # The probability that a fleet of healthy nodes has any false alarm.
+    # The probability that a fleet of healthy nodes and cards has any false alarm. If there are both, nodes have one
+    # half of it and cards the other, so that many cards do not hide a slow node.
     error_rate: float = 0.05
-    # Of the nodes that are called slow or suspect, the expected share of healthy ones.
+    # Of the nodes and cards that are called slow or suspect, the expected share of healthy ones.
     suspect_rate: float = 0.05
     # The smallest drop that counts, as a fraction: the tolerance of recorded figures.
     tolerance: float = 0.005
-    # With fewer nodes the spread between healthy nodes must be stated, because nothing can teach it.
+    # With fewer nodes, or cards, the spread between healthy ones must be stated, because nothing can teach it.
     least_nodes: int = 8
     # What is known of the spread between nodes (a fraction) before any is measured, and how many nodes that is worth.
     unknown_spread: float = UNKNOWN_SPREAD
@@ -74,77 +84,126 @@ RULES = FleetRules()
 
 @dataclass(frozen=True)
 class NodeVerdict:
-    """One node held against the others."""
+    """One node held against the others, or one card held against the others of its node."""
 
     node: str
+    # The card's index; empty for a node.
+    card: str
     slow: bool
-    # Not slow, but by Benjamini and Hochberg's procedure most nodes like it are.
+    # Not slow, but by Benjamini and Hochberg's procedure most that are like it are.
     suspect: bool
-    # All its cases against the other nodes, as a fraction (-0.02 is 2% slower), with the 95% interval by its own cases.
+    # All its cases against the others, as a fraction (-0.02 is 2% slower), with the 95% interval by its own cases.
     shift: float
     low: float
     high: float
-    # The probability that a healthy node is as slow; over all nodes it is multiplied by their number (Holm).
+    # The probability that a healthy one is as slow.
     p_value: float
-    # The test that says most: ALL_CASES or a case, and how far that is from the other nodes.
+    # The probability that any healthy one of the fleet is as slow: the p-value times the number of nodes, or of cards,
+    # and twice that if both are judged (Holm). It may be more than 1.
+    chance: float
+    # The test that says most: ALL_CASES or a case, and how far that is from the others.
     by: str
     by_shift: float
     cases: int
     runs: int
 
+    @property
+    def place(self) -> Place:
+        return self.node, self.card
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far healthy nodes are apart, or healthy cards of one node."""
+
+    # The standard deviation, all cases together, as a fraction.
+    value: float
+    # The drop of all cases that is found with 80% power, as a fraction.
+    smallest_drop: float
+    # The standard deviation between runs on one node or card, by case, as a fraction; None if each has one run.
+    run_sigma: Mapping[str, float | None]
+
 
 @dataclass(frozen=True)
 class FleetVerdict:
-    """All nodes, the slowest evidence first."""
+    """All nodes and cards, each the slowest evidence first."""
 
+    # Empty if they were too few to be judged, and then without a spread.
     nodes: tuple[NodeVerdict, ...]
-    # The standard deviation between healthy nodes, all cases together, as a fraction.
-    spread: float
-    # Whether it was stated by the user.
+    # Those of nodes with several cards.
+    cards: tuple[NodeVerdict, ...]
+    node_spread: Spread | None
+    card_spread: Spread | None
+    # Whether the spreads were stated by the user.
     stated: bool
-    # The standard deviation between runs on one node, by case, as a fraction; None if each node has one run.
-    run_sigma: Mapping[str, float | None]
-    # The drop of all cases that is found in a node with 80% power, as a fraction.
-    smallest_drop: float
     rules: FleetRules
 
     @property
+    def judged(self) -> tuple[NodeVerdict, ...]:
+        """Nodes and cards, the slowest evidence first."""
+        return _by_evidence((*self.nodes, *self.cards))
+
+    @property
     def slow(self) -> tuple[NodeVerdict, ...]:
-        return tuple(each for each in self.nodes if each.slow)
+        return tuple(each for each in self.judged if each.slow)
 
     @property
     def suspect(self) -> tuple[NodeVerdict, ...]:
-        return tuple(each for each in self.nodes if each.suspect)
+        return tuple(each for each in self.judged if each.suspect)
 
 
 Rates = Mapping[str, Mapping[str, Sequence[float]]]
+# Node → card → case → log rates.
+CardRates = Mapping[str, Rates]
+_NO_CARDS: CardRates = {}
 
 
-def judge_fleet(rates: Rates, spread: float | None = None, rules: FleetRules = RULES) -> FleetVerdict | None:
-    """The verdict on the nodes of ``rates``: node → case → log rates of its runs. A node may lack cases.
+def judge_fleet(
+    rates: Rates, spread: float | None = None, rules: FleetRules = RULES, cards: CardRates = _NO_CARDS
+) -> FleetVerdict | None:
+    """The verdict on the nodes of ``rates``: node → case → log rates of its runs; and on ``cards``, of which each
+    measured the cases of one card. A node, or a card, may lack cases.
 
-    ``spread`` is the standard deviation between healthy nodes as a fraction, if it is known. Without it None is
-    returned for fewer than ``rules.least_nodes`` nodes, and in any case for fewer than two. Raises SuiteError for a
-    rate that is not finite.
+    ``spread`` is the standard deviation between healthy nodes and between healthy cards of a node as a fraction, if it
+    is known. Without it fewer than ``rules.least_nodes`` nodes are not judged, and in any case fewer than two; so are
+    cards. None is returned if neither is judged. Raises SuiteError for a rate that is not finite.
     """
-    nodes = sorted(node for node, cases in rates.items() if any(cases.values()))
-    least = 2 if spread is not None else rules.least_nodes
-    cases = _shared_cases(rates, nodes)
-    nodes = [node for node in nodes if any(rates[node].get(case) for case in cases)]
-    if len(nodes) < least:
-        return None
-    table = _Table.of(rates, nodes, cases)
-    slow: frozenset[int] = frozenset()
-    verdict = _judged(table, slow, spread, rules)
-    # The slow nodes are taken out of the others' median and of the spread, and what is left is judged again. The number
-    # of nodes, over which the error rate holds, stays.
-    for _ in range(_ROUNDS):
-        found = slow | {at for at, each in enumerate(verdict.nodes_in_order) if each.slow}
-        if found == slow or len(nodes) - len(found) < rules.least_nodes:
+    card_table = _card_table(cards, 2 if spread is not None else rules.least_nodes)
+    slow: frozenset[Place] = frozenset()
+    verdict = None
+    # The slow ones are taken out of the others' medians and of the spread, and all are judged again. Their number, over
+    # which the error rate holds, stays. A node that was slow by a slow card alone is slow no more then, and so are the
+    # cards of a slow node.
+    for _ in range(1 + _ROUNDS):
+        node_table = _node_table(node_rates(rates, cards, slow), 2 if spread is not None else rules.least_nodes)
+        verdict = _verdict(node_table, card_table, slow, spread, rules)
+        now = {each.place for each in verdict.slow} if verdict else set()
+        found = frozenset(now | {place for place in slow if not _explained(place, now)})
+        if found == slow:
             break
         slow = found
-        verdict = _judged(table, slow, spread, rules)
-    return verdict.fleet
+    return verdict
+
+
+def _explained(place: Place, slow: Collection[Place]) -> bool:
+    """Whether a node has a slow card, or a card is one of a slow node."""
+    node, card = place
+    return (node, "") in slow if card else any(each == node and of for each, of in slow)
+
+
+def node_rates(rates: Rates, cards: CardRates, slow: Collection[Place] = ()) -> dict[str, dict[str, Sequence[float]]]:
+    """The rates of nodes. In a case of one card a node's run is the median of its cards' runs with the same number;
+    a slow card is left out if another one is there, because it is no fault of the node."""
+    found: dict[str, dict[str, Sequence[float]]] = {node: dict(own) for node, own in rates.items()}
+    for node, by_card in cards.items():
+        kept = [own for card, own in by_card.items() if (node, card) not in slow] or list(by_card.values())
+        for case in dict.fromkeys(case for own in kept for case in own):
+            runs = [own[case] for own in kept if own.get(case)]
+            found.setdefault(node, {})[case] = [
+                statistics.median(run[number] for run in runs if number < len(run))
+                for number in range(max(map(len, runs), default=0))
+            ]
+    return found
 
 
 def shifts_in(rates: Rates, nodes: Mapping[str, str]) -> dict[str, float]:
@@ -164,21 +223,73 @@ def shifts_in(rates: Rates, nodes: Mapping[str, str]) -> dict[str, float]:
     return {node: math.expm1(statistics.median(found)) for node, found in apart.items()}
 
 
-def _shared_cases(rates: Rates, nodes: Sequence[str]) -> list[str]:
-    """The cases that two nodes or more measured."""
+def card_shifts_in(cards: CardRates, places: Mapping[Place, str]) -> dict[Place, float]:
+    """How far cards are from the median of the other cards of their node, as ``shifts_in`` says it of nodes."""
+    found = {}
+    for (node, card), by in places.items():
+        own = {case: statistics.median(runs) for case, runs in cards.get(node, {}).get(card, {}).items() if runs}
+        apart = []
+        for case, centre in own.items():
+            others = [
+                statistics.median(runs[case]) for each, runs in cards[node].items() if each != card and runs.get(case)
+            ]
+            if others and by in (ALL_CASES, case):
+                apart.append(centre - statistics.median(others))
+        if apart:
+            found[node, card] = math.expm1(statistics.median(apart))
+    return found
+
+
+def _node_table(rates: Rates, least: int) -> _Table | None:
+    """None if there are fewer than ``least`` nodes with a case that another one has."""
+    return _table({(node, ""): own for node, own in rates.items()}, least, None)
+
+
+def _card_table(cards: CardRates, least: int) -> _Table | None:
+    """Only of nodes with several cards; None if there are fewer than ``least`` cards."""
+    several = {node: own for node, own in cards.items() if sum(any(each.values()) for each in own.values()) > 1}
+    return _table({(node, card): own for node, by in several.items() for card, own in by.items()}, least, list(several))
+
+
+def _table(
+    rates: Mapping[Place, Mapping[str, Sequence[float]]], least: int, groups: Sequence[str] | None
+) -> _Table | None:
+    """``groups`` are the nodes within which cards are held against each other; None for nodes."""
     count: dict[str, int] = {}
-    for node in nodes:
-        for case, runs in rates[node].items():
+    for own in rates.values():
+        for case, runs in own.items():
             count[case] = count.get(case, 0) + bool(runs)
-    return sorted(case for case, so_many in count.items() if so_many > 1)
+    # The cases that two or more measured.
+    cases = sorted(case for case, so_many in count.items() if so_many > 1)
+    places = sorted((place for place, own in rates.items() if any(own.get(case) for case in cases)), key=_by_number)
+    if len(places) < least:
+        return None
+    return _Table.of(rates, places, cases, None if groups is None else _slots(places))
+
+
+def _by_number(place: Place) -> tuple[str, int, str]:
+    """A card 10 comes behind a card 2."""
+    node, card = place
+    return node, int(card) if card.isdecimal() else 0, card
+
+
+def _slots(places: Sequence[Place]) -> Places:
+    """For each node a row with the places of its cards, filled up with -1."""
+    by_node: dict[str, list[int]] = {}
+    for at, (node, _) in enumerate(places):
+        by_node.setdefault(node, []).append(at)
+    most = max(map(len, by_node.values()))
+    return np.array([[*own, *[-1] * (most - len(own))] for own in by_node.values()], dtype=np.intp)
 
 
 @dataclass(frozen=True)
 class _Table:
     """Nodes (rows) by cases (columns)."""
 
-    nodes: Sequence[str]
+    nodes: Sequence[Place]
     cases: Sequence[str]
+    # Of cards: the rows of each node (_slots). None for nodes, which are held against all others.
+    slots: Places | None
     # Medians of the log rates; NaN where a node has none.
     centres: Array
     # The fastest runs; NaN where a node has fewer than LEAST_RUNS.
@@ -188,7 +299,13 @@ class _Table:
     run_variance: Array
 
     @classmethod
-    def of(cls, rates: Rates, nodes: Sequence[str], cases: Sequence[str]) -> _Table:
+    def of(
+        cls,
+        rates: Mapping[Place, Mapping[str, Sequence[float]]],
+        nodes: Sequence[Place],
+        cases: Sequence[str],
+        slots: Places | None,
+    ) -> _Table:
         most = max(len(rates[node].get(case, ())) for node in nodes for case in cases)
         values: Array = np.full((len(nodes), len(cases), most), np.nan)
         runs: Array = np.zeros((len(nodes), len(cases)))
@@ -196,7 +313,11 @@ class _Table:
             for column, case in enumerate(cases):
                 found = rates[node].get(case, ())
                 if not all(map(math.isfinite, found)):
-                    raise SuiteError(f"fleet: {case} on {node}", got=list(found), expected="finite log rates")
+                    raise SuiteError(
+                        f"fleet: {case} on {' card '.join(filter(None, node))}",
+                        got=list(found),
+                        expected="finite log rates",
+                    )
                 values[row, column, : len(found)] = found
                 runs[row, column] = len(found)
         # Values that are missing are NaN, and sorted behind the others.
@@ -206,7 +327,17 @@ class _Table:
         at_high = np.take_along_axis(ordered, np.minimum(high, most - 1)[:, :, None], axis=2)[:, :, 0]
         last = np.maximum(runs - 1, 0).astype(np.intp)
         fastest = np.where(runs >= LEAST_RUNS, np.take_along_axis(ordered, last[:, :, None], axis=2)[:, :, 0], np.nan)
-        return cls(nodes, cases, (at_low + at_high) / 2, fastest, runs, _variance_between_runs(values, runs))
+        return cls(nodes, cases, slots, (at_low + at_high) / 2, fastest, runs, _variance_between_runs(values, runs))
+
+    def apart(self, values: Array, healthy: Truths) -> Array:
+        """For each row and case: how far it is from the median of the healthy others; NaN if there is none."""
+        return _medians_apart(values, healthy) if self.slots is None else _apart_in_nodes(values, healthy, self.slots)
+
+    def others(self, healthy: Truths) -> int:
+        """With how many others a row is compared."""
+        if self.slots is None:
+            return max(int(healthy.sum()) - 1, 1)
+        return max(int(np.median((self.slots >= 0).sum(axis=1))) - 1, 1)
 
 
 def _variance_between_runs(values: Array, runs: Array) -> Array:
@@ -224,52 +355,96 @@ def _variance_between_runs(values: Array, runs: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class _Judged:
-    fleet: FleetVerdict
-    # In the order of the table.
-    nodes_in_order: Sequence[NodeVerdict]
+class _Tested:
+    """The rows of a table with their p-values."""
 
+    table: _Table
+    every: _AllCases
+    noise: _Noise
+    p_value: Array
+    # The test that says most of each row: a case, or ALL_CASES; and how far that is from the others (a log rate).
+    by: Sequence[str]
+    by_shift: Array
 
-def _judged(table: _Table, slow: frozenset[int], spread: float | None, rules: FleetRules) -> _Judged:
-    healthy: Truths = np.array([row not in slow for row in range(len(table.nodes))])
-    every = _all_cases(table, healthy)
-    noise, p_all = _held(every.shift, every.error, healthy, spread, rules, _TAILS)
-    p_case, worst = _worst_case(table, healthy, every, spread, rules)
-    p_value = np.minimum(1.0, _TESTS * np.minimum(p_all, p_case))
-    by_case = p_case < p_all
-    by_shift = np.where(by_case, every.apart[np.arange(len(table.nodes)), worst], every.shift)
-    beyond = np.expm1(np.nan_to_num(by_shift)) < -rules.tolerance
-    found_slow = _holm(p_value, beyond, rules.error_rate)
-    suspect = _benjamini_hochberg(p_value, beyond, rules.suspect_rate) & ~found_slow
-    in_order = [
-        NodeVerdict(
-            node=node,
-            slow=bool(found_slow[row]),
-            suspect=bool(suspect[row]),
-            shift=math.expm1(every.shift[row]),
-            low=math.expm1(every.shift[row] - _TWO_SIDED_95 * every.error[row]),
-            high=math.expm1(every.shift[row] + _TWO_SIDED_95 * every.error[row]),
-            p_value=float(p_value[row]),
-            by=table.cases[worst[row]] if by_case[row] else ALL_CASES,
-            by_shift=math.expm1(by_shift[row]),
-            cases=int(every.known[row].sum()),
-            runs=int(table.runs[row].sum()),
+    @classmethod
+    def of(cls, table: _Table, slow: Collection[Place], spread: float | None, rules: FleetRules) -> _Tested:
+        healthy: Truths = np.array([place not in slow for place in table.nodes])
+        if healthy.sum() < rules.least_nodes:
+            healthy = np.ones(len(table.nodes), dtype=bool)
+        every = _all_cases(table, healthy)
+        noise, p_all = _held(every.shift, every.error, healthy, spread, rules, _TAILS, table.others(healthy))
+        p_case, worst = _worst_case(table, healthy, every, spread, rules)
+        by_case = p_case < p_all
+        return cls(
+            table,
+            every,
+            noise,
+            np.minimum(1.0, _TESTS * np.minimum(p_all, p_case)),
+            [table.cases[worst[row]] if by_case[row] else ALL_CASES for row in range(len(table.nodes))],
+            np.where(by_case, every.apart[np.arange(len(table.nodes)), worst], every.shift),
         )
-        for row, node in enumerate(table.nodes)
-    ]
-    needed = noise.tail.quantile(rules.error_rate / _TESTS / len(table.nodes))
-    fleet = FleetVerdict(
-        nodes=tuple(sorted(in_order, key=lambda each: (not each.slow, not each.suspect, each.p_value, each.node))),
-        spread=spread if spread is not None else noise.usual * noise.tail.scale,
-        stated=spread is not None,
-        run_sigma={
-            case: None if math.isnan(found) else math.sqrt(found)
-            for case, found in zip(table.cases, table.run_variance, strict=True)
-        },
-        smallest_drop=-math.expm1(noise.usual * (needed - _POWER_80 * noise.tail.scale)),
-        rules=rules,
+
+    def spread(self, stated: float | None, error_rate: float) -> Spread:
+        needed = self.noise.tail.quantile(error_rate / _TESTS / len(self.table.nodes))
+        variances = zip(self.table.cases, self.table.run_variance, strict=True)
+        return Spread(
+            value=stated if stated is not None else self.noise.usual * self.noise.tail.scale,
+            smallest_drop=-math.expm1(self.noise.usual * (needed - _POWER_80 * self.noise.tail.scale)),
+            run_sigma={case: None if math.isnan(found) else math.sqrt(found) for case, found in variances},
+        )
+
+    def verdicts(self, slow: Truths, suspect: Truths, chance: Array) -> tuple[NodeVerdict, ...]:
+        shift, error = self.every.shift, self.every.error
+        return _by_evidence(
+            NodeVerdict(
+                node=node,
+                card=card,
+                slow=bool(slow[row]),
+                suspect=bool(suspect[row]),
+                shift=math.expm1(shift[row]),
+                low=math.expm1(shift[row] - _TWO_SIDED_95 * error[row]),
+                high=math.expm1(shift[row] + _TWO_SIDED_95 * error[row]),
+                p_value=float(self.p_value[row]),
+                chance=float(chance[row]),
+                by=self.by[row],
+                by_shift=math.expm1(self.by_shift[row]),
+                cases=int(self.every.known[row].sum()),
+                runs=int(self.table.runs[row].sum()),
+            )
+            for row, (node, card) in enumerate(self.table.nodes)
+        )
+
+
+def _by_evidence(verdicts: Iterable[NodeVerdict]) -> tuple[NodeVerdict, ...]:
+    return tuple(
+        sorted(verdicts, key=lambda each: (not each.slow, not each.suspect, each.chance, *_by_number(each.place)))
     )
-    return _Judged(fleet, in_order)
+
+
+def _verdict(
+    nodes: _Table | None, cards: _Table | None, slow: Collection[Place], spread: float | None, rules: FleetRules
+) -> FleetVerdict | None:
+    tested = [None if table is None else _Tested.of(table, slow, spread, rules) for table in (nodes, cards)]
+    families = [each for each in tested if each is not None]
+    if not families:
+        return None
+    p_values = np.concatenate([each.p_value for each in families])
+    # Each family has the same part of the error rate, and each of its rows the same part of that.
+    weights = np.concatenate([np.full(len(each.p_value), 1 / len(families) / len(each.p_value)) for each in families])
+    beyond = np.expm1(np.nan_to_num(np.concatenate([each.by_shift for each in families]))) < -rules.tolerance
+    found_slow = _holm(p_values, weights, beyond, rules.error_rate)
+    suspect = _benjamini_hochberg(p_values, weights, beyond, rules.suspect_rate) & ~found_slow
+    parts: list[tuple[NodeVerdict, ...]] = []
+    at = 0
+    for each in tested:
+        mine = slice(at, at + (0 if each is None else len(each.p_value)))
+        chance = (p_values / weights)[mine]
+        parts.append(() if each is None else each.verdicts(found_slow[mine], suspect[mine], chance))
+        at = mine.stop
+    node_spread, card_spread = (
+        None if each is None else each.spread(spread, rules.error_rate / len(families)) for each in tested
+    )
+    return FleetVerdict(parts[0], parts[1], node_spread, card_spread, spread is not None, rules)
 
 
 @dataclass(frozen=True)
@@ -285,7 +460,7 @@ class _AllCases:
 
 
 def _all_cases(table: _Table, healthy: Truths) -> _AllCases:
-    apart = _medians_apart(table.centres, healthy)
+    apart = table.apart(table.centres, healthy)
     known: Truths = ~np.isnan(apart)
     own: Array = np.array(
         [float(np.median(apart[row, known[row]])) if known[row].any() else 0.0 for row in range(len(apart))]
@@ -311,7 +486,13 @@ class _Noise:
 
 
 def _held(
-    shift: Array, error: Array, healthy: Truths, spread: float | None, rules: FleetRules, tails: Sequence[float]
+    shift: Array,
+    error: Array,
+    healthy: Truths,
+    spread: float | None,
+    rules: FleetRules,
+    tails: Sequence[float],
+    others: int,
 ) -> tuple[_Noise, Array]:
     """The noise of the shifts of healthy nodes, each of which has an ``error`` of its own, and each node's p-value."""
     if spread is None:
@@ -321,15 +502,18 @@ def _held(
         base = np.sqrt(common + error**2)
         tail = _Tail.of((shift[healthy] - middle) / base[healthy], float(np.median(base)), rules, tails)
     else:
-        # The median of the other nodes has an error, too.
-        others = max(int(healthy.sum()) - 1, 1)
+        # The median of the others has an error, too.
         cost = 1 + min(math.pi / 2, max(1.0, others / 2)) / others
         middle, base, tail = 0.0, np.sqrt(cost * (spread**2 + error**2)), _Tail.normal()
     return _Noise(float(np.median(base[healthy])), tail), tail.below((shift - middle) / base)
 
 
 def _worst_case(
-    table: _Table, healthy: Truths, every: _AllCases, spread: float | None, rules: FleetRules
+    table: _Table,
+    healthy: Truths,
+    every: _AllCases,
+    spread: float | None,
+    rules: FleetRules,
 ) -> tuple[Array, Places]:
     """Each node's p-value by its worst case, and that case.
 
@@ -339,7 +523,7 @@ def _worst_case(
     p_case: Array = np.ones(len(table.nodes))
     worst: Places = np.zeros(len(table.nodes), dtype=np.intp)
     several: Truths = every.known.sum(axis=1) >= LEAST_CASES
-    fastest = _medians_apart(table.fastest, healthy) - every.shift[:, None]
+    fastest = table.apart(table.fastest, healthy) - every.shift[:, None]
     for column in range(len(table.cases)):
         apart: Array = fastest[:, column]
         there: Truths = ~np.isnan(apart) & several
@@ -349,7 +533,8 @@ def _worst_case(
         own_error = 0.0 if spread is None else math.sqrt(float(np.nan_to_num(table.run_variance[column])))
         error: Array = np.full(int(there.sum()), own_error)
         found: Array = np.ones(len(apart))
-        _, found[there] = _held(apart[there], error, healthy[there], spread, rules, _TAILS_OF_A_CASE)
+        others = table.others(healthy & there)
+        _, found[there] = _held(apart[there], error, healthy[there], spread, rules, _TAILS_OF_A_CASE, others)
         better = found < p_case
         p_case, worst = np.where(better, found, p_case), np.where(better, column, worst)
     return np.minimum(1.0, p_case * every.known.sum(axis=1)), worst
@@ -378,6 +563,43 @@ def _medians_apart(centres: Array, healthy: Truths) -> Array:
         places: Places = np.searchsorted(ordered, mine[own])
         others[own] = _medians_without(ordered, places)
         found[known, column] = (mine - others)[known]
+    return found
+
+
+def _apart_in_nodes(values: Array, healthy: Truths, slots: Places) -> Array:
+    """For each card and case: how far it is from the median of the healthy other cards of its node; NaN if there is
+    none."""
+    found = np.full_like(values, np.nan)
+    there = slots >= 0
+    for column in range(values.shape[1]):
+        mine: Array = values[:, column]
+        known = mine[healthy & ~np.isnan(mine)]
+        if not len(known):
+            continue
+        mine = mine - float(np.median(known))
+        own: Array = np.where(there & healthy[slots], mine[slots], np.nan)
+        middle: Array = np.full(len(mine), np.nan)
+        for slot in range(slots.shape[1]):
+            others: Array = own.copy()
+            others[:, slot] = np.nan
+            middle[slots[there[:, slot], slot]] = _row_medians(others)[there[:, slot]]
+        apart = mine - middle
+        usual = middle[~np.isnan(middle)]
+        if len(usual):
+            centre = float(np.median(usual))
+            slowest = centre - _SLOWEST_OTHERS * _fast_scale(usual - centre)
+            apart = np.where(apart > 0, np.maximum(mine - np.maximum(middle, slowest), 0.0), apart)
+        found[:, column] = apart
+    return found
+
+
+def _row_medians(values: Array) -> Array:
+    """The median of each row without its NaN; NaN if nothing is left."""
+    ordered = np.sort(values, axis=1)
+    known = (~np.isnan(values)).sum(axis=1)
+    rows = np.arange(len(values))
+    low, high = np.maximum(known - 1, 0) // 2, np.minimum(known // 2, values.shape[1] - 1)
+    found: Array = (ordered[rows, low] + ordered[rows, high]) / 2
     return found
 
 
@@ -472,20 +694,26 @@ def _log_density(values: Array, freedom: float) -> float:
     return float((constant - (freedom + 1) / 2 * np.log1p(values**2 / freedom)).sum())
 
 
-def _holm(p_values: Array, beyond: Truths, error_rate: float) -> Truths:
-    """Which hypotheses Holm's procedure rejects, of those that also lie beyond the tolerance."""
+def _holm(p_values: Array, weights: Array, beyond: Truths, error_rate: float) -> Truths:
+    """Which hypotheses Holm's procedure with weights, which sum to 1, rejects, of those that also lie beyond the
+    tolerance (Holm 1979, "A simple sequentially rejective multiple test procedure", section 4)."""
     found = np.zeros(len(p_values), dtype=bool)
-    for rank, row in enumerate(np.argsort(p_values, kind="stable")):
-        if p_values[row] > error_rate / (len(p_values) - rank):
+    order = np.argsort(p_values / weights, kind="stable")
+    # The weights of those that are not rejected yet.
+    left = np.cumsum(weights[order][::-1])[::-1]
+    for rank, row in enumerate(order):
+        if p_values[row] > error_rate * weights[row] / left[rank]:
             break
         found[row] = beyond[row]
     return found
 
 
-def _benjamini_hochberg(p_values: Array, beyond: Truths, rate: float) -> Truths:
-    """Which hypotheses Benjamini and Hochberg's procedure rejects, of those that also lie beyond the tolerance."""
-    order = np.argsort(p_values, kind="stable")
-    below = np.flatnonzero(p_values[order] <= rate * np.arange(1, len(order) + 1) / len(order))
+def _benjamini_hochberg(p_values: Array, weights: Array, beyond: Truths, rate: float) -> Truths:
+    """Which hypotheses Benjamini and Hochberg's procedure with weights, which sum to 1, rejects, of those that also lie
+    beyond the tolerance (Genovese, Roeder and Wasserman 2006, "False discovery control with p-value weighting")."""
+    weighted = p_values / (weights * len(p_values))
+    order = np.argsort(weighted, kind="stable")
+    below = np.flatnonzero(weighted[order] <= rate * np.arange(1, len(order) + 1) / len(order))
     found = np.zeros(len(p_values), dtype=bool)
     found[order[: below[-1] + 1 if len(below) else 0]] = True
     return found & beyond

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from helpers.judging.statistics import robust_sigma
 
@@ -21,6 +22,9 @@ _FAR = 4.0
 _LEAST_SHARE = 0.02
 # A node counts as slow in an earlier fleet if it was at least this share of tonight's drop slower than the others.
 _AS_SLOW = 0.5
+
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -57,16 +61,16 @@ class Since:
 
 
 def differences(
-    texts: Mapping[str, Mapping[str, str]], numbers: Mapping[str, Mapping[str, float]], slow: Collection[str]
-) -> dict[str, tuple[Difference, ...]]:
-    """For each slow node the facts that separate it from the healthy ones.
+    texts: Mapping[K, Mapping[str, str]], numbers: Mapping[K, Mapping[str, float]], slow: Collection[K]
+) -> dict[K, tuple[Difference, ...]]:
+    """For each slow node, or card, the facts that separate it from the healthy ones.
 
-    ``texts`` and ``numbers`` are each node's facts by name.
+    ``texts`` and ``numbers`` are each one's facts by name.
     """
     healthy = [node for node in texts if node not in slow]
     names = list(dict.fromkeys(name for facts in texts.values() for name in facts))
     values = {name: Counter(texts[node].get(name, "") for node in healthy) for name in names}
-    found: dict[str, tuple[Difference, ...]] = {}
+    found: dict[K, tuple[Difference, ...]] = {}
     for node in slow:
         mine = [_text_differs(name, texts.get(node, {}).get(name, ""), values[name]) for name in names]
         mine += [

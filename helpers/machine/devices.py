@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from helpers.machine.environment import CPU, GPU, Environment, Host, flags_of, place_of, probe_host
@@ -78,6 +78,16 @@ class Machine:
             return self.cpu_cards
         whole = tuple(gpu for gpu in self.gpus if not gpu.mig_enabled)
         return whole if target == GPU else tuple(gpu for gpu in whole if gpu.is_model(target))
+
+    def with_card(self, index: int) -> Machine:
+        """The machine as if it had no other GPU, and no other CPU card, than that of this index. Raises DeviceError if
+        it has no such card."""
+        gpus = tuple(gpu for gpu in self.gpus if gpu.index == index)
+        cpu_cards = tuple(card for card in self.cpu_cards if card.index == index)
+        if not (gpus if self.gpus else cpu_cards):
+            known = ", ".join(str(card.index) for card in self.gpus or self.cpu_cards)
+            raise DeviceError("card", got=index, expected=f"one of {known}, the cards of this machine")
+        return replace(self, gpus=gpus, cpu_cards=cpu_cards or self.cpu_cards)
 
     @property
     def place(self) -> str:

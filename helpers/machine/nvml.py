@@ -73,6 +73,12 @@ class GpuSettings:
     slowdown_c: int | None = None
     # Whether the next reset will take memory out of use because of uncorrected errors.
     pages_pending: bool | None = None
+    # The PCI Express link as it is now: an idle card may lower the generation.
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    # How many NVLinks the card has, and how many of them are active.
+    nvlinks: int | None = None
+    nvlinks_active: int | None = None
 
 
 class Nvml(Protocol):
@@ -163,6 +169,7 @@ class PyNvml:
             milliwatts = self._answer_or_none(function, handle)
             return None if milliwatts is None else round(milliwatts / 1000)
 
+        links = self._link_states(handle)
         return GpuSettings(
             power_limit_watts=watts(nv.nvmlDeviceGetEnforcedPowerLimit),
             default_power_limit_watts=watts(nv.nvmlDeviceGetPowerManagementDefaultLimit),
@@ -174,6 +181,10 @@ class PyNvml:
                 nv.nvmlDeviceGetTemperatureThreshold, handle, nv.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
             ),
             pages_pending=self._pages_pending(handle),
+            pcie_generation=self._answer_or_none(nv.nvmlDeviceGetCurrPcieLinkGeneration, handle),
+            pcie_width=self._answer_or_none(nv.nvmlDeviceGetCurrPcieLinkWidth, handle),
+            nvlinks=None if links is None else len(links),
+            nvlinks_active=None if links is None else sum(links),
         )
 
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
@@ -198,6 +209,27 @@ class PyNvml:
         used = {int(each.pid) for each in samples if int(each.smUtil) > 0}
         # The first answer includes use before the first call, so it is ignored.
         return tuple(sorted(drawing & used)) if since else ()
+
+    def _link_states(self, handle: Any) -> list[bool] | None:
+        """Whether each NVLink is active; empty for a card without NVLinks, None if NVML does not say."""
+        nv = self._library
+        # NVML says one of these for a number behind the last link.
+        ends, refusals = (
+            (nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_INVALID_ARGUMENT),
+            (nv.NVML_ERROR_NO_PERMISSION, nv.NVML_ERROR_FUNCTION_NOT_FOUND),
+        )
+        found: list[bool] = []
+        for number in range(nv.NVML_NVLINK_MAX_LINKS):
+            try:
+                active = self._ask(nv.nvmlDeviceGetNvLinkState, handle, number, none_for=ends)
+            except DeviceError as error:
+                if getattr(error.__cause__, "value", None) in refusals:
+                    return None
+                raise
+            if active is None:
+                break
+            found.append(bool(active))
+        return found
 
     def _pages_pending(self, handle: Any) -> bool | None:
         """Whether memory is to be taken out of use: Ampere and later cards remap rows, earlier cards retire pages."""

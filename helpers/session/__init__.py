@@ -20,6 +20,8 @@ class SuiteOptions:
     data_root: str | None = None
     allow_contention: bool = False
     share_machine: bool = False
+    # The index of the only card that is used; None: all cards of the machine.
+    card: int | None = None
     gate: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)
     # The case ids that the command line gives in full; ``--gate`` judges these too.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from helpers.history.results import CONTENDED, MACHINE_SHARED, SLOWED, RunResult
+from helpers.history.results import CARD_INDEX_FACT, CONTENDED, MACHINE_SHARED, SLOWED, RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
@@ -184,6 +184,7 @@ class JobRunner:
             ).to_mapping(),
             facts={
                 **(header.facts if header else {}),
+                CARD_INDEX_FACT: " ".join(str(card.index) for card in self.cards),
                 **self.connected.facts(),
                 **({"warmup_steps": str(len(logs[0].warmup))} if complete else {}),
                 **(device_time_facts(spec, statistics.median(step_seconds(logs))) if complete else {}),

@@ -108,7 +108,11 @@ class Suite:
 
     @cached_property
     def machine(self) -> Machine:
-        """This machine, by the name that perf.yaml gives it."""
+        """This machine, by the name that perf.yaml gives it; with the option ``card`` with that card alone."""
+        card = self.options.card
+        return self._whole_machine() if card is None else self._whole_machine().with_card(card)
+
+    def _whole_machine(self) -> Machine:
         found = discover()
         configured = self._configured(found)
         if configured is None:

@@ -1,4 +1,5 @@
-"""The job array of a fleet, with a task pinned to each node: its script, its submission, and the wait for its end."""
+"""The job array of a fleet, with a task pinned to each node: its nodes and their cards, its script, its submission, and
+the wait for its end."""
 
 from __future__ import annotations
 
@@ -12,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
+from helpers.commands.fleets.hostlist import hostlist
 from helpers.commands.submission.job import Ask, Clock, JobState, NoAnswer, submit
 from helpers.commands.submission.script import JobRequest, head_of
 from helpers.commands.submission.waiting import Patience, Say, cancel_each
-from helpers.history.stored import session_of_node
+from helpers.history.stored import place_of_session, session_of_place
 from helpers.launch.nodes.slurm import ask_slurm
 from helpers.plan.clusters import ClusterConfig
 from helpers.trainers.contract.errors import ConfigError, LaunchError
@@ -33,6 +35,8 @@ _NOT_USABLE = {
     *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVALID_REG", "MAINT"),
     *("NOT_RESPONDING", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "UNKNOWN"),
 }
+# Such as ``gpu``, ``gpu:2`` and ``gpu:a100:8``.
+_GRES = re.compile(r"(?:^|(?<=,))([^:,]+)(?::([^:,]*[^:,\d][^:,]*))?(?::(\d+))?(?=,|$)")
 _TASK = re.compile(r"(?:^| )ArrayTaskId=(\d+)(?: |$)")
 
 
@@ -44,6 +48,17 @@ class SlurmNode:
     address: str
     state: str
     reason: str = ""
+    # Its devices as Slurm lists them, such as ``gpu:a100:8(S:0-1)``.
+    gres: str = ""
+
+    def cards(self, gres: str) -> int:
+        """How many devices of ``gres`` (``gpu``, ``gpu:a100``) it has."""
+        name, _, model = gres.partition(":")
+        return sum(
+            int(count or 1)
+            for found, of_model, count in _GRES.findall(re.sub(r"\([^)]*\)", "", self.gres))
+            if found == name and model in ("", of_model)
+        )
 
     @property
     def problem(self) -> str:
@@ -65,6 +80,8 @@ def chosen_nodes(pattern: str, partition: str | None, ask: Ask = ask_slurm) -> t
             where = f"partition {partition}" if partition else "this Slurm"
             raise ConfigError("--nodes", got=", ".join(absent[:5]), expected=f"nodes of {where}")
         found = [known[name] for name in dict.fromkeys(names)]
+    if mistaken := [each.name for each in found if place_of_session(f".{each.name}")[1]]:
+        raise ConfigError("--nodes", got=mistaken[0], expected="no name that ends as a card's session does (.card0)")
     if not found:
         shown = ", ".join([*list(known)[:10], *(["…"] if len(known) > 10 else [])])
         raise ConfigError("--nodes", got=pattern, expected=f"a pattern that a node has: {shown or 'there is none'}")
@@ -83,10 +100,29 @@ def _known_nodes(partition: str | None, ask: Ask) -> list[SlurmNode]:
         name = fields["NodeName"]
         found.append(
             SlurmNode(
-                name, fields.get("NodeAddr", name), fields.get("State", "UNKNOWN"), str(reason[1]) if reason else ""
+                name,
+                fields.get("NodeAddr", name),
+                fields.get("State", "UNKNOWN"),
+                str(reason[1]) if reason else "",
+                fields.get("Gres", ""),
             )
         )
     return found
+
+
+def cards_of_all(nodes: Sequence[SlurmNode], gres: str) -> int:
+    """How many cards each of the nodes has by Slurm's list. Raises ConfigError if one has none, or others than most."""
+    counts: dict[int, list[str]] = {}
+    for node in nodes:
+        counts.setdefault(node.cards(gres), []).append(node.name)
+    if len(counts) == 1 and 0 not in counts:
+        return next(iter(counts))
+    raise ConfigError(
+        "perfgate fleet",
+        got="; ".join(f"{count} cards ({gres}) on {hostlist(names)}" for count, names in sorted(counts.items())),
+        expected="as many cards on each node, by Slurm's list of its Gres",
+        remedy="Name nodes of one kind, or say with --cards N on how many cards of each to measure",
+    )
 
 
 def is_here(address: str) -> bool:
@@ -102,10 +138,8 @@ def is_here(address: str) -> bool:
 
 
 def array_script(request: JobRequest, cluster: ClusterConfig, fleet: str, nodes: Sequence[str]) -> str:
-    """The script of the array. Its task number K measures on the node at that place of ``nodes``, in a session of its
-    own, and refuses any other node."""
-    assert request.session is not None
-    sessions = shlex.quote(str(request.session.parent))
+    """The script of the array. Its task number K measures on the node at that place of ``nodes``, in sessions of its
+    own, which a second start of the task continues, and refuses any other node."""
     return "\n".join(
         [
             *head_of(replace(request, tasks=len(nodes)), cluster),
@@ -116,12 +150,7 @@ def array_script(request: JobRequest, cluster: ClusterConfig, fleet: str, nodes:
             '  echo "task $SLURM_ARRAY_TASK_ID is for node $node, and Slurm runs it on $SLURMD_NODENAME" >&2',
             "  exit 4",
             "fi",
-            f'session={shlex.quote(session_of_node(fleet, ""))}"$node"',
-            f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -d {sessions}/"$session" ]; then',
-            '  set -- "--resume=$session"',
-            "else",
-            '  set -- "--session=$session"',
-            "fi",
+            f'set -- --session={shlex.quote(session_of_place(fleet, ("", "")))}"$node"',
             # The shell is replaced, so that the command itself gets Slurm's signals, and its exit status is the task's.
             f'exec {shlex.join(request.command)} "$@" {shlex.join(request.options)}',
             "",

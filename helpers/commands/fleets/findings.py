@@ -1,5 +1,5 @@
-"""What the history says about a fleet: its nodes held against each other, what is missing, since when a node is slow,
-and what differs there."""
+"""What the history says about a fleet: its nodes and cards held against each other, what is missing, since when one is
+slow, and what differs there."""
 
 from __future__ import annotations
 
@@ -10,43 +10,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from helpers.history.stored import FleetRun
+from helpers.commands.fleets.recorded import NodeFacts, equality_of, facts_of, unrecorded
+from helpers.history.stored import FleetPlace, FleetRun, place_name
 from helpers.judging.fleet_facts import Difference, SharedDifference, Since, differences, shared, since
 from helpers.trainers.contract.errors import HistoryError
 
 if TYPE_CHECKING:
     # Not imported at run time: they would import the database libraries and numpy for every command.
     from helpers.history.history import History
-    from helpers.judging.fleet import FleetVerdict, NodeVerdict
+    from helpers.judging.fleet import CardRates, FleetVerdict, NodeVerdict
+    from helpers.judging.fleet import Rates as NodeRates
 
 # So many earlier fleets are looked at to say since when a node is slow.
 EARLIER_FLEETS = 10
-# Facts of a machine that name it and do not describe it.
-_NAMES = ("host", "host_id", "card_ids", "machine", "nodes", "system: host", "legend")
-# Numbers of a run; of several cards the one that counts against the node.
-_LOWEST, _HIGHEST = ("_mhz", "_watts"), ("_c", "_ecc")
-_MEASURED = re.compile(r"(?:gpu_|cpu_|sm_|memory_)\w+_(?:mhz|watts|c|ecc)")
-_HELD_BY = "gpu_clocks_held_by"
-# Nodes that may share a pool have these in common.
-_EQUAL = (
-    "device",
-    "cards",
-    "driver",
-    "cuda",
-    "cudnn",
-    "nccl",
-    "power_limit_watts",
-    "cpu_model",
-    "logical_cores",
-    "flags",
-)
-
-NodeCases = Mapping[str, Mapping[str, Sequence[float]]]
+# The facts of so many healthy nodes show what is usual.
+MOST_COMPARED = 200
+Rates = Mapping[FleetPlace, Mapping[str, Sequence[float]]]
+_UNSEEN = "nobody has seen the end of its task"
 
 
 @dataclass(frozen=True)
 class EqualNodes:
-    """Nodes that are not slow, have measured everything, and have the same hardware and driver."""
+    """Nodes that are not slow, have no slow card and measured everything, and have the same hardware and driver."""
 
     nodes: tuple[str, ...]
     # Their host names, and those of all other nodes of the fleet.
@@ -69,6 +54,8 @@ class FleetFindings:
     nodes: tuple[str, ...]
     # Whether those are known. If not, a node that left no run is not missed.
     nodes_known: bool
+    # How many cards of a node measured, most often; 0 if there was no case of one card.
+    cards: int
     # None if ``why_none`` says why nothing was judged.
     verdict: FleetVerdict | None
     why_none: str = ""
@@ -77,10 +64,14 @@ class FleetFindings:
     gaps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Why some runs of a node that was measured do not count.
     uncounted: Mapping[str, str] = field(default_factory=dict)
-    # Of each slow node.
-    since: Mapping[str, Since] = field(default_factory=dict)
-    differences: Mapping[str, tuple[Difference, ...]] = field(default_factory=dict)
+    # The ids of the cards, where they are known: UUIDs.
+    card_ids: Mapping[FleetPlace, str] = field(default_factory=dict)
+    # Of each slow node and card.
+    since: Mapping[FleetPlace, Since] = field(default_factory=dict)
+    differences: Mapping[FleetPlace, tuple[Difference, ...]] = field(default_factory=dict)
     shared: tuple[SharedDifference, ...] = ()
+    # Which of driver, power cap, clocks, temperature and links are not recorded of whom.
+    unrecorded: Mapping[str, tuple[FleetPlace, ...]] = field(default_factory=dict)
     equal: EqualNodes | None = None
 
     @property
@@ -94,63 +85,94 @@ class FleetFindings:
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked of a fleet: nodes, each with what Slurm says of it if it did not end well, cases and runs."""
+    """What was asked of a fleet."""
 
-    nodes: Mapping[str, str] = field(default_factory=dict)
+    # Each with what Slurm says of it if it did not end well, empty if it did, and None if nobody has seen its end.
+    nodes: Mapping[str, str | None] = field(default_factory=dict)
     cases: tuple[str, ...] = ()
     # How many runs of each case on each node; 0 if that is not known.
     runs: int = 0
+    # On how many cards of each node the cases of one card are measured; 0 if that is not known.
+    cards: int = 0
+    # Whether runs were made, and count, although others used a node.
+    contended: bool = False
 
 
 def findings_of(
     history: History,
     fleet: str,
-    known: Mapping[str, Sequence[str]],
+    known: Mapping[str, Sequence[FleetPlace]],
     asked: Asked,
     spread: float | None = None,
     *,
     contended: bool = False,
 ) -> FleetFindings:
-    """The findings on a fleet. ``known`` are the fleets of the history with their nodes, oldest first. With
+    """The findings on a fleet. ``known`` are the fleets of the history with their nodes and cards, oldest first. With
     ``contended`` runs count although others used the node."""
     from helpers.judging.fleet import RULES, judge_fleet
 
-    runs = _named(history.fleet_runs(fleet, known.get(fleet, ()), contended=contended))
+    runs = _named(history.fleet_runs(fleet, known.get(fleet, ()), contended=contended or asked.contended))
     if not runs and not asked.nodes:
         raise HistoryError("fleet", got=fleet, expected=f"one of {', '.join(known) or 'none'}")
-    usable, other_builds = _of_one_build(runs)
+    usable, others = _of_one_kind(runs)
     rates = rates_of(usable)
     nodes = tuple(sorted({*asked.nodes, *(run.node for run in runs)}))
     cases = tuple(sorted({*asked.cases, *(run.case_id for run in runs)}))
-    lost, gaps = _missing(nodes, cases, runs, rates, {**other_builds}, asked)
-    verdict = judge_fleet(rates, spread)
+    cards = _cards_of(runs, asked)
+    lost, gaps = _missing(nodes, cases, cards, runs, rates, others, asked)
+    of_nodes, of_cards = _split(rates)
+    verdict = judge_fleet(of_nodes, spread, RULES, of_cards)
     found = FleetFindings(
         fleet,
         runs[0].created if runs else "",
         runs[-1].created if runs else "",
-        tuple(sorted({_build(run) for run in usable})),
+        tuple(sorted({_build(run) for run in {id(run.build): run for run in usable}.values()})),
         cases,
         nodes,
         bool(asked.nodes),
+        cards,
         verdict,
-        "" if verdict else _why_none(len(rates), RULES.least_nodes, spread),
+        "" if verdict else _why_none(len({run.node for run in usable}), cards, RULES.least_nodes, spread),
         lost,
         gaps,
-        _uncounted(runs, other_builds, lost),
+        _uncounted(runs, others, lost),
     )
     if verdict is None:
         return found
-    slow = [each.node for each in verdict.slow]
-    apart = differences(*_facts(usable), slow) if slow else {}
-    return FleetFindings(
-        **{
-            **vars(found),
-            "since": _since(history, fleet, known, verdict.slow, runs[0].created, rates),
-            "differences": apart,
-            "shared": shared(apart),
-            "equal": _equal(usable, {*slow, *(each.node for each in verdict.suspect), *lost, *gaps}),
-        }
+    slow = [each.place for each in verdict.slow]
+    missing = unrecorded(usable)
+    apart = _differences(facts_of(_compared(usable, verdict)), slow) if slow else {}
+    bad = {*(node for node, _ in slow), *(each.node for each in verdict.suspect), *lost, *gaps}
+    unknown = {node for places in missing.values() for node, _ in places}
+    return replace(
+        found,
+        card_ids={(run.node, run.card): run.environment.get("card_ids", "") for run in usable if run.card},
+        since=_since(history, fleet, known, verdict.slow, runs[0].created, rates, usable),
+        differences=apart,
+        shared=shared({place_name(place): mine for place, mine in apart.items()}),
+        unrecorded=missing,
+        equal=_equal(usable, bad | unknown, bad),
     )
+
+
+def _compared(runs: Sequence[FleetRun], verdict: FleetVerdict) -> list[FleetRun]:
+    """The runs of slow nodes and of at most MOST_COMPARED others, evenly chosen: these show what is usual."""
+    slow = {each.node for each in verdict.slow}
+    others = sorted({run.node for run in runs} - slow)
+    chosen = slow | {others[at * len(others) // MOST_COMPARED] for at in range(MOST_COMPARED)} if others else slow
+    return [run for run in runs if run.node in chosen]
+
+
+def _differences(
+    facts: tuple[NodeFacts, NodeFacts], slow: Sequence[FleetPlace]
+) -> dict[FleetPlace, tuple[Difference, ...]]:
+    """Nodes are compared with nodes, and cards with the cards of all nodes."""
+    found: dict[FleetPlace, tuple[Difference, ...]] = {}
+    for each, of_card in zip(facts, (False, True), strict=True):
+        mine = [place for place in slow if bool(place[1]) is of_card]
+        if mine:
+            found.update(differences(each.texts, each.numbers, mine))
+    return found
 
 
 def _named(runs: Sequence[FleetRun]) -> list[FleetRun]:
@@ -161,21 +183,43 @@ def _named(runs: Sequence[FleetRun]) -> list[FleetRun]:
     return [replace(run, case_id=names[run.case_id, run.target]) for run in runs]
 
 
-def rates_of(runs: Iterable[FleetRun]) -> dict[str, dict[str, list[float]]]:
-    """Node → case → log rates of the runs that count."""
-    found: dict[str, dict[str, list[float]]] = {}
+def rates_of(runs: Iterable[FleetRun]) -> dict[FleetPlace, dict[str, list[float]]]:
+    """Node and card → case → log rates of the runs that count."""
+    found: dict[FleetPlace, dict[str, list[float]]] = {}
     for run in runs:
         if run.log_rate is not None:
-            found.setdefault(run.node, {}).setdefault(run.case_id, []).append(run.log_rate)
+            found.setdefault((run.node, run.card), {}).setdefault(run.case_id, []).append(run.log_rate)
     return found
 
 
-def _why_none(nodes: int, least: int, spread: float | None) -> str:
+def _split(rates: Rates) -> tuple[NodeRates, CardRates]:
+    """The rates of nodes, and those of cards by node."""
+    of_nodes: dict[str, Mapping[str, Sequence[float]]] = {}
+    of_cards: dict[str, dict[str, Mapping[str, Sequence[float]]]] = {}
+    for (node, card), cases in rates.items():
+        if card:
+            of_cards.setdefault(node, {})[card] = cases
+        else:
+            of_nodes[node] = cases
+    return of_nodes, of_cards
+
+
+def _cards_of(runs: Sequence[FleetRun], asked: Asked) -> int:
+    """How many cards of a node measured, or were to measure."""
+    seen: dict[str, set[str]] = {}
+    for run in runs:
+        if run.card:
+            seen.setdefault(run.node, set()).add(run.card)
+    return max(asked.cards, statistics.median_high(map(len, seen.values()))) if seen else asked.cards
+
+
+def _why_none(nodes: int, cards: int, least: int, spread: float | None) -> str:
+    measured = f"{nodes} nodes{f' of {cards} cards' if cards else ''} were measured"
     if spread is not None:
-        return f"{nodes} nodes were measured: at least 2 are needed to hold them against each other"
+        return f"{measured}: at least 2 are needed to hold them against each other"
     return (
-        f"{nodes} nodes were measured: fewer than {least} do not show how far healthy nodes are apart; state it with "
-        "--spread, or measure more nodes"
+        f"{measured}: fewer than {least} do not show how far healthy nodes are apart; state it with --spread, or "
+        "measure more nodes"
     )
 
 
@@ -192,68 +236,90 @@ def _build(run: FleetRun) -> str:
     return " ".join(filter(None, (*(run.build.get(name, "") for name in names), commit and f"@{commit}")))
 
 
-def _of_one_build(runs: Sequence[FleetRun]) -> tuple[list[FleetRun], dict[tuple[str, str], str]]:
-    """The runs that count and have the build that most runs of their case have; and why the others of a node's case do
-    not count."""
+Whys = Mapping[tuple[FleetPlace, str], str]
+
+
+def _of_one_kind(runs: Sequence[FleetRun]) -> tuple[list[FleetRun], dict[tuple[FleetPlace, str], str]]:
+    """The runs that count, have the build that most runs of their case have, and are of the card that most runs of
+    their place are of; and why the others do not count."""
     counted = [run for run in runs if run.log_rate is not None]
     builds: dict[str, Counter[str]] = {}
+    cards: dict[FleetPlace, Counter[str]] = {}
+    # Runs share what is equal in them.
+    names = {id(run.build): _build(run) for run in {id(run.build): run for run in counted}.values()}
     for run in counted:
-        builds.setdefault(run.case_id, Counter())[_build(run)] += 1
+        builds.setdefault(run.case_id, Counter())[names[id(run.build)]] += 1
+        if run.card:
+            cards.setdefault((run.node, run.card), Counter())[run.environment.get("card_ids", "")] += 1
     usual = {case: found.most_common(1)[0][0] for case, found in builds.items()}
-    other = {
-        (run.node, run.case_id): f"another build, {_build(run)}, where most have {usual[run.case_id]}"
-        for run in counted
-        if _build(run) != usual[run.case_id]
-    }
-    return [run for run in counted if _build(run) == usual[run.case_id]], other
+    usual_card = {place: found.most_common(1)[0][0] for place, found in cards.items()}
+    used, other = [], {}
+    for run in counted:
+        place, card_id = (run.node, run.card), run.environment.get("card_ids", "")
+        if names[id(run.build)] != usual[run.case_id]:
+            other[place, run.case_id] = f"another build, {_build(run)}, where most have {usual[run.case_id]}"
+        elif run.card and card_id != usual_card[place]:
+            other[place, run.case_id] = f"another card, {card_id}, where most have {usual_card[place]}"
+        else:
+            used.append(run)
+    return used, other
 
 
 def _missing(
     nodes: Sequence[str],
     cases: Sequence[str],
+    cards: int,
     runs: Sequence[FleetRun],
-    rates: NodeCases,
-    other_builds: Mapping[tuple[str, str], str],
+    rates: Rates,
+    others: Whys,
     asked: Asked,
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """The nodes of which no run counts, and the cases of which other nodes lack runs, with the reasons.
 
-    A node lacks runs of a case if it has fewer than were asked, or than most nodes: it ended before they were made, or
-    is still at work. Runs that others disturbed are there, and do not count; they are lacking only if the node's task
-    did not end well.
+    A node lacks runs of a case if it, or one of its cards, has fewer than were asked, or than most: it ended before
+    they were made, or is still at work. Runs that others disturbed are there, and do not count; they are lacking only
+    if the node's task did not end well, or if nobody has seen its end. A run that crashed is not there.
     """
-    said = asked.nodes
-    made = Counter((run.node, run.case_id) for run in runs)
+    made = Counter(((run.node, run.card), run.case_id) for run in runs if run.measured)
+    why: dict[tuple[FleetPlace, str], str] = {((run.node, run.card), run.case_id): run.why for run in runs if run.why}
+    why.update(others)
+    of_one = {run.case_id for run in runs if run.card}
+    on = {case: [str(card) for card in range(cards)] if case in of_one else [""] for case in cases}
+    measured = {node for node, _ in rates}
     usual = {
-        case: max(asked.runs, statistics.median_high(made[node, case] for node in rates or nodes)) for case in cases
+        case: max(
+            asked.runs,
+            statistics.median_high(made[(node, card), case] for node in measured or nodes for card in on[case]),
+        )
+        for case in cases
     }
-    why = {(run.node, run.case_id): run.why for run in runs if run.why}
-    why.update(other_builds)
+    wanted = [(case, card) for case in cases for card in on[case]]
     lost: dict[str, str] = {}
     gaps: dict[str, dict[str, str]] = {}
     for node in nodes:
+        said = asked.nodes.get(node, "")
+        about = _UNSEEN if said is None else said
         absent = {}
-        for case in cases:
-            counted = len(rates.get(node, {}).get(case, ()))
-            there = counted if said.get(node) else made[node, case]
+        for case, card in wanted:
+            key = (node, card), case
+            counted = len(rates.get((node, card), {}).get(case, ()))
+            name = f"{case} on card {card}" if card else case
             if not counted:
-                absent[case] = why.get((node, case)) or said.get(node) or "no run of it"
-            elif there < usual[case]:
-                reason = said.get(node) or why.get((node, case))
-                absent[case] = f"{counted} of {usual[case]} runs" + (f" ({reason})" if reason else "")
-        if node not in rates:
-            lost[node] = said.get(node) or next(iter(dict.fromkeys(absent.values())), "no run of it")
+                absent[name] = why.get(key) or about or "no run of it"
+            elif (counted if about else made[key]) < usual[case]:
+                reason = about or why.get(key)
+                absent[name] = f"{counted} of {usual[case]} runs" + (f" ({reason})" if reason else "")
+        if node not in measured:
+            lost[node] = said or next(iter(dict.fromkeys(absent.values())), "no run of it")
         elif absent:
             gaps[node] = absent
     return lost, gaps
 
 
-def _uncounted(
-    runs: Sequence[FleetRun], other_builds: Mapping[tuple[str, str], str], lost: Mapping[str, str]
-) -> dict[str, str]:
+def _uncounted(runs: Sequence[FleetRun], others: Whys, lost: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, Counter[str]] = {}
     for run in runs:
-        why = run.why or other_builds.get((run.node, run.case_id), "")
+        why = run.why or others.get(((run.node, run.card), run.case_id), "")
         if why and run.node not in lost:
             found.setdefault(run.node, Counter())[why] += 1
     return {node: "; ".join(f"{count} x {why}" for why, count in whys.items()) for node, whys in found.items()}
@@ -262,101 +328,77 @@ def _uncounted(
 def _since(
     history: History,
     fleet: str,
-    known: Mapping[str, Sequence[str]],
+    known: Mapping[str, Sequence[FleetPlace]],
     slow: Sequence[NodeVerdict],
     created: str,
-    rates: NodeCases,
-) -> dict[str, Since]:
-    """Since when each slow node is slow, by the newest earlier fleets that measured it."""
-    from helpers.judging.fleet import shifts_in
-
+    rates: Rates,
+    runs: Sequence[FleetRun],
+) -> dict[FleetPlace, Since]:
+    """Since when each slow node and card is slow, by the newest earlier fleets that measured it. A card that is now in
+    the place of another one was not measured there before."""
     if not slow:
         return {}
-    earlier = [name for name in known if name < fleet][-EARLIER_FLEETS:]
-    by = {each.node: each.by for each in slow}
-    series: dict[str, list[tuple[str, float]]] = {node: [] for node in by}
-    for name in earlier:
-        runs = _named(history.fleet_runs(name, known[name], only_rates=True))
-        if not runs:
+    by = {each.place: each.by for each in slow}
+    series: dict[FleetPlace, list[tuple[str, float]]] = {place: [] for place in by}
+    ids = _ids(run for run in runs if (run.node, run.card) in by)
+    for name in [each for each in known if each < fleet][-EARLIER_FLEETS:]:
+        earlier = _named(history.fleet_runs(name, known[name], only_rates=True))
+        if not earlier:
             continue
-        for node, shift in shifts_in(rates_of(runs), by).items():
-            series[node].append((runs[0].created[:10], shift))
-    for node, shift in shifts_in(rates, by).items():
-        series[node].append((created[:10], shift))
-    return {node: since(shifts) for node, shifts in series.items()}
+        cards = [place for place in by if place[1] and place in known[name]]
+        then = _ids(history.fleet_runs(name, cards)) if cards else {}
+        same = {place: test for place, test in by.items() if not place[1] or then.get(place) == ids.get(place)}
+        for place, shift in _shifts(rates_of(earlier), same).items():
+            series[place].append((earlier[0].created[:10], shift))
+    for place, shift in _shifts(rates, by).items():
+        series[place].append((created[:10], shift))
+    return {place: since(shifts) for place, shifts in series.items() if shifts}
 
 
-# ---- recorded facts
+def _ids(runs: Iterable[FleetRun]) -> dict[FleetPlace, str]:
+    return {(run.node, run.card): run.environment.get("card_ids", "") for run in runs if run.card}
 
 
-def _facts(runs: Sequence[FleetRun]) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, float]]]:
-    """Each node's facts: texts of its newest run, and numbers of all its runs. A number is held against that of other
-    nodes in the same case, because cases heat a card differently."""
-    newest = {run.node: run for run in runs}
-    held: dict[str, set[str]] = {}
-    values: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for run in runs:
-        held.setdefault(run.node, set()).update(filter(None, [run.facts.get(_HELD_BY, "")]))
-        for name, text in run.facts.items():
-            if _MEASURED.fullmatch(name) and (number := _number(name, text)) is not None:
-                values.setdefault((name, run.case_id), {}).setdefault(run.node, []).append(number)
-    texts = {node: _texts(run) for node, run in newest.items()}
-    for node, found in held.items():
-        if found:
-            texts[node][_HELD_BY] = "; ".join(sorted(found))
-    ratios: dict[str, dict[str, list[float]]] = {}
-    levels: dict[str, list[float]] = {}
-    for (name, _), by_node in values.items():
-        own = {node: statistics.median(numbers) for node, numbers in by_node.items()}
-        level = statistics.median(own.values())
-        levels.setdefault(name, []).append(level)
-        for node, number in own.items():
-            ratios.setdefault(node, {}).setdefault(name, []).append(number / level if level else 1.0 + number)
-    return texts, {
-        node: {
-            name: statistics.median(found) * (statistics.median(levels[name]) or 1.0) for name, found in mine.items()
-        }
-        for node, mine in ratios.items()
+def _shifts(rates: Rates, by: Mapping[FleetPlace, str]) -> dict[FleetPlace, float]:
+    """How far the nodes and cards of ``by`` are from the others."""
+    from helpers.judging.fleet import card_shifts_in, node_rates, shifts_in
+
+    of_nodes, of_cards = _split(rates)
+    slow_cards = {place for place in by if place[1]}
+    of_all = node_rates(of_nodes, of_cards, slow_cards)
+    found = shifts_in(of_all, {node: test for (node, card), test in by.items() if not card})
+    return {
+        **{(node, ""): shift for node, shift in found.items()},
+        **card_shifts_in(of_cards, {place: by[place] for place in slow_cards}),
     }
 
 
-def _texts(run: FleetRun) -> dict[str, str]:
-    found = {name: text for name, text in run.environment.items() if name not in _NAMES}
-    for section, table in run.system.items():
-        if section not in _NAMES:
-            found.update({f"{section}: {name}": text for name, text in table.items()})
-    return {name: text for name, text in found.items() if name not in _NAMES}
+# ---- equal nodes
 
 
-def _number(name: str, text: str) -> float | None:
-    try:
-        numbers = [float(word) for word in text.split()]
-    except ValueError:
-        return None
-    if not numbers:
-        return None
-    return max(numbers) if name.endswith(_HIGHEST) else min(numbers)
-
-
-def _equal(runs: Sequence[FleetRun], others: set[str]) -> EqualNodes | None:
-    """The largest group of equal nodes; None if no two are equal."""
-    newest = {run.node: run for run in runs}
+def _equal(runs: Sequence[FleetRun], others: set[str], bad: set[str]) -> EqualNodes | None:
+    """The largest group of equal nodes that are not among the ``others``; None if no two are equal. ``bad`` are those
+    that should not take part in a pool."""
+    by_node: dict[str, list[FleetRun]] = {}
+    for run in runs:
+        by_node.setdefault(run.node, []).append(run)
     groups: dict[tuple[str, ...], list[str]] = {}
-    for node, run in newest.items():
+    for node, mine in by_node.items():
         if node not in others:
-            groups.setdefault(tuple(run.environment.get(name, "") for name in _EQUAL), []).append(node)
+            groups.setdefault(equality_of(mine), []).append(node)
     nodes = max(groups.values(), key=len, default=[])
     if len(nodes) < 2:
         return None
-    mine = set(nodes)
+    chosen = set(nodes)
 
-    def hosts(chosen: Iterable[str]) -> tuple[str, ...]:
-        return tuple(sorted({newest[node].environment.get("host", "") for node in chosen} - {""}))
+    def hosts(of: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted({by_node[node][-1].environment.get("host", "") for node in of} - {""}))
 
+    cards = {run.environment.get("cards", "") for run in by_node[nodes[0]]}
     return EqualNodes(
         tuple(sorted(nodes)),
-        hosts(mine),
+        hosts(chosen),
         # Of a node that left no run only the name is known, which is usually its host's.
-        tuple(sorted({*hosts(newest.keys() - mine), *(others - newest.keys())})),
-        newest[nodes[0]].environment.get("cards", ""),
+        tuple(sorted({*hosts(by_node.keys() - chosen), *(bad - by_node.keys())})),
+        max(sorted(cards), key=lambda text: sum(map(int, re.findall(r"(\d+) x ", text)))),
     )

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from helpers.commands.fleets.findings import EqualNodes, FleetFindings
+from helpers.commands.fleets.hostlist import hostlist
 from helpers.commands.loading import JSON, MARKDOWN, Formats, json_text
+from helpers.history.stored import place_name
 from helpers.judging.fleet_facts import Difference, Since
 from helpers.report.table import Align, Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.trainers.contract.errors import printable
 
 if TYPE_CHECKING:
-    from helpers.judging.fleet import NodeVerdict
+    from helpers.judging.fleet import FleetVerdict, NodeVerdict
 
 # 1: first format.
 FLEET_SCHEMA_VERSION = 1
@@ -26,27 +27,38 @@ _INDENT = "  "
 _OTHERS_SHOWN = 5
 _DIFFERENCES_SHOWN = 8
 _NAMED = 8
-_NUMBERED = re.compile(r"(.*?)(\d+)(\D*)")
 
 
 def sentence(found: FleetFindings) -> str:
     """The answer in one sentence."""
-    if found.verdict is None:
+    verdict = found.verdict
+    if verdict is None:
         return f"{found.fleet}: nothing is judged: {found.why_none}"
-    held = len(found.verdict.nodes)
-    if found.slow:
-        names = ", ".join(f"{each.node} ({each.by_shift:+.1%})" for each in found.slow[:_NAMED])
-        more = f" and {len(found.slow) - _NAMED} more" if len(found.slow) > _NAMED else ""
-        verb = "nodes is" if len(found.slow) == 1 else "nodes are"
-        text = f"{len(found.slow)} of {held} {verb} slow beyond chance: {names}{more}"
+    if verdict.slow:
+        names = ", ".join(f"{place_name(each.place)} ({each.by_shift:+.1%})" for each in verdict.slow[:_NAMED])
+        more = f" and {len(verdict.slow) - _NAMED} more" if len(verdict.slow) > _NAMED else ""
+        verb = "is" if len(verdict.slow) == 1 else "are"
+        text = f"{_of_all(verdict, slow=True)} {verb} slow beyond chance: {names}{more}"
     else:
-        text = f"none of {held} nodes is slow beyond chance"
-    if found.verdict.suspect:
-        text += f"; {len(found.verdict.suspect)} more suspect"
+        text = f"none of {_of_all(verdict)} is slow beyond chance"
+    if verdict.suspect:
+        text += f"; {len(verdict.suspect)} more suspect"
     missing = [f"{_count(len(found.lost), 'node')} not measured"] if found.lost else []
     missing += [f"{_count(len(found.gaps), 'node')} measured in part"] if found.gaps else []
     missing += [] if found.nodes_known else ["which nodes were asked is not known here"]
     return "; ".join([text, *missing])
+
+
+def _of_all(verdict: FleetVerdict, *, slow: bool = False) -> str:
+    """Such as ``60 nodes and 480 cards``, with ``slow`` such as ``1 of 60 nodes and 2 of 480 cards``."""
+    parts = []
+    for each, what in ((verdict.nodes, "nodes"), (verdict.cards, "cards")):
+        found = sum(one.slow for one in each)
+        if each and not slow:
+            parts.append(f"{len(each)} {what}")
+        elif found:
+            parts.append(f"{found} of {len(each)} {what}")
+    return " and ".join(parts)
 
 
 def fleet_text(found: FleetFindings, width: int) -> str:
@@ -97,21 +109,34 @@ def fleet_record(found: FleetFindings) -> dict[str, Any]:
         "nodes_asked_known": found.nodes_known,
         "sentence": sentence(found),
         "why_none": found.why_none,
-        "spread": verdict and verdict.spread,
+        "cards_of_a_node": found.cards,
+        "node_spread": asdict(verdict.node_spread) if verdict and verdict.node_spread else None,
+        "card_spread": asdict(verdict.card_spread) if verdict and verdict.card_spread else None,
         "spread_stated": verdict and verdict.stated,
-        "smallest_drop": verdict and verdict.smallest_drop,
         "error_rate": verdict and verdict.rules.error_rate,
-        "run_sigma": dict(verdict.run_sigma) if verdict else {},
-        "nodes": [asdict(each) for each in verdict.nodes] if verdict else [],
+        "nodes": [_verdict_record(found, each) for each in verdict.nodes] if verdict else [],
+        "cards": [_verdict_record(found, each) for each in verdict.cards] if verdict else [],
         "not_measured": dict(found.lost),
         "measured_in_part": {node: dict(gaps) for node, gaps in found.gaps.items()},
         "runs_not_counted": dict(found.uncounted),
-        "since": {node: asdict(each) for node, each in found.since.items()},
-        "differences": {node: [asdict(each) for each in mine] for node, mine in found.differences.items()},
         "shared_differences": [asdict(each) for each in found.shared],
+        "not_recorded": {name: list(map(place_name, places)) for name, places in found.unrecorded.items()},
         "equal_nodes": asdict(found.equal) if found.equal else None,
         "drain": drain_lines(found),
     }
+
+
+def _verdict_record(found: FleetFindings, each: NodeVerdict) -> dict[str, Any]:
+    record: dict[str, Any] = asdict(each)
+    if each.card:
+        record["card_id"] = found.card_ids.get(each.place, "")
+    else:
+        del record["card"]
+    if each.slow:
+        since = found.since.get(each.place)
+        record["since"] = asdict(since) if since else None
+        record["differences"] = [asdict(one) for one in found.differences.get(each.place, ())]
+    return record
 
 
 def fleet_json(found: FleetFindings, _width: int) -> str:
@@ -135,7 +160,8 @@ def _parts(found: FleetFindings) -> list[tuple[str, list[str]]]:
         "that folder of runs with --runs-dir: a node that left no run is missed only with the list"
     )
     parts = [
-        ("What differs on the slow nodes", _differences(found)),
+        ("What differs there", _differences(found)),
+        ("Not recorded", _unrecorded(found)),
         ("Not measured", [f"{node}: {why}" for node, why in found.lost.items()]),
         ("Not known", [] if found.nodes_known else [unknown]),
         ("Measured in part", [f"{node}: {_gaps(gaps)}" for node, gaps in found.gaps.items()]),
@@ -150,7 +176,11 @@ def _parts(found: FleetFindings) -> list[tuple[str, list[str]]]:
 def _about(found: FleetFindings) -> str:
     days = " to ".join(dict.fromkeys(each[:16].replace("T", " ") for each in (found.first, found.last) if each))
     builds = ", ".join(found.builds) or "no build"
-    return f"{found.fleet}: {_count(len(found.cases), 'case')} on {_count(len(found.nodes), 'node')}, {builds}, {days}"
+    cards = f" of {_count(found.cards, 'card')}" if found.cards else ""
+    return (
+        f"{found.fleet}: {_count(len(found.cases), 'case')} on {_count(len(found.nodes), 'node')}{cards}, {builds}, "
+        f"{days} UTC"
+    )
 
 
 def _noise(found: FleetFindings) -> str:
@@ -158,37 +188,51 @@ def _noise(found: FleetFindings) -> str:
     assert verdict is not None
     how = "stated" if verdict.stated else "learned from the fast half"
     rules = verdict.rules
-    return (
-        f"Healthy nodes differ by {verdict.spread:.2%} (standard deviation, {how}). A node that is "
-        f"{verdict.smallest_drop:.1%} slower in all cases is found slow with 80% power. At most {rules.error_rate:.0%} "
-        f"of healthy fleets have a node that is called slow (Holm over {len(verdict.nodes)} nodes); of slow and "
-        f"suspect nodes at most {rules.suspect_rate:.0%} are healthy on average (Benjamini and Hochberg)."
+    parts = []
+    if verdict.node_spread is not None:
+        parts.append(
+            f"Healthy nodes differ by {verdict.node_spread.value:.2%} (standard deviation, {how}). A node that is "
+            f"{verdict.node_spread.smallest_drop:.1%} slower in all cases is found slow with 80% power."
+        )
+    if verdict.card_spread is not None:
+        parts.append(
+            f"Healthy cards of one node differ by {verdict.card_spread.value:.2%} ({how}), and a card is held against "
+            f"the other cards of its node. One that is {verdict.card_spread.smallest_drop:.1%} slower in all cases is "
+            "found slow with 80% power."
+        )
+    what = "a node or a card" if verdict.nodes and verdict.cards else "a node" if verdict.nodes else "a card"
+    parts.append(
+        f"At most {rules.error_rate:.0%} of healthy fleets have {what} that is called slow (Holm over "
+        f"{_of_all(verdict)}); of those that are called slow or suspect at most {rules.suspect_rate:.0%} are healthy "
+        "on average (Benjamini and Hochberg)."
     )
+    if found.cards and not verdict.nodes:
+        parts.append("The nodes are too few to be held against each other without --spread.")
+    return " ".join(parts)
 
 
 def _shown(found: FleetFindings) -> Sequence[NodeVerdict]:
-    assert found.verdict is not None
-    return found.verdict.nodes[: len(found.slow) + len(found.verdict.suspect) + _OTHERS_SHOWN]
+    verdict = found.verdict
+    assert verdict is not None
+    return verdict.judged[: len(verdict.slow) + len(verdict.suspect) + _OTHERS_SHOWN]
 
 
 def _columns(found: FleetFindings) -> tuple[Column[NodeVerdict], ...]:
-    assert found.verdict is not None
-    count = len(found.verdict.nodes)
     return (
-        Column("node", lambda each: printable(each.node)),
+        Column("node", lambda each: printable(place_name(each.place))),
         Column("verdict", lambda each: "SLOW" if each.slow else "suspect" if each.suspect else "-"),
         Column("all cases", lambda each: f"{each.shift:+.2%}", Align.RIGHT),
         Column("95%", lambda each: f"{each.low:+.2%} to {each.high:+.2%}", Align.RIGHT),
-        Column("chance", lambda each: _chance(each.p_value * count), Align.RIGHT),
+        Column("chance", lambda each: _chance(each.chance), Align.RIGHT),
         Column("most by", lambda each: f"{printable(each.by)} {each.by_shift:+.1%}"),
-        Column("since", lambda each: _since(found.since.get(each.node))),
+        Column("since", lambda each: _since(found.since.get(each.place))),
         Column("cases", lambda each: str(each.cases), Align.RIGHT),
         Column("runs", lambda each: str(each.runs), Align.RIGHT),
     )
 
 
 def _chance(value: float) -> str:
-    """The probability that any healthy node of so many is as slow."""
+    """The probability that any healthy one of so many is as slow."""
     return "1" if value >= 1 else f"{value:.2g}" if value >= 1e-9 else "<1e-9"
 
 
@@ -205,16 +249,32 @@ def _differences(found: FleetFindings) -> list[str]:
         return []
     together = {each.difference for each in found.shared}
     lines = [
-        f"{len(each.nodes)} of {len(found.slow)} slow nodes ({hostlist(each.nodes)}): {_difference(each.difference)}"
+        f"{len(each.nodes)} of {len(found.slow)} that are slow ({hostlist(each.nodes)}): {_difference(each.difference)}"
         for each in found.shared
     ]
-    for node in found.slow:
-        own = [each for each in found.differences.get(node.node, ()) if each not in together]
-        lines += [f"{node.node}: {_difference(each)}" for each in own[:_DIFFERENCES_SHOWN]]
+    for slow in found.slow:
+        name, mine = place_name(slow.place), found.differences.get(slow.place, ())
+        own = [each for each in mine if each not in together]
+        lines += [f"{name}: {_difference(each)}" for each in own[:_DIFFERENCES_SHOWN]]
         if len(own) > _DIFFERENCES_SHOWN:
-            lines.append(f"{node.node}: {len(own) - _DIFFERENCES_SHOWN} more (--json)")
-        if not found.differences.get(node.node):
-            lines.append(f"{node.node}: nothing that was recorded differs from the other nodes")
+            lines.append(f"{name}: {len(own) - _DIFFERENCES_SHOWN} more (--json)")
+        if not mine:
+            lines.append(
+                f"{name}: nothing that was recorded differs from the other {'cards' if slow.card else 'nodes'}"
+            )
+    return lines
+
+
+def _unrecorded(found: FleetFindings) -> list[str]:
+    """Facts that nobody can compare: no difference there means nothing."""
+    lines = []
+    for name, places in found.unrecorded.items():
+        nodes = {node for node, card in places if not card}
+        cards = [place_name(place) for place in places if place[1]]
+        who = [f"on {len(nodes)} of {_count(len(found.nodes), 'node')} ({hostlist(nodes)})"] if nodes else []
+        more = f" and {len(cards) - _NAMED} more cards" if len(cards) > _NAMED else ""
+        who += [f"on {', '.join(cards[:_NAMED])}{more}"] if cards else []
+        lines.append(f"{name}: {' and '.join(who)}; what differs in it there is not known")
     return lines
 
 
@@ -232,10 +292,12 @@ def _equal(found: FleetFindings) -> list[str]:
     if found.equal is None or found.verdict is None:
         return []
     about = f" ({found.equal.cards})" if found.equal.cards else ""
+    known = found.verdict.node_spread
+    spread = f"; their standard deviation is {known.value:.2%}" if known else ""
     return [
-        f"{len(found.equal.nodes)} nodes{about} measured every case, none of them is slow or suspect, and cards, "
-        f"driver, libraries, power cap and processor are the same; their standard deviation is "
-        f"{found.verdict.spread:.2%}. They may share a baseline: {hostlist(found.equal.nodes)}"
+        f"{len(found.equal.nodes)} nodes{about} measured every case, none of them is slow or suspect or has such a "
+        "card, and cards, driver, libraries, power cap, links and processor are the same"
+        f"{spread}. They may share a baseline: {hostlist(found.equal.nodes)}"
     ]
 
 
@@ -261,45 +323,24 @@ def _pattern(hosts: Sequence[str]) -> str:
 
 
 def drain_lines(found: FleetFindings) -> list[str]:
-    """A command for each slow node that keeps Slurm from giving it further jobs."""
+    """A command for each node that is slow or has a slow card, which keeps Slurm from giving it further jobs."""
+    reasons: dict[str, list[str]] = {}
+    for each in found.slow:
+        known = found.card_ids.get(each.place, "")
+        card = f"card {each.card}{f' ({known})' if known else ''} " if each.card else ""
+        node = (
+            "the node " if not each.card and any(other.node == each.node and other.card for other in found.slow) else ""
+        )
+        reasons.setdefault(each.node, []).append(f"{card}{node}{each.by_shift:+.1%} in {each.by}")
     return [
         shlex.join(
             [
-                *("scontrol", "update", f"NodeName={each.node}", "State=DRAIN"),
-                f"Reason=perfgate {found.fleet}: {each.by_shift:+.1%} in {each.by}",
+                *("scontrol", "update", f"NodeName={node}", "State=DRAIN"),
+                f"Reason=perfgate {found.fleet}: {'; '.join(mine)}",
             ]
         )
-        for each in found.slow
+        for node, mine in reasons.items()
     ]
-
-
-def hostlist(names: Iterable[str]) -> str:
-    """Names as Slurm writes them: ``n[01-03,07],login``."""
-    groups: dict[tuple[str, int, str], list[int]] = {}
-    plain = []
-    for name in sorted(set(names)):
-        if found := _NUMBERED.fullmatch(name):
-            groups.setdefault((found[1], len(found[2]), found[3]), []).append(int(found[2]))
-        else:
-            plain.append(name)
-    parts = []
-    for (before, digits, after), numbers in groups.items():
-        spans = [
-            f"{low:0{digits}}" if low == high else f"{low:0{digits}}-{high:0{digits}}" for low, high in _spans(numbers)
-        ]
-        inside = spans[0] if len(numbers) == 1 else f"[{','.join(spans)}]"
-        parts.append(f"{before}{inside}{after}")
-    return ",".join([*parts, *plain])
-
-
-def _spans(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if found and number == found[-1][1] + 1:
-            found[-1] = found[-1][0], number
-        else:
-            found.append((number, number))
-    return found
 
 
 def _count(number: int, what: str) -> str:

@@ -58,9 +58,11 @@ def minutes_for(cases: Iterable[SuiteCase], config: Config, before: RunBefore) -
     return _with_margin(sum(case_seconds(case, config, before(case)) for case in cases))
 
 
-def minutes_for_runs(cases: Iterable[SuiteCase], runs: int, config: Config, before: RunBefore) -> int:
+def minutes_for_runs(
+    cases: Iterable[SuiteCase], runs: Callable[[SuiteCase], int], config: Config, before: RunBefore
+) -> int:
     """The time limit of a job that makes so many runs of each case, one after the other."""
-    return _with_margin(sum(runs * run_seconds(case, config, before(case)) for case in cases))
+    return _with_margin(sum(runs(case) * run_seconds(case, config, before(case)) for case in cases))
 
 
 def _with_margin(seconds: float) -> int:

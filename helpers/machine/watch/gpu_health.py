@@ -33,6 +33,8 @@ MOST_THROTTLED_SHARE = 0.02
 # only a cap other than usual is a fault.
 _IDLE, _AT_POWER_CAP = 0x01, 0x04
 _OTHER_REASONS = {_IDLE: "idle", 0x02: "applications clocks setting", _AT_POWER_CAP: "software power cap"}
+# The facts with each card's links in the window, and the word for a card of which NVML does not say it.
+PCIE_FACT, NVLINKS_FACT, NOT_SAID = "gpu_pcie_link", "gpu_nvlinks_active", "unknown"
 # So close to its limit, a card slows down as soon as the air is slightly warmer. Its sensor shows whole degrees.
 _NEAR_SLOWDOWN_C = 3
 
@@ -134,10 +136,31 @@ def gpu_facts(
     limits = [card.settings[-1].power_limit_watts for card in cards if card.settings]
     if limits and None not in limits:
         found["gpu_power_limit_watts"] = each(limits)
+    found[PCIE_FACT] = each([_usual([_pcie(settings) for settings in card.settings]) for card in cards])
+    found[NVLINKS_FACT] = each([_usual([_nvlinks(settings) for settings in card.settings]) for card in cards])
     # A memory clock of 0 means that the driver does not report it, so it is left out.
     if "0" in found[MEMORY_MHZ].split():
         del found[MEMORY_MHZ]
     return found
+
+
+def _usual(values: Sequence[str]) -> str:
+    """What most looks of a card in the window say: a link may be changed for a moment only."""
+    return statistics.mode(values) if values else NOT_SAID
+
+
+def _pcie(settings: GpuSettings) -> str:
+    """Such as ``gen4-x16``."""
+    if settings.pcie_generation is None or settings.pcie_width is None:
+        return NOT_SAID
+    return f"gen{settings.pcie_generation}-x{settings.pcie_width}"
+
+
+def _nvlinks(settings: GpuSettings) -> str:
+    """Such as ``11-of-12``."""
+    if settings.nvlinks is None or settings.nvlinks_active is None:
+        return NOT_SAID
+    return f"{settings.nvlinks_active}-of-{settings.nvlinks}"
 
 
 def _throttled(looks: CardLooks) -> list[str]:
@@ -257,6 +280,8 @@ def _not_measured(cards: Sequence[CardLooks]) -> str:
         ("power cap", [each.power_limit_watts for each in settings]),
         ("slowdown temperature", [each.slowdown_c for each in settings]),
         ("pending memory pages", [each.pages_pending for each in settings]),
+        ("PCI Express link", [each.pcie_width and each.pcie_generation for each in settings]),
+        ("NVLinks", [each.nvlinks for each in settings]),
     ):
         if not values or None in values:
             unseen.append(f"{name} (NVML does not say)")

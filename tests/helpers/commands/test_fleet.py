@@ -15,12 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.commands.fleets.array import SlurmNode, WatchedArray, chosen_nodes, is_here, wait_for_array
-from helpers.commands.fleets.text import hostlist
+from helpers.commands.fleets.array import (
+    SlurmNode,
+    WatchedArray,
+    cards_of_all,
+    chosen_nodes,
+    is_here,
+    wait_for_array,
+)
+from helpers.commands.fleets.hostlist import hostlist
 from helpers.commands.main import main
 from helpers.commands.submission.waiting import Patience
 from helpers.history import default_url, open_history
-from helpers.history.stored import session_of_node
+from helpers.history.stored import session_of_place
 from helpers.trainers.contract.errors import ConfigError, LaunchError
 from tests.faults.workshop import ONE_CARD, Workshop
 from tests.helpers.commands.submitted import Submitted
@@ -39,6 +46,14 @@ import sys
 
 def at_step(spec, rank, phase, number):
     if os.environ.get("SLURMD_NODENAME") == "n1":
+        sys.modules["__main__"].STEP_SECONDS = 0.06
+"""
+
+SLOW_CARD = """
+import sys
+
+def at_step(spec, rank, phase, number):
+    if ".n1.card1/" in spec.run_folder:
         sys.modules["__main__"].STEP_SECONDS = 0.06
 """
 
@@ -66,7 +81,7 @@ def keep(folder: Path, fleet: str, made: Rates, day: str, drivers: Mapping[str, 
                     made_run(
                         uuid.uuid4().hex,
                         rate,
-                        session_of_node(fleet, node),
+                        session_of_place(fleet, (node, "")),
                         case_id=case,
                         replicate=number,
                         created=f"{day}T02:0{number}:00+00:00",
@@ -80,7 +95,8 @@ def keep(folder: Path, fleet: str, made: Rates, day: str, drivers: Mapping[str, 
 
 def asked(folder: Path, nodes: Mapping[str, str]) -> None:
     (folder / "slurm").mkdir()
-    record = {"schema_version": 1, "fleet": FLEET, "cases": [], "runs": 4, "nodes": dict(nodes)}
+    record = {"schema_version": 2, "fleet": FLEET, "cases": [], "runs": 4, "cards": 0, "contended": False}
+    record["nodes"] = dict(nodes)
     (folder / "slurm" / f"{FLEET}.json").write_text(json.dumps(record))
 
 
@@ -167,7 +183,8 @@ def test_a_run_of_another_build_is_not_held_against_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep(tmp_path, FLEET, {node: cases for node, cases in rates().items() if node != "n02"}, "2026-11-22")
-    other = made_run("a" * 32, 6.0, session_of_node(FLEET, "n02"), case_id=CASES[0], build={**BUILD, "version": "9.9"})
+    session = session_of_place(FLEET, ("n02", ""))
+    other = made_run("a" * 32, 6.0, session, case_id=CASES[0], build={**BUILD, "version": "9.9"})
     with open_history(default_url(tmp_path)) as history:
         history.add_result(other)
     status, text = report(tmp_path, capsys)
@@ -189,10 +206,312 @@ def test_the_report_as_json_and_markdown(tmp_path: Path, capsys: pytest.CaptureF
     record = json.loads(report(tmp_path, capsys, "--json")[1])
     assert record["nodes"][0]["node"] == "n03" and record["nodes"][0]["slow"]
     assert record["nodes"][0]["shift"] == pytest.approx(-0.2, abs=0.01)
-    assert len(record["nodes"]) == 12 and record["since"]["n03"]["fleets"] == 1
+    assert len(record["nodes"]) == 12 and record["nodes"][0]["since"]["fleets"] == 1
     text = report(tmp_path, capsys, "--markdown")[1]
     assert text.startswith("**1 of 12 nodes is slow beyond chance: n03")
     assert "```\nscontrol update NodeName=n03 State=DRAIN" in text
+
+
+# ---- cards
+
+CARDS = [str(number) for number in range(4)]
+EIGHT = "paddle-vgg16-fp32-bs1-1x4-synthetic-dynamic"
+# What NVML says of a healthy card: the environment and the facts of the window of its run.
+GPU_ENVIRONMENT = {**ENVIRONMENT, "device": "gpu", "driver": "550.54.15", "power_limit_watts": "400"}
+GPU_FACTS = {
+    "sm_clock_mhz": "1410", "gpu_temperature_c": "61", "gpu_hottest_c": "64", "gpu_power_watts": "395",
+    "gpu_clocks_held_by": "software power cap 98%", "gpu_pcie_link": "gen4-x16", "gpu_nvlinks_active": "12-of-12",
+}  # fmt: skip
+SICK_NODE, SICK_CARD = "n03", "2"
+Told = Mapping[str, Mapping[str, str]]
+
+
+def card_rates(slow: float = 0.0, seed: int = 7) -> dict[tuple[str, str], dict[str, list[float]]]:
+    """Of each card in two cases, and of each node in one of four cards, with a slow card of SICK_NODE."""
+    rng = np.random.default_rng(seed)
+    places = [(node, card) for node in NODES for card in ("", *CARDS)]
+    return {
+        place: {
+            case: [
+                float(6 + math.log1p(slow if place[0] == SICK_NODE and place[1] in ("", SICK_CARD) else 0.0) + each)
+                for each in rng.normal(0, 0.002, 4)
+            ]
+            for case in (CASES if place[1] else (EIGHT,))
+        }
+        for place in places
+    }
+
+
+def keep_cards(
+    folder: Path,
+    fleet: str,
+    made: Mapping[tuple[str, str], Mapping[str, Sequence[float]]],
+    day: str,
+    environment: Mapping[str, str] = {},
+    facts: Mapping[str, str] = {},
+    **values: Any,
+) -> None:
+    """Write the runs of cards and nodes; ``environment`` and ``facts`` are those of the sick card, also where it is one
+    of four."""
+    with open_history(default_url(folder)) as history:
+        for (node, card), cases in made.items():
+            used = [card] if card else CARDS
+            each = [{**GPU_FACTS, **(facts if (node, one) == (SICK_NODE, SICK_CARD) else {})} for one in used]
+            sick = node == SICK_NODE and SICK_CARD in used
+            mine = {**GPU_ENVIRONMENT, **(environment if sick else {}), "host": node}
+            mine |= {"cards": f"{len(used)} x A100", "card_ids": " ".join(f"GPU-{node}-{one}" for one in used)}
+            results = [
+                made_run(
+                    uuid.uuid4().hex,
+                    rate,
+                    session_of_place(fleet, (node, card)),
+                    case_id=case,
+                    replicate=number,
+                    created=f"{day}T02:0{number}:00+00:00",
+                    environment=mine,
+                    facts={"card_index": " ".join(used), **{
+                        # Of the reasons for lower clocks there is one text for all cards.
+                        name: (", " if name == "gpu_clocks_held_by" else " ").join(one[name] for one in each)
+                        for name in GPU_FACTS
+                    }},
+                    **values,
+                )
+                for case, found in cases.items()
+                for number, rate in enumerate(found)
+            ]  # fmt: skip
+            history.add_results(results)
+
+
+def asked_cards(
+    folder: Path, cards: int = 4, nodes: Mapping[str, str | None] | None = None, *, contended: bool = False
+) -> None:
+    (folder / "slurm").mkdir()
+    said = dict.fromkeys(NODES, "") if nodes is None else dict(nodes)
+    record = {"schema_version": 2, "fleet": FLEET, "cases": [*CASES, EIGHT], "runs": 4, "cards": cards}
+    record |= {"nodes": said, "contended": contended}
+    (folder / "slurm" / f"{FLEET}.json").write_text(json.dumps(record))
+
+
+def test_the_report_names_the_slow_card_since_when_and_proposes_to_drain_its_node_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep_cards(tmp_path, EARLIER, card_rates(seed=3), "2026-11-15")
+    keep_cards(tmp_path, FLEET, card_rates(-0.05), "2026-11-22", facts={"gpu_pcie_link": "gen4-x8"})
+    asked_cards(tmp_path)
+    status, text = report(tmp_path, capsys)
+    assert status == 1
+    # A case of four cards is as slow as the slowest of them, so the node is slow, too.
+    assert text.startswith("1 of 12 nodes and 1 of 48 cards are slow beyond chance: n03")
+    row = r"^n03 card 2 +SLOW +-4\.[89]\d% .* 2026-11-22 \(2026-11-15: [+-]0\.\d%\) +2 +8$"
+    assert re.search(row, text, re.MULTILINE)
+    assert "n03 card 2: PCI Express link is gen4-x8; 47 of 47 others have gen4-x16" in text
+    (drain,) = [line for line in text.splitlines() if line.startswith("scontrol update")]
+    assert drain.startswith(f"scontrol update NodeName=n03 State=DRAIN 'Reason=perfgate {FLEET}: ")
+    assert "card 2 (GPU-n03-2) -4." in drain and "; the node -4." in drain
+    assert "They may share a baseline: n[00-02,04-11]" in " ".join(text.split())
+
+
+def test_a_slow_card_whose_cases_are_all_of_one_card_makes_no_node_slow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = {place: cases for place, cases in card_rates(-0.05).items() if place[1]}
+    keep_cards(tmp_path, FLEET, made, "2026-11-22")
+    status, text = report(tmp_path, capsys)
+    assert status == 1
+    assert text.startswith("1 of 48 cards is slow beyond chance: n03 card 2 (-4.9%)")
+    record = json.loads(report(tmp_path, capsys, "--json")[1])
+    assert not any(each["slow"] for each in record["nodes"])
+    assert [(each["node"], each["card"], each["card_id"]) for each in record["cards"] if each["slow"]] == [
+        ("n03", "2", "GPU-n03-2")
+    ]
+
+
+def test_a_card_that_took_the_place_of_another_is_slow_for_the_first_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    earlier = {place: cases for place, cases in card_rates(-0.05, seed=3).items() if place[1]}
+    keep_cards(tmp_path, EARLIER, earlier, "2026-11-15")
+    now = {place: cases for place, cases in card_rates(-0.05).items() if place[1]}
+    keep_cards(tmp_path, FLEET, now, "2026-11-22")
+    assert "2026-11-15, all 2 fleets" in report(tmp_path, capsys)[1]
+    later = "fleet-20261129-020000-abcd"
+    with open_history(default_url(tmp_path)) as history:
+        for (node, card), cases in now.items():
+            history.add_results(
+                [
+                    made_run(
+                        uuid.uuid4().hex, rate, session_of_place(later, (node, card)), case_id=case, replicate=number,
+                        environment={**GPU_ENVIRONMENT, "host": node, "card_ids": f"GPU-new-{node}-{card}"},
+                        facts={**GPU_FACTS, "card_index": card}, created="2026-11-29T02:00:00+00:00",
+                    )
+                    for case, found in cases.items()
+                    for number, rate in enumerate(found)
+                ]
+            )  # fmt: skip
+    assert "2026-11-29, the first time" in report(tmp_path, capsys)[1]
+
+
+@pytest.mark.parametrize(
+    ("environment", "facts", "told"),
+    [
+        ({"driver": "535.104.05"}, {}, "driver is 535.104.05; N of N others have 550.54.15"),
+        ({"power_limit_watts": "300"}, {}, "power_limit_watts is 300; N of N others have 400"),
+        ({}, {"sm_clock_mhz": "1275"}, "sm_clock_mhz is 1275; N of N others have 1410"),
+        ({}, {"gpu_temperature_c": "88"}, "gpu_temperature_c is 88; N of N others have 61"),
+        ({}, {"gpu_pcie_link": "gen3-x16"}, "PCI Express link is gen3-x16; N of N others have gen4-x16"),
+        ({}, {"gpu_pcie_link": "gen4-x4"}, "PCI Express link is gen4-x4; N of N others have gen4-x16"),
+        ({}, {"gpu_nvlinks_active": "11-of-12"}, "active NVLinks is 11-of-12; N of N others have 12-of-12"),
+        (
+            {},
+            {"gpu_clocks_held_by": "hardware thermal slowdown 40%, software power cap 60%"},
+            "gpu_clocks_held_by is hardware thermal slowdown, software power cap; N of N others have software power "
+            "cap",
+        ),
+    ],
+)
+def test_each_fact_that_explains_a_slow_card_is_told_of_the_card_and_of_its_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], environment: dict[str, str], facts: dict[str, str], told: str
+) -> None:
+    keep_cards(tmp_path, FLEET, card_rates(-0.05), "2026-11-22", environment, facts)
+    text = " ".join(report(tmp_path, capsys)[1].split())
+    assert f"n03 card 2: {told.replace('N of N', '47 of 47')}" in text
+    fact = told.partition(" is ")[0]
+    if facts.keys() & {"gpu_pcie_link", "gpu_nvlinks_active"}:
+        # Of links a node has the words of all its cards.
+        usual = told.rpartition(" ")[2]
+        words = sorted([*facts.values(), usual])
+        told = f"{fact} is {', '.join(words)}; N of N others have {usual}"
+    assert f"n03: {told.replace('N of N', '11 of 11')}" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("driver", "", "driver"),
+        ("power_limit_watts", "0", "power cap"),
+        ("sm_clock_mhz", None, "clocks"),
+        ("gpu_temperature_c", None, "temperature"),
+        ("gpu_pcie_link", "unknown", "PCI Express link"),
+        ("gpu_nvlinks_active", None, "active NVLinks"),
+    ],
+)
+def test_a_fact_that_was_not_recorded_is_said_and_its_node_is_not_equal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: str | None, told: str
+) -> None:
+    made = card_rates()
+    healthy = {place: cases for place, cases in made.items() if place[0] != "n05"}
+    keep_cards(tmp_path, FLEET, healthy, "2026-11-22")
+    environment, facts = dict(GPU_ENVIRONMENT), dict(GPU_FACTS)
+    changed = environment if name in environment else facts
+    if value is None:
+        del changed[name]
+    else:
+        changed[name] = value
+    with open_history(default_url(tmp_path)) as history:
+        for (node, card), cases in made.items():
+            if node != "n05":
+                continue
+            used = [card] if card else CARDS
+            ids = " ".join(f"GPU-{node}-{one}" for one in used)
+            history.add_results(
+                [
+                    made_run(
+                        uuid.uuid4().hex, rate, session_of_place(FLEET, (node, card)), case_id=case, replicate=number,
+                        environment={**environment, "host": node, "cards": f"{len(used)} x A100", "card_ids": ids},
+                        facts={**facts, "card_index": " ".join(used)}, created="2026-11-22T02:00:00+00:00",
+                    )
+                    for case, found in cases.items()
+                    for number, rate in enumerate(found)
+                ]
+            )  # fmt: skip
+    asked_cards(tmp_path)
+    text = " ".join(report(tmp_path, capsys)[1].split())
+    assert f"Not recorded {told}: on 1 of 12 nodes (n05); what differs in it there is not known" in text
+    assert "They may share a baseline: n[00-04,06-11]" in text
+
+
+def test_a_card_that_was_asked_and_not_measured_is_missed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = card_rates()
+    del made["n05", "3"]
+    keep_cards(tmp_path, FLEET, made, "2026-11-22")
+    asked_cards(tmp_path)
+    status, text = report(tmp_path, capsys)
+    assert status == 6
+    assert f"n05: {CASES[0]} on card 3, {CASES[1]} on card 3: no run of it" in " ".join(text.split())
+    assert "They may share a baseline: n[00-04,06-11]" in " ".join(text.split())
+
+
+def test_a_run_of_another_card_than_its_session_says_does_not_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = card_rates()
+    moved = made.pop(("n05", "3"))
+    keep_cards(tmp_path, FLEET, made, "2026-11-22")
+    with open_history(default_url(tmp_path)) as history:
+        for case, found in moved.items():
+            session = session_of_place(FLEET, ("n05", "3"))
+            history.add_result(made_run(uuid.uuid4().hex, found[0], session, case_id=case, facts={"card_index": "1"}))
+    asked_cards(tmp_path)
+    status, text = report(tmp_path, capsys)
+    assert status == 6
+    assert "it is a run of card 1 in the session of card 3" in " ".join(text.split())
+
+
+def test_cards_of_few_nodes_are_judged_although_the_nodes_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = {place: cases for place, cases in card_rates(-0.1).items() if place[0] in ("n03", "n04")}
+    keep_cards(tmp_path, FLEET, made, "2026-11-22")
+    asked_cards(tmp_path, nodes={"n03": "", "n04": ""})
+    status, text = report(tmp_path, capsys)
+    assert status == 1
+    assert text.startswith("1 of 8 cards is slow beyond chance: n03 card 2 (-")
+    assert "The nodes are too few to be held against each other without --spread" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("end", [None, ""])
+def test_a_run_that_crashed_does_not_count_as_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str | None
+) -> None:
+    """Also if the fleet's command was killed, so that nobody saw how the tasks ended."""
+    made = card_rates()
+    last = made["n05", "3"][CASES[1]].pop()
+    keep_cards(tmp_path, FLEET, made, "2026-11-22")
+    crashed = made_run(
+        uuid.uuid4().hex, last, session_of_place(FLEET, ("n05", "3")), case_id=CASES[1], replicate=3, figures={},
+        failure="killed: signal 9", environment={**GPU_ENVIRONMENT, "host": "n05"}, facts={"card_index": "3"},
+    )  # fmt: skip
+    with open_history(default_url(tmp_path)) as history:
+        history.add_result(crashed)
+    asked_cards(tmp_path, nodes={**dict.fromkeys(NODES, ""), "n05": end})
+    status, text = report(tmp_path, capsys)
+    assert status == 6
+    why = "nobody has seen the end of its task" if end is None else "killed: signal 9"
+    assert f"n05: {CASES[1]} on card 3: 3 of 4 runs ({why})" in " ".join(text.split())
+    assert "They may share a baseline: n[00-04,06-11]" in " ".join(text.split())
+
+
+def test_a_fleet_whose_command_was_killed_is_complete_if_every_run_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep_cards(tmp_path, FLEET, card_rates(), "2026-11-22")
+    asked_cards(tmp_path, nodes=dict.fromkeys(NODES))
+    assert report(tmp_path, capsys)[0] == 0
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_disturbed_runs_count_if_the_fleet_was_measured_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: bool
+) -> None:
+    keep_cards(tmp_path, FLEET, card_rates(), "2026-11-22", marks=("contended",))
+    asked_cards(tmp_path, contended=asked)
+    assert report(tmp_path, capsys)[0] == (0 if asked else 6)
+
+
+def test_runs_beside_other_cards_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep_cards(tmp_path, FLEET, card_rates(), "2026-11-22", marks=("machine shared",))
+    asked_cards(tmp_path)
+    assert report(tmp_path, capsys)[0] == 0
 
 
 def test_without_a_fleet_there_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,6 +532,33 @@ NodeName=n1 Arch=x86_64 NodeAddr=127.0.0.3 NodeHostName=h State=IDLE+DRAIN Parti
 NodeName=m0 Arch=x86_64 NodeAddr=192.0.2.1 NodeHostName=m State=DOWN* Partitions=other,perf
 NodeName=m1 Arch=x86_64 NodeAddr=192.0.2.3 NodeHostName=m State=IDLE+POWERED_DOWN Partitions=perf
 NodeName=z0 Arch=x86_64 NodeAddr=192.0.2.2 NodeHostName=m State=IDLE Partitions=other"""
+
+
+@pytest.mark.parametrize(
+    ("listed", "gres", "cards"),
+    [
+        ("gpu:2", "gpu", 2),
+        ("gpu:a100:8(S:0-1)", "gpu", 8),
+        ("gpu:a100:8(S:0-1)", "gpu:a100", 8),
+        ("gpu:a100:6(S:0,1),gpu:v100:2,shard:16", "gpu:a100", 6),
+        ("gpu:a100:6(S:0,1),gpu:v100:2,shard:16", "gpu", 8),
+        ("gpu:a100", "gpu", 1),
+        ("(null)", "gpu", 0),
+    ],
+)
+def test_the_cards_of_a_node_are_those_of_slurms_list(listed: str, gres: str, cards: int) -> None:
+    assert SlurmNode("n0", "127.0.0.2", "IDLE", gres=listed).cards(gres) == cards
+
+
+def test_nodes_with_different_numbers_of_cards_are_refused() -> None:
+    nodes = [
+        SlurmNode(name, "127.0.0.2", "IDLE", gres=f"gpu:{cards}") for name, cards in (("a1", 8), ("a2", 8), ("b1", 4))
+    ]
+    assert cards_of_all(nodes[:2], "gpu") == 8
+    with pytest.raises(ConfigError, match=r"4 cards \(gpu\) on b1; 8 cards \(gpu\) on a\[1-2\]"):
+        cards_of_all(nodes, "gpu")
+    with pytest.raises(ConfigError, match="0 cards"):
+        cards_of_all([SlurmNode("n0", "127.0.0.2", "IDLE")], "gpu")
 
 
 def answered(*words: str, seconds: float = 0) -> str:
@@ -366,7 +712,8 @@ def test_a_task_that_slurm_forgot_is_lost_only_if_it_had_not_ended() -> None:
 @pytest.fixture
 def workshop(tmp_path: Path) -> Iterator[Workshop]:
     with Workshop(tmp_path) as found:
-        found.configure(lambda config: config.update(clusters={"c": {"target": "cpu", "partition": "perf"}}))
+        cluster = {"target": "cpu", "partition": "perf", "gres": "gpu"}
+        found.configure(lambda config: config.update(clusters={"c": cluster}))
         (tmp_path / "fault.py").touch()
         yield found
 
@@ -401,7 +748,8 @@ def test_the_script_pins_each_task_to_its_node(
     script = capsys.readouterr().out
     assert "#SBATCH --array=0-1\n#SBATCH --hold\n" in script and "#SBATCH --nodes=1\n" in script
     assert "\nset -- n0 n1\n" in script
-    assert re.search(rf' calibrate "\$@" .*--runs=5 --target=cpu {ONE_CARD}\n', script)
+    assert "#SBATCH --gres=gpu:2\n" in script
+    assert re.search(rf'on_node "\$@" --cards=2 -- .*--runs=5 --target=cpu {ONE_CARD}\n', script)
     assert "# scontrol update JobId=JOB_1 ReqNodeList=n1\n# scontrol release JOB\n" in script
     monkeypatch.setattr("helpers.commands.fleet.is_here", lambda address: address != "127.0.0.3")
     assert main(argv) == 4
@@ -416,8 +764,26 @@ def test_the_slow_one_of_two_nodes_is_found(slurm: SlurmCluster, workshop: Works
     assert "1 of 2 nodes is slow beyond chance: n1 (-16.7%)" in found.text
     assert "scontrol update NodeName=n1 State=DRAIN" in found.text
     assert [(each["node"], each["runs"]) for each in answer(workshop)["nodes"]] == [("n1", 4), ("n0", 4)]
-    # Each node's session was made by a task on that node.
-    assert {path.name.partition(".")[2] for path in (workshop.folder / "runs").glob("fleet-*.n?")} == {"n0", "n1"}
+    assert {(each["node"], each["card"], each["runs"], each["slow"]) for each in answer(workshop)["cards"]} == {
+        (node, card, 4, False) for node in ("n0", "n1") for card in ("0", "1")
+    }
+    # Each card's session was made by a task on that node.
+    made = {path.name.partition(".")[2] for path in (workshop.folder / "runs").glob("fleet-*.n*")}
+    assert made == {"n0.card0", "n0.card1", "n1.card0", "n1.card1"}
+    assert found.nothing_left()
+
+
+@pytest.mark.slow
+def test_the_slow_card_of_a_node_is_found_with_the_cards_side_by_side(slurm: SlurmCluster, workshop: Workshop) -> None:
+    (workshop.folder / "fault.py").write_text(SLOW_CARD)
+    found = fleet(slurm, workshop, "--share-machine")
+    assert found.ended(240.0) == 1, found.text
+    assert "1 of 4 cards is slow beyond chance: n1 card 1 (-16.7%)" in found.text
+    assert re.search(
+        r"scontrol update NodeName=n1 State=DRAIN 'Reason=perfgate fleet-\S+Z-\w+: card 1 -16.7% in all", found.text
+    )
+    assert "NodeName=n0" not in found.text
+    assert {each["runs"] for each in answer(workshop)["cards"]} == {4}
     assert found.nothing_left()
 
 

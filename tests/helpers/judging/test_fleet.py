@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from helpers.judging.fleet import ALL_CASES, judge_fleet, shifts_in
+from helpers.judging.fleet import ALL_CASES, FleetVerdict, Place, card_shifts_in, judge_fleet, node_rates, shifts_in
 from helpers.trainers.contract.errors import SuiteError
 
 CASES = tuple(f"c{number}" for number in range(6))
@@ -54,8 +54,9 @@ def test_a_slow_node_is_found_with_its_size() -> None:
     assert (found.node, found.by, found.cases, found.runs) == ("n017", ALL_CASES, 6, 24)
     assert found.low < found.shift < found.high
     assert found.shift == pytest.approx(-0.03, abs=0.009)
-    assert verdict.spread == pytest.approx(0.0032, rel=0.3)
-    assert 0.01 < verdict.smallest_drop < 0.025
+    assert verdict.node_spread is not None and verdict.card_spread is None
+    assert verdict.node_spread.value == pytest.approx(0.0032, rel=0.3)
+    assert 0.01 < verdict.node_spread.smallest_drop < 0.025
 
 
 def test_a_fast_node_is_not_slow_and_makes_no_other_node_slow() -> None:
@@ -81,7 +82,7 @@ def test_two_nodes_of_five_may_be_slow() -> None:
     assert verdict is not None
     assert sorted(each.node for each in verdict.slow) == slow
     # The slow nodes are no part of what healthy nodes differ by.
-    assert verdict.spread < 0.0035
+    assert verdict.node_spread is not None and verdict.node_spread.value < 0.0035
 
 
 def test_a_node_that_is_slow_in_one_case_alone_is_found_by_that_case() -> None:
@@ -164,3 +165,133 @@ def test_the_shift_in_an_earlier_fleet_is_that_of_all_cases_or_of_one() -> None:
     assert found.keys() == {"n003", "n004"}
     assert found["n003"] == pytest.approx(-0.03, abs=0.01)
     assert found["n004"] == pytest.approx(0.0, abs=0.008)
+
+
+# ---- cards
+
+Cards = dict[str, Fleet]
+MULTI = ("c4", "c5")
+
+
+def with_cards(nodes: int, cards: int = 8, *, seed: int = 1) -> tuple[Fleet, Cards]:
+    """A healthy fleet: the last two cases use all cards of a node, the others are measured on each card."""
+    rng = np.random.default_rng(seed + 1000)
+    fleet = made(nodes, seed=seed)
+    by_card: Cards = {}
+    for node, cases in fleet.items():
+        for card in range(cards):
+            off = rng.normal(0, 0.003)
+            by_card.setdefault(node, {})[str(card)] = {
+                case: [
+                    rate + off + own + each for rate, each in zip(runs, rng.normal(0, 0.0005, len(runs)), strict=True)
+                ]
+                for case, runs in cases.items()
+                if case not in MULTI
+                for own in [rng.normal(0, 0.001)]
+            }
+    return {
+        node: {case: runs for case, runs in cases.items() if case in MULTI} for node, cases in fleet.items()
+    }, by_card
+
+
+def slow_card(fleet: Fleet, cards: Cards, node: str, card: str, share: float, *, also_node: bool = True) -> None:
+    for case, runs in cards[node][card].items():
+        cards[node][card][case] = [rate + math.log1p(share) for rate in runs]
+    if also_node:
+        slowed(fleet, node, share, *MULTI)
+
+
+def judged(fleet: Fleet, cards: Cards, spread: float | None = None) -> FleetVerdict:
+    verdict = judge_fleet(fleet, spread, cards=cards)
+    assert verdict is not None
+    return verdict
+
+
+def slow_of(fleet: Fleet, cards: Cards) -> set[Place]:
+    return {each.place for each in judged(fleet, cards).slow}
+
+
+def test_a_slow_card_is_found_with_its_node_and_its_size() -> None:
+    fleet, cards = with_cards(100)
+    slow_card(fleet, cards, "n017", "5", -0.03)
+    verdict = judged(fleet, cards)
+    (found,) = [each for each in verdict.cards if each.slow]
+    assert (found.place, found.by, found.cases, found.runs) == (("n017", "5"), ALL_CASES, 4, 16)
+    assert found.shift == pytest.approx(-0.03, abs=0.009)
+    assert verdict.card_spread is not None and verdict.card_spread.value == pytest.approx(0.0035, rel=0.3)
+    # Its node may be slow in the cases of all cards, and no other place is.
+    assert {each.node for each in verdict.slow} == {"n017"}
+    assert len(verdict.nodes) == 100 and len(verdict.cards) == 800
+
+
+def test_a_slow_card_does_not_make_its_node_slow_in_cases_of_one_card() -> None:
+    for count in (2, 8):
+        fleet, cards = with_cards(100, count)
+        slow_card(fleet, cards, "n017", "1", -0.05, also_node=False)
+        assert slow_of(fleet, cards) == {("n017", "1")}
+
+
+def test_a_slow_node_does_not_make_its_cards_slow() -> None:
+    fleet, cards = with_cards(100)
+    for card in cards["n017"]:
+        slow_card(fleet, cards, "n017", card, -0.04, also_node=card == "0")
+    assert slow_of(fleet, cards) == {("n017", "")}
+
+
+def test_half_of_a_nodes_cards_may_be_slow() -> None:
+    fleet, cards = with_cards(100)
+    for card in "0246":
+        slow_card(fleet, cards, "n017", card, -0.05, also_node=False)
+    assert slow_of(fleet, cards) == {("n017", card) for card in "0246"}
+
+
+def test_the_error_rate_holds_over_nodes_and_cards_together() -> None:
+    alarms = sum(bool(slow_of(*with_cards(40, seed=seed))) for seed in range(16))
+    # More than 3 of 16 happen in 1 of 140 tries at a rate of 5%.
+    assert alarms <= 3
+
+
+def test_the_chance_counts_nodes_and_cards_by_halves() -> None:
+    fleet, cards = with_cards(100)
+    verdict = judged(fleet, cards)
+    assert verdict.nodes[0].chance == pytest.approx(verdict.nodes[0].p_value * 2 * 100)
+    assert verdict.cards[0].chance == pytest.approx(verdict.cards[0].p_value * 2 * 800)
+    alone = judge_fleet(made(100))
+    assert alone is not None and alone.nodes[0].chance == pytest.approx(alone.nodes[0].p_value * 100)
+
+
+def test_the_cards_of_one_node_are_judged_without_other_nodes() -> None:
+    fleet, cards = with_cards(1)
+    slow_card(fleet, cards, "n000", "3", -0.10)
+    verdict = judged(fleet, cards)
+    assert verdict.nodes == () and verdict.node_spread is None
+    assert [each.place for each in verdict.slow] == [("n000", "3")]
+    assert judge_fleet({}, cards={"n000": {card: cards["n000"][card] for card in "01"}}) is None
+
+
+def test_nodes_with_different_numbers_of_cards_are_judged_together() -> None:
+    fleet, cards = with_cards(60)
+    for node in list(cards)[::3]:
+        cards[node] = {card: cards[node][card] for card in "01"}
+    cards["n006"] = {"0": cards["n006"]["0"]}
+    slow_card(fleet, cards, "n003", "1", -0.06, also_node=False)
+    slow_card(fleet, cards, "n004", "7", -0.06, also_node=False)
+    verdict = judged(fleet, cards)
+    assert {each.place for each in verdict.slow} == {("n003", "1"), ("n004", "7")}
+    # A card without another one on its node is held against none.
+    assert ("n006", "0") not in {each.place for each in verdict.cards}
+
+
+def test_a_run_of_a_node_is_the_median_of_its_cards_without_the_slow_ones() -> None:
+    cards = {"a": {"0": {"c": [1.0, 2.0]}, "1": {"c": [3.0, 4.0]}, "2": {"c": [9.0]}, "3": {"c": []}}}
+    assert node_rates({"a": {"m": [5.0]}}, cards) == {"a": {"m": [5.0], "c": [3.0, 3.0]}}
+    assert node_rates({}, cards, {("a", "2")}) == {"a": {"c": [2.0, 3.0]}}
+    assert node_rates({}, {"a": {"0": {"c": [1.0]}}}, {("a", "0")}) == {"a": {"c": [1.0]}}
+
+
+def test_the_shift_of_a_card_in_an_earlier_fleet_is_against_its_nodes_other_cards() -> None:
+    fleet, cards = with_cards(20)
+    slow_card(fleet, cards, "n003", "2", -0.04)
+    found = card_shifts_in(cards, {("n003", "2"): ALL_CASES, ("n004", "0"): "c1", ("n005", "11"): ALL_CASES})
+    assert found.keys() == {("n003", "2"), ("n004", "0")}
+    assert found["n003", "2"] == pytest.approx(-0.04, abs=0.012)

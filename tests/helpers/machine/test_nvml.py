@@ -17,6 +17,13 @@ class NVMLError(Exception):
         self.value = value
 
 
+def link_state(handle: str, number: int) -> int:
+    """Six links, the last one down; then NVML has no more."""
+    if number >= 6:
+        raise NVMLError(2)
+    return int(number < 5)
+
+
 def library(**replaced: Any) -> SimpleNamespace:
     """A stand-in for the module pynvml: one V100 without MIG."""
     functions: dict[str, Any] = {
@@ -48,6 +55,9 @@ def library(**replaced: Any) -> SimpleNamespace:
         "nvmlDeviceGetApplicationsClock": lambda handle, kind: 1290,
         "nvmlDeviceGetDefaultApplicationsClock": lambda handle, kind: 1312,
         "nvmlDeviceGetTemperatureThreshold": lambda handle, kind: 87,
+        "nvmlDeviceGetCurrPcieLinkGeneration": lambda handle: 3,
+        "nvmlDeviceGetCurrPcieLinkWidth": lambda handle: 16,
+        "nvmlDeviceGetNvLinkState": link_state,
         "nvmlDeviceGetRemappedRows": fails(NOT_SUPPORTED),
         "nvmlDeviceGetRetiredPagesPendingStatus": lambda handle: 0,
     }
@@ -65,6 +75,7 @@ def library(**replaced: Any) -> SimpleNamespace:
         "NVML_ERROR_FUNCTION_NOT_FOUND": FUNCTION_NOT_FOUND,
         "NVML_ERROR_INVALID_ARGUMENT": 2,
         "NVML_TEMPERATURE_GPU": 0,
+        "NVML_NVLINK_MAX_LINKS": 18,
     }
     return SimpleNamespace(**{**functions, **constants, **replaced})
 
@@ -87,7 +98,7 @@ def test_the_adapter_reads_a_card_with_its_units() -> None:
     (gpu,) = nvml.gpus()
     assert gpu == Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300, False)
     assert nvml.state(gpu) == GpuState(1530, 61, 250.5, 0x04, 0, 877)
-    assert nvml.settings(gpu) == GpuSettings(300, 300, 1290, 1312, 87, False)
+    assert nvml.settings(gpu) == GpuSettings(300, 300, 1290, 1312, 87, False, 3, 16, 6, 5)
     # Those under MPS among them.
     assert nvml.compute_processes(gpu) == (4, 5, 9)
     assert (nvml.driver(), nvml.cuda_driver()) == ("525.60.13", "12.4")
@@ -96,9 +107,16 @@ def test_the_adapter_reads_a_card_with_its_units() -> None:
 def test_what_a_card_or_driver_does_not_tell_is_none_and_a_lost_card_an_error() -> None:
     names = ("nvmlDeviceGetPowerManagementDefaultLimit", "nvmlDeviceGetEnforcedPowerLimit",
              "nvmlDeviceGetApplicationsClock", "nvmlDeviceGetDefaultApplicationsClock",
-             "nvmlDeviceGetTemperatureThreshold", "nvmlDeviceGetRetiredPagesPendingStatus")  # fmt: skip
-    for value in (NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND):
+             "nvmlDeviceGetTemperatureThreshold", "nvmlDeviceGetRetiredPagesPendingStatus",
+             "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth",
+             "nvmlDeviceGetNvLinkState")  # fmt: skip
+    for value in (NO_PERMISSION, FUNCTION_NOT_FOUND):
         assert opened(**dict.fromkeys(names, fails(value))).settings(GPU) == GpuSettings()
+    # This answer to a question about a link means that the card has none.
+    silent = opened(**dict.fromkeys(names, fails(NOT_SUPPORTED))).settings(GPU)
+    assert silent == GpuSettings(nvlinks=0, nvlinks_active=0)
+    with pytest.raises(DeviceError, match="NVML"):
+        opened(nvmlDeviceGetNvLinkState=fails(GPU_IS_LOST)).settings(GPU)
     with pytest.raises(DeviceError, match="NVML"):
         opened(nvmlDeviceGetTemperatureThreshold=fails(GPU_IS_LOST)).settings(GPU)
 

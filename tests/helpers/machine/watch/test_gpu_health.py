@@ -14,7 +14,7 @@ GPU = Gpu(0, "GPU-a", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300)
 WINDOW = (10.0, 20.0)
 
 
-USUAL = GpuSettings(300, 300, 1290, 1290, 90, False)
+USUAL = GpuSettings(300, 300, 1290, 1290, 90, False, 3, 16, 6, 6)
 RECORDED = Norm(True, frozenset({300}), {"sm_clock_mhz": (1290.0,), "memory_clock_mhz": (877.0,)})
 
 
@@ -247,12 +247,27 @@ def test_the_window_is_told_in_medians_a_card() -> None:
         "gpu_power_limit_watts": "300 300",
         "gpu_uncorrected_ecc": "0 0",
         "gpu_clocks_held_by": "software power cap 100%",
+        "gpu_pcie_link": "gen3-x16 gen3-x16",
+        "gpu_nvlinks_active": "6-of-6 6-of-6",
         "not_measured": "Xid errors (the kernel's log needs root)",
     }
     assert gpu_facts(samples, [GPU], None) == {}
     assert gpu_facts([], [GPU], WINDOW) == {}
     silent = gpu_facts([HealthSample(12.0, "GPU-a", replace(state(), memory_clock_mhz=0))], [GPU], WINDOW)
     assert "memory_clock_mhz" not in silent and "power cap (NVML does not say)" in silent["not_measured"]
+
+
+def test_the_links_are_those_of_the_window_and_what_nvml_does_not_say_is_unknown() -> None:
+    idle, narrow = replace(USUAL, pcie_generation=1), replace(USUAL, pcie_width=8, nvlinks_active=5)
+    looks = [(1.0, idle), (11.0, narrow), (13.0, narrow), (14.0, narrow), (15.0, idle), (25.0, idle)]
+    facts = gpu_facts([HealthSample(at, "GPU-a", state(), each) for at, each in looks], [GPU], WINDOW)
+    assert (facts["gpu_pcie_link"], facts["gpu_nvlinks_active"]) == ("gen3-x8", "5-of-6")
+    silent = gpu_facts([HealthSample(12.0, "GPU-a", state(), GpuSettings())], [GPU], WINDOW)
+    assert (silent["gpu_pcie_link"], silent["gpu_nvlinks_active"]) == ("unknown", "unknown")
+    unseen = "PCI Express link (NVML does not say); NVLinks (NVML does not say)"
+    assert silent["not_measured"].endswith(unseen)
+    without = gpu_facts([HealthSample(12.0, "GPU-a", state(), replace(USUAL, nvlinks=0))], [GPU], WINDOW)
+    assert without["not_measured"] == "Xid errors (the kernel's log needs root)"
 
 
 def test_a_card_without_a_look_is_not_healthy() -> None:
