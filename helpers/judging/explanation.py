@@ -163,7 +163,7 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5) -> Explanation:
     """
     parts = compared_parts(pairs)
     usual = statistics.fmean(pair.reference.step_seconds for pair in pairs) if pairs else 0.0
-    sizes = [each.size_seconds for each in parts]
+    sizes = [each.noise_seconds for each in parts]
     speeds = shared_speeds(parts)
     found = _differences(parts, sizes, speeds)
     rows = [each.part for each in parts if each.part.level is Level.ROW]
@@ -199,7 +199,7 @@ def _differences(parts: Sequence[Compared], sizes: Sequence[float], speeds: Sequ
     if not speeds:
         return [_difference(*each) for each in zip(parts, measured, p_measured, strict=True)]
     beside = [
-        each.differences if each.part.level.is_of_a_rank else beside_speed(each, around)
+        beside_speed(each, around) if each.part.is_of_the_cores else each.differences
         for each, around in zip(parts, speeds_beside(parts, speeds), strict=True)
     ]
     p_beside = adjusted_p_values(beside, sizes)
