@@ -19,6 +19,8 @@ RECIPE = ROOT / "requirements" / "container" / "Dockerfile"
 IGNORED = RECIPE.with_name("Dockerfile.dockerignore")
 # With this variable the image is built: minutes, some gigabytes, and everything from the package index.
 NAMED = "PERFGATE_TEST_CONTAINER"
+# What the user may write below the suite's folder.
+WRITABLE = ("runs", "gate", ".cache")
 PROGRAMS = ("buildah", "debootstrap", "unshare")
 
 
@@ -57,6 +59,30 @@ def test_a_target_runs_perfgate_as_a_user_without_rights(target: str) -> None:
     assert not any("pip" in " ".join(each) or "apt-get" in each for each in words if each[0] == "RUN")
     assert [each[0] for each in words][-3:] == ["USER", "ENTRYPOINT", "CMD"]
     assert words[-2][1:] == ['["/opt/perfgate/.venv/bin/perfgate"]']
+
+
+def test_only_results_reports_and_caches_belong_to_the_user() -> None:
+    given = [words for words in instructions() if "--owner=perfgate" in words]
+    (line,) = given
+    assert line[-3:] == list(WRITABLE)
+    text = RECIPE.read_text()
+    assert "chown" not in text and "chmod" not in text
+
+
+def test_nothing_is_fetched_but_by_apt_and_by_the_pinned_requirements() -> None:
+    for words in instructions():
+        line = " ".join(words)
+        assert not re.search(r"\b(curl|wget|git clone|pip install|npm|https?://)", line), line
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_a_target_names_what_it_was_made_of(target: str) -> None:
+    words = [" ".join(each) for each in stages()[target]]
+    (labels,) = [each for each in words if each.startswith("LABEL ")]
+    names = set(re.findall(r"org\.opencontainers\.image\.([\w.]+)=", labels))
+    assert names == {"title", "licenses", "base.name", "revision"}
+    # Without this line the argument of the beginning is empty inside a stage.
+    assert "ARG PYTHON" in words
 
 
 @pytest.mark.parametrize(("target", "chosen"), [("cpu", "cpu"), ("gpu", "gpu-cuda11")])
@@ -172,6 +198,18 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Worksh
         workshop.run("rmi", "--all", "--force")
 
 
+# What the user must not be able to do.
+CHANGES = (
+    "echo >> helpers/__init__.py",
+    "touch helpers/new.py",
+    "mv helpers kept && mkdir helpers",
+    "rm perf.yaml",
+    "touch baselines/published/new",
+    "touch .venv/bin/new",
+    "touch new",
+)
+
+
 @pytest.mark.slow
 @pytest.mark.training
 def test_the_steps_make_an_image_that_trains_as_another_user(container: tuple[Workshop, str]) -> None:
@@ -185,10 +223,14 @@ def test_the_steps_make_an_image_that_trains_as_another_user(container: tuple[Wo
     # The recipe's secret and git's folder are not in it, and the user cannot change the suite.
     for path in ("/etc/pip.conf", "/opt/perfgate/.git", "/opt/perfgate/tests"):
         assert within("sh", "-c", f"test -e {path} || echo missing") == "missing\n"
-    assert within("sh", "-c", "test -w /opt/perfgate/helpers/__init__.py || echo kept") == "kept\n"
+    owned = within("sh", "-c", "find /opt/perfgate ! -type l -writable -prune -print; true").split()
+    assert sorted(owned) == sorted(f"/opt/perfgate/{each}" for each in WRITABLE)
+    for change in CHANGES:
+        assert within("sh", "-c", f"cd /opt/perfgate; ({change}) 2>&1 || echo refused").splitlines()[-1] == "refused"
     case = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
     session = [".venv/bin/python", "-m", "pytest", "perf_tests", "-m", "cpu", "--allow-contention"]
-    assert "1 passed" in within(*session, "-k", case)
+    assert "1 passed" in within(*session, "-k", case, "--html", "gate/night.html")
+    assert {"gate/night.html", ".cache/checked-baselines"} <= set(within("sh", "-c", "ls -d gate/* .cache/*").split())
     # Whoever the container runs as, results go where they may.
     other = [*session, "--collect-only", "-q", "--runs-dir", "/tmp/runs"]
     assert case in within("env", "HOME=/tmp", *other, user="1001:1001")
