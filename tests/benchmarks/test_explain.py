@@ -109,11 +109,16 @@ def seconds():
     began = time.process_time()
     sum(number * number for number in range(1_500_000))
     return time.process_time() - began
-before = min(seconds() for _ in range(3))
-assert ctypes.CDLL(os.environ["LD_PRELOAD"]).slow_core(ctypes.c_double(0.5)) == 0
-print(min(seconds() for _ in range(3)) / before)
+slow_core = ctypes.CDLL(os.environ["LD_PRELOAD"]).slow_core
+usual, slow = [], []
+for _ in range(5):
+    for share, found in ((0.0, usual), (0.5, slow)):
+        assert slow_core(ctypes.c_double(share)) == 0
+        found.append(seconds())
+print(min(slow) / min(usual))
 """
-    assert 1.3 < float(_printed(program, {"LD_PRELOAD": str(explain.built(tmp_path))})) < 1.7
+    # Other work on the core's second thread changes how long either takes.
+    assert 1.2 < float(_printed(program, {"LD_PRELOAD": str(explain.built(tmp_path))})) < 2.0
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
