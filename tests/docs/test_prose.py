@@ -41,7 +41,17 @@ OTHERS = {"--nnodes", "--rank", "--master", "--host", "--nproc_per_node", "--clo
 OTHERS |= {"--gres", "--constraint", "--container", "--requeue"}
 # Those of docker, buildah and git on docs/container.md.
 OTHERS |= {"--build-arg", "--cpus", "--cpuset-cpus", "--env", "--file", "--gpus", "--hostname", "--ignorefile"}
-OTHERS |= {"--init", "--isolation", "--secret", "--shm-size", "--target", "--user", "--volume"}
+OTHERS |= {
+    "--init",
+    "--isolation",
+    "--read-only",
+    "--secret",
+    "--shm-size",
+    "--target",
+    "--tmpfs",
+    "--user",
+    "--volume",
+}
 # An option that a trial of docs/extending.md made, and one of perfgate itself.
 OTHERS |= {"--csv", "--version"}
 
