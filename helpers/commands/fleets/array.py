@@ -56,7 +56,7 @@ class SlurmNode:
         name, _, model = gres.partition(":")
         return sum(
             int(count or 1)
-            for found, of_model, count in _GRES.findall(re.sub(r"\([^)]*\)", "", self.gres))
+            for found, of_model, count in _GRES.findall(re.sub(r"\([^()]*\)", "", self.gres))
             if found == name and model in ("", of_model)
         )
 

@@ -400,5 +400,5 @@ def _equal(runs: Sequence[FleetRun], others: set[str], bad: set[str]) -> EqualNo
         hosts(chosen),
         # Of a node that left no run only the name is known, which is usually its host's.
         tuple(sorted({*hosts(by_node.keys() - chosen), *(bad - by_node.keys())})),
-        max(sorted(cards), key=lambda text: sum(map(int, re.findall(r"(\d+) x ", text)))),
+        max(sorted(cards), key=lambda text: sum(map(int, re.findall(r"(?<!\d)(\d+) x ", text)))),
     )
