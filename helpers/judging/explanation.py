@@ -22,6 +22,7 @@ from helpers.judging.profile_parts import (
     ProfiledPair,
     ProfiledRun,
     compared_parts,
+    own_seconds,
 )
 from helpers.judging.shared_speed import PARTS_ERROR_RATE, SPEED_ERROR_RATE, beside_speed, shared_speeds, speeds_beside
 from helpers.judging.statistics import student_t_95
@@ -143,8 +144,14 @@ class Explanation:
 
     @property
     def explained_seconds(self) -> float:
-        """By the named parts together."""
-        return math.fsum(each.seconds.mean for each in self.named if not each.part.may_be_beside)
+        """By the named parts together. Ranks compute side by side, so of several slow ones the slowest counts."""
+        parts = [each for each in self.named if not each.part.may_be_beside]
+        ranks: dict[int, float] = {}
+        for each in parts:
+            if each.part.level.is_of_a_rank:
+                ranks[each.part.rank] = ranks.get(each.part.rank, 0.0) + each.seconds.mean
+        others = (each.seconds.mean for each in parts if not each.part.level.is_of_a_rank)
+        return math.fsum(others) + max(ranks.values(), default=0.0)
 
     @property
     def not_explained_seconds(self) -> float:
@@ -169,7 +176,7 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5) -> Explanation:
     rows = [each.part for each in parts if each.part.level is Level.ROW]
     # A consequence, such as values that are no longer in a cache, may be beyond chance and explain nothing.
     beyond_chance = [each for each in found if each.is_named and _size(each) >= LEAST_SHARE * usual]
-    slow_ranks = _slow_ranks(beyond_chance)
+    slow_ranks = _slow_ranks(beyond_chance, pairs)
     of_all = _not_of_ranks([each for each in beyond_chance if not each.part.level.is_of_a_rank], slow_ranks, pairs)
     named = tuple(sorted([*apart(of_all, rows), *slow_ranks], key=lambda each: -each.seconds.mean))
     return Explanation(
@@ -271,10 +278,12 @@ _KIND_OF_LEVEL: Mapping[Level, Callable[[Compared, Amount, Amount, float], Kind]
 }
 
 
-def _slow_ranks(named: Sequence[Difference]) -> list[Difference]:
+def _slow_ranks(named: Sequence[Difference], pairs: Sequence[ProfiledPair]) -> list[Difference]:
     """The ranks that take longer beside the others than they did; of a rank that does so in one phase, that phase. That
     the others take less beside it is the same once more."""
-    longer = [each for each in named if each.part.level.is_of_a_rank and each.seconds.mean > 0]
+    longer = [
+        each for each in named if each.part.level.is_of_a_rank and each.seconds.mean > 0 and _is_longer(each, pairs)
+    ]
     shown = []
     for whole in [each for each in longer if each.part.level is Level.RANK]:
         inside = [each for each in longer if whole.part.holds(each.part)]
@@ -282,6 +291,13 @@ def _slow_ranks(named: Sequence[Difference]) -> list[Difference]:
         shown.append(one if _size(one) >= _MOST_OF_A_RANK * _size(whole) else whole)
     ranks = {each.part.rank for each in shown}
     return [*shown, *(each for each in longer if each.part.rank not in ranks)]
+
+
+def _is_longer(of_a_rank: Difference, pairs: Sequence[ProfiledPair]) -> bool:
+    """Whether what is longer beside the other ranks is so because it changed, more than because the others did."""
+    part = of_a_rank.part
+    longer = statistics.fmean(own_seconds(pair.candidate, part) - own_seconds(pair.reference, part) for pair in pairs)
+    return longer >= _MOST_OF_IT * of_a_rank.seconds.mean
 
 
 def _not_of_ranks(

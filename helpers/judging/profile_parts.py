@@ -30,9 +30,9 @@ class Level(enum.Enum):
     # An operator in one phase, over all layers.
     OPERATOR = "operator"
     PHASE = "phase"
-    # A phase of one rank beside the mean of the others'.
+    # A phase of one rank beside the median of the others'.
     RANK_PHASE = "phase of a rank"
-    # One rank's own time beside the mean of the others'.
+    # One rank's own time beside the median of the others'.
     RANK = "rank"
 
     @property
@@ -234,8 +234,9 @@ def _parts_of(row: OperatorRow) -> Iterable[Part]:
 
 
 def _ranks(pairs: Sequence[ProfiledPair]) -> list[Compared]:
-    """By how much each rank's own time, and each phase of it, is above the mean of the other ranks'. Ranks of one job
-    have steps of one length, so a rank's own time is what it does not wait for the others or for the network.
+    """By how much each rank's own time, and each phase of it, is above the median of the other ranks'. Ranks of one job
+    have steps of one length, so a rank's own time is what it does not wait for the others or for the network. One rank
+    of many that changes moves the median of the others little, and their mean more.
 
     A run that is slower as a whole has larger differences between its ranks, so they are in parts of the others' own
     time, and in seconds of the usual one.
@@ -276,8 +277,14 @@ def _own(profiles: Sequence[StepProfile]) -> dict[int, dict[Phase, float]]:
 
 def _beside_others(run: Mapping[int, Mapping[Phase, float]], rank: int, phases: Sequence[Phase]) -> float:
     others = [each for other, each in run.items() if other != rank]
-    above = _seconds(run.get(rank, {}), phases) - statistics.fmean(_seconds(each, phases) for each in others)
-    return above / statistics.fmean(math.fsum(each.values()) for each in others)
+    above = _seconds(run.get(rank, {}), phases) - statistics.median(_seconds(each, phases) for each in others)
+    return above / statistics.median(math.fsum(each.values()) for each in others)
+
+
+def own_seconds(run: ProfiledRun, part: Part) -> float:
+    """What the part of one rank takes in a run, not beside the other ranks."""
+    own = _own(run.profiles).get(part.rank, {})
+    return _seconds(own, list(own) if part.level is Level.RANK else [part.phase])
 
 
 def _seconds(phases: Mapping[Phase, float], which: Sequence[Phase]) -> float:

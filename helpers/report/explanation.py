@@ -237,7 +237,7 @@ def tables_of(found: CaseExplanation) -> list[tuple[str, Table]]:
     columns = _columns(explanation.step_seconds)
     tables = [("the phases of a step", Table.of(columns, explanation.phases))]
     if explanation.ranks:
-        tables.append(("each rank beside the mean of the others", Table.of(columns, explanation.ranks)))
+        tables.append(("each rank beside the median of the others", Table.of(columns, explanation.ranks)))
     if explanation.unnamed:
         tables.insert(0, ("also different, but not beyond chance", Table.of(columns, explanation.unnamed)))
     if explanation.named:

@@ -25,8 +25,9 @@ class Job:
     of which the ranks that come earlier see more."""
 
     ranks: int = 2
-    # How many times as long the rank ``SLOW`` computes.
+    # How many times as long the ranks ``slow_ranks`` compute.
     slow: float = 1.0
+    slow_ranks: tuple[int, ...] = (SLOW,)
     network: float = 0.03
     data_wait: dict[int, float] = field(default_factory=dict)
     rows: dict[tuple[Phase, str, str], float] = field(
@@ -59,7 +60,7 @@ class Job:
     def _own(
         self, rank: int, speed: float, random: np.random.Generator, noise: float
     ) -> tuple[dict[Phase, float], list[OperatorRow]]:
-        speed *= self.slow if rank == SLOW else 1.0
+        speed *= self.slow if rank in self.slow_ranks else 1.0
         rows = [
             OperatorRow(*key, "", "", "cpu", 1.0, seconds * speed * random.normal(1.0, noise / 2))
             for key, seconds in self.rows.items()
@@ -114,9 +115,10 @@ def test_a_cause_is_named_alone_and_explains_the_drop(
     assert found.explained_seconds == pytest.approx(found.drop.mean, rel=0.3)
 
 
-@pytest.mark.parametrize(("change", "kind", "part"), CAUSES[:2])
-def test_beside_other_work_wrong_parts_are_as_rare_as_the_error_rate_says(
-    change: Callable[[Job], None], kind: Kind, part: Part
+# Measured: the rank is first in 16 of the 20, the all-reduce in all.
+@pytest.mark.parametrize(("change", "kind", "part", "noise", "least"), [(*CAUSES[0], 0.03, 12), (*CAUSES[1], 0.1, 18)])
+def test_beside_other_work_the_cause_is_found_and_wrong_parts_are_rare(
+    change: Callable[[Job], None], kind: Kind, part: Part, noise: float, least: int
 ) -> None:
     right = {part, REDUCTION}
     if kind is Kind.RANK:
@@ -126,8 +128,42 @@ def test_beside_other_work_wrong_parts_are_as_rare_as_the_error_rate_says(
             Part(Level.PHASE, Phase.RANK_WAIT),
             *(Part(Level.RANK_PHASE, each, rank=SLOW) for each in phases),
         }
-    named = [{each.part for each in _explained(change, noise=0.1, seed=seed).named} for seed in range(10)]
-    assert sum(not each <= right for each in named) <= 2
+    named = [[each.part for each in _explained(change, noise=noise, seed=seed).named] for seed in range(20)]
+    assert sum(each[:1] == [part] for each in named) >= least
+    assert sum(not set(each) <= right for each in named) <= 2
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("faster", [(SLOW,), (0, SLOW)])
+def test_no_rank_is_slow_because_others_became_faster(faster: tuple[int, ...], ranks: int) -> None:
+    def change(job: Job) -> None:
+        job.slow, job.slow_ranks = 0.9, faster
+
+    for seed in range(5):
+        found = _explained(change, ranks=ranks, seed=seed)
+        assert [each.part for each in found.named if each.kind is Kind.RANK] == []
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_a_rank_that_became_slower_is_named_alone(ranks: int) -> None:
+    def change(job: Job) -> None:
+        job.slow = 1.1
+
+    for seed in range(5):
+        found = _explained(change, ranks=ranks, seed=seed)
+        assert [(each.part.rank, each.kind) for each in found.named] == [(SLOW, Kind.RANK)]
+
+
+def test_two_slow_ranks_do_not_explain_more_than_the_drop() -> None:
+    def change(job: Job) -> None:
+        job.slow, job.slow_ranks = 1.1, (0, SLOW)
+
+    found = _explained(change, ranks=4)
+    assert sorted(each.part.rank for each in found.named) == [0, SLOW]
+    largest = max(each.seconds.mean for each in found.named)
+    # They compute side by side, so the step is as much longer as the slower of the two.
+    assert found.explained_seconds == pytest.approx(largest)
+    assert found.not_explained_seconds == pytest.approx(0.0, abs=0.2 * found.drop.mean)
 
 
 def test_of_builds_that_do_not_differ_no_rank_is_named() -> None:
