@@ -71,7 +71,7 @@ HELP = "Measure the same cases on every node and card of a Slurm partition, and 
 EXITS = {
     0: "every node and card was measured, and none is slow",
     1: "a node or a card is slow beyond chance; 1 outranks 6",
-    6: "none is slow, but a node, a card or a case was not measured or is not known, or nothing could be judged",
+    6: "none is slow, but a node, a card or a case was not measured or is not known, or the nodes could not be judged",
     EXIT_INTERRUPTED: "interrupted: the job array was cancelled, and nothing of it is left",
 }
 

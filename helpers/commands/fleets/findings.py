@@ -73,14 +73,24 @@ class FleetFindings:
     # Which of driver, power cap, clocks, temperature and links are not recorded of whom.
     unrecorded: Mapping[str, tuple[FleetPlace, ...]] = field(default_factory=dict)
     equal: EqualNodes | None = None
+    # Whether a case of several cards was measured: it is held against those of other nodes alone.
+    several_cards: bool = False
 
     @property
     def slow(self) -> tuple[NodeVerdict, ...]:
         return self.verdict.slow if self.verdict is not None else ()
 
     @property
+    def nodes_unjudged(self) -> bool:
+        """Whether cards were judged, and something was measured that only other nodes could judge."""
+        if self.verdict is None or self.verdict.nodes:
+            return False
+        return len(self.nodes) > 1 or self.several_cards
+
+    @property
     def complete(self) -> bool:
-        return self.verdict is not None and self.nodes_known and not self.lost and not self.gaps
+        judged = self.verdict is not None and not self.nodes_unjudged
+        return judged and self.nodes_known and not self.lost and not self.gaps
 
 
 @dataclass(frozen=True)
@@ -136,6 +146,7 @@ def findings_of(
         lost,
         gaps,
         _uncounted(runs, others, lost),
+        several_cards=any(not run.card for run in runs),
     )
     if verdict is None:
         return found
@@ -151,7 +162,7 @@ def findings_of(
         differences=apart,
         shared=shared({place_name(place): mine for place, mine in apart.items()}),
         unrecorded=missing,
-        equal=_equal(usable, bad | unknown, bad),
+        equal=_equal(usable, bad | unknown, bad) if verdict.nodes else None,
     )
 
 

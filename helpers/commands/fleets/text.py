@@ -45,6 +45,7 @@ def sentence(found: FleetFindings) -> str:
         text += f"; {len(verdict.suspect)} more suspect"
     missing = [f"{_count(len(found.lost), 'node')} not measured"] if found.lost else []
     missing += [f"{_count(len(found.gaps), 'node')} measured in part"] if found.gaps else []
+    missing += ["the nodes are not held against each other"] if found.nodes_unjudged else []
     missing += [] if found.nodes_known else ["which nodes were asked is not known here"]
     return "; ".join([text, *missing])
 
@@ -206,8 +207,12 @@ def _noise(found: FleetFindings) -> str:
         f"{_of_all(verdict)}); of those that are called slow or suspect at most {rules.suspect_rate:.0%} are healthy "
         "on average (Benjamini and Hochberg)."
     )
-    if found.cards and not verdict.nodes:
-        parts.append("The nodes are too few to be held against each other without --spread.")
+    if found.nodes_unjudged:
+        stated = "" if verdict.stated else " without --spread"
+        parts.append(
+            f"The nodes are too few to be held against each other{stated}. So nobody knows whether a node is slow as a "
+            "whole, or in a case of several cards."
+        )
     return " ".join(parts)
 
 

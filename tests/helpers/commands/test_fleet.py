@@ -469,6 +469,30 @@ def test_cards_of_few_nodes_are_judged_although_the_nodes_are_not(
     assert "The nodes are too few to be held against each other without --spread" in " ".join(text.split())
 
 
+@pytest.mark.parametrize(
+    ("nodes", "several_cards", "status"), [(1, False, 0), (1, True, 6), (2, False, 6), (7, True, 6), (8, True, 0)]
+)
+def test_no_fleet_is_healthy_by_its_cards_alone_where_only_other_nodes_could_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], nodes: int, several_cards: bool, status: int
+) -> None:
+    rng = np.random.default_rng(3)
+    # Nobody can say of fewer than eight nodes that the first one, which is slower on all its cards, is slow.
+    made = {
+        (node, card): {
+            case: [6 - (0.3 if at == 0 and nodes < 8 else 0.0) + float(each) for each in rng.normal(0, 0.002, 4)]
+            for case in (CASES if card else (EIGHT,))
+        }
+        for at, node in enumerate(NODES[:nodes])
+        for card in (*([""] if several_cards else []), *map(str, range(8)))
+    }
+    keep_cards(tmp_path, FLEET, made, "2026-11-22")
+    asked(tmp_path, dict.fromkeys(NODES[:nodes], ""))
+    found, text = report(tmp_path, capsys)
+    assert found == status, text
+    assert ("the nodes are not held against each other" in " ".join(text.split())) is (status == 6)
+    assert ("Equal nodes" in text) is (nodes == 8)
+
+
 @pytest.mark.parametrize("end", [None, ""])
 def test_a_run_that_crashed_does_not_count_as_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str | None
