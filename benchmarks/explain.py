@@ -4,7 +4,8 @@ Something in a framework's training is made slower on purpose, by a share of a s
 the changed one are made in turn with the framework's profiler, and helpers.judging.explanation says which part of the
 step it is. Counted is how often the right part is named first, and how often a wrong one is named. A part that was not
 planted may differ all the same: what is planted takes memory, and other operators then find theirs in another place.
-Such a part is a side effect, and not wrong, if it also differs in the rounds of all other repeats.
+Such a part is a side effect, and not wrong, if it also differs in the rounds of all other repeats and is small beside
+what was planted: a larger one may be an error of the reader or of the method, which is there in all rounds, too.
 
 A round is one run of the unchanged build and one of each change; a repeat takes the next ``--pairs`` rounds, which no
 other repeat has. The unchanged build's runs are compared with each other, too, two rounds a pair. The runs stay in
@@ -60,6 +61,8 @@ _CALIBRATION_RUNS = 2
 # A part that was not planted differs if so clear a majority of other pairs has the probability of this by chance: 7 or
 # more pairs can show it.
 _SIDE_EFFECT = 0.01
+# A part that was not planted and differs by as much of the plant, or more, is wrong in any case.
+_MOST_SIDE_EFFECT = 0.1
 REFERENCE, SAME = "reference", "same-build"
 # How long a run's ranks used a core, in its folder.
 _COST = "core_seconds.json"
@@ -229,7 +232,11 @@ class Tally:
         return bool(explanation.named) and cause.right(explanation.named[0])
 
     def is_wrong(self, difference: Difference, repeat: Repeat) -> bool:
-        return self._is_other(difference) and (self.cause == SAME or not repeat.differs_elsewhere(difference))
+        if not self._is_other(difference):
+            return False
+        planted = self.percent / 100 * repeat.explanation.step_seconds
+        is_small = abs(difference.seconds.mean) < _MOST_SIDE_EFFECT * planted
+        return self.cause == SAME or not (is_small and repeat.differs_elsewhere(difference))
 
     def _is_other(self, difference: Difference) -> bool:
         """Whether this is neither what was planted nor what follows from it."""

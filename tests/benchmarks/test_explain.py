@@ -21,11 +21,14 @@ GRADIENT = Part(Level.ROW, Phase.BACKWARD, LAYER, "aten::convolution_backward")
 OTHER = Part(Level.ROW, Phase.FORWARD, "pool", "aten::max_pool2d")
 
 
-def _named(*parts: Part, facts: tuple[tuple[str, str, str], ...] = ()) -> Explanation:
+def _named(
+    *parts: Part, facts: tuple[tuple[str, str, str], ...] = (), seconds: float = 0.1, step_seconds: float = 1.0
+) -> Explanation:
     differences = tuple(
-        Difference(part, Kind.SLOWER, Amount(0.1), Amount(0.2), Interval(0.1, 0.0, 0.2), 0.03) for part in parts
+        Difference(part, Kind.SLOWER, Amount(0.1), Amount(0.1 + seconds), Interval(seconds, 0.0, 0.2), 0.03)
+        for part in parts
     )
-    return Explanation(6, 1.0, Interval(0.05, 0.04, 0.06), differences, (), 9, (None, None), (), facts)
+    return Explanation(6, step_seconds, Interval(0.05, 0.04, 0.06), differences, (), 9, (None, None), (), facts)
 
 
 def _tally(cause: str, *explanations: Explanation) -> Tally:
@@ -61,13 +64,23 @@ def _run(seconds: float) -> ProfiledRun:
     [([0.2] * 8, 1), ([0.2] * 6, 0), ([0.2] * 6 + [0.05] * 2, 0), ([0.05] * 8, 0), ([], 0)],
 )
 def test_what_differs_in_the_other_rounds_too_is_a_side_effect(others: list[float], side_effects: int) -> None:
-    named = _named(GRADIENT, OTHER)
+    named = _named(GRADIENT, OTHER, seconds=0.004)
     pairs = tuple(ProfiledPair(_run(0.1), _run(seconds)) for seconds in others)
     tally = Tally("slow-backward", "pytorch", 5.0, (Repeat(named, pairs),))
     assert (tally.right, tally.side_effects, tally.wrong) == (1, side_effects, 1 - side_effects)
     # Between two runs of one build nothing is one.
     same = Tally(SAME, "pytorch", 0.0, (Repeat(_named(OTHER), pairs),))
     assert (same.side_effects, same.wrong) == (0, 1)
+
+
+@pytest.mark.parametrize(("seconds", "side_effects"), [(0.0049, 1), (-0.0049, 0), (0.0051, 0), (0.1, 0)])
+def test_what_differs_in_all_rounds_is_wrong_if_it_is_not_small_beside_the_plant(
+    seconds: float, side_effects: int
+) -> None:
+    # A reader or a method that is wrong, is so in all rounds. 5% of a step of a second are planted.
+    pairs = tuple(ProfiledPair(_run(0.1), _run(0.2)) for _ in range(8))
+    tally = Tally("slow-backward", "pytorch", 5.0, (Repeat(_named(GRADIENT, OTHER, seconds=seconds), pairs),))
+    assert (tally.side_effects, tally.wrong) == (side_effects, 1 - side_effects)
 
 
 def test_the_number_of_threads_is_told_as_a_fact() -> None:

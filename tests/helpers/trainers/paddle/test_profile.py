@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ nn = paddle.nn
 
 from helpers.trainers.common.device_time import ProfileError  # noqa: E402
 from helpers.trainers.common.step_profile import Recording, Span, openmp_threads  # noqa: E402
+from helpers.trainers.contract import ROOT  # noqa: E402
 from helpers.trainers.contract.step_profile import Phase  # noqa: E402
 from helpers.trainers.paddle.profile import NO_LAYERS, PaddleProfiler, recording_of  # noqa: E402
 
@@ -93,6 +97,18 @@ def test_layers_can_be_left_out_and_the_threads_are_openmps(tmp_path: Path) -> N
     assert {row.layer for row in found.operators} == {""}
     assert NO_LAYERS not in found.notes
     assert found.threads == openmp_threads() and (found.threads or 0) >= 1
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_the_number_of_threads_that_openmp_was_given_is_told(threads: str) -> None:
+    # In a process of its own: OpenMP reads the number when it is loaded.
+    program = (
+        "import paddle\nfrom helpers.trainers.common.step_profile import openmp_threads\nprint(openmp_threads())\n"
+    )
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == threads
 
 
 def test_a_gpu_is_refused() -> None:
