@@ -45,9 +45,10 @@ from helpers.commands.loading import (
 )
 from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.commands.option_types import count_of, typed
+from helpers.commands.submission.job import FollowedFile, WatchedJob
 from helpers.commands.submission.needs import Shape, minutes_for_runs, parse_minutes
 from helpers.commands.submission.script import JobRequest
-from helpers.commands.submission.waiting import Patience, cancel_each, find_lost
+from helpers.commands.submission.waiting import Patience, cancel_each, find_lost, wait_for
 from helpers.commands.submit import cluster_of
 from helpers.history.stored import FLEET_KIND, session_of_place
 from helpers.judging.calibrate import LEAST_RUNS
@@ -72,7 +73,7 @@ EXITS = {
     0: "every node and card was measured, and none is slow",
     1: "a node or a card is slow beyond chance; 1 outranks 6",
     6: "none is slow, but a node, a card or a case was not measured or is not known, or the nodes could not be judged",
-    EXIT_INTERRUPTED: "interrupted: the job array was cancelled, and nothing of it is left",
+    EXIT_INTERRUPTED: "interrupted: the array was cancelled, and nothing of it is left unless the last lines say so",
 }
 
 # 1: first format.
@@ -216,7 +217,11 @@ def _measured(
     if Slurm stayed away."""
     patience = Patience(cluster.away_minutes)
     with signals_interrupt():
-        job = submit_pinned(script, names, lambda: find_lost(request.name, say, patience))
+        try:
+            job = submit_pinned(script, names, lambda: find_lost(request.name, say, patience))
+        except KeyboardInterrupt:
+            _cancel_by_name(request, cluster)
+            raise
         array = WatchedArray(job, names)
         say(f"job {array.job}: {len(names)} nodes, {request.minutes} min each; their output: {request.log}.N")
         try:
@@ -231,6 +236,14 @@ def _measured(
         say(f"{array.name}: {patience.text}; its tasks may go on without it")
         return None
     return {name: array.problem(task, f"{request.log}.{task}") for task, name in enumerate(names)}
+
+
+def _cancel_by_name(request: JobRequest, cluster: ClusterConfig) -> None:
+    """Cancel an array whose id is not known, and wait for its end: Slurm may have it, and would hold it for ever."""
+    job, patience = WatchedJob("", FollowedFile(request.log), slurm_name=request.name), Patience(cluster.away_minutes)
+    cancel_each([job], say)
+    if not wait_for([job], say, say, patience, cancelling=True):
+        say(f"{job.name}: {patience.text}; it may wait for ever. When Slurm answers: scancel {job.for_scancel}")
 
 
 def _first_problem(nodes: Sequence[SlurmNode]) -> str:

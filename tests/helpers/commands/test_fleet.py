@@ -25,6 +25,7 @@ from helpers.commands.fleets.array import (
 )
 from helpers.commands.fleets.hostlist import hostlist
 from helpers.commands.main import main
+from helpers.commands.submission.job import submit
 from helpers.commands.submission.waiting import Patience
 from helpers.history import default_url, open_history
 from helpers.history.stored import session_of_place
@@ -821,6 +822,25 @@ def test_a_node_whose_task_was_ended_is_said(slurm: SlurmCluster, workshop: Work
     assert answer(workshop)["not_measured"].keys() == {"n1"}
     assert "Slurm ended the job: CANCELLED" in answer(workshop)["not_measured"]["n1"]
     assert found.nothing_left()
+
+
+@pytest.mark.slow
+def test_an_interrupt_while_the_array_is_submitted_leaves_nothing_of_it(
+    slurm: SlurmCluster, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def submitted(script: str, *_: object) -> str:
+        submit(script)
+        raise KeyboardInterrupt
+
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, slurm.variables[name])
+    monkeypatch.setattr("helpers.commands.fleet.submit_pinned", submitted)
+    folder = workshop.folder
+    argv = ["fleet", "--nodes=n*", ONE_CARD, "--time=9", f"--config={folder / 'perf.yaml'}"]
+    status = main([*argv, f"--baselines={folder / 'baselines'}", f"--runs-dir={folder / 'runs'}"])
+    assert status == 130
+    assert "Slurm has it, as job" in capsys.readouterr().err
+    assert not slurm.command("squeue", "--noheader").strip()
 
 
 @pytest.mark.slow
