@@ -16,7 +16,7 @@ from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.commands.option_types import typed
 from helpers.commands.submission.command import COMMANDS, GATE, MeasuringCommand, gate_of, read_command
 from helpers.commands.submission.ends import JobEnds
-from helpers.commands.submission.job import NoAnswer, WatchedJob, submit
+from helpers.commands.submission.job import NoAnswer, WatchedJob, submit, unfinished
 from helpers.commands.submission.needs import (
     Shape,
     by_shape,
@@ -92,12 +92,10 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
     if arguments.dry_run:
         out.write("\n".join(scripts))
         return 0
+    submission = _submission(arguments, planned)
+    _refuse_running(planned, submission)
     if planned.split is not None:
         planned.split.forget_earlier()
-        _say_what_has_passed(planned.split)
-        if not planned.requests:
-            return _judge_whole(planned, {}, out)
-    submission = _submission(arguments, planned)
     jobs: list[WatchedJob] = []
     with signals_interrupt():
         try:
@@ -115,8 +113,9 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
             raise
         except SuiteError:
             # Slurm refused one of several jobs: nobody would wait for the others, or read their verdicts.
-            cancel_each(jobs, say)
-            if not jobs:
+            if jobs:
+                _cancel(planned, submission, jobs, out)
+            else:
                 submission.path.unlink(missing_ok=True)
             raise
         say(f"if this command is lost, the job is not; to wait for it again: {_again(submission)}")
@@ -134,6 +133,39 @@ def _submission(arguments: argparse.Namespace, planned: _Planned) -> Submission:
             SubmittedJob.of(each, str(each.shape) if planned.split is not None else "") for each in planned.requests
         ),
     )
+
+
+def _refuse_running(planned: _Planned, submission: Submission) -> None:
+    """Raises ConfigError if a job of an earlier submission still measures in a session of this one, and LaunchError
+    if Slurm does not say."""
+    command = planned.command
+    if not (command.resumed or command.named):
+        return
+    given = _sessions_of(submission)
+    for path in sorted(submission.path.parent.glob("*.json")):
+        try:
+            earlier = Submission.read(path)
+            shared = given & _sessions_of(earlier)
+        except (ConfigError, SystemExit):
+            # No file of a submission, or one of another version, whose options are not known any more.
+            continue
+        if shared and (running := unfinished([each.name for each in earlier.jobs])):
+            raise ConfigError(
+                "--resume" if command.resumed else "--session",
+                got=f"{', '.join(sorted(shared))}, on which {', '.join(f'job {job}' for job in running)} of Slurm is "
+                "still at work",
+                expected="a session on which no job is at work",
+                remedy=f"Wait for what was submitted: {_again(earlier)}",
+            )
+
+
+def _sessions_of(submission: Submission) -> set[str]:
+    """The names of the sessions in which its jobs measure, as far as they are known before the jobs begin."""
+    if submission.session:
+        return {f"{submission.session}-{each.label}" for each in submission.jobs}
+    command = read_command(submission.words)
+    given = command.arguments.resume if command.resumed else getattr(command.arguments, "session", None)
+    return {name for name in (given, *(Path(each.session).name for each in submission.jobs)) if name}
 
 
 def _submit(jobs: list[WatchedJob], script: str) -> None:
@@ -168,6 +200,7 @@ def _attached(arguments: argparse.Namespace, out: TextIO, load: Callable[[argpar
 
 def _waited(planned: _Planned, submission: Submission, jobs: Sequence[WatchedJob], out: TextIO) -> int:
     """Wait for the jobs; returns the exit status. An interrupt cancels them."""
+    _keep_found(submission, jobs)
     patience = Patience(submission.away_minutes)
     try:
         over = wait_for(jobs, _show(out), say, patience)
@@ -175,8 +208,6 @@ def _waited(planned: _Planned, submission: Submission, jobs: Sequence[WatchedJob
         _cancel(planned, submission, jobs, out)
         raise
     found = submission.with_ids(jobs)
-    if found != submission:
-        found.write()
     if not over:
         names = ", ".join(job.name for job in jobs if not job.is_over)
         say(f"{names}: {patience.text}; what runs goes on without it. To wait for it again: {_again(found)}")
@@ -193,6 +224,7 @@ def _waited(planned: _Planned, submission: Submission, jobs: Sequence[WatchedJob
 
 def _cancel(planned: _Planned, submission: Submission, jobs: Sequence[WatchedJob], out: TextIO) -> None:
     """Cancel the jobs, and wait for their end. A second interrupt ends the wait; the jobs still end in order."""
+    _keep_found(submission, jobs)
     cancel_each(jobs, say)
     patience = Patience(submission.away_minutes)
     if not wait_for(jobs, _show(out), say, patience, cancelling=True):
@@ -200,6 +232,19 @@ def _cancel(planned: _Planned, submission: Submission, jobs: Sequence[WatchedJob
             if not job.is_over:
                 say(f"{job.name}: {patience.text}; it may still run. When Slurm answers: scancel {job.for_scancel}")
     _say_how_the_whole_goes_on(planned)
+
+
+def _keep_found(submission: Submission, jobs: Sequence[WatchedJob]) -> None:
+    """Write the id of a job whose submission got no answer as soon as it is known."""
+
+    def found() -> None:
+        try:
+            submission.with_ids(jobs).write()
+        except SuiteError as error:
+            say(f"the ids of the jobs were not written: {error}")
+
+    for job in jobs:
+        job.found = found
 
 
 def _again(submission: Submission) -> str:
@@ -240,12 +285,6 @@ def _say_how_the_whole_goes_on(planned: _Planned) -> None:
         folders = [planned.command.runs_folder / part.session for part in planned.split.parts]
         found = next((folder for folder in folders if folder.is_dir()), folders[0])
         _say_how_to_go_on(planned, planned.split.session, found)
-
-
-def _say_what_has_passed(split: SplitGate) -> None:
-    for part in split.parts:
-        if part.passed:
-            say(f"{part.shape}: passed already in session {part.session}; no job is submitted for it")
 
 
 def _judge_whole(planned: _Planned, endings: Mapping[Shape, tuple[int, str]], out: TextIO) -> int:
@@ -305,8 +344,6 @@ def _planned(arguments: argparse.Namespace, load: Callable[[argparse.Namespace],
     split = _split(command, suite, cluster, parts)
     requests = []
     for part in split.parts:
-        if part.passed:
-            continue
         at_once = command.side_by_side(part.shape, parts)
         whole = _request(
             command, part.shape, minutes or minutes_for(part.cases, suite.config, suite.run_before), part.session
@@ -378,6 +415,10 @@ def _request(command: MeasuringCommand, shape: Shape, minutes: int, name: str = 
     """``name`` is that of the session, which is else a new one."""
     new = new_session(command.name)
     session = command.runs_folder / (name or new)
+    log = command.runs_folder / "slurm" / f"{session.name}.log"
+    if log.exists() or log.with_suffix(".json").exists():
+        # An earlier submission's, whose output is not shown again and whose jobs can still be taken up.
+        log = log.with_name(f"{session.name}.{new}.log")
     return JobRequest(
         # No other job has it, also none that goes on with the same session: a job is found by it whose submission got
         # no answer.
@@ -390,7 +431,7 @@ def _request(command: MeasuringCommand, shape: Shape, minutes: int, name: str = 
         requeue=command.requeue,
         session=session if command.with_new_session else None,
         folder=Path.cwd(),
-        log=command.runs_folder / "slurm" / f"{session.name}.log",
+        log=log,
         output=command.output,
     )
 

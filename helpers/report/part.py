@@ -42,10 +42,6 @@ class GatePart:
     night: NightOfPart | None
     outcomes: tuple[CaseOutcome, ...]
 
-    @property
-    def passed(self) -> bool:
-        return self.exit_code == 0 and self.state is not GateState.FAILED and not self.not_reached
-
 
 @dataclass(frozen=True)
 class NightOfPart:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,7 +28,11 @@ GATE, PYTEST = "gate", "pytest"
 _COLLECTED = re.compile(r"\btest_(?P<target>\w+)\[(?P<case>[^][\s]+)\]")
 _COLLECT_SECONDS = 300.0
 _SESSION = re.compile(r"--(?:session|resume)(?:=.*)?", re.DOTALL)
-_SHARE, _WORKERS = "--share-machine", re.compile(r"(?:-n|--numprocesses=?)(?P<number>\d*)")
+_SHARE, _WORKERS = "--share-machine", re.compile(r"(?:-n=?|--numprocesses=?)(?P<number>\d+|auto|logical|)")
+# Options of pytest that leave cases out, and of which a gate in several jobs cannot know which.
+_LEAVES_OUT = re.compile(
+    r"-m.*|--(?:deselect|ignore|ignore-glob|lf|last-failed|sw|stepwise)(?:=.*)?|[^-].*::.*", re.DOTALL
+)
 
 
 class Restart(Enum):
@@ -111,7 +116,7 @@ class MeasuringCommand:
         own, of_pytest = self._halves()
         values = (getattr(self.arguments, "session", None), getattr(self.arguments, "resume", None))
         skip = False
-        for word, following in zip(own, (*own[1:], None), strict=True):
+        for word, following in zip_longest(own, own[1:]):
             if not skip and not _SESSION.fullmatch(word):
                 kept.append(word)
             skip = not skip and word in ("--session", "--resume") and following in values
@@ -129,10 +134,7 @@ class MeasuringCommand:
         of the gate in the file ``part``. It goes on with the session ``resume`` if that is given."""
         whole = replace(self, options=self.without_session)
         own, of_pytest = whole._halves()
-        if any(word.startswith("-k") for word in of_pytest) and not _keyword(of_pytest):
-            raise ConfigError(
-                "-k", got="an expression", expected="one text, for a gate in several jobs", remedy="Or one job: --shape"
-            )
+        _refuse_for_several_jobs(of_pytest)
         of_pytest = _with_workers(of_pytest, at_once) if self._workers() > 1 else of_pytest
         resumed = (f"--resume={resume}",) if resume else ()
         chosen = ("-k", " or ".join(each.case.id for each in cases))
@@ -265,6 +267,25 @@ COMMANDS: Mapping[str, _Kind] = MappingProxyType(
         "prove-gpu": _Kind(Restart.SAME, words=("prove-gpu",)),
     }
 )
+
+
+def _refuse_for_several_jobs(options: Sequence[str]) -> None:
+    """Raises ConfigError for options of pytest by which nobody knows which cases each job has, or how many at once."""
+    one_job = "Or one job: --shape"
+    if any(word.startswith("-k") for word in options) and not _keyword(options):
+        raise ConfigError("-k", got="an expression", expected="one text, for a gate in several jobs", remedy=one_job)
+    if word := next((each for each in options if _LEAVES_OUT.fullmatch(each)), ""):
+        raise ConfigError(
+            "pytest's options",
+            got=word,
+            expected="in a gate in several jobs no choice of cases but -k with one text",
+            remedy=one_job,
+        )
+    given = _number_of_workers(options) if _SHARE in options else ""
+    if given and not given.isdecimal():
+        raise ConfigError(
+            "-n", got=given, expected="a number with --share-machine, for a gate in several jobs", remedy=one_job
+        )
 
 
 def _number_of_workers(options: Sequence[str]) -> str:

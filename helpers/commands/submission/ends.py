@@ -35,7 +35,8 @@ class JobEnds:
         state = job.state
         assert state is not None
         simple = state.state in ("COMPLETED", NOT_SUBMITTED) and not state.restarts
-        if simple or self._kept is False:
+        # A job without an id was found by its name only, which accounting is not asked for.
+        if simple or self._kept is False or not job.job:
             return state, ""
         try:
             if self._kept is None:

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,18 +34,23 @@ _LOST = (
 )
 # The most bytes of output that are shown at once.
 _MOST_BYTES = 4 * 1024 * 1024
-# States of a job that may still change.
+# The states that Slurm does not change any more; an unknown one may still change.
+_OVER = (
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+    *("REVOKED", "TIMEOUT"),
+)
+# States of a job that does not run yet, or not at present.
 _WAITING = (
     "PENDING",
     "CONFIGURING",
     "REQUEUED",
     "REQUEUE_FED",
     "REQUEUE_HOLD",
+    "RESV_DEL_HOLD",
     "SPECIAL_EXIT",
     "RESIZING",
     "SUSPENDED",
 )
-_RUNNING = ("RUNNING", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT")
 _FIELD = re.compile(r"(?:^| )(\w+)=(\S*)")
 FORGOTTEN = "FORGOTTEN"
 # A job whose submission got no answer, and which Slurm does not have.
@@ -90,7 +95,7 @@ class JobState:
 
     @property
     def is_over(self) -> bool:
-        return self.state not in (*_WAITING, *_RUNNING)
+        return self.state in (*_OVER, FORGOTTEN, NOT_SUBMITTED)
 
     @property
     def is_waiting(self) -> bool:
@@ -166,6 +171,13 @@ def job_named(name: str, ask: Ask = ask_slurm) -> str:
     return min(ask(*words, seconds=ANSWER_SECONDS).split(), key=int, default="")
 
 
+def unfinished(names: Sequence[str], ask: Ask = ask_slurm) -> list[str]:
+    """The ids of this user's jobs of these names that are not over. Raises LaunchError."""
+    words = ("squeue", "--noheader", "--states=all", f"--user={os.geteuid()}", f"--name={','.join(names)}")
+    shown = [line.split() for line in ask(*words, "--format=%F %T", seconds=ANSWER_SECONDS).splitlines()]
+    return [job for job, state in shown if not JobState(state).is_over]
+
+
 @dataclass
 class FollowedFile:
     """A file that another process appends to, maybe on another machine."""
@@ -175,6 +187,10 @@ class FollowedFile:
     _decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
     )
+
+    @property
+    def has_content(self) -> bool:
+        return self.path.is_file() and self.path.stat().st_size > 0
 
     def read(self) -> str:
         """What was added since the last call; nothing if the file is not there yet."""
@@ -203,6 +219,8 @@ class WatchedJob:
     answered: bool = True
     cancelled: bool = False
     clock: Clock = time.monotonic
+    # Called when the id of a job is known whose submission got no answer.
+    found: Callable[[], None] = lambda: None
     _rest: str = ""
     _missing_since: float | None = None
 
@@ -213,12 +231,19 @@ class WatchedJob:
 
     def printed(self) -> str:
         """What the command has printed since the last call; of one of several jobs, whole lines with its label."""
-        text = self.log.read()
+        return self._labelled(self.log.read())
+
+    def last_printed(self) -> Iterator[str]:
+        """All that is left when the job is over, also a last line without an end."""
+        while text := self.log.read():
+            yield self._labelled(text)
+        if self._rest:
+            yield self._labelled("\n")
+
+    def _labelled(self, text: str) -> str:
         if not self.label:
             return text
         *lines, self._rest = (self._rest + text).split("\n")
-        if self.is_over and self._rest:
-            lines, self._rest = [*lines, self._rest], ""
         return "".join(f"{self.label} | {line}\n" for line in lines)
 
     def look(self, ask: Ask = ask_slurm) -> str:
@@ -248,11 +273,16 @@ class WatchedJob:
         name = self.name
         self.job = job_named(self.slurm_name, ask)
         if self.job:
+            self.found()
             return f"{name}: Slurm has it, as job {self.job}"
         now = self.clock()
         self._missing_since = now if self._missing_since is None else self._missing_since
         if now - self._missing_since < SETTLE_SECONDS:
             return ""
+        if self.log.has_content:
+            # Its output says that Slurm had it, so that a second one would measure the same again.
+            self.state = JobState(FORGOTTEN, "it has run, and Slurm knows it no more")
+            return f"{name}: {self.state.text}"
         # It may have waited in a queue longer than anybody could foresee.
         late = f"if it comes later: scancel --name={self.slurm_name}"
         self.state = JobState(NOT_SUBMITTED, f"Slurm did not take the job; submit it again ({late})")

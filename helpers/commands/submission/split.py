@@ -53,12 +53,6 @@ class PlannedPart:
     def path(self) -> Path:
         return self.output / PART
 
-    @property
-    def passed(self) -> bool:
-        """Whether its session has already passed, so that ``--resume`` has nothing to do in it."""
-        part = self.found()
-        return part is not None and part.passed and self._is_whole(part)
-
     def found(self) -> GatePart | None:
         """What its job has left; None if that is nothing, cannot be read or is of another session."""
         try:
@@ -66,9 +60,6 @@ class PlannedPart:
         except (OSError, ResultError):
             return None
         return part if part.session == self.session else None
-
-    def _is_whole(self, part: GatePart) -> bool:
-        return {each.key for each in self.cases} <= {each.key for each in part.outcomes}
 
 
 @dataclass(frozen=True)
@@ -124,9 +115,8 @@ class SplitGate:
     def forget_earlier(self) -> None:
         """Remove what an earlier night has left, so that it is not read for this one."""
         for part in self.parts:
-            if not part.passed:
-                for name in (*WHOLE, PART):
-                    (part.output / name).unlink(missing_ok=True)
+            for name in (*WHOLE, PART):
+                (part.output / name).unlink(missing_ok=True)
         for name in WHOLE:
             (self.output / name).unlink(missing_ok=True)
 
@@ -141,7 +131,7 @@ class SplitGate:
         deadline = clock() + PATIENCE_SECONDS
         ended = []
         for planned in self.parts:
-            status, why = endings.get(planned.shape, (EXIT_OK, ""))
+            status, why = endings.get(planned.shape, (EXIT_NOT_JUDGED, "no job was submitted for it"))
             written = status in _JUDGED and not why
             while (part := planned.found()) is None and written and clock() < deadline:
                 sleep(_POLL_SECONDS)

@@ -105,8 +105,9 @@ def wait_for(
     while True:
         over = all(job.is_over for job in jobs)
         for place, job in enumerate(jobs):
-            if text := job.printed():
-                show(text)
+            for text in job.last_printed() if job.is_over else (job.printed(),):
+                if text:
+                    show(text)
             if job.is_over:
                 continue
             asked = patience.clock()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from helpers.commands.main import main
-from helpers.commands.submission.job import JobState, WatchedJob
+from helpers.commands.submission.job import JobState, WatchedJob, unfinished
 from helpers.commands.submission.split import SplitGate, WholeGate
 from helpers.history import open_history
 from helpers.session.gate_verdict import GateState, GateVerdict
@@ -310,12 +310,60 @@ def test_when_slurm_refuses_one_job_of_a_gate_the_others_are_cancelled(
         if not answers:
             raise LaunchError("scancel", got="no answer", expected="an answer")
 
+    waited: list[str] = []
+
+    def wait(jobs: list[WatchedJob], *_: object, cancelling: bool) -> bool:
+        # A job that Slurm shows late is cancelled when it comes.
+        waited.extend(job.name for job in jobs if cancelling)
+        return True
+
     workshop.configure(two_sizes)
     monkeypatch.setattr("helpers.commands.submit.submit", submit)
+    monkeypatch.setattr("helpers.commands.submit.wait_for", wait)
     monkeypatch.setattr(WatchedJob, "cancel", cancel)
     said = refusal(words(workshop, "gate", submit=("--time=30",)), capsys)
-    assert cancelled == ["7"]
+    assert cancelled == ["7"] and waited == ["job 7 (1x1)"]
     assert told in said and "QOSMaxNodePerJobLimit" in said
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING", "COMPLETED"])
+def test_a_session_on_which_a_job_is_at_work_is_not_gone_on_with(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], state: str
+) -> None:
+    """The first perfgate submit was killed. When its jobs are over, all sizes are submitted again, also those that
+    passed: the command line may name another build."""
+    workshop.configure(two_sizes)
+    scripts: list[str] = []
+    monkeypatch.setattr("helpers.commands.submit.submit", lambda script: scripts.append(script) or str(len(scripts)))
+    monkeypatch.setattr("helpers.commands.submit._waited", lambda *_: 0)
+    assert main(words(workshop, "gate", "--session=s", submit=("--time=30",))) == 0
+    (attach,) = re.findall(r"perfgate submit (--attach=\S+)", capsys.readouterr().err)
+    (workshop.folder / "runs" / "s-1x1").mkdir(parents=True)
+    log = workshop.folder / "runs" / "slurm" / "s-1x1.log"
+    log.write_text("the first night's\n")
+    asked: list[str] = []
+
+    def ask(*argv: str, seconds: float) -> str:
+        asked.extend(argv)
+        return f"1 {state}\n2 COMPLETED\n"
+
+    monkeypatch.setattr("helpers.commands.submit.unfinished", lambda names: unfinished(names, ask))
+    again = words(workshop, "gate", "--resume=s", submit=("--time=30",))
+    if state != "COMPLETED":
+        for argv in (again, words(workshop, "gate", "--resume=s-1x1", submit=("--time=30", "--shape=1x1"))):
+            said = refusal(argv, capsys)
+            assert "s-1x1" in said and "on which job 1 of Slurm is still at work" in said
+            assert f"perfgate submit {attach}" in said
+        assert len(scripts) == 2
+        return
+    first = Path(attach.removeprefix("--attach=")).read_text()
+    assert main(again) == 0
+    assert len(scripts) == 4 and sum("--resume=s-1x1 " in script for script in scripts[2:]) == 1
+    names = re.findall(r"--job-name=(\S+)", "".join(scripts))
+    assert f"--name={','.join(names[:2])}" in asked
+    assert Path(attach.removeprefix("--attach=")).read_text() == first
+    # The output of the first night is in another file, and is not shown again.
+    assert f"--output='{log}'" in scripts[0] and f"--output='{log}'" not in scripts[2]
 
 
 # ---- what Slurm does with it
@@ -431,12 +479,13 @@ def test_a_gate_of_two_sizes_is_one_gate(slurm: SlurmCluster, workshop: Workshop
     line = cut.text.splitlines()[-1]
     assert line.startswith("GATE FAILED: ") and "CANCELLED" in line and "1 not reached of 2" in line
     assert results()["not_reached"] == 1 and results()["gate"]["passed"] == 1
-    finished = uuids_of(workshop, "night-*")
+    finished, finished_of_first = uuids_of(workshop, "night-*"), uuids_of(workshop, "night-1x1")
 
     on = gate("--resume=night")
     assert on.ended(300.0) == 0, on.text
-    assert "1x1: passed already in session night-1x1; no job is submitted for it" in on.text
-    assert "1x1 | " not in on.text
+    # The job of the size that passed is submitted again, and makes no run again.
+    assert "1x1 | " in on.text
+    assert uuids_of(workshop, "night-1x1") == finished_of_first
     assert on.text.splitlines()[-1] == "GATE PASSED: 2 of 2"
     assert uuids_of(workshop, "night-*") > finished
     assert (results()["session"], results()["exit_code"]) == ("night", 0)

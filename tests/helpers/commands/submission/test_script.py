@@ -5,9 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from helpers.commands.submission.job import FollowedFile, JobState, NoAnswer, WatchedJob, seconds_of, submit
+from helpers.commands.submission.ends import JobEnds
+from helpers.commands.submission.job import (
+    FORGOTTEN,
+    FollowedFile,
+    JobState,
+    NoAnswer,
+    WatchedJob,
+    seconds_of,
+    submit,
+)
 from helpers.commands.submission.needs import Shape
 from helpers.commands.submission.script import JobRequest, script_of
+from helpers.commands.submission.waiting import Patience, wait_for
 from helpers.plan.clusters import ClusterConfig
 from helpers.trainers.contract.errors import ConfigError, LaunchError
 
@@ -201,4 +211,37 @@ def test_the_lines_of_one_of_several_jobs_are_labelled_and_whole(tmp_path: Path)
     (tmp_path / "log").write_text("one\ntw")
     assert job.printed() == "4x8 | one\n"
     job.state = JobState("COMPLETED")
-    assert job.printed() == "4x8 | tw\n"
+    assert list(job.last_printed()) == ["4x8 | tw\n"]
+
+
+def test_all_output_of_a_job_that_is_over_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helpers.commands.submission.job._MOST_BYTES", 4)
+    (tmp_path / "log").write_text("one\ntwo and three\nfour")
+    job = WatchedJob("7", FollowedFile(tmp_path / "log"), "4x8", JobState("COMPLETED"))
+    shown: list[str] = []
+    assert wait_for([job], shown.append, shown.append, Patience(1.0))
+    assert "".join(shown) == "4x8 | one\n4x8 | two and three\n4x8 | four\n"
+
+
+@pytest.mark.parametrize("state", ["RESV_DEL_HOLD", "A_STATE_OF_A_LATER_SLURM"])
+def test_a_job_that_slurm_holds_or_of_an_unknown_state_is_not_over(state: str) -> None:
+    assert not JobState.of(RUNNING.replace("RUNNING", state)).is_over
+
+
+def test_a_job_whose_output_is_there_was_submitted_although_slurm_does_not_have_it(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("at work\n")
+    now = [0.0]
+    job = WatchedJob("", FollowedFile(tmp_path / "log"), slurm_name="perfgate-gate-1", clock=lambda: now[0])
+    job.look(lambda *words, seconds: "")
+    now[0] = 10.0
+    job.look(lambda *words, seconds: "")
+    assert job.state is not None and job.state.state == FORGOTTEN
+    assert JobEnds(lambda *words, seconds: pytest.fail("asks")).of(job)[0].exit_status()[0] == 6
+
+
+def test_who_keeps_the_jobs_is_told_as_soon_as_an_id_is_found(tmp_path: Path) -> None:
+    ids: list[str] = []
+    job = WatchedJob("", FollowedFile(tmp_path / "log"), slurm_name="perfgate-gate-1")
+    job.found = lambda: ids.append(job.job)
+    job.look(lambda *words, seconds: "12\n")
+    assert ids == ["12"]

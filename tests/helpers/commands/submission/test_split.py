@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from helpers.session.gate import exit_code as exit_code_of
 from helpers.session.gate_verdict import GateState, verdict_of
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import ResultError
+from helpers.trainers.contract.errors import ConfigError, ResultError
 
 PROTOCOL = MeasuringProtocol("cpu", warmup_steps=9, window_steps=5, runs=1)
 GATE = Gate(True, (GateRule("*-1x1-*", "recorded"), GateRule("*-1x8-*", "recorded"), GateRule("*-4x8-*", "recorded")))
@@ -220,22 +221,19 @@ def test_the_whole_gate_has_one_report_in_which_nothing_is_missing(split: SplitG
     assert [each.get("name") for each in junit.iter("testcase") if len(each)] == ["gate", FOUR.case.id]
 
 
-def test_reports_of_an_earlier_night_are_removed_but_for_the_jobs_that_passed(split: SplitGate, leave: Leave) -> None:
+def test_reports_of_an_earlier_night_are_removed(split: SplitGate, leave: Leave) -> None:
     all_pass(split, leave)
-    leave(split.parts[1], Status.INFRA_ERROR)
     for name in WHOLE:
         (split.output / name).write_text("an earlier night's")
     split.forget_earlier()
     assert not any((split.output / name).exists() for name in WHOLE)
-    assert [(part.output / PART).exists() for part in split.parts] == [True, False, True]
-    assert [part.passed for part in split.parts] == [True, False, True]
+    assert not any((part.output / PART).exists() for part in split.parts)
 
 
-def test_a_job_that_left_out_a_case_of_today_has_not_passed(split: SplitGate, leave: Leave) -> None:
-    """Such as one that perf.yaml has since the session began."""
-    first = split.parts[0]
-    leave(replace(first, cases=(ONE,)), Status.PASS)
-    assert replace(first, cases=(ONE,)).passed and not first.passed
+def test_a_part_for_which_no_job_was_submitted_has_not_passed(split: SplitGate, leave: Leave) -> None:
+    all_pass(split, leave)
+    verdict = ended(split, (0, ""), (0, "")).verdict()
+    assert verdict.line.startswith("GATE FAILED: 4x8: exit status 6 (no job was submitted for it)")
 
 
 @pytest.mark.parametrize(
@@ -266,11 +264,39 @@ def test_only_a_gate_has_a_part() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("-m", "slow"), "pytest's options: got '-m'"),
+        (("--deselect=perf_tests/x.py",), "pytest's options: got '--deselect=perf_tests/x.py'"),
+        (("perf_tests/test_a.py::test_b",), "no choice of cases but -k with one text. Or one job: --shape"),
+        (("--share-machine", "-n", "auto"), "-n: got 'auto', expected a number with --share-machine"),
+        (("--share-machine", "--numprocesses=logical"), "-n: got 'logical'"),
+    ],
+)
+def test_what_a_gate_in_several_jobs_cannot_share_out_is_refused(
+    split: SplitGate, options: tuple[str, ...], told: str
+) -> None:
+    part = split.parts[0]
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        read_command(("gate", "--", *options)).options_for(part.cases, part.output, 1, part.path)
+
+
+def test_all_ways_to_write_a_number_of_workers_are_understood() -> None:
+    for given in (("-n", "8"), ("-n8",), ("-n=8",), ("--numprocesses=8",), ("--numprocesses", "8")):
+        command = read_command(("gate", "--", "--share-machine", *given, "-x"))
+        assert command.cards([Shape(1, 1)]) == 8, given
+        options = command.options_for((ONE,), Path("o"), 4, Path("p"))
+        assert options[-6:] == ("--share-machine", "-n", "4", "-x", "-k", ONE.case.id)
+
+
+@pytest.mark.parametrize(
     ("options", "kept"),
     [
         (("--resume", "a", "--build", "b"), ("--build", "b")),
         (("--resume=a", "--output=g", "--", "-k", "--resume"), ("--output=g", "--", "-k", "--resume")),
         (("--build", "b", "--session", "a"), ("--build", "b")),
+        ((), ()),
+        (("--", "-x"), ("--", "-x")),
         # The name is left out, so the next word is another option.
         (("--resume", "--build=b"), ("--build=b",)),
     ],
