@@ -2,13 +2,13 @@
 #   PYTHON=/path/to/python    the Python to make .venv with (else the first below that will do)
 #   REQUIREMENTS=cpu          a set of requirements/ whatever the hardware (else chosen by the hardware)
 #   PYTEST_ARGS="-m cpu"      passed on to pytest
-#   WORKERS=2                 how many processes run tests side by side (else one more than there are cores, at most 4)
+#   WORKERS=2                 how many processes run tests side by side (else one for each core, at most 4)
 #   CONTENTION=               refuse measurements that other processes disturbed, as a gate on a quiet machine must
 PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3; do \
 	"$$p" requirements/bootstrap.py --probe >/dev/null 2>&1 && { echo "$$p"; exit; }; done; command -v python3)
 REQUIREMENTS ?= auto
 PYTEST_ARGS ?=
-WORKERS ?= $(shell wanted=$$(($$(nproc) + 1)); echo $$((wanted < 4 ? wanted : 4)))
+WORKERS ?= $(shell wanted=$$(nproc); echo $$((wanted < 4 ? wanted : 4)))
 FUZZ_ARGS ?=
 GPU_PROOF_ARGS ?=
 CONTENTION ?= --allow-contention
