@@ -248,6 +248,8 @@ class Evidence:
     suspicion: str = ""
     # Whether tonight's plan compares the case with the reference build in pairs, whatever its own runs say.
     in_pairs: bool = False
+    # The most pairs as long as nothing else asks for them; None means as many as the budget has.
+    unasked_pairs: int | None = None
     # The number of selected cases. The error rates hold over all of them together. A case that is compared ``in_pairs``
     # counts as several (helpers.judging.night_plan).
     cases_tonight: int = 1

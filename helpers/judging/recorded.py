@@ -77,6 +77,7 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerA
         message = f"recorded: a run has no figure by {MEDIAN_STEP}"
         return _answer(recorded, Status.INCONCLUSIVE, "rule-not-computable", message, measured)
     screening = screen(evidence, runs, rates)
+    evidence = _in_time(evidence, screening)
     if evidence.past.unreachable:
         return without_history(evidence, recorded, screening, candidate, reference, measured)
     if not recorded.gates:
@@ -146,12 +147,8 @@ def _log_rates(runs: Sequence[RunEvidence]) -> list[float] | None:
 
 def _why_confirm(evidence: Evidence, screening: Screening, level: Level, due_tonight: bool) -> str:
     """Why the reference build is to be run in turn with the new one; empty if there is no reason."""
-    if why := _suspected_drop(evidence, screening):
+    if why := _asked(evidence, screening):
         return why
-    if screening.gain_suspected:
-        return f"a gain is suspected (evidence {wording.strength(screening.e_gain)}, from {SUSPECT_GAIN:g})"
-    if screening.stalls:
-        return screening.stalls
     if not due_tonight:
         return ""
     if evidence.in_pairs:
@@ -164,6 +161,23 @@ def _why_confirm(evidence: Evidence, screening: Screening, level: Level, due_ton
     elif screening.mature:
         why = f"it is known to ±{level.error:.2%} only where the nights before stand against {evidence.reference_build}"
     return f"{why}, and it is this case's turn"
+
+
+def _asked(evidence: Evidence, screening: Screening) -> str:
+    """Why tonight's runs ask for a confirmation; empty if they do not."""
+    if why := _suspected_drop(evidence, screening):
+        return why
+    if screening.gain_suspected:
+        return f"a gain is suspected (evidence {wording.strength(screening.e_gain)}, from {SUSPECT_GAIN:g})"
+    return screening.stalls
+
+
+def _in_time(evidence: Evidence, screening: Screening) -> Evidence:
+    """The evidence with as many pairs as a night of limited time has for this case: fewer if nothing asks for them."""
+    if evidence.unasked_pairs is None or _asked(evidence, screening):
+        return evidence
+    pairs = min(evidence.budget.pairs, evidence.unasked_pairs)
+    return replace(evidence, budget=replace(evidence.budget, pairs=pairs))
 
 
 def _suspected_drop(evidence: Evidence, screening: Screening) -> str:

@@ -97,6 +97,8 @@ class CasePlan:
     # The fewest runs by the night's plan, and whether it compares the case with the good build in pairs anyway.
     least_runs: int = 1
     in_pairs: bool = False
+    # The most pairs as long as nothing else asks for them; None means as many as the budget has.
+    unasked_pairs: int | None = None
     # Whether the figure may become the recorded one.
     to_record: bool = False
     # Whether the case passes only with a recorded figure (Evidence).

@@ -124,6 +124,7 @@ def evidence_of(
         why_no_reference=plan.why_no_reference,
         suspicion=suspicion,
         in_pairs=plan.in_pairs,
+        unasked_pairs=plan.unasked_pairs,
         cases_tonight=cases_tonight,
         seed=seed,
         recorded_required=plan.recorded_required,

@@ -32,8 +32,8 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.recorded import RecordedEntry
 from helpers.session import SuiteOptions
 from helpers.session.gate import Gate
-from helpers.session.measure import CaseResult, Judge, Runner, measure_case, not_run
-from helpers.session.night_time import NightTime
+from helpers.session.measure import CaseResult, Judge, Runner, measure_case, not_run, reusable_runs
+from helpers.session.night_time import NightTime, screening_runs
 from helpers.session.recording import RecordedBaselines
 from helpers.session.run_job import RunTerms, inherited_variables, leased_runner
 from helpers.trainers.contract.case import DataSource
@@ -232,11 +232,20 @@ class Measurer:
             if isinstance(found, str):
                 return not_run(plan, found)
             plan = replace(found, recorded_required=self.gate.recorded_required(suite_case))
-            if request.night is not None:
-                plan = request.night.within(plan, utc_now())
             return self._run(plan, request, on_progress)
         except (SuiteError, OSError) as error:
             return self._broken_off(plan, error)
+
+    def made_before(self, suite_case: SuiteCase) -> int:
+        """How many runs of the build under test alone this session has on disk and would keep."""
+        try:
+            plan = self.planner.plan(suite_case)
+            if isinstance(plan, str):
+                return 0
+            return screening_runs(reusable_runs(plan, self.store, self._allows_contention(plan)))
+        except (SuiteError, OSError):
+            # Measuring names it, if there is time to measure.
+            return 0
 
     def _run(self, plan: CasePlan, request: MeasureRequest, on_progress: OnProgress | None) -> CaseResult:
         if self.runner is not None:
@@ -271,6 +280,10 @@ class Measurer:
         return Peaks(self.store.folder if folder is None else Path(folder))
 
     def _measured(self, plan: CasePlan, runner: Runner, request: MeasureRequest) -> CaseResult:
+        if request.night is not None:
+            goes_on = self.options.resume or request.again or request.suspicion
+            made = reusable_runs(plan, self.store, self._allows_contention(plan)) if goes_on else ()
+            plan = request.night.within(plan, utc_now(), made)
         return measure_case(
             plan,
             runner,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from helpers.history.results import RunResult
+from helpers.judging.evidence import Build, Stage
 from helpers.judging.night_plan import NightPlan
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.plan.case_plan import CasePlan
@@ -84,8 +86,9 @@ class NightTime:
             f"left for cases, and it takes {needed / 60:.1f} min"
         )
 
-    def within(self, plan: CasePlan, now: datetime.datetime) -> CasePlan:
-        """The case as the night has planned it, with as many pairs as there is time for.
+    def within(self, plan: CasePlan, now: datetime.datetime, made: Sequence[RunResult] = ()) -> CasePlan:
+        """The case as the night has planned it, with as many pairs as there is time for. ``made`` are its runs so far,
+        which take no more time: what they show counts, however little time is left.
 
         What looks slow is settled before further cases are measured: it is far more likely to be slower than a case of
         which nothing is known, and with fewer pairs the drops that the plan names would not be found.
@@ -93,13 +96,16 @@ class NightTime:
         mine = self.cases.get(plan.suite_case.key)
         if mine is None:
             return plan
-        free = self.seconds_left(now) - mine.least_seconds
-        pairs = max(LEAST_PAIRS, int(free / (2 * mine.run_seconds)))
-        budget = replace(plan.budget, pairs=min(plan.budget.pairs, pairs))
-        # Pairs that nothing asks for wait until the fewest runs of all later cases are safe.
+        begun = _pairs_begun(made)
+        to_make = max(0, mine.runs - screening_runs(made))
+        free = self.seconds_left(now) - to_make * mine.run_seconds
+        # Pairs that nothing asks for leave all later cases the time of their fewest runs.
         unasked = free - self._least_seconds_after(plan.suite_case.key)
-        in_pairs = mine.in_pairs and unasked >= 2 * LEAST_PAIRS * mine.run_seconds
-        return replace(plan, budget=budget, least_runs=mine.runs, in_pairs=in_pairs)
+        in_pairs = mine.in_pairs and (begun > 0 or _pairs_in(unasked, mine) >= LEAST_PAIRS)
+        pairs = max(LEAST_PAIRS, begun + _pairs_in(free, mine))
+        budget = replace(plan.budget, pairs=max(begun, min(plan.budget.pairs, pairs)))
+        unasked_pairs = max(LEAST_PAIRS, begun + _pairs_in(unasked, mine)) if in_pairs else None
+        return replace(plan, budget=budget, least_runs=mine.runs, in_pairs=in_pairs, unasked_pairs=unasked_pairs)
 
     def _least_seconds_after(self, key: Key) -> float:
         keys = list(self.cases)
@@ -125,6 +131,20 @@ class NightTime:
             record["counted"],
             {(target, case_id): CaseTime(*rest) for target, case_id, *rest in record["cases"]},
         )
+
+
+def screening_runs(made: Sequence[RunResult]) -> int:
+    """How many of the runs are usable ones of the build under test alone."""
+    return sum(run.measured and (run.role, run.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value) for run in made)
+
+
+def _pairs_begun(made: Sequence[RunResult]) -> int:
+    roles = [run.role for run in made if run.measured and run.stage == Stage.CONFIRM.value]
+    return max(roles.count(build.value) for build in Build)
+
+
+def _pairs_in(seconds: float, mine: CaseTime) -> int:
+    return max(0, int(seconds / (2 * mine.run_seconds)))
 
 
 def out_of_time(plan: CasePlan, why: str) -> CaseResult:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers.history import Memory
-from helpers.judging.evidence import Build, Past
+from helpers.judging.evidence import Past
 from helpers.judging.verdict import Status
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
@@ -485,10 +485,7 @@ class Suite:
 
     def _made_before(self, suite_case: SuiteCase) -> int:
         """How many runs of the build under test a session that is resumed has already."""
-        if not self.options.resume:
-            return 0
-        mine = [each for each in self.store.results(suite_case.case.id) if each.target == suite_case.target]
-        return sum(each.measured and each.role == Build.CANDIDATE.value for each in mine)
+        return self.measurer.made_before(suite_case) if self.options.resume else 0
 
     def _outcome(self, result: CaseResult) -> CaseOutcome:
         folders = tuple(str(self.store.run_folder(run.case_id, run.replicate)) for run in result.runs)

@@ -537,3 +537,14 @@ def test_a_case_that_is_planned_in_pairs_is_compared_without_a_suspicion() -> No
     assert "tonight's plan compares this case in pairs" in request.why
     assert verdict(run(), *pairs(0.0, 0.0, 0.0), reference_build=GOOD, in_pairs=True).status is Status.PASS
     assert verdict(run(), reference_build=None, in_pairs=True).status is Status.PASS
+
+
+def test_pairs_that_nothing_asks_for_end_where_later_cases_need_the_time() -> None:
+    few = {"in_pairs": True, "unasked_pairs": 3}
+    # The pairs leave it open; the case's own run shows nothing.
+    open_pairs = pairs(*[gap_of(3.0, 3)] * 3)
+    assert "of at most 3" in more(run(), *open_pairs[:2], **few).why
+    assert "of at most 40" in more(run(), *open_pairs, in_pairs=True).why
+    assert confirmed(run(), *open_pairs, **few).status is Status.INCONCLUSIVE
+    # A drop that the case's own run suspects is settled.
+    assert "of at most 40" in more(SLOW, *open_pairs, **few).why

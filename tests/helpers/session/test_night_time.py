@@ -8,16 +8,18 @@ from dataclasses import replace
 
 import pytest
 
+from helpers.judging.evidence import Build, Compared, Past, Stage
 from helpers.judging.night_layout import lay_out
 from helpers.judging.night_plan import CaseNeed, NightLimits
 from helpers.judging.verdict import Status
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.night_budget import NightBudget
-from helpers.session.night_time import LEAST_PAIRS, OUT_OF_TIME, NightTime, out_of_time
+from helpers.session.night_time import LEAST_PAIRS, OUT_OF_TIME, CaseTime, NightTime, out_of_time
 from helpers.session.suite import Suite
 from helpers.trainers.contract.errors import SuiteError
-from tests.helpers.session.workshop import DALI, SYNTHETIC, Bench, case_of
+from tests.helpers.judging.evidences import CENTRE, nights
+from tests.helpers.session.workshop import DALI, SYNTHETIC, Bench, Builds, case_of, record
 
 BEGINS = datetime.datetime(2026, 11, 23, 2, tzinfo=datetime.UTC)
 
@@ -80,6 +82,69 @@ def test_pairs_that_nothing_asks_for_do_not_cost_a_later_case_its_runs(bench: Be
     assert not time.within(plan, just + datetime.timedelta(seconds=1)).in_pairs
     # What looks slow is confirmed all the same.
     assert time.within(plan, just + datetime.timedelta(seconds=1)).budget.pairs >= LEAST_PAIRS
+
+
+def two_cases(first: CaseTime, later: CaseTime, minutes: float = 27.0) -> NightTime:
+    ends = BEGINS + datetime.timedelta(minutes=minutes)
+    return NightTime(ends, 0.0, minutes, 2, {("cpu", SYNTHETIC): first, ("cpu", DALI): later})
+
+
+def test_a_long_later_case_keeps_its_time_from_pairs_that_nothing_asks_for(bench: Bench) -> None:
+    time = two_cases(CaseTime(1, True, 60.0), CaseTime(20, False, 60.0))
+    planned = time.within(plan_of(bench), BEGINS)
+    assert (planned.in_pairs, planned.unasked_pairs) == (True, LEAST_PAIRS)
+    # A drop that is suspected is settled with all the time there is.
+    assert planned.budget.pairs == 13
+    shorter = two_cases(CaseTime(1, True, 60.0), CaseTime(10, False, 60.0))
+    assert shorter.within(plan_of(bench), BEGINS).unasked_pairs == 8
+
+
+def test_runs_that_are_made_take_no_more_time_and_count_as_they_are(bench: Bench) -> None:
+    plan, runner = plan_of(bench), bench.runner
+    screened = runner.result(plan)
+    pairs = [
+        runner.result(plan, number, role=build.value, stage=Stage.CONFIRM.value)
+        for number, build in enumerate((Build.CANDIDATE, Build.REFERENCE) * 5, start=1)
+    ]
+    time = two_cases(CaseTime(1, True, 60.0), CaseTime(20, False, 60.0))
+    over = time.within(plan, after(500), (screened, *pairs))
+    assert (over.in_pairs, over.budget.pairs, over.unasked_pairs) == (True, 5, 5)
+    few = replace(plan, budget=replace(plan.budget, pairs=4))
+    assert time.within(few, BEGINS, (screened, *pairs)).budget.pairs == 5
+    # 27 minutes are left, and none of them is for the run that is there.
+    alone = two_cases(CaseTime(1, True, 60.0), CaseTime(0, False, 60.0), minutes=28.0)
+    assert alone.within(plan, BEGINS).budget.pairs == 13
+    assert alone.within(plan, BEGINS, (screened,)).budget.pairs == 14
+    assert not time.within(plan, after(500), (screened,)).in_pairs
+
+
+def in_pairs(bench: Bench, ends: datetime.datetime, resume: bool = False) -> Suite:
+    """A session with a good build, whose night compares the case in pairs and ends then."""
+    suite = bench.suite(reference_env=bench.good_python, resume=resume)
+    time = NightTime(ends, 0.0, 60.0, 1, {("cpu", SYNTHETIC): CaseTime(1, True, 60.0)})
+    suite.options = replace(suite.options, night=time.to_record())
+    return suite
+
+
+def test_a_regression_that_pairs_confirmed_stays_one_when_no_time_is_left(bench: Bench) -> None:
+    """Its own run shows nothing: only the pairs do."""
+    record(bench, SYNTHETIC)
+    hour = datetime.timedelta(hours=1)
+    first = in_pairs(bench, utc_now() + hour)
+    plan = first._planner.plan(case_of(first, SYNTHETIC))
+    assert isinstance(plan, CasePlan)
+    alike = Compared(plan.reference_id, (CENTRE,) * 8, (CENTRE,) * 8)
+    bench.memory.known = Past(nights(), compared=(alike,) * 3)
+    bench.runner.answers = [{}]
+    bench.runner.usual = {"samples_per_s": 85.0}
+    found = first.measure(case_of(first, SYNTHETIC))
+    made = len(bench.runner.asked)
+    assert found.status is Status.REGRESSION and made > 2
+    again = in_pairs(bench, utc_now() - hour)
+    assert again.judge_again(case_of(again, SYNTHETIC)).status is Status.REGRESSION
+    resumed = in_pairs(bench, utc_now() - hour, resume=True)
+    assert resumed.measure(case_of(resumed, SYNTHETIC)).status is Status.REGRESSION
+    assert len(bench.runner.asked) == made
 
 
 def test_workers_get_the_same_time() -> None:
@@ -189,3 +254,20 @@ def test_a_night_that_was_used_up_begins_no_case_when_it_goes_on(bench: Bench) -
     assert len(bench.runner.asked) == made
     # The case that has its verdict keeps it.
     assert suite.measure(begun).status is not Status.NOT_RUN
+
+
+def test_runs_of_another_build_do_not_reach_a_case_once_the_night_is_over(bench: Bench, builds: Builds) -> None:
+    first = limited(bench, 30)
+    plan = first.lay_out_night(first.selection_here()[0])
+    assert plan is not None
+    begun = case_of(first, plan.tonight[0].need.case_id)
+    bench.runner.usual = {"wall_seconds": 1800.0}
+    first.measure(begun)
+    made = len(bench.runner.asked)
+    suite = limited(bench, 30)
+    suite.options = replace(suite.options, resume=True)
+    suite.lay_out_night(suite.selection_here()[0])
+    builds.digests["/opt/python"] = "built anew"
+    outcome = suite.measure(begun)
+    assert (outcome.status, outcome.verdict.reason.code) == (Status.NOT_RUN, OUT_OF_TIME)
+    assert len(bench.runner.asked) == made
