@@ -143,7 +143,10 @@ def write_stamp(venv: str, python: str, base: str, parts: Dict[str, str]) -> Non
 def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str) -> None:
     """Bring ``venv`` to the wanted state. If this is interrupted, the next call makes it again."""
     venv = os.path.realpath(venv)
-    os.makedirs(venv, exist_ok=True)
+    if not os.path.isdir(venv):
+        # Refused before there is a folder, which is what is locked.
+        source_of_pip(base)
+        os.makedirs(venv, exist_ok=True)
     with locked(venv):
         python = "{} {}".format(platform.python_implementation(), platform.python_version())
         wanted = wanted_parts(folder, chosen, extras)

@@ -521,6 +521,7 @@ def test_without_ensurepip_and_pip_the_package_to_install_is_named(
     monkeypatch.setattr(bootstrap, "answers", lambda python, code: False)
     with pytest.raises(bootstrap.SetUpError, match="apt-get install python3-venv"):
         _set_up(monkeypatch, tmp_path)
+    assert not (tmp_path / ".venv").exists()
 
 
 def test_a_failing_command_is_an_error_with_the_command() -> None:

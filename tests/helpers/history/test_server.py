@@ -138,7 +138,7 @@ def test_a_frozen_connection_is_given_up_and_a_new_one_is_used(
     sa.event.listen(history._database.engine, "before_cursor_execute", freeze_it, once=True)
     begun = time.monotonic()
     session.memory.add_result(run("b"))
-    assert ANSWER_SECONDS < time.monotonic() - begun < 10 * ANSWER_SECONDS
+    assert ANSWER_SECONDS < time.monotonic() - begun < PATIENT_SECONDS
     assert session.spool.waiting() == 0
     assert counted(server, database, "results") == 2
 
@@ -188,7 +188,7 @@ def test_a_network_that_swallows_everything_holds_a_session_for_some_seconds_onl
     session.memory.add_result(run("a"))
     session.memory.add_night(night(1, 4.5))
     assert session.memory.past(CASE, "cpu", SEGMENT, 2, "s").unreachable
-    assert time.monotonic() - begun < 10 * ANSWER_SECONDS
+    assert time.monotonic() - begun < PATIENT_SECONDS
     assert session.spool.waiting() == 2
     network.thaw()
     session.later()

@@ -31,7 +31,8 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("case", "facts"),
     [
         (f"{RESNET50}-fp32-bs2-1x1-native-to_static", {"precision": "float32"}),
-        (f"{RESNET50}-fp32-bs2-1x1-dali-static", {"program": "PIR", "NCHW_convolutions": "53"}),
+        (f"{RESNET50}-fp32-bs2-1x1-synthetic-dynamic", {"precision": "float32"}),
+        (f"{RESNET50}-amp_o1-bs2-1x1-dali-static", {"program": "PIR", "bfloat16_convolutions": "53"}),
         (f"{RESNET50}-amp_o1-bs2-1x1-native-to_static", {"precision": BFLOAT16.format("O1")}),
         (
             f"{RESNET50}-amp_o2-bs2-1x1-dali-static",
