@@ -36,7 +36,7 @@ from tests.helpers.history.made import BUILD, ENVIRONMENT
 from tests.helpers.history.made import run as made_run
 from tests.slurm_cluster import SlurmCluster
 
-FLEET, EARLIER = "fleet-20261122-020000-abcd", "fleet-20261115-020000-abcd"
+FLEET, EARLIER = "fleet-20261122-020000Z-abcd", "fleet-20261115-020000Z-abcd"
 CASES = ("paddle-resnet50v1.5-fp32-bs1-1x1-synthetic-dynamic", "paddle-vgg16-fp32-bs1-1x1-synthetic-dynamic")
 NODES = [f"n{number:02}" for number in range(12)]
 Rates = Mapping[str, Mapping[str, Sequence[float]]]
@@ -335,7 +335,7 @@ def test_a_card_that_took_the_place_of_another_is_slow_for_the_first_time(
     now = {place: cases for place, cases in card_rates(-0.05).items() if place[1]}
     keep_cards(tmp_path, FLEET, now, "2026-11-22")
     assert "2026-11-15, all 2 fleets" in report(tmp_path, capsys)[1]
-    later = "fleet-20261129-020000-abcd"
+    later = "fleet-20261129-020000Z-abcd"
     with open_history(default_url(tmp_path)) as history:
         for (node, card), cases in now.items():
             history.add_results(

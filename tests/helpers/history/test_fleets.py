@@ -9,7 +9,7 @@ from helpers.history.results import CONTENDED, MACHINE_SHARED
 from helpers.history.stored import place_of_session, session_of_place
 from tests.helpers.history.made import ENVIRONMENT, run
 
-FLEET = "fleet-20261122-020000-abcd"
+FLEET = "fleet-20261122-020000Z-abcd"
 
 
 def on(node: str, uuid: str, **values: Any) -> Any:
@@ -17,7 +17,7 @@ def on(node: str, uuid: str, **values: Any) -> Any:
 
 
 def test_fleets_are_listed_by_time_with_their_nodes(history: History) -> None:
-    later = "fleet-20261129-020000-0000"
+    later = "fleet-20261129-020000Z-0000"
     history.add_results(
         [
             run("1", session=session_of_place(later, ("n1", "3"))),
