@@ -113,7 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cards",
         type=_cards,
         metavar="N",
-        help="Measure the cases of one card on the first N cards of each node. Default: on all that Slurm lists",
+        help="Measure the cases of one card on N cards of each node. Default: on all that Slurm lists",
     )
     parser.add_argument(
         "--share-machine",

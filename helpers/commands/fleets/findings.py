@@ -291,27 +291,32 @@ def _missing(
     they were made, or is still at work. Runs that others disturbed are there, and do not count; they are lacking only
     if the node's task did not end well, or if nobody has seen its end. A run that crashed is not there.
     """
+    cards_of = _expected_cards(nodes, cards, runs)
     made = Counter(((run.node, run.card), run.case_id) for run in runs if run.measured)
     why: dict[tuple[FleetPlace, str], str] = {((run.node, run.card), run.case_id): run.why for run in runs if run.why}
     why.update(others)
     of_one = {run.case_id for run in runs if run.card}
-    on = {case: [str(card) for card in range(cards)] if case in of_one else [""] for case in cases}
+
+    def expected(node: str, case: str) -> Sequence[str]:
+        return cards_of[node] if case in of_one else [""]
+
     measured = {node for node, _ in rates}
     usual = {
         case: max(
             asked.runs,
-            statistics.median_high(made[(node, card), case] for node in measured or nodes for card in on[case]),
+            statistics.median_high(
+                made[(node, card), case] for node in measured or nodes for card in expected(node, case)
+            ),
         )
         for case in cases
     }
-    wanted = [(case, card) for case in cases for card in on[case]]
     lost: dict[str, str] = {}
     gaps: dict[str, dict[str, str]] = {}
     for node in nodes:
         said = asked.nodes.get(node, "")
         about = _UNSEEN if said is None else said
         absent = {}
-        for case, card in wanted:
+        for case, card in ((each, card) for each in cases for card in expected(node, each)):
             key = (node, card), case
             counted = len(rates.get((node, card), {}).get(case, ()))
             name = f"{case} on card {card}" if card else case
@@ -325,6 +330,25 @@ def _missing(
         elif absent:
             gaps[node] = absent
     return lost, gaps
+
+
+def _expected_cards(nodes: Iterable[str], cards: int, runs: Iterable[FleetRun]) -> dict[str, list[str]]:
+    """The cards of each node that were to be measured: those with runs, and as many more as ``cards`` asks for.
+
+    Where Slurm gives whole nodes these are the first ones. A job beside others may get any (2 and 5), and nobody knows
+    which one is missing then.
+    """
+    seen: dict[str, set[str]] = {node: set() for node in nodes}
+    for run in runs:
+        if run.card:
+            seen[run.node].add(run.card)
+    first = [str(card) for card in range(cards)]
+    if set().union(*seen.values()) <= set(first):
+        return dict.fromkeys(seen, first)
+    return {
+        node: [*sorted(own, key=int), *(f"unknown {number}" for number in range(1, 1 + cards - len(own)))]
+        for node, own in seen.items()
+    }
 
 
 def _uncounted(runs: Sequence[FleetRun], others: Whys, lost: Mapping[str, str]) -> dict[str, str]:

@@ -458,6 +458,44 @@ def test_a_run_of_another_card_than_its_session_says_does_not_count(
     assert "it is a run of card 1 in the session of card 3" in " ".join(text.split())
 
 
+def granted(made: Mapping[tuple[str, str], Any]) -> dict[tuple[str, str], Any]:
+    """Two cards of each node, of which Slurm gave other ones on each, and no case of several cards."""
+    given = {node: (str(number % 3), str(3 + number % 5)) for number, node in enumerate(NODES)}
+    return {(node, given[node][int(card)]): cases for (node, card), cases in made.items() if card and int(card) < 2}
+
+
+def asked_two_cards(folder: Path) -> None:
+    asked_cards(folder, 2)
+    place = folder / "slurm" / f"{FLEET}.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "cards": 2, "cases": CASES}))
+
+
+def test_cards_are_expected_by_the_indexes_that_slurm_gave(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep_cards(tmp_path, FLEET, granted(card_rates()), "2026-11-22")
+    asked_two_cards(tmp_path)
+    status, text = report(tmp_path, capsys)
+    assert status == 0
+    assert text.startswith("none of 12 nodes and 24 cards is slow beyond chance\n")
+    assert "They may share a baseline: n[00-11]" in " ".join(text.split())
+
+
+def test_a_card_that_was_asked_and_has_no_run_is_missing_whatever_its_index(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = granted(card_rates())
+    del made["n05", "3"]
+    del made["n07", "1"][CASES[1]]
+    keep_cards(tmp_path, FLEET, made, "2026-11-22")
+    asked_two_cards(tmp_path)
+    status, text = report(tmp_path, capsys)
+    assert status == 6
+    words = " ".join(text.split())
+    assert "2 nodes measured in part" in words
+    assert f"n05: {CASES[0]} on card unknown 1, {CASES[1]} on card unknown 1: no run of it" in words
+    assert f"n07: {CASES[1]} on card 1: no run of it" in words
+    assert "They may share a baseline: n[00-04,06,08-11]" in words
+
+
 def test_cards_of_few_nodes_are_judged_although_the_nodes_are_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
