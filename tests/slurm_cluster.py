@@ -29,6 +29,15 @@ _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 NODES = {"n0": "127.0.0.2", "n1": "127.0.0.3"}
 # Two cards of each node, for jobs that request some: Slurm wants devices, and every machine has these.
 _CARDS = ("/dev/null", "/dev/zero")
+# Nodes that nobody serves, in no partition: what Slurm shows of the devices that slurm.conf gives them.
+LISTED = {
+    "listed0": "gpu:a100:no_consume:8",
+    "listed1": "gpu:a100:4,gpu:v100:3,shard:16",
+    "listed2": "gpu",
+    "listed3": "gpu:a100",
+    "listed4": "bandwidth:lustre:no_consume:4G,gpu:2K",
+    "listed5": "gpu:nvidia_a100_3g.20gb:2,gpu:1g.5gb:4",
+}
 # How processes are followed: by their parents, or by control groups, which need a machine of one's own.
 _NO_GROUPS = (
     "ProctrackType=proctrack/linuxproc",
@@ -286,6 +295,10 @@ def _configuration(folder: Path, following: Sequence[str]) -> str:
         f"RealMemory={_NODE_MIB} Gres=gpu:{len(_CARDS)}"
         for (node, address), port in zip(NODES.items(), ports[1:], strict=True)
     )
+    unserved = (
+        f"NodeName={node} NodeHostname=nowhere NodeAddr=127.0.0.9 Port={number} CPUs=1 State=DOWN Gres={gres}"
+        for number, (node, gres) in enumerate(LISTED.items(), start=1)
+    )
     return "\n".join(
         [
             "ClusterName=perfgate-test",
@@ -307,7 +320,7 @@ def _configuration(folder: Path, following: Sequence[str]) -> str:
             "SwitchType=switch/none",
             "MpiDefault=none",
             "SelectType=select/cons_tres",
-            "GresTypes=gpu",
+            "GresTypes=gpu,shard,bandwidth",
             # This machine may have fewer cores than the nodes together.
             "SlurmdParameters=config_overrides",
             "ReturnToService=2",
@@ -317,6 +330,7 @@ def _configuration(folder: Path, following: Sequence[str]) -> str:
             "MinJobAge=300",
             "SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=100000,bf_interval=1",
             *nodes,
+            *unserved,
             "PreemptType=preempt/partition_prio",
             "PreemptMode=CANCEL",
             f"PartitionName=perf Nodes={','.join(NODES)} Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
+from helpers.commands.fleets.gres import devices
 from helpers.commands.fleets.hostlist import hostlist
 from helpers.commands.submission.job import Ask, Clock, JobState, NoAnswer, submit
 from helpers.commands.submission.script import JobRequest, head_of
@@ -35,8 +36,6 @@ _NOT_USABLE = {
     *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVALID_REG", "MAINT"),
     *("NOT_RESPONDING", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "UNKNOWN"),
 }
-# Such as ``gpu``, ``gpu:2`` and ``gpu:a100:8``.
-_GRES = re.compile(r"(?:^|(?<=,))([^:,]+)(?::([^:,]*[^:,\d][^:,]*))?(?::(\d+))?(?=,|$)")
 _TASK = re.compile(r"(?:^| )ArrayTaskId=(\d+)(?: |$)")
 
 
@@ -52,13 +51,9 @@ class SlurmNode:
     gres: str = ""
 
     def cards(self, gres: str) -> int:
-        """How many devices of ``gres`` (``gpu``, ``gpu:a100``) it has."""
-        name, _, model = gres.partition(":")
-        return sum(
-            int(count or 1)
-            for found, of_model, count in _GRES.findall(re.sub(r"\([^()]*\)", "", self.gres))
-            if found == name and model in ("", of_model)
-        )
+        """How many devices of ``gres`` (``gpu``, ``gpu:a100``) it has. Raises ConfigError if Slurm's list cannot be
+        read."""
+        return devices(self.gres, gres, self.name)
 
     @property
     def problem(self) -> str:
@@ -111,7 +106,8 @@ def _known_nodes(partition: str | None, ask: Ask) -> list[SlurmNode]:
 
 
 def cards_of_all(nodes: Sequence[SlurmNode], gres: str) -> int:
-    """How many cards each of the nodes has by Slurm's list. Raises ConfigError if one has none, or others than most."""
+    """How many cards each of the nodes has by Slurm's list. Raises ConfigError if one has none or others than most,
+    or if Slurm's list cannot be read."""
     counts: dict[int, list[str]] = {}
     for node in nodes:
         counts.setdefault(node.cards(gres), []).append(node.name)

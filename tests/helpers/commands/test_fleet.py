@@ -600,17 +600,44 @@ NodeName=z0 Arch=x86_64 NodeAddr=192.0.2.2 NodeHostName=m State=IDLE Partitions=
 @pytest.mark.parametrize(
     ("listed", "gres", "cards"),
     [
+        ("gpu", "gpu", 1),
         ("gpu:2", "gpu", 2),
+        ("gpu:0", "gpu", 0),
         ("gpu:a100:8(S:0-1)", "gpu", 8),
         ("gpu:a100:8(S:0-1)", "gpu:a100", 8),
-        ("gpu:a100:6(S:0,1),gpu:v100:2,shard:16", "gpu:a100", 6),
-        ("gpu:a100:6(S:0,1),gpu:v100:2,shard:16", "gpu", 8),
+        ("gpu:a100:8(S:0-1)", "gpu:v100", 0),
+        ("gpu:a100:6(S:0,2-3),gpu:v100:2(S:1),shard:16", "gpu:a100", 6),
+        ("gpu:a100:6(S:0,2-3),gpu:v100:2(S:1),shard:16", "gpu:v100", 2),
+        ("gpu:a100:6(S:0,2-3),gpu:v100:2(S:1),shard:16", "gpu", 8),
         ("gpu:a100", "gpu", 1),
+        ("gpu:a100:no_consume:8", "gpu", 8),
+        ("gpu:a100:no_consume:8", "gpu:a100", 8),
+        ("gpu:no_consume:4", "gpu", 4),
+        ("gpu:a100:no_consume", "gpu:a100", 1),
+        ("bandwidth:lustre:no_consume:4G,gpu:tesla:1,gpu:kepler:1", "gpu", 2),
+        ("bandwidth:lustre:no_consume:4G", "bandwidth", 4 * 1024**3),
+        ("gpu:2K", "gpu", 2048),
+        ("gpu:a100:2k(S:0)", "gpu:a100", 2048),
+        ("gpu:nvidia_a100_3g.20gb:2,gpu:1g.5gb:4", "gpu:1g.5gb", 4),
         ("(null)", "gpu", 0),
+        ("", "gpu", 0),
     ],
 )
 def test_the_cards_of_a_node_are_those_of_slurms_list(listed: str, gres: str, cards: int) -> None:
     assert SlurmNode("n0", "127.0.0.2", "IDLE", gres=listed).cards(gres) == cards
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *("gpu:a100:8:2", "gpu:8:a100", "gpu:a100:x8:", "gpu::8", ":8", "gpu:8X", "gpu:1g.5gb", "gpu:-8"),
+        *("gpu:a100:8.5", "gpu:8(S:0", "gpu:8(C:0-1)", "gpu:8 ", "gpu:٨", "gpu:a100:no_consume:v100:8", "gpu:2,"),
+    ],
+)
+def test_a_list_of_devices_that_cannot_be_read_is_refused_and_never_no_cards(entry: str) -> None:
+    node = SlurmNode("n7", "127.0.0.2", "IDLE", gres=f"shard:4,{entry}")
+    with pytest.raises(ConfigError, match=r"node n7: field 'Gres': got .*--cards N"):
+        node.cards("gpu")
 
 
 def test_nodes_with_different_numbers_of_cards_are_refused() -> None:
@@ -817,6 +844,19 @@ def test_the_script_pins_each_task_to_its_node(
     monkeypatch.setattr("helpers.commands.fleet.is_here", lambda address: address != "127.0.0.3")
     assert main(argv) == 4
     assert "a file of SQLite, and nodes on other machines (n1)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_devices_of_real_nodes_are_counted_as_slurm_shows_them(
+    slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", slurm.variables["SLURM_CONF"])
+    found = {each.name: each.cards("gpu") for each in chosen_nodes("*", None)}
+    assert found == {"n0": 2, "n1": 2, "listed0": 8, "listed1": 7, "listed2": 1, "listed3": 1, "listed4": 2048,
+                     "listed5": 6}  # fmt: skip
+    assert {each.name: each.cards("gpu:a100") for each in chosen_nodes("listed*", None)} == {
+        "listed0": 8, "listed1": 4, "listed2": 0, "listed3": 1, "listed4": 0, "listed5": 0,
+    }  # fmt: skip
 
 
 @pytest.mark.slow
