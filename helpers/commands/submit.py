@@ -29,6 +29,7 @@ from helpers.commands.submission.record import Submission, SubmittedJob
 from helpers.commands.submission.script import JobRequest, script_of
 from helpers.commands.submission.split import WHOLE, PlannedPart, SplitGate
 from helpers.commands.submission.waiting import Patience, cancel_each, wait_for
+from helpers.history.run_folders import JOBS_FOLDER, sessions
 from helpers.launch.signals import signals_interrupt
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.clusters import ClusterConfig
@@ -124,7 +125,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
 
 def _submission(arguments: argparse.Namespace, planned: _Planned) -> Submission:
     return Submission(
-        words=tuple(arguments.words),
+        words=(planned.command.name, *planned.command.options),
         cluster=arguments.cluster,
         folder=str(Path.cwd()),
         session="" if planned.split is None else planned.split.session,
@@ -326,6 +327,7 @@ def _planned(arguments: argparse.Namespace, load: Callable[[argparse.Namespace],
         cluster = replace(cluster, options=(*cluster.options, f"--exclude={arguments.exclude}"))
     shape, minutes = arguments.shape, arguments.time
     if shape is not None and minutes is not None:
+        command = _naming_session(command)
         return _Planned((_request(command, shape, minutes),), cluster, command)
     cases = command.cases(suite, cluster)
     if not cases:
@@ -339,6 +341,7 @@ def _planned(arguments: argparse.Namespace, load: Callable[[argparse.Namespace],
         if minutes is None and suite.config.night is not None and command.follows_plan:
             minutes = minutes_of_night(suite.config.night)
         minutes = minutes or minutes_for(cases, suite.config, suite.run_before)
+        command = _naming_session(command)
         whole = _request(command, shape or Shape.for_all(cases), minutes)
         return _Planned((whole if shape else replace(whole, cards=command.cards(parts)),), cluster, command)
     split = _split(command, suite, cluster, parts)
@@ -360,6 +363,18 @@ def _planned(arguments: argparse.Namespace, load: Callable[[argparse.Namespace],
             )
         )
     return _Planned(tuple(requests), cluster, command, split)
+
+
+def _naming_session(command: MeasuringCommand) -> MeasuringCommand:
+    """The command of one job with the name of the session that ``--resume`` alone means: the newest one by now, since
+    another may be newer when the job begins. Raises ConfigError if there is none."""
+    if getattr(command.arguments, "resume", None) != "":
+        return command
+    there = sessions(command.runs_folder)
+    if not there:
+        raise ConfigError("--resume", got="no name", expected=f"a session in {command.runs_folder}, which has none")
+    say(f"--resume: the newest session is {there[-1]}")
+    return command.going_on_with(there[-1])
 
 
 def _split(
@@ -415,7 +430,7 @@ def _request(command: MeasuringCommand, shape: Shape, minutes: int, name: str = 
     """``name`` is that of the session, which is else a new one."""
     new = new_session(command.name)
     session = command.runs_folder / (name or new)
-    log = command.runs_folder / "slurm" / f"{session.name}.log"
+    log = command.runs_folder / JOBS_FOLDER / f"{session.name}.log"
     if log.exists() or log.with_suffix(".json").exists():
         # An earlier submission's, whose output is not shown again and whose jobs can still be taken up.
         log = log.with_name(f"{session.name}.{new}.log")

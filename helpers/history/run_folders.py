@@ -22,7 +22,10 @@ from helpers.trainers.contract.errors import HistoryError, ResultError
 RESULT_FILE = "result.json"
 NIGHT_FILE = "night.json"
 
-_SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+# Beside the sessions: what is known of jobs of Slurm, and what their commands printed.
+JOBS_FOLDER = "slurm"
+
+_SESSION_NAME = re.compile(rf"(?!{JOBS_FOLDER}\Z)[A-Za-z0-9][A-Za-z0-9._-]{{0,99}}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class ResultStore:
                 "session name",
                 got=self.session,
                 expected="letters, digits, '.', '_' and '-', at most 100",
-                remedy="It becomes a folder under the run folder",
+                remedy=f"It becomes a folder under the run folder, in which {JOBS_FOLDER!r} is another's",
             )
 
     @property

@@ -122,6 +122,11 @@ class MeasuringCommand:
             skip = not skip and word in ("--session", "--resume") and following in values
         return (*kept, *(("--", *of_pytest) if of_pytest else ()))
 
+    def going_on_with(self, session: str) -> MeasuringCommand:
+        """The same command with ``--resume=SESSION``."""
+        words = (f"--resume={session}", *self.without_session)
+        return MeasuringCommand(self.name, words, self._kind.read((self.name, *words)))
+
     def _halves(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The options of the command itself, and those for pytest."""
         mark = self.options.index("--") if "--" in self.options else len(self.options)

@@ -164,6 +164,23 @@ def test_each_job_of_a_gate_has_a_session_of_its_own_with_which_it_goes_on(
     assert "#SBATCH --nodes=1\n" in one and " --resume=s\n" in one
 
 
+@pytest.mark.parametrize("command", ["gate", "pytest"])
+def test_one_job_goes_on_with_the_session_that_was_newest_when_it_was_submitted(
+    workshop: Workshop, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other sessions may have begun by the time at which the job begins."""
+    given = ("gate", "--resume", "--", "-x") if command == "gate" else ("pytest", "-x", "--resume")
+    argv = words(workshop, *given, submit=("--dry-run", "--time=9", "--shape=1x1"))
+    assert "--resume: got 'no name', expected a session in" in refusal(argv, capsys)
+    for name in ("monday", "tuesday", "slurm"):
+        # What perfgate submit itself keeps is no session.
+        (workshop.folder / "runs" / name).mkdir(parents=True)
+    assert main(argv) == 0
+    said = capsys.readouterr()
+    assert "--resume: the newest session is tuesday" in said.err
+    assert " --resume=tuesday --" in said.out and "--resume " not in said.out and "#SBATCH --requeue\n" in said.out
+
+
 @pytest.mark.parametrize(
     ("option", "told"),
     [
@@ -350,7 +367,12 @@ def test_a_session_on_which_a_job_is_at_work_is_not_gone_on_with(
     monkeypatch.setattr("helpers.commands.submit.unfinished", lambda names: unfinished(names, ask))
     again = words(workshop, "gate", "--resume=s", submit=("--time=30",))
     if state != "COMPLETED":
-        for argv in (again, words(workshop, "gate", "--resume=s-1x1", submit=("--time=30", "--shape=1x1"))):
+        # Without a name it is the newest session.
+        one_job = [
+            words(workshop, "gate", each, submit=("--time=30", "--shape=1x1"))
+            for each in ("--resume=s-1x1", "--resume")
+        ]
+        for argv in (again, *one_job):
             said = refusal(argv, capsys)
             assert "s-1x1" in said and "on which job 1 of Slurm is still at work" in said
             assert f"perfgate submit {attach}" in said

@@ -157,14 +157,15 @@ def test_results_come_in_the_order_of_their_replicates(store: ResultStore) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "../x", "a/b", "/etc", "a\\b", ".hidden", "-rf", "a\n", "a b", "ä", "a" * 101, "a\x00"]
+    "name",
+    ["", ".", "..", "../x", "a/b", "/etc", "a\\b", ".hidden", "-rf", "a\n", "a b", "ä", "a" * 101, "a\x00", "slurm"],
 )
 def test_a_session_name_cannot_leave_the_run_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(ResultError, match="session name"):
         ResultStore(tmp_path, name)
 
 
-@pytest.mark.parametrize("name", ["a", "20240506-070809-ab12", "nightly_1.2", "a" * 100, "a..b"])
+@pytest.mark.parametrize("name", ["a", "slurm-1", "20240506-070809-ab12", "nightly_1.2", "a" * 100, "a..b"])
 def test_a_plain_session_name_is_a_folder_there(tmp_path: Path, name: str) -> None:
     assert ResultStore(tmp_path, name).folder.resolve().parent == tmp_path.resolve()
 
