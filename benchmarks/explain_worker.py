@@ -11,7 +11,9 @@ from __future__ import annotations
 import ctypes
 import importlib
 import json
+import mmap
 import os
+import secrets
 import signal
 import socket
 import statistics
@@ -25,6 +27,8 @@ from typing import Any
 Plant = Mapping[str, Any]
 # A fork that hangs is ended.
 _RUN_SECONDS = 300
+# Arrays are shifted by less than so many bytes: a large page.
+_LARGE_PAGE, _ALIGNED = 2 << 20, 16
 
 
 def main() -> int:
@@ -74,17 +78,37 @@ def _rank(
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.environ.update(place)
+        kept = _elsewhere_in_memory()
         if request["plant"]:
             plant: Plant = request["plant"]
             arm = _PLANTS.get(plant["cause"]) or plants.PLANTS[plant["cause"]]
             arm(plant, rank, spec)
         status = trainer.run([request["spec"]], trainer.RANK_VARIABLES, trainer.program)
+        kept.close()
     except Exception:  # noqa: BLE001 - the process must end here, whatever went wrong
         traceback.print_exc()
     finally:
         sys.stderr.flush()
         # Nothing of the parent's is ended twice.
         os._exit(status)
+
+
+def _elsewhere_in_memory() -> mmap.mmap:
+    """Give this run's arrays other addresses than any other run's; what is returned must stay open.
+
+    How fast an operator is depends on where its arrays lie (Mytkowicz et al., "Producing Wrong Data Without Doing
+    Anything Obviously Wrong!", 2009). Processes that are started anew get their addresses at random. All runs here are
+    forks of one process, so all runs of a build would have their arrays in the same places, and another build in
+    others: a difference in each pair that is none of the builds.
+    """
+    heap = ctypes.CDLL(None).sbrk
+    heap.argtypes, heap.restype = [ctypes.c_ssize_t], ctypes.c_void_p
+    heap(secrets.randbelow(_LARGE_PAGE // _ALIGNED) * _ALIGNED)
+    kept = mmap.mmap(-1, (1 + secrets.randbelow(_LARGE_PAGE // mmap.PAGESIZE)) * mmap.PAGESIZE)
+    # Pages that are written take memory of the machine, so the next ones lie elsewhere there, too.
+    for first in range(0, len(kept), mmap.PAGESIZE):
+        kept[first] = 1
+    return kept
 
 
 def _free_port() -> int:
