@@ -340,7 +340,7 @@ def _planned(arguments: argparse.Namespace, load: Callable[[argparse.Namespace],
     if shape is not None or command.name != GATE or len(parts) == 1:
         if minutes is None and suite.config.night is not None and command.follows_plan:
             minutes = minutes_of_night(suite.config.night)
-        minutes = minutes or minutes_for(cases, suite.config, suite.run_before)
+        minutes = minutes or _minutes(command, cases, suite)
         command = _naming_session(command)
         whole = _request(command, shape or Shape.for_all(cases), minutes)
         return _Planned((whole if shape else replace(whole, cards=command.cards(parts)),), cluster, command)
@@ -348,9 +348,7 @@ def _planned(arguments: argparse.Namespace, load: Callable[[argparse.Namespace],
     requests = []
     for part in split.parts:
         at_once = command.side_by_side(part.shape, parts)
-        whole = _request(
-            command, part.shape, minutes or minutes_for(part.cases, suite.config, suite.run_before), part.session
-        )
+        whole = _request(command, part.shape, minutes or _minutes(command, part.cases, suite), part.session)
         goes_on = command.resumed and (command.runs_folder / part.session).is_dir()
         options = command.options_for(part.cases, part.output, at_once, part.path, part.session if goes_on else "")
         requests.append(
@@ -363,6 +361,12 @@ def _planned(arguments: argparse.Namespace, load: Callable[[argparse.Namespace],
             )
         )
     return _Planned(tuple(requests), cluster, command, split)
+
+
+def _minutes(command: MeasuringCommand, cases: Sequence[SuiteCase], suite: Suite) -> int:
+    """The time limit of a job that measures the cases, with the time in which it may explain their REGRESSIONs."""
+    explaining = suite.config.explain.night_minutes if command.explains else 0
+    return minutes_for(cases, suite.config, suite.run_before) + explaining
 
 
 def _naming_session(command: MeasuringCommand) -> MeasuringCommand:

@@ -49,6 +49,21 @@ class Checker:
         return None if first is None else _violation_of(first)
 
 
+def object_of(properties: Schema, words: str) -> Schema:
+    """An object in which each of ``properties`` is required, and which has no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+        "description": words,
+    }
+
+
+def or_null(schema: Schema, words: str) -> Schema:
+    return {"anyOf": [{"type": "null"}, schema], "description": words}
+
+
 def _violation_of(first: ValidationError) -> Violation:
     known: Mapping[str, Any] = first.schema if isinstance(first.schema, Mapping) else {}
     field = _field(first.absolute_path)

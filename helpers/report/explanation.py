@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from helpers.judging.beyond_chance import ERROR_RATE
 from helpers.judging.explanation import MOST_COST, THREADS, Clock, Difference, Explanation, Interval
 from helpers.judging.profile_parts import Level, Part
 from helpers.machine.files import write_whole
+from helpers.report.explanation_record import explanation_record
 from helpers.report.table import Align, Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.session.explain import CaseExplanation
@@ -146,14 +145,13 @@ def to_record(found: CaseExplanation, session: str) -> dict[str, Any]:
         "schema_version": EXPLAIN_SCHEMA_VERSION,
         "session": session,
         "line": headline(found),
-        **{name: value for name, value in asdict(found).items() if name != "explanation"},
+        **explanation_record(found),
         "error_rate": ERROR_RATE,
-        "explanation": None,
     }
     if explanation is not None:
         explained, rest = explanation.explained_seconds, explanation.not_explained_seconds
-        record["explanation"] = {**asdict(explanation), "explained_seconds": explained, "not_explained_seconds": rest}
-    return dict(_plain(record))
+        record["explanation"] |= {"explained_seconds": explained, "not_explained_seconds": rest}
+    return record
 
 
 def command_of(case_id: str, build: str | None, reference_build: str | None) -> str:
@@ -174,17 +172,6 @@ def write_explanation(folder: Path, found: CaseExplanation, command: str, sessio
     write_whole(folder / MARKDOWN_FILE, render_markdown(found, command).encode())
     text = json.dumps(to_record(found, session), indent=1, sort_keys=True, allow_nan=False) + "\n"
     write_whole(folder / RECORD_FILE, text.encode())
-
-
-def _plain(value: Any) -> Any:
-    """The value without the types that JSON lacks."""
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, dict):
-        return {str(_plain(key)): _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return str(value) if isinstance(value, Path) else value
 
 
 def about(found: CaseExplanation) -> list[str]:

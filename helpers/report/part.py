@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from helpers.judging.verdict import Status
 from helpers.machine.files import named_by_user, read_text_limited
-from helpers.machine.records_check import Checker, Schema
+from helpers.machine.records_check import Checker, Schema, object_of
+from helpers.report.explanation_record import explanation_of, explanation_record
+from helpers.session.explain import CaseExplanation
 from helpers.session.gate_verdict import GateState
 from helpers.session.outcome import CaseOutcome
 from helpers.trainers.contract.errors import ResultError
@@ -41,6 +43,7 @@ class GatePart:
     # The verdict on the cases together; None if there is none.
     night: NightOfPart | None
     outcomes: tuple[CaseOutcome, ...]
+    explanations: tuple[CaseExplanation, ...]
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ def part_json(report: SessionReport) -> str:
         "not_reached": report.not_reached,
         "night": None if night is None else [night.status.value, night.reason.message, night.cases],
         "outcomes": [outcome.to_record() for outcome in report.outcomes],
+        "explanations": [explanation_record(each) for each in report.explanations.values()],
     }
     try:
         return json.dumps(record, default=dict, allow_nan=False)
@@ -95,6 +99,7 @@ def read_part(path: Path) -> GatePart:
         record["not_reached"],
         None if night is None else NightOfPart(Status(night[0]), night[1], night[2]),
         tuple(map(CaseOutcome.from_record, record["outcomes"])),
+        tuple(map(explanation_of, record["explanations"])),
     )
 
 
@@ -105,13 +110,7 @@ _FIELDS: Mapping[str, Schema] = {
     "schema_version": {"const": PART_SCHEMA_VERSION},
     "session": _TEXT,
     "exit_code": _COUNT,
-    "machine": {
-        "type": "object",
-        "properties": {"host": _TEXT, "found": _TEXT},
-        "required": ["host", "found"],
-        "additionalProperties": False,
-        "description": "a host, and what was found on it",
-    },
+    "machine": object_of({"host": _TEXT, "found": _TEXT}, "a host, and what was found on it"),
     "header": _TEXTS,
     "state": {"enum": [each.value for each in GateState], "description": "a known state"},
     "other": _TEXTS,
@@ -128,15 +127,8 @@ _FIELDS: Mapping[str, Schema] = {
         ],
         "description": "null, or a status, a text and a number of cases",
     },
-    # Each is checked by the reader of outcomes.
+    # Each is checked by the reader of outcomes, or of explanations.
     "outcomes": {"type": "array", "maxItems": 100_000, "description": "a list of outcomes"},
+    "explanations": {"type": "array", "maxItems": 100_000, "description": "a list of explanations"},
 }
-_PART = Checker(
-    {
-        "type": "object",
-        "properties": _FIELDS,
-        "required": list(_FIELDS),
-        "additionalProperties": False,
-        "description": "a JSON object",
-    }
-)
+_PART = Checker(object_of(_FIELDS, "a JSON object"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from helpers.judging.night import NightVerdict
@@ -14,6 +14,7 @@ from helpers.report.night_plan import plan_record
 from helpers.report.row import READER_BOUND, CaseRow, is_reader_bound
 from helpers.report.scaling import Scaling
 from helpers.session.case_details import CaseDetails
+from helpers.session.explain import CaseExplanation
 from helpers.session.frameworks.comparison import ConfigurationOutcome
 from helpers.session.gate_verdict import GateVerdict
 from helpers.session.outcome import CaseOutcome
@@ -60,6 +61,8 @@ class SessionReport:
     # The outcomes behind the rows, and a function for the details of each, which is called only for an HTML page.
     outcomes: Sequence[CaseOutcome] = ()
     details: Callable[[CaseOutcome], CaseDetails] = lambda outcome: CaseDetails()
+    # Which part of a step is slower in the cases that were explained, by the cases' keys.
+    explanations: Mapping[tuple[str, str], CaseExplanation] = field(default_factory=dict)
     # Comparisons of frameworks (``-m frameworks``).
     frameworks: Sequence[ConfigurationOutcome] = ()
     # Lines on machine, builds, baselines and history.

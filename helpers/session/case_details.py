@@ -13,7 +13,6 @@ from helpers.launch.steplog_reader import read_step_log
 from helpers.machine.environment import CPU, GPU
 from helpers.plan.perf_yaml import Config
 from helpers.plan.recipes.recipe import sourced_settings
-from helpers.session.explain import CaseExplanation
 from helpers.session.night import EnvironmentChange, changes_between
 from helpers.session.outcome import CaseOutcome
 from helpers.trainers.contract.errors import ConfigError, StepLogError
@@ -32,8 +31,6 @@ class CaseDetails:
     sources: Mapping[str, str] = field(default_factory=dict)
     # Measures the case again.
     command: str = ""
-    # Which part of a step is slower, if the night has asked.
-    explanation: CaseExplanation | None = None
 
 
 def environment_of(run: RunResult) -> dict[str, dict[str, str]]:

@@ -24,7 +24,7 @@ from helpers.history.results import (
 )
 from helpers.judging.statistics import Summary
 from helpers.judging.verdict import Question, Reason, Standing, Status, SubVerdict, Verdict
-from helpers.machine.records_check import Checker, Schema
+from helpers.machine.records_check import Checker, Schema, object_of, or_null
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, ResultError
 
@@ -170,21 +170,6 @@ def _answer_of(record: Mapping[str, Any]) -> SubVerdict:
     return SubVerdict(**{**record, **known})
 
 
-def _object(properties: Schema, words: str) -> Schema:
-    """Every property is required, and there are no others."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-        "description": words,
-    }
-
-
-def _or_null(schema: Schema, words: str) -> Schema:
-    return {"anyOf": [{"type": "null"}, schema], "description": words}
-
-
 _MOST_CHARACTERS = 100_000
 _MOST_ITEMS = 100_000
 _TEXT: Schema = {"type": "string", "maxLength": _MOST_CHARACTERS, "description": "a text"}
@@ -192,7 +177,7 @@ _TEXTS: Schema = {"type": "array", "maxItems": _MOST_ITEMS, "items": _TEXT, "des
 _FLAG: Schema = {"type": "boolean", "description": "true or false"}
 _COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "description": "a whole number"}
 _STATUS: Schema = {"enum": [each.value for each in Status], "description": "a known status"}
-_REASON = _object({"code": _TEXT, "message": _TEXT}, "a reason")
+_REASON = object_of({"code": _TEXT, "message": _TEXT}, "a reason")
 _RATE: Schema = {
     "type": ["number", "null"],
     "minimum": LEAST_SAMPLES_PER_S,
@@ -202,11 +187,11 @@ _RATE: Schema = {
 # The bounds of the interval about a mean. With a handful of runs it may reach below 0.
 _BOUND: Schema = {"type": ["number", "null"], "description": "a finite number or null"}
 _SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "description": "a share, not negative, or null"}
-_SUMMARY = _object(
+_SUMMARY = object_of(
     {"centre": _RATE, "low": _BOUND, "high": _BOUND, "spread": _SHARE, "n": _COUNT, "warnings": _TEXTS},
     "a summary of runs",
 )
-_ANSWER = _object(
+_ANSWER = object_of(
     {
         "question": {"enum": [each.value for each in Question], "description": "a known question"},
         "status": _STATUS,
@@ -220,22 +205,22 @@ _ANSWER = _object(
     },
     "an answer",
 )
-_VERDICT = _object(
+_VERDICT = object_of(
     {
         "status": _STATUS,
         "reason": _REASON,
-        "measured": _or_null(_SUMMARY, "null, or a summary of runs"),
+        "measured": or_null(_SUMMARY, "null, or a summary of runs"),
         "published": {"type": "array", "maxItems": _MOST_ITEMS, "items": _ANSWER, "description": "a list of answers"},
-        "recorded": _or_null(_ANSWER, "null, or an answer"),
-        "standing": _or_null(
-            _object(STANDING_FIELDS, "a standing"), "null, or a standing with finite numbers in their ranges"
+        "recorded": or_null(_ANSWER, "null, or an answer"),
+        "standing": or_null(
+            object_of(STANDING_FIELDS, "a standing"), "null, or a standing with finite numbers in their ranges"
         ),
     },
     "a verdict",
 )
 # The runs are checked by the reader of result files.
 _OUTCOME = Checker(
-    _object(
+    object_of(
         {
             "case_id": _TEXT,
             "target": _TEXT,

@@ -93,6 +93,11 @@ class MeasuringCommand:
         options = getattr(self.arguments, "pytest_options", [])
         return self.name == GATE and not any(word.startswith(("-k", "-m")) or "::" in word for word in options)
 
+    @property
+    def explains(self) -> bool:
+        """Whether it explains REGRESSIONs where perf.yaml has a night do so."""
+        return self.name in (GATE, PYTEST)
+
     def cases(self, suite: Suite, cluster: ClusterConfig) -> tuple[SuiteCase, ...]:
         """The cases that it measures on the cluster's nodes, as far as its command line and perf.yaml say."""
         target = cluster.target or getattr(self.arguments, "target", None)

@@ -213,6 +213,7 @@ class WholeGate:
             details=lambda outcome: split.suite.details_of(
                 outcome, shlex.join([*split.again, outcome.case.id]), session_of[outcome.key]
             ),
+            explanations={(each.target, each.case_id): each for _, part in found for each in part.explanations},
             header=lambda: tuple(header),
         )
 

@@ -32,6 +32,7 @@ from helpers.session.case_details import (
     environment_of,
     steps_of,
 )
+from helpers.session.explain import CaseExplanation
 from helpers.session.night import EnvironmentChange
 from helpers.session.outcome import CaseOutcome
 
@@ -119,7 +120,12 @@ class CaseView:
 
 
 def case_view(
-    place: int, row: CaseRow, outcome: CaseOutcome | None, details: CaseDetails, machine: Mapping[str, Any]
+    place: int,
+    row: CaseRow,
+    outcome: CaseOutcome | None,
+    details: CaseDetails,
+    explained: CaseExplanation | None,
+    machine: Mapping[str, Any],
 ) -> CaseView:
     """Make the view of a case. ``machine`` are the tables that the page shows once."""
     runs = outcome.runs if outcome is not None else ()
@@ -132,7 +138,6 @@ def case_view(
     newest = screened[-1] if screened else next(iter(reversed(runs)), None)
     environment = environment_of(newest) if newest is not None else {}
     compared = newest is not None and known.before is not None
-    explained = details.explanation
     explanation = explained.explanation if explained is not None else None
     return CaseView(
         place=place,

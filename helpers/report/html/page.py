@@ -159,7 +159,7 @@ def _view(
     place: int, row: CaseRow, outcome: CaseOutcome | None, report: SessionReport, machine: Mapping[str, Any]
 ) -> CaseView:
     details = report.details(outcome) if outcome is not None else CaseDetails()
-    return case_view(place, row, outcome, details, machine)
+    return case_view(place, row, outcome, details, report.explanations.get((row.target, row.case_id)), machine)
 
 
 def _common_changes(cases: Sequence[CaseView]) -> tuple[EnvironmentChange, ...]:

@@ -215,6 +215,18 @@ def test_a_gate_that_follows_a_nights_plan_asks_for_its_minutes_and_ten_more(
         assert f"#SBATCH --time={minutes}\n" in printed(argv, capsys)
 
 
+def test_the_time_limit_of_each_job_has_room_for_its_explanations(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workshop.configure(lambda config: (two_sizes(config), config.update(explain={"night_minutes": 30})))
+    monkeypatch.setattr("helpers.commands.submit.minutes_for", lambda cases, config, before: 20)
+    times = {
+        command: re.findall(r"--time=(\d+)", printed(words(workshop, *command, submit=("--dry-run",)), capsys))
+        for command in (("gate",), ("gate", "--", "-k", "1x1"), ("calibrate", ONE_CARD))
+    }
+    assert list(times.values()) == [["50", "50"], ["50"], ["20"]]
+
+
 def test_the_gate_is_that_of_the_clusters_machine(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
     def change(config: dict[str, Any]) -> None:
         config["machines"] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +21,10 @@ from helpers.report.explanation import (
     write_explanation,
 )
 from helpers.report.explanation_drawing import draw_step
+from helpers.report.explanation_record import explanation_of, explanation_record
 from helpers.report.html.page import night_page
-from helpers.session.case_details import CaseDetails
 from helpers.session.explain import CaseExplanation
+from helpers.trainers.contract.errors import ResultError
 from tests.helpers.judging.test_explanation import Build, explained, slower, split
 
 CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
@@ -94,6 +96,28 @@ def test_text_markdown_and_json_have_the_same_parts(found: CaseExplanation, tmp_
     assert (tmp_path / "explain.svg").read_text().startswith("<svg ")
 
 
+@pytest.mark.parametrize("change", [lambda build: None, slower, split])
+def test_an_explanation_that_another_process_made_is_the_same(change: Callable[[Build], None]) -> None:
+    explanation = replace(explained(change), clocks=(Clock("cpu_mhz", 3000.0, 2700.0, 0.008),))
+    ranks = explanation.phases[:1]
+    for made in (case_of(None, "the disk is full"), case_of(replace(explanation, ranks=ranks))):
+        made = replace(made, notes=("a note",), traces=(Path("a/trace.json"),))
+        assert explanation_of(json.loads(json.dumps(explanation_record(made), allow_nan=False))) == made
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"runs": -1}, "runs"),
+        ({"explanation": {}}, "explanation"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_a_damaged_explanation_is_refused(found: CaseExplanation, change: dict[str, object], field: str) -> None:
+    with pytest.raises(ResultError, match=f"field '{field}"):
+        explanation_of(explanation_record(found) | change)
+
+
 def test_the_picture_marks_what_is_longer(found: CaseExplanation) -> None:
     assert found.explanation is not None
     picture = str(draw_step(found.explanation))
@@ -104,6 +128,7 @@ def test_the_picture_marks_what_is_longer(found: CaseExplanation) -> None:
 
 def test_the_page_of_the_night_has_it_with_the_case(found: CaseExplanation) -> None:
     session = session_of(1, 2)
-    page = night_page(replace(session, details=lambda outcome: CaseDetails(explanation=found)))
+    outcome = session.outcomes[0]
+    page = night_page(replace(session, explanations={outcome.key: found}))
     assert "Which part of a step is slower" in page and headline(found) in page
     assert "Which part of a step is slower" not in night_page(session)

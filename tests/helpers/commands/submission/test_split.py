@@ -22,16 +22,19 @@ from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.perf_yaml import GateRule
+from helpers.report.explanation import headline
 from helpers.report.part import part_json, read_part
 from helpers.report.results import SessionReport
 from helpers.report.row import row_of
 from helpers.session.case_details import CaseDetails
+from helpers.session.explain import CaseExplanation
 from helpers.session.gate import Gate
 from helpers.session.gate import exit_code as exit_code_of
 from helpers.session.gate_verdict import GateState, verdict_of
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, ResultError
+from tests.helpers.judging.test_explanation import explained, slower
 
 PROTOCOL = MeasuringProtocol("cpu", warmup_steps=9, window_steps=5, runs=1)
 GATE = Gate(True, (GateRule("*-1x1-*", "recorded"), GateRule("*-1x8-*", "recorded"), GateRule("*-4x8-*", "recorded")))
@@ -221,6 +224,18 @@ def test_the_whole_gate_has_one_report_in_which_nothing_is_missing(split: SplitG
     assert [each.get("name") for each in junit.iter("testcase") if len(each)] == ["gate", FOUR.case.id]
 
 
+def test_what_a_job_has_explained_is_on_the_page_of_the_whole_gate(split: SplitGate, leave: Leave) -> None:
+    all_pass(split, leave)
+    part = split.parts[1]
+    found = CaseExplanation(EIGHT.case.id, EIGHT.target, "3.3.0", "3.3.1", explained(slower), runs=12)
+    leave(part, Status.REGRESSION, explanations={EIGHT.key: found})
+    whole = ended(split, (0, ""), (1, ""), (0, ""))
+    assert whole.verdict().line == "GATE FAILED: 1 REGRESSION of 4"
+    whole.write(whole.verdict())
+    page = (split.output / "night.html").read_text()
+    assert page.count("Which part of a step is slower") == 1 and headline(found) in page
+
+
 def test_reports_of_an_earlier_night_are_removed(split: SplitGate, leave: Leave) -> None:
     all_pass(split, leave)
     for name in WHOLE:
@@ -242,6 +257,7 @@ def test_a_part_for_which_no_job_was_submitted_has_not_passed(split: SplitGate, 
         ({"state": "GREEN"}, "field 'state': got 'GREEN'"),
         ({"exit_code": None}, "field 'exit_code'"),
         ({"outcomes": [{}]}, "case outcome"),
+        ({"explanations": [{}]}, "explanation"),
         ({"more": 1}, "field 'more'"),
         ({"night": ["PASS", "quiet"]}, "field 'night'"),
     ],

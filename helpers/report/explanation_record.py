@@ -1,0 +1,156 @@
+"""An explanation of a slower step as plain values: for programs, and for the report on a gate in several jobs, which is
+made from it again."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from helpers.judging.explanation import Clock, Difference, Explanation, Interval, Kind
+from helpers.judging.profile_parts import Amount, Level, Part
+from helpers.machine.records_check import Checker, Schema, object_of, or_null
+from helpers.session.explain import CaseExplanation
+from helpers.trainers.contract.errors import ResultError
+from helpers.trainers.contract.step_profile import Phase
+
+_ABOUT = "explanation"
+
+
+def explanation_record(found: CaseExplanation) -> dict[str, Any]:
+    """Its plain values."""
+    return dict(_plain(asdict(found)))
+
+
+def explanation_of(record: object) -> CaseExplanation:
+    """The explanation of a record that ``explanation_record`` made and that JSON has carried. Raises ResultError on
+    anything else, with the field."""
+    if (wrong := _CASE.violation(record)) is not None:
+        raise ResultError(_ABOUT, field=wrong.field, got=wrong.got, expected=wrong.expected)
+    assert isinstance(record, dict)
+    explanation = record["explanation"]
+    return CaseExplanation(
+        **{
+            **record,
+            "explanation": None if explanation is None else _explanation(explanation),
+            "notes": tuple(record["notes"]),
+            "traces": tuple(map(Path, record["traces"])),
+        }
+    )
+
+
+def _explanation(record: Mapping[str, Any]) -> Explanation:
+    lists = {name: tuple(map(_difference, record[name])) for name in ("named", "unnamed", "phases", "ranks")}
+    old, new = record["cost"]
+    return Explanation(
+        **{
+            **record,
+            **lists,
+            "drop": Interval(**record["drop"]),
+            "cost": (old, new),
+            "facts": tuple((name, reference, candidate) for name, reference, candidate in record["facts"]),
+            "shared_speeds": tuple(record["shared_speeds"]),
+            "clocks": tuple(Clock(**each) for each in record["clocks"]),
+        }
+    )
+
+
+def _difference(record: Mapping[str, Any]) -> Difference:
+    part = record["part"]
+    lists = {name: tuple(part[name]) for name in ("layers", "gone", "came")}
+    return Difference(
+        Part(**{**part, **lists, "level": Level(part["level"]), "phase": Phase(part["phase"])}),
+        Kind(record["kind"]),
+        Amount(**record["reference"]),
+        Amount(**record["candidate"]),
+        Interval(**record["seconds"]),
+        record["p_value"],
+    )
+
+
+def _plain(value: Any) -> Any:
+    """The value without the types that JSON lacks."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(_plain(key)): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _list(items: Schema, words: str, **bounds: int) -> Schema:
+    return {"type": "array", "items": items, "maxItems": 100_000, **bounds, "description": words}
+
+
+def _one_of(kind: type[enum.Enum], words: str) -> Schema:
+    return {"enum": [each.value for each in kind], "description": words}
+
+
+_TEXT: Schema = {"type": "string", "maxLength": 100_000, "description": "a text"}
+_TEXTS = _list(_TEXT, "a list of texts")
+_COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "description": "a whole number"}
+_RANK: Schema = {"type": "integer", "minimum": -1, "maximum": 2**31 - 1, "description": "a rank, or -1"}
+_NUMBER: Schema = {"type": "number", "description": "a finite number"}
+_ABOVE_0: Schema = {"type": "number", "exclusiveMinimum": 0, "description": "a finite number above 0"}
+_INTERVAL = object_of({"mean": _NUMBER, "low": _NUMBER, "high": _NUMBER}, "a mean with its interval")
+_AMOUNT = object_of({"seconds": _NUMBER, "calls": _NUMBER}, "seconds and calls")
+_PART = object_of(
+    {
+        "level": _one_of(Level, "a known level"),
+        "phase": _one_of(Phase, "a known phase"),
+        **dict.fromkeys(("layer", "operator", "kernel", "dtypes", "device"), _TEXT),
+        "rank": _RANK,
+        **dict.fromkeys(("layers", "gone", "came"), _TEXTS),
+    },
+    "a part of a step",
+)
+_DIFFERENCES = _list(
+    object_of(
+        {
+            "part": _PART,
+            "kind": _one_of(Kind, "a known way to differ"),
+            "reference": _AMOUNT,
+            "candidate": _AMOUNT,
+            "seconds": _INTERVAL,
+            "p_value": _NUMBER,
+        },
+        "a part that was tested",
+    ),
+    "a list of parts",
+)
+_CLOCK = object_of({"name": _TEXT, "reference_mhz": _ABOVE_0, "candidate_mhz": _ABOVE_0, "p_value": _NUMBER}, "a clock")
+_EXPLANATION = object_of(
+    {
+        "pairs": _COUNT,
+        "step_seconds": _ABOVE_0,
+        "drop": _INTERVAL,
+        "named": _DIFFERENCES,
+        "unnamed": _DIFFERENCES,
+        "tested": _COUNT,
+        "cost": _list(or_null(_NUMBER, "a finite number or null"), "two costs", minItems=2, maxItems=2),
+        "phases": _DIFFERENCES,
+        "facts": _list(_list(_TEXT, "three texts", minItems=3, maxItems=3), "a list of facts"),
+        "shared_speeds": _list(_NUMBER, "a list of numbers"),
+        "clocks": _list(_CLOCK, "a list of clocks"),
+        "ranks": _DIFFERENCES,
+    },
+    "an explanation",
+)
+_CASE = Checker(
+    object_of(
+        {
+            **dict.fromkeys(("case_id", "target", "reference", "candidate"), _TEXT),
+            "explanation": or_null(_EXPLANATION, "null, or an explanation"),
+            "why_not": _TEXT,
+            "runs": _COUNT,
+            "steps": _COUNT,
+            "profiler": _TEXT,
+            "notes": _TEXTS,
+            "traces": _TEXTS,
+        },
+        "a JSON object",
+    )
+)
