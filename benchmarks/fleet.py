@@ -78,6 +78,8 @@ class World:
     # As above between the cards of a node.
     card_sigma: float = 0.003
     card_case_sigma: float = 0.002
+    # On this share of the nodes half or more of the cards were measured, and not all.
+    in_part: float = 0.0
 
 
 WORLDS = (
@@ -94,6 +96,8 @@ WORLDS_OF_CARDS = (
     World("alike: 0.3%", 100, 0.003, 0.002, cards=8),
     World("alike: 0.3%", 16, 0.003, 0.002, cards=8),
     World("alike: 0.3%", 1, 0.003, 0.002, cards=8),
+    World("4 to 7 cards on a node in 4", 100, 0.003, 0.002, cards=8, in_part=0.25),
+    World("the same, wide cards: 1%", 100, 0.003, 0.002, cards=8, card_sigma=0.01, card_case_sigma=0.005, in_part=0.25),
 )
 
 
@@ -250,6 +254,12 @@ def made_fleet(
         }
         for row in range(world.nodes)
     }
+    for node, mine in by_card.items():
+        if world.in_part and rng.random() < world.in_part:
+            of_these = [number for number in mine if (node, number) not in slow_cards]
+            so_many = int(rng.integers(world.cards - world.cards // 2)) + 1
+            for number in rng.choice(of_these, min(so_many, world.cards // 2), replace=False):
+                del mine[str(number)]
     return of_nodes, by_card
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,9 @@ class FleetVerdict:
     # Whether the spreads were stated by the user.
     stated: bool
     rules: FleetRules
+    # Node → case of one card → on how many cards it was measured, and on how many most nodes have it: so few that the
+    # node is not held against the others by that case.
+    few_cards: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
 
     @property
     def judged(self) -> tuple[NodeVerdict, ...]:
@@ -168,21 +171,25 @@ def judge_fleet(
     is known. Without it fewer than ``rules.least_nodes`` nodes are not judged, and in any case fewer than two; so are
     cards. None is returned if neither is judged. Raises SuiteError for a rate that is not finite.
     """
-    card_table = _card_table(cards, 2 if spread is not None else rules.least_nodes)
+    least = 2 if spread is not None else rules.least_nodes
+    few, card_table = few_cards(cards), _card_table(cards, least)
     slow: frozenset[Place] = frozenset()
     verdict = None
     # The slow ones are taken out of the others' medians and of the spread, and all are judged again. Their number, over
     # which the error rate holds, stays. A node that was slow by a slow card alone is slow no more then, and so are the
     # cards of a slow node.
     for _ in range(1 + _ROUNDS):
-        node_table = _node_table(node_rates(rates, cards, slow), 2 if spread is not None else rules.least_nodes)
+        node_table = _node_table(node_rates(rates, cards, slow, few), least)
+        if card_table is not None:
+            node_table = node_table and _fewer_for_nodes(node_table, card_table, cards, slow)
+            card_table = _fewer_for_cards(card_table, slow)
         verdict = _verdict(node_table, card_table, slow, spread, rules)
         now = {each.place for each in verdict.slow} if verdict else set()
         found = frozenset(now | {place for place in slow if not _explained(place, now)})
         if found == slow:
             break
         slow = found
-    return verdict
+    return verdict and replace(verdict, few_cards=few)
 
 
 def _explained(place: Place, slow: Collection[Place]) -> bool:
@@ -191,13 +198,37 @@ def _explained(place: Place, slow: Collection[Place]) -> bool:
     return (node, "") in slow if card else any(each == node and of for each, of in slow)
 
 
-def node_rates(rates: Rates, cards: CardRates, slow: Collection[Place] = ()) -> dict[str, dict[str, Sequence[float]]]:
+def few_cards(cards: CardRates) -> dict[str, dict[str, tuple[int, int]]]:
+    """The nodes on which a case of one card was measured on fewer than half of the usual number of cards, by case:
+    on how many, and on how many usually. The median of so few is not what it is on the other nodes."""
+    counts: dict[str, dict[str, int]] = {}
+    for node, by_card in cards.items():
+        for own in by_card.values():
+            for case, runs in own.items():
+                if runs:
+                    of_case = counts.setdefault(case, {})
+                    of_case[node] = of_case.get(node, 0) + 1
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    for case, by_node in sorted(counts.items()):
+        usual = int(statistics.median_high(by_node.values()))
+        for node, count in by_node.items():
+            if 2 * count < usual:
+                found.setdefault(node, {})[case] = count, usual
+    return dict(sorted(found.items()))
+
+
+def node_rates(
+    rates: Rates, cards: CardRates, slow: Collection[Place] = (), few: Mapping[str, Collection[str]] = _NO_CARDS
+) -> dict[str, dict[str, Sequence[float]]]:
     """The rates of nodes. In a case of one card a node's run is the median of its cards' runs with the same number;
-    a slow card is left out if another one is there, because it is no fault of the node."""
+    a slow card is left out if another one is there, because it is no fault of the node. A node has no rate of the cases
+    that ``few`` has of it."""
     found: dict[str, dict[str, Sequence[float]]] = {node: dict(own) for node, own in rates.items()}
     for node, by_card in cards.items():
         kept = [own for card, own in by_card.items() if (node, card) not in slow] or list(by_card.values())
         for case in dict.fromkeys(case for own in kept for case in own):
+            if case in few.get(node, ()):
+                continue
             runs = [own[case] for own in kept if own.get(case)]
             found.setdefault(node, {})[case] = [
                 statistics.median(run[number] for run in runs if number < len(run))
@@ -297,6 +328,9 @@ class _Table:
     runs: Array
     # The variance between runs by case; NaN if no node has two.
     run_variance: Array
+    # By how much the variance of a case is larger because a node has fewer cards than most. A row's cases have this
+    # error in common.
+    fewer: Array
 
     @classmethod
     def of(
@@ -327,7 +361,8 @@ class _Table:
         at_high = np.take_along_axis(ordered, np.minimum(high, most - 1)[:, :, None], axis=2)[:, :, 0]
         last = np.maximum(runs - 1, 0).astype(np.intp)
         fastest = np.where(runs >= LEAST_RUNS, np.take_along_axis(ordered, last[:, :, None], axis=2)[:, :, 0], np.nan)
-        return cls(nodes, cases, slots, (at_low + at_high) / 2, fastest, runs, _variance_between_runs(values, runs))
+        centres, between_runs = (at_low + at_high) / 2, _variance_between_runs(values, runs)
+        return cls(nodes, cases, slots, centres, fastest, runs, between_runs, np.zeros(runs.shape))
 
     def apart(self, values: Array, healthy: Truths) -> Array:
         """For each row and case: how far it is from the median of the healthy others; NaN if there is none."""
@@ -347,11 +382,79 @@ def _variance_between_runs(values: Array, runs: Array) -> Array:
     for column in range(values.shape[1]):
         several: Truths = runs[:, column] > 1
         if several.any():
-            variances = np.nanvar(values[several, column], axis=1, ddof=1)
-            # The median of a chi-square distribution is this share of its mean (Wilson and Hilferty).
-            share = (1 - 2 / (9 * (runs[several, column] - 1))) ** 3
-            found[column] = float(np.median(variances / share))
+            found[column] = _usual_variance(values[several, column], runs[several, column])
     return found
+
+
+def _usual_variance(values: Array, counts: Array) -> float:
+    """The median over rows of the variance of a row's ``counts`` values, two or more; 0 if there is no row."""
+    if not len(values):
+        return 0.0
+    # The median of a chi-square distribution is this share of its mean (Wilson and Hilferty).
+    share = (1 - 2 / (9 * (counts - 1))) ** 3
+    return float(np.median(np.nanvar(values, axis=1, ddof=1) / share))
+
+
+def _median_variance(count: int) -> float:
+    """The variance of the median of so many values, where that of one is 1."""
+    return min(math.pi / 2, max(1.0, count / 2)) / count
+
+
+def _fewer_for_nodes(table: _Table, card_table: _Table, cards: CardRates, slow: Collection[Place]) -> _Table:
+    """A node's case of one card is the median of fewer cards than most have; slow cards are none of them."""
+    column = {case: at for at, case in enumerate(table.cases)}
+    counts: Array = np.zeros(table.centres.shape)
+    for row, (node, _) in enumerate(table.nodes):
+        by_card = cards.get(node, {})
+        for own in [own for card, own in by_card.items() if (node, card) not in slow] or by_card.values():
+            for case, runs in own.items():
+                if runs and case in column:
+                    counts[row, column[case]] += 1
+    between = _variance_between_cards(card_table, _not_slow(card_table, slow))
+    variance = dict(zip(card_table.cases, between, strict=True))
+    return replace(table, fewer=_larger(counts, np.array([variance.get(case, 0.0) for case in table.cases])))
+
+
+def _fewer_for_cards(table: _Table, slow: Collection[Place]) -> _Table:
+    """A card is held against the median of fewer others than most are."""
+    healthy, slots = _not_slow(table, slow), table.slots
+    assert slots is not None
+    there: Truths = (slots >= 0)[:, :, None] & (~np.isnan(table.centres) & healthy[:, None])[slots]
+    others: Array = np.zeros(table.centres.shape)
+    for slot in range(slots.shape[1]):
+        rows = slots[:, slot] >= 0
+        others[slots[rows, slot]] = (there.sum(axis=1) - there[:, slot])[rows]
+    return replace(table, fewer=_larger(others, _variance_between_cards(table, healthy)))
+
+
+def _larger(counts: Array, variance: Array) -> Array:
+    """By how much the variance of a median of ``counts`` cards is larger than that of as many as usual, where cards
+    have this variance by case."""
+    found: Array = np.zeros(counts.shape)
+    for column in range(counts.shape[1]):
+        known = counts[:, column] > 0
+        if known.any():
+            usual = _median_variance(max(1, int(np.median(counts[known, column]))))
+            for count in np.unique(counts[known, column]):
+                more = max(_median_variance(int(count)) - usual, 0.0)
+                found[counts[:, column] == count, column] = more * float(variance[column])
+    return found
+
+
+def _variance_between_cards(table: _Table, healthy: Truths) -> Array:
+    """The variance between healthy cards of a node by case: the median over nodes; 0 if no node has two."""
+    assert table.slots is not None
+    found: Array = np.zeros(len(table.cases))
+    for column in range(len(table.cases)):
+        own: Array = np.where((table.slots >= 0) & healthy[table.slots], table.centres[table.slots, column], np.nan)
+        so_many: Array = (~np.isnan(own)).sum(axis=1).astype(np.float64)
+        found[column] = _usual_variance(own[so_many > 1], so_many[so_many > 1])
+    return found
+
+
+def _not_slow(table: _Table, slow: Collection[Place]) -> Truths:
+    healthy: Truths = np.array([place not in slow for place in table.nodes])
+    return healthy
 
 
 @dataclass(frozen=True)
@@ -368,11 +471,12 @@ class _Tested:
 
     @classmethod
     def of(cls, table: _Table, slow: Collection[Place], spread: float | None, rules: FleetRules) -> _Tested:
-        healthy: Truths = np.array([place not in slow for place in table.nodes])
+        healthy = _not_slow(table, slow)
         if healthy.sum() < rules.least_nodes:
             healthy = np.ones(len(table.nodes), dtype=bool)
         every = _all_cases(table, healthy)
-        noise, p_all = _held(every.shift, every.error, healthy, spread, rules, _TAILS, table.others(healthy))
+        error = np.hypot(every.error, every.fewer)
+        noise, p_all = _held(every.shift, error, healthy, spread, rules, _TAILS, table.others(healthy))
         p_case, worst = _worst_case(table, healthy, every, spread, rules)
         by_case = p_case < p_all
         return cls(
@@ -454,9 +558,10 @@ class _AllCases:
     # Each node's cases against the medians of the other nodes; NaN where it has none.
     apart: Array
     known: Truths
-    # Their weighted mean, and its standard deviation by how far a node's cases are apart.
+    # Their weighted mean; its standard deviation by how far a node's cases are apart; and that because of fewer cards.
     shift: Array
     error: Array
+    fewer: Array
 
 
 def _all_cases(table: _Table, healthy: Truths) -> _AllCases:
@@ -474,7 +579,8 @@ def _all_cases(table: _Table, healthy: Truths) -> _AllCases:
     weights = np.where(known, 1 / variances, 0.0)
     # A node of which no other node measured a case is as uncertain as can be.
     total = np.maximum(weights.sum(axis=1), 1.0)
-    return _AllCases(apart, known, np.where(known, clipped * weights, 0.0).sum(axis=1) / total, np.sqrt(1 / total))
+    shift = np.where(known, clipped * weights, 0.0).sum(axis=1) / total
+    return _AllCases(apart, known, shift, np.sqrt(1 / total), (weights * np.sqrt(table.fewer)).sum(axis=1) / total)
 
 
 @dataclass(frozen=True)
@@ -503,7 +609,7 @@ def _held(
         tail = _Tail.of((shift[healthy] - middle) / base[healthy], float(np.median(base)), rules, tails)
     else:
         # The median of the others has an error, too.
-        cost = 1 + min(math.pi / 2, max(1.0, others / 2)) / others
+        cost = 1 + _median_variance(others)
         middle, base, tail = 0.0, np.sqrt(cost * (spread**2 + error**2)), _Tail.normal()
     return _Noise(float(np.median(base[healthy])), tail), tail.below((shift - middle) / base)
 
@@ -531,7 +637,8 @@ def _worst_case(
             continue
         # A spread that is learned from the fastest runs includes their error.
         own_error = 0.0 if spread is None else math.sqrt(float(np.nan_to_num(table.run_variance[column])))
-        error: Array = np.full(int(there.sum()), own_error)
+        fewer = np.maximum(np.sqrt(table.fewer[there, column]), every.fewer[there])
+        error: Array = np.hypot(own_error, fewer)
         found: Array = np.ones(len(apart))
         others = table.others(healthy & there)
         _, found[there] = _held(apart[there], error, healthy[there], spread, rules, _TAILS_OF_A_CASE, others)

@@ -88,9 +88,14 @@ class FleetFindings:
         return len(self.nodes) > 1 or self.several_cards
 
     @property
+    def few_cards(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+        """The nodes that are not held against the others by a case, because too few of their cards measured it."""
+        return self.verdict.few_cards if self.verdict is not None else {}
+
+    @property
     def complete(self) -> bool:
         judged = self.verdict is not None and not self.nodes_unjudged
-        return judged and self.nodes_known and not self.lost and not self.gaps
+        return judged and self.nodes_known and not self.lost and not self.gaps and not self.few_cards
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,7 @@ def findings_of(
     slow = [each.place for each in verdict.slow]
     missing = unrecorded(usable)
     apart = _differences(facts_of(_compared(usable, verdict)), slow) if slow else {}
-    bad = {*(node for node, _ in slow), *(each.node for each in verdict.suspect), *lost, *gaps}
+    bad = {*(node for node, _ in slow), *(each.node for each in verdict.suspect), *lost, *gaps, *verdict.few_cards}
     unknown = {node for places in missing.values() for node, _ in places}
     return replace(
         found,
@@ -396,11 +401,11 @@ def _ids(runs: Iterable[FleetRun]) -> dict[FleetPlace, str]:
 
 def _shifts(rates: Rates, by: Mapping[FleetPlace, str]) -> dict[FleetPlace, float]:
     """How far the nodes and cards of ``by`` are from the others."""
-    from helpers.judging.fleet import card_shifts_in, node_rates, shifts_in
+    from helpers.judging.fleet import card_shifts_in, few_cards, node_rates, shifts_in
 
     of_nodes, of_cards = _split(rates)
     slow_cards = {place for place in by if place[1]}
-    of_all = node_rates(of_nodes, of_cards, slow_cards)
+    of_all = node_rates(of_nodes, of_cards, slow_cards, few_cards(of_cards))
     found = shifts_in(of_all, {node: test for (node, card), test in by.items() if not card})
     return {
         **{(node, ""): shift for node, shift in found.items()},

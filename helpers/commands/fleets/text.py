@@ -119,6 +119,10 @@ def fleet_record(found: FleetFindings) -> dict[str, Any]:
         "cards": [_verdict_record(found, each) for each in verdict.cards] if verdict else [],
         "not_measured": dict(found.lost),
         "measured_in_part": {node: dict(gaps) for node, gaps in found.gaps.items()},
+        "too_few_cards": {
+            node: {case: {"measured": measured, "usual": usual} for case, (measured, usual) in cases.items()}
+            for node, cases in found.few_cards.items()
+        },
         "runs_not_counted": dict(found.uncounted),
         "shared_differences": [asdict(each) for each in found.shared],
         "not_recorded": {name: list(map(place_name, places)) for name, places in found.unrecorded.items()},
@@ -166,6 +170,7 @@ def _parts(found: FleetFindings) -> list[tuple[str, list[str]]]:
         ("Not measured", [f"{node}: {why}" for node, why in found.lost.items()]),
         ("Not known", [] if found.nodes_known else [unknown]),
         ("Measured in part", [f"{node}: {_gaps(gaps)}" for node, gaps in found.gaps.items()]),
+        ("Too few cards", [f"{node}: {_few(cases)}" for node, cases in found.few_cards.items()]),
         ("Runs that do not count", [f"{node}: {why}" for node, why in found.uncounted.items()]),
         ("Equal nodes", _equal(found)),
         (_POOL, pool_lines(found.equal) if found.equal else []),
@@ -289,8 +294,20 @@ def _difference(each: Difference) -> str:
 
 def _gaps(gaps: Mapping[str, str]) -> str:
     why = dict.fromkeys(gaps.values())
-    cases = ", ".join(list(gaps)[:2]) + (f" and {len(gaps) - 2} more" if len(gaps) > 2 else "")
-    return f"{cases}: {'; '.join(why)}"
+    return f"{_some(list(gaps))}: {'; '.join(why)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+def _few(cases: Mapping[str, tuple[int, int]]) -> str:
+    measured = min(measured for measured, _ in cases.values())
+    usual = max(usual for _, usual in cases.values())
+    return (
+        f"{_count(measured, 'card')} measured {_some(list(cases))}, and {usual} do on most nodes. By such a case the "
+        "node is not held against the others, so that it is not known to be healthy"
+    )
 
 
 def _equal(found: FleetFindings) -> list[str]:

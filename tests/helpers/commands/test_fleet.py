@@ -496,6 +496,28 @@ def test_a_card_that_was_asked_and_has_no_run_is_missing_whatever_its_index(
     assert "They may share a baseline: n[00-04,06,08-11]" in words
 
 
+def test_a_node_with_too_few_measured_cards_is_named_and_not_healthy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = card_rates()
+    for card in "023":
+        del made["n05", card]
+    keep_cards(tmp_path, FLEET, made, "2026-11-22")
+    asked_cards(tmp_path)
+    status, text = report(tmp_path, capsys)
+    assert status == 6
+    told = f"n05: 1 card measured {CASES[0]}, {CASES[1]}, and 4 do on most nodes. By such a case the node is not held"
+    assert told in " ".join(text.split())
+    assert "They may share a baseline: n[00-04,06-11]" in " ".join(text.split())
+    record = json.loads(report(tmp_path, capsys, "--json")[1])
+    assert record["too_few_cards"] == {"n05": {case: {"measured": 1, "usual": 4} for case in CASES}}
+    # It is held against the others by the case of four cards alone.
+    assert {each["node"]: each["cases"] for each in record["nodes"]} == {
+        **dict.fromkeys(NODES, 3),
+        "n05": 1,
+    }
+
+
 def test_cards_of_few_nodes_are_judged_although_the_nodes_are_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from helpers.judging.fleet import ALL_CASES, FleetVerdict, Place, card_shifts_in, judge_fleet, node_rates, shifts_in
+from helpers.judging.fleet import (
+    ALL_CASES,
+    FleetVerdict,
+    Place,
+    card_shifts_in,
+    few_cards,
+    judge_fleet,
+    node_rates,
+    shifts_in,
+)
 from helpers.trainers.contract.errors import SuiteError
 
 CASES = tuple(f"c{number}" for number in range(6))
@@ -287,6 +296,41 @@ def test_a_run_of_a_node_is_the_median_of_its_cards_without_the_slow_ones() -> N
     assert node_rates({"a": {"m": [5.0]}}, cards) == {"a": {"m": [5.0], "c": [3.0, 3.0]}}
     assert node_rates({}, cards, {("a", "2")}) == {"a": {"c": [2.0, 3.0]}}
     assert node_rates({}, {"a": {"0": {"c": [1.0]}}}, {("a", "0")}) == {"a": {"c": [1.0]}}
+
+
+def test_a_node_on_which_fewer_than_half_of_the_cards_were_measured_is_not_judged_by_them() -> None:
+    fleet, cards = with_cards(60)
+    # Its only card is slow, which says nothing of the node.
+    cards["n006"] = {"0": cards["n006"]["0"]}
+    cards["n007"] = {card: cards["n007"][card] for card in "0123"}
+    del cards["n008"]["5"]["c1"]
+    for case in ("c2", "c3"):
+        for card in "01234":
+            cards["n008"][card][case] = []
+    slow_card(fleet, cards, "n006", "0", -0.10, also_node=False)
+    assert few_cards(cards) == {
+        "n006": {case: (1, 8) for case in CASES if case not in MULTI},
+        "n008": {"c2": (3, 8), "c3": (3, 8)},
+    }
+    verdict = judged(fleet, cards)
+    assert verdict.slow == () and verdict.few_cards == few_cards(cards)
+    assert {each.node: each.cases for each in verdict.nodes if each.cases != 6} == {"n006": 2, "n008": 4}
+
+
+def test_the_rate_of_a_node_of_fewer_cards_is_less_certain() -> None:
+    def p_values(cards_of_it: str) -> tuple[float, float]:
+        fleet, cards = with_cards(60, seed=5)
+        # All its cards are alike, so that it is as slow with four of them as with eight.
+        cards["n007"] = {card: dict(cards["n007"]["0"]) for card in cards_of_it}
+        for card in cards_of_it:
+            slow_card(fleet, cards, "n007", card, -0.02, also_node=card == "0")
+        verdict = judged(fleet, cards)
+        (found,) = [each for each in verdict.nodes if each.node == "n007"]
+        return found.p_value, found.shift
+
+    of_eight, of_four = p_values("01234567"), p_values("0123")
+    assert of_four[1] == pytest.approx(of_eight[1], abs=1e-4)
+    assert of_four[0] > 1.1 * of_eight[0]
 
 
 def test_the_shift_of_a_card_in_an_earlier_fleet_is_against_its_nodes_other_cards() -> None:
