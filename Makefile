@@ -34,7 +34,7 @@ BOOTSTRAP = @python="$(PYTHON)"; if [ -z "$$python" ]; then echo "make: error: $
 # where the caller's shell has Python keep nothing. What measures is left as its caller has it.
 check test: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help perf fuzz test test-paddle26 check bench gpu-proof doctor
+.PHONY: help perf fuzz test test-paddle26 check lint bench gpu-proof doctor
 .PHONY: env env-dev env-test env-beside env-paddle26 env-pytorch env-tensorflow env-mxnet env-fuzz clean
 .NOTPARALLEL:
 
@@ -44,7 +44,8 @@ help:
 	@echo "             a script that needs the code: make env && .venv/bin/python -m pytest perf_tests, or .venv/bin/perfgate gate)"
 	@echo "make test    all tests, real training among them"
 	@echo "make test-paddle26  train with Paddle 2.6.2 too, in .venv-paddle26 (a download of 1.3 GB, no GPU needed)"
-	@echo "make check   lint, types and unit tests, in about two minutes"
+	@echo "make check   lint, types and the quick tests"
+	@echo "make lint    the first two of these; \"make test\" runs the quick tests as well"
 	@echo "make bench   measure the suite itself: its speed, its training loop against a bare one, its verdicts, its search for the first bad build, what watching costs, every fault; 40 minutes on idle cores"
 	@echo "make gpu-proof  show the suite at work on this machine's GPU, step by step (perfgate prove-gpu); on a CPU where there is none"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
@@ -70,10 +71,12 @@ test-paddle26: env-paddle26 env-dev
 	$(VENV_PYTHON) -m pytest tests/helpers/trainers/paddle/test_lines.py \
 		--paddle-interpreter .venv-paddle26/bin/python $(PYTEST_ARGS)
 
-check: env-dev
+lint: env-dev
 	$(VENV_PYTHON) -m ruff check .
 	$(VENV_PYTHON) -m ruff format --check .
 	$(VENV_PYTHON) -m mypy
+
+check: lint
 	$(VENV_PYTHON) -m pytest tests -m "not training and not slow" $(SIDE_BY_SIDE)
 
 bench: env-test

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import binomtest
+from scipy.special import bdtrc
 
 from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 from helpers.judging.explanation import Difference, Explanation, Kind, explain
@@ -179,7 +179,7 @@ class Repeat:
         for each, around in zip(parts, speeds, strict=True):
             if each.part == difference.part:
                 alike = [one * difference.seconds.mean > 0 for one in beside_speed(each, around)]
-                return float(binomtest(sum(alike), len(alike), alternative="greater").pvalue) <= _SIDE_EFFECT
+                return float(bdtrc(sum(alike) - 1, len(alike), 0.5)) <= _SIDE_EFFECT
         return False
 
 

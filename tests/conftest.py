@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -66,6 +66,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         # The name is not resolved: a virtual environment is found through it.
         given = [str(Path(name).absolute()) for name in metafunc.config.getoption(OPTION) or [sys.executable]]
         metafunc.parametrize("paddle_interpreter", given, ids=[Path(name).parts[-3] for name in given], scope="module")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    # Nearly all that is imported and collected stays: looking through it again and again finds no garbage.
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

@@ -211,6 +211,7 @@ def test_quick_misses_a_goal_only_where_its_whole_interval_does(monkeypatch: pyt
     assert main(["--quick"]) == 0
 
 
+@pytest.mark.slow
 def test_the_command_searches_prints_keeps_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

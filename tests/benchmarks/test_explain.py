@@ -114,6 +114,7 @@ def test_a_repeat_takes_rounds_that_no_other_repeat_has(tmp_path: Path, monkeypa
     assert compared[2:] == [[f"{first:03d}.reference.0 {second:03d}.reference.0" for first, second in rounds]]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_a_slow_core_takes_its_share_of_whatever_is_computed(tmp_path: Path) -> None:
     program = """

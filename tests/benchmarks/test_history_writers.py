@@ -20,6 +20,7 @@ def server() -> Iterator[Server]:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("waits", "spooled", "said", "well"),
     [
@@ -60,6 +61,7 @@ def test_what_is_lost_or_there_twice_is_told(server: Server, capsys: pytest.Capt
     assert "1 lost, 2 twice" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_runners_that_do_not_end_and_a_replica_that_stays_behind_end_the_benchmark(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

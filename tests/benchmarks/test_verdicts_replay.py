@@ -60,6 +60,7 @@ class Quiet:
 # --- a night through the session
 
 
+@pytest.mark.slow
 def test_a_night_judges_every_case_with_the_runs_it_asks_for() -> None:
     machine, memory = Machine.of(Quiet()), HeldNights()
     for night in range(16):
@@ -114,6 +115,7 @@ def test_the_night_as_a_whole_may_have_a_case_confirmed(monkeypatch: pytest.Monk
 # --- the replay's own history
 
 
+@pytest.mark.slow
 def test_a_sqlite_history_leads_to_the_same_verdicts() -> None:
     told, same = through_history(Synthetic(3, 0), cases=3, count=5)
     assert same, told

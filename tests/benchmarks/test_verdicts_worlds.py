@@ -93,6 +93,7 @@ def test_an_unstable_night_scatters_about_four_times_as_much(world: Synthetic) -
     assert 2.5 < factor < 6
 
 
+@pytest.mark.slow
 def test_spells_and_slow_nights_are_as_rare_as_they_should_be() -> None:
     weathers = [Synthetic(1, number).weather(At(0, night)) for number in range(30) for night in range(BURN_IN_NIGHTS)]
     assert np.mean([weather.unstable.mean() for weather in weathers]) == pytest.approx(0.05, rel=0.2)

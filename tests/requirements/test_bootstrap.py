@@ -455,6 +455,7 @@ def test_libgomp_comes_after_the_set_it_serves_and_only_once(tmp_path: Path, mon
     assert "libgomp" in stamp["parts"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [".venv", "cpu.txt", "dataset.txt", "otava.txt", "uv.txt"])
 @pytest.mark.parametrize("error", [bootstrap.SetUpError, KeyboardInterrupt])
 def test_an_interrupted_set_up_starts_again_from_an_empty_folder(
@@ -480,6 +481,7 @@ def test_an_interrupted_addition_starts_again_from_an_empty_folder(
     assert _set_up(monkeypatch, tmp_path) == [".venv", "cpu.txt", "dataset.txt", "otava.txt", "uv.txt"]
 
 
+@pytest.mark.slow
 def test_a_vanished_interpreter_makes_the_environment_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _requirements(tmp_path / "requirements")
     _set_up(monkeypatch, tmp_path)

@@ -256,6 +256,7 @@ def test_an_environment_without_a_framework_is_told(shop: Shop) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(why_no_mount()), reason="no right to mount a small disk")
 @pytest.mark.parametrize("megabytes", [1, 4])
 def test_a_disk_that_fills_leaves_nothing_behind(shop: Shop, megabytes: int) -> None:

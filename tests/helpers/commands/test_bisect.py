@@ -261,6 +261,7 @@ def test_a_bad_build_that_is_faster_is_told(bench: Bench) -> None:
     assert (status, "were they exchanged?" in text) == (NOT_REPRODUCED, True), text
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_spent_leaves_a_range_and_a_larger_one_goes_on(bench: Bench) -> None:
     status, text = bench.bisect("--case", SYNTHETIC, "--most-runs", "14")
     assert status == RANGE, text

@@ -255,6 +255,7 @@ def test_the_answer_fits_the_terminal_between_60_and_100_columns(
     assert told.err == ""
 
 
+@pytest.mark.slow
 def test_a_terminal_of_few_letters_still_gets_its_answer() -> None:
     case = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic"
     out, errors = started("show", case, "--set", "momentum=0.8", PYTHONIOENCODING="ascii").communicate()

@@ -124,6 +124,7 @@ def test_a_gate_of_several_sizes_is_a_job_for_each_that_uses_its_cards(
         assert f" --output=/g --output=/g/{shape} -- --results=/g/{shape}/gate.part {kept} -k {case}\n" in script
 
 
+@pytest.mark.slow
 def test_cases_side_by_side_have_as_many_cards_as_workers(
     workshop: Workshop, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,6 +135,7 @@ def test_cases_side_by_side_have_as_many_cards_as_workers(
         assert "#SBATCH --gres=gpu:4\n" in script
 
 
+@pytest.mark.slow
 def test_a_job_of_pytest_is_as_large_as_the_cases_that_it_collects(
     workshop: Workshop, capsys: pytest.CaptureFixture[str]
 ) -> None:

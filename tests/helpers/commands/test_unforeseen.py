@@ -134,6 +134,7 @@ def test_a_fault_before_the_command_is_known_is_no_regression_either(
     assert capsys.readouterr().err.startswith("perfgate: unforeseen error: RecursionError")
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_not_the_answer_s_is_told(accidents: Path) -> None:
     asked = "import sys\nfrom helpers.commands import cases, main\n"
     asked += "from tests.helpers.commands.test_unforeseen import of_another_pipe\n"
@@ -143,6 +144,7 @@ def test_a_pipe_that_is_not_the_answer_s_is_told(accidents: Path) -> None:
     assert (done.returncode, done.stderr) == (EXIT_USAGE, "perfgate cases: error: [Errno 32] Broken pipe\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["RecursionError", "MemoryError"])
 def test_the_process_itself_ends_so_and_prints_no_traceback(accidents: Path, fault: str) -> None:
     asked = "import sys\nfrom helpers.commands import cases, main\n"
@@ -152,6 +154,7 @@ def test_the_process_itself_ends_so_and_prints_no_traceback(accidents: Path, fau
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (EXIT_UNFORESEEN, "", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argv", [["cases"], ["--help"], ["show", "--help"]])
 def test_without_a_reader_an_answer_ends_quietly_and_is_no_success(argv: list[str]) -> None:
     read, write = os.pipe()

@@ -340,6 +340,7 @@ def test_a_siblings_segment_that_began_tonight_leaves_its_older_nights(history: 
     assert past(history, session="later").siblings == ((3.0,),)
 
 
+@pytest.mark.slow
 def test_of_many_siblings_the_newest_40_nights_and_60_cases_count(history: History) -> None:
     add(history, *(night(day, day / 10, case_id=OTHER) for day in range(45)))
     add(history, *(night(100, 10.0, case_id=f"case-{number:02}", created=moment(100, number)) for number in range(60)))

@@ -107,6 +107,7 @@ def counted(server: Server, database: str, table: str) -> int:
 # ---- the network
 
 
+@pytest.mark.slow
 def test_a_connection_is_watched_from_both_ends(server: Server, database: str, network: Network) -> None:
     with open_history(network.url(database)) as history, history._database.reading() as connection:
         with socket.socket(fileno=socket.dup(connection.connection.driver_connection.fileno())) as end:  # type: ignore[union-attr]
@@ -277,6 +278,7 @@ def test_connections_that_are_reset_are_opened_again(session: Session, network: 
 # ---- the server
 
 
+@pytest.mark.slow
 def test_a_server_that_is_restarted_is_waited_for(server: Server, database: str) -> None:
     with open_history(server.url(database)) as history:
         history.add_result(run("a"))
@@ -381,6 +383,7 @@ def test_a_migration_that_waits_for_a_reader_lets_the_writers_write(
             assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == (HEAD,)
 
 
+@pytest.mark.slow
 def test_a_session_whose_tables_a_newer_suite_changed_keeps_its_entries_for_it(
     server: Server, database: str, session: Session
 ) -> None:

@@ -235,6 +235,7 @@ def emptier(runs: Path, killed_at: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_two_processes_that_empty_it_at_once_take_each_entry_once(spool: Spool, tmp_path: Path) -> None:
     names = [f"u{number}" for number in range(60)]
     for name in names:

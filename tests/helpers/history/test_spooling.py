@@ -146,6 +146,7 @@ def test_a_database_that_is_away_is_not_asked_at_every_call(world: World) -> Non
         assert world.database.attempts == failed + 1
 
 
+@pytest.mark.slow
 def test_over_a_night_the_attempts_take_a_twentieth_of_the_time(world: World) -> None:
     world.database.away, world.database.takes = GONE, 10.0
     memory = world.memory()

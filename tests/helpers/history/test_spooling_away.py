@@ -233,6 +233,7 @@ def test_a_stopped_server_does_not_hold_the_session(server: Server, url: str, ma
     check_is_in_once(url, night)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_is_away_and_a_wrong_name_is_not(server: Server, url: str) -> None:
     with pytest.raises(HistoryUnreachable):
         open_history("postgresql://me@127.0.0.1:1/history")

@@ -154,6 +154,7 @@ def test_runs_of_one_night_count_for_less_than_nights() -> None:
     assert (one_night.low or 0) < (six_nights.low or 0)
 
 
+@pytest.mark.slow
 def test_false_alarms_over_nights_apart_stay_below_the_stated_rate() -> None:
     """400 comparisons of builds that are the same, noise learned from the nights themselves: 5% of them at most."""
     source = random.Random(7)

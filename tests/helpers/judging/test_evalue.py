@@ -84,6 +84,7 @@ def test_many_runs_are_integrated_as_well_as_few(sigma: float, tau: float) -> No
     assert math.log(evalue(x, sigma, tau)) == pytest.approx(sums[1] - sums[0], abs=0.02, rel=0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "tau", "learned_too_small"),
     [(0.003, 3e-4, 1), (0.0005, 3e-4, 4), (0.003, 3e-4, 4), (0.01, 3e-4, 4), (0.004, 0.003, 4)],
@@ -161,6 +162,7 @@ def test_odds_against_a_drop_are_one_halfway_and_mirror_each_other() -> None:
     assert odds_against([0.0] * 3, sigma, tau, 0.05) > odds_against([0.0] * 3, sigma, tau, 0.02)
 
 
+@pytest.mark.slow
 def test_a_drop_that_is_there_is_seldom_ruled_out_however_often_one_looks() -> None:
     """Ville: twenty to one in one of twenty at most, also where sigma was learned three times too small."""
     generator, sigma, ruled_out = np.random.default_rng(3), 0.004, 0

@@ -116,6 +116,7 @@ def test_a_cause_is_named_alone_and_explains_the_drop(
 
 
 # Measured: the rank is first in 16 of the 20, the all-reduce in all.
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "kind", "part", "noise", "least"), [(*CAUSES[0], 0.03, 12), (*CAUSES[1], 0.1, 18)])
 def test_beside_other_work_the_cause_is_found_and_wrong_parts_are_rare(
     change: Callable[[Job], None], kind: Kind, part: Part, noise: float, least: int
@@ -133,6 +134,7 @@ def test_beside_other_work_the_cause_is_found_and_wrong_parts_are_rare(
     assert sum(not set(each) <= right for each in named) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("faster", [(SLOW,), (0, SLOW)])
 def test_no_rank_is_slow_because_others_became_faster(faster: tuple[int, ...], ranks: int) -> None:
@@ -166,6 +168,7 @@ def test_two_slow_ranks_do_not_explain_more_than_the_drop() -> None:
     assert found.not_explained_seconds == pytest.approx(0.0, abs=0.2 * found.drop.mean)
 
 
+@pytest.mark.slow
 def test_of_builds_that_do_not_differ_no_rank_is_named() -> None:
     assert sum(bool(_explained(lambda job: None, noise=0.05, seed=seed).named) for seed in range(20)) <= 3
 

@@ -254,6 +254,7 @@ def test_half_of_a_nodes_cards_may_be_slow() -> None:
     assert slow_of(fleet, cards) == {("n017", card) for card in "0246"}
 
 
+@pytest.mark.slow
 def test_the_error_rate_holds_over_nodes_and_cards_together() -> None:
     alarms = sum(bool(slow_of(*with_cards(40, seed=seed))) for seed in range(16))
     # More than 3 of 16 happen in 1 of 140 tries at a rate of 5%.

@@ -22,6 +22,7 @@ def nights(count: int, effect: Effect = lambda each: 0.0, drift: float = 0.0, ma
     return told
 
 
+@pytest.mark.slow
 def test_nights_on_which_nothing_moved_are_quiet() -> None:
     assert nights(200) == {"quiet": 200}
 
@@ -31,12 +32,14 @@ def test_the_drift_of_a_machine_is_rarely_told() -> None:
 
 
 # A larger drop is easier to find and harder to name, and it takes longer to.
+@pytest.mark.slow
 @pytest.mark.parametrize(("drop", "share", "count"), [(0.007, 0.85, 40), (0.01, 0.99, 30), (0.02, 0.99, 15)])
 def test_all_amp_cases_slower_are_found_under_their_name(drop: float, share: float, count: int) -> None:
     told = nights(count, lambda each: -drop * each.precision.is_amp)
     assert told["all amp_o1 cases"] >= share * count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("drop", "count"), [(0.01, 30), (0.02, 15)])
 def test_all_multi_card_cases_slower_are_found_under_their_name(drop: float, count: int) -> None:
     assert nights(count, lambda each: -drop * (each.cards > 1))["all multi-card cases"] >= count - 1

@@ -34,6 +34,7 @@ def before(rng: np.random.Generator, sigma: float) -> Past:
     return Past(own, tuple(tuple((CENTRE + spread * rng.normal(size=40)).tolist()) for _ in range(8)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.0007, *(pytest.param(each, marks=pytest.mark.slow) for each in (0.003, 0.012))])
 @pytest.mark.parametrize("good_build", [GOOD, None])
 def test_the_drop_that_pass_prints_is_found_four_times_in_five(sigma: float, good_build: str | None) -> None:

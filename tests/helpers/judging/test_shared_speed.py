@@ -49,6 +49,7 @@ def test_one_slower_part_is_found_on_a_machine_with_much_other_work() -> None:
     assert min(min(each.shared_speeds) for each in found) < 0.5
 
 
+@pytest.mark.slow
 def test_the_same_build_is_rarely_said_to_differ() -> None:
     found = [_explained(seed) for seed in range(60)]
     # 5% are 3; 8 or more of 60 would be by chance in 1%.
@@ -62,6 +63,7 @@ def test_a_build_that_is_slower_as_a_whole_is_compared_as_measured() -> None:
     assert found.named[0].seconds.mean == pytest.approx(0.2 * found.step_seconds, rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_speed_and_the_parts_share_one_error_rate() -> None:
     assert math.isclose(SPEED_ERROR_RATE + PARTS_ERROR_RATE, ERROR_RATE)
     found = [_explained(seed, busy=0.02) for seed in range(60)]

@@ -146,6 +146,7 @@ def test_a_drop_beyond_the_largest_that_the_evidence_knows_keeps_its_size() -> N
     assert found.point == pytest.approx(-0.34) and found.high < -0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 8])
 def test_the_interval_holds_the_truth_nineteen_times_in_twenty_however_wrong_sigma_was_learned(n: int) -> None:
     rng = np.random.default_rng(1)

@@ -141,6 +141,7 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_two_processes_that_update_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     writers = [start(WRITER, str(path), model) for model in ("vgg16", "resnet50v1.5")]
@@ -180,6 +181,7 @@ print("ready", flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "survivor", "left_over"),
     [

@@ -142,6 +142,7 @@ def test_only_the_last_run_is_cut_by_a_missing_line_end() -> None:
     assert [run.cut for run in read_log(log, NO_FINAL, SAID)] == ["", "the last line has no end"]
 
 
+@pytest.mark.slow
 def test_many_short_runs_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[int] = []
 

@@ -110,6 +110,7 @@ def looked_at(*seen: tuple[int, GpuState]) -> list[HealthSample]:
     return [HealthSample(WINDOW[0] + at * step, GPU.uuid, each, USUAL) for at, each in enumerate(states)]
 
 
+@pytest.mark.slow
 @for_each("bits", [0x08, 0x20, 0x40, 0x80, 0x48])
 @for_each(("slowed", "fit"), [(1, True), (100, True), (101, False), (5000, False)])
 def test_a_card_is_throttled_by_the_share_of_its_looks_and_not_by_one_of_thousands(

@@ -242,6 +242,7 @@ def _nothing_ran(history: History) -> None:
     add_night(history, 14, status="INFRA_ERROR", segment={}, host="h0", log_rates=(), standing=None, run_uuids=())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -355,6 +356,7 @@ def test_the_page_of_a_build_says_which_night_is_excluded_and_does_not_count_it(
     assert page.count("(excluded)") == 1 and 'class="verdict pass"' in page
 
 
+@pytest.mark.slow
 def test_a_regression_does_not_begin_again_on_the_next_page_behind_an_excluded_night(tmp_path: Path) -> None:
     url, site = f"sqlite:///{tmp_path / 'h.sqlite'}", tmp_path / "site"
     with open_history(url) as history:
@@ -603,6 +605,7 @@ def test_names_that_differ_only_by_odd_characters_have_files_of_their_own(one: s
         assert names.is_ours(f"{each}.html") and len(each) < 120
 
 
+@pytest.mark.slow
 def test_several_processes_make_what_one_makes(world: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     url, site = world
     with open_history(url) as history:
@@ -624,6 +627,7 @@ def test_several_processes_make_what_one_makes(world: tuple[str, Path], monkeypa
     assert_as_made_anew(url, site)
 
 
+@pytest.mark.slow
 def test_what_a_process_of_several_raises_is_raised_and_one_that_is_lost_is_said(
     world: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -651,6 +655,7 @@ def test_what_a_process_of_several_raises_is_raised_and_one_that_is_lost_is_said
     assert published(url, site)[0].everything == ""
 
 
+@pytest.mark.slow
 def test_a_call_that_was_killed_is_gone_on_with_whatever_it_had_written(world: tuple[str, Path]) -> None:
     url, site = world
     with open_history(url) as history:
@@ -711,6 +716,7 @@ def test_an_acknowledgement_that_is_taken_back_leaves_the_page_as_it_was(world: 
     assert_as_made_anew(url, site)
 
 
+@pytest.mark.slow
 def test_a_history_in_postgresql_has_the_same_site(world: tuple[str, Path], tmp_path: Path) -> None:
     _, of_sqlite = world
     with running_server() as server:

@@ -456,6 +456,7 @@ def test_what_is_no_whole_image_is_named_by_both_loaders(tmp_path: Path, fault: 
         _labels(_dali(listed, 0, 1, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "batch"), [("GIF", 7), ("noise", 7), ("cut JPEG", 7), ("noise", 1)])
 def test_dali_s_broken_image_is_named_far_down_a_list(tmp_path: Path, fault: str, batch: int) -> None:
     listed = _copies(tmp_path / "many", 2300)

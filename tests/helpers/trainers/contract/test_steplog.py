@@ -450,6 +450,7 @@ def stationary(random: Random, steps: int) -> list[float]:
     return seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window_steps", [3, 10, 40])
 def test_one_look_turns_away_at_most_one_stationary_warm_up_of_a_hundred(window_steps: int) -> None:
     random, looks = Random(2), 4000

@@ -106,6 +106,7 @@ def test_arithmetic_in_float32_does_not_round_like_tf32() -> None:
     assert paddle_device._products() == (PROBE, PROBE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "name", "shown"),
     [(paddle_device.paddle, "matmul", (True, False)), (paddle_device.paddle.nn.functional, "conv2d", (False, True))],

@@ -99,6 +99,7 @@ def test_layers_can_be_left_out_and_the_threads_are_openmps(tmp_path: Path) -> N
     assert found.threads == openmp_threads() and (found.threads or 0) >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_the_number_of_threads_that_openmp_was_given_is_told(threads: str) -> None:
     # In a process of its own: OpenMP reads the number when it is loaded.
