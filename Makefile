@@ -16,9 +16,8 @@ VENV_PYTHON := .venv/bin/python
 # A test that hangs is ended, with all stacks and its name: by a thread, and where that gets no turn by faulthandler.
 NEVER_HANGS = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true --timeout-method thread --timeout
 # What does not train runs side by side, untimed training two at a time, as that takes gigabytes, and a measured one
-# alone: it takes the whole machine. There is one worker more than cores, since tests also wait for processes, disks and
-# networks. Each worker begins with a part of the files (worksteal), so that servers and other programs that a module's
-# tests share are started once, and takes tests of others when it has done its own.
+# alone: it takes the whole machine. Each worker begins with a part of the files (worksteal), so that servers and other
+# programs that a module's tests share are started once, and takes tests of others when it has done its own.
 SIDE_BY_SIDE = -n $(WORKERS) --dist worksteal $(NEVER_HANGS) 300 $(PYTEST_ARGS)
 # The files that name one of the two marks: all others would be imported to be left out.
 TRAINING = $$(grep -rlE --include='test_*.py' 'mark\.(training|untimed)' tests)

@@ -5,6 +5,7 @@ written down, and a real Slurm."""
 from __future__ import annotations
 
 import gc
+import json
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.missing import DEV, refuse_without
+from helpers.plan import baseline_files
 from tests.faults.control_group import why_no_memory_group
 from tests.slurm_cluster import ACCOUNTING_PACKAGES, NAMED, PACKAGES, SlurmCluster, missing_programs, slurm_cluster
 
@@ -101,6 +103,24 @@ def _let_sessions_be_interrupted() -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             # Here the signal still does nothing, but a handler is not passed on to a program that is started.
             signal.signal(number, lambda *_: None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def documents_validated_once() -> Iterator[None]:
+    """The same content is checked against the same schema once in a process: nearly every test of a whole session loads
+    the published figures, each with a folder of its own for digests of valid documents."""
+    validate = baseline_files._validate
+    valid: set[tuple[str, str]] = set()
+
+    def once(path: Path, data: dict[str, object], schema: Path, remedy: str) -> None:
+        key = (schema.read_text(encoding="utf-8"), json.dumps(data))
+        if key not in valid:
+            validate(path, data, schema, remedy)
+            valid.add(key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(baseline_files, "_validate", once)
+        yield
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helpers.machine.records_check import Checker
+from helpers.plan import baseline_files
 from helpers.plan.baseline_files import PUBLISHED, FigureStatus
 from helpers.plan.published import PublishedFigure, load_published
 from helpers.trainers.contract.case import Case
@@ -125,8 +125,8 @@ def test_a_missing_published_file_is_an_error(tmp_path: Path) -> None:
 
 def test_the_same_bytes_are_checked_once_and_others_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checks: list[object] = []
-    violation = Checker.violation
-    monkeypatch.setattr(Checker, "violation", lambda self, record: checks.append(1) or violation(self, record))
+    validate = baseline_files._validate
+    monkeypatch.setattr(baseline_files, "_validate", lambda *values: checks.append(1) or validate(*values))
     path, checked = tmp_path / "v100.json", tmp_path / "new" / "checked"
     path.write_bytes((PUBLISHED / "v100.json").read_bytes())
     assert load_published(path, checked) == load_published(path, checked)
