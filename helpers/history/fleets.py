@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -50,11 +49,12 @@ def fleet_runs(
     query = sa.select(*(results.c[name] for name in (*columns, *ids))).where(
         results.c.role == Build.CANDIDATE.value, results.c.stage == Stage.SCREEN.value
     )
-    rows: list[Sequence[Any]] = []
+    rows: list[tuple[Any, ...]] = []
     for at in range(0, len(places), AT_ONCE):
         sessions = [session_of_place(fleet, place) for place in places[at : at + AT_ONCE]]
-        rows += [tuple(row) for row in connection.execute(query.where(results.c.session.in_(sessions)))]
-    rows.sort(key=itemgetter(0, 1, 2))
+        rows += map(tuple, connection.execute(query.where(results.c.session.in_(sessions))).all())
+    # By time, replicate and uuid, of which no two are the same.
+    rows.sort()
     excluded = {each.uuid: f"excluded by {each.who}: {each.reason}" for each in all_exclusions(connection)
                 if each.subject == RESULT}  # fmt: skip
     reasons = _reasons(connection, [row[2] for row in rows if row[6] is None])
@@ -70,7 +70,8 @@ def fleet_runs(
         if only_rates:
             found.append(FleetRun(node, card, case_id, target, created, rate, why, measured))
             continue
-        build, environment, system, setup = (texts.get(each, _NO_FACTS) for each in documented)
+        build_id, environment_id, system_id, setup_id = documented
+        setup = texts.get(setup_id, _NO_FACTS)
         facts = setup.get("facts", _NO_FACTS)
         if card and not why and facts.get(CARD_INDEX_FACT) != card:
             rate, why = (
@@ -78,8 +79,11 @@ def fleet_runs(
                 f"it is a run of card {facts.get(CARD_INDEX_FACT, 'unknown')} in the session of card {card}",
             )
         found.append(
-            FleetRun(node, card, case_id, target, created, rate, why, measured, build, environment, system, facts)
-        )
+            FleetRun(
+                node, card, case_id, target, created, rate, why, measured, texts.get(build_id, _NO_FACTS),
+                texts.get(environment_id, _NO_FACTS), texts.get(system_id, _NO_FACTS), facts,
+            )
+        )  # fmt: skip
     return tuple(found)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
 
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
@@ -231,9 +232,11 @@ def place_of_session(session: str) -> FleetPlace:
     return (found[1], found[2]) if found else (name, "")
 
 
-@dataclass(frozen=True)
-class FleetRun:
-    """One run of a fleet."""
+_NOTHING: Mapping[str, Any] = {}
+
+
+class FleetRun(NamedTuple):
+    """One run of a fleet. A fleet has hundreds of thousands, of which data classes would take a second more."""
 
     node: str
     # The index of its card on the node, for a case of one card; empty for a case of several.
@@ -247,7 +250,7 @@ class FleetRun:
     # Whether it has a throughput, though that may not count: somebody excluded the run, or others disturbed it.
     measured: bool = True
     # Shared by all runs in which they are equal.
-    build: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    facts: Mapping[str, str] = field(default_factory=dict)
+    build: Mapping[str, str] = _NOTHING
+    environment: Mapping[str, str] = _NOTHING
+    system: Mapping[str, Mapping[str, str]] = _NOTHING
+    facts: Mapping[str, str] = _NOTHING

@@ -17,6 +17,7 @@ import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -141,16 +142,16 @@ class FleetVerdict:
     # node is not held against the others by that case.
     few_cards: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def judged(self) -> tuple[NodeVerdict, ...]:
         """Nodes and cards, the slowest evidence first."""
         return _by_evidence((*self.nodes, *self.cards))
 
-    @property
+    @cached_property
     def slow(self) -> tuple[NodeVerdict, ...]:
         return tuple(each for each in self.judged if each.slow)
 
-    @property
+    @cached_property
     def suspect(self) -> tuple[NodeVerdict, ...]:
         return tuple(each for each in self.judged if each.suspect)
 

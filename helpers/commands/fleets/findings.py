@@ -196,7 +196,7 @@ def _named(runs: Sequence[FleetRun]) -> list[FleetRun]:
     names = case_names((run.case_id, run.target) for run in runs)
     if all(name == case_id for (case_id, _), name in names.items()):
         return list(runs)
-    return [replace(run, case_id=names[run.case_id, run.target]) for run in runs]
+    return [run._replace(case_id=names[run.case_id, run.target]) for run in runs]
 
 
 def rates_of(runs: Iterable[FleetRun]) -> dict[FleetPlace, dict[str, list[float]]]:
@@ -263,15 +263,19 @@ def _of_one_kind(runs: Sequence[FleetRun]) -> tuple[list[FleetRun], dict[tuple[F
     cards: dict[FleetPlace, Counter[str]] = {}
     # Runs share what is equal in them.
     names = {id(run.build): _build(run) for run in {id(run.build): run for run in counted}.values()}
-    for run in counted:
-        builds.setdefault(run.case_id, Counter())[names[id(run.build)]] += 1
-        if run.card:
-            cards.setdefault((run.node, run.card), Counter())[run.environment.get("card_ids", "")] += 1
+    for (case, build), count in Counter((run.case_id, id(run.build)) for run in counted).items():
+        builds.setdefault(case, Counter())[names[build]] += count
+    ids = {id(run.environment): run.environment.get("card_ids", "") for run in counted}
+    for (node, card, of), count in Counter((run.node, run.card, id(run.environment)) for run in counted).items():
+        if card:
+            cards.setdefault((node, card), Counter())[ids[of]] += count
+    if all(len(found) == 1 for by in (builds, cards) for found in by.values()):
+        return counted, {}
     usual = {case: found.most_common(1)[0][0] for case, found in builds.items()}
     usual_card = {place: found.most_common(1)[0][0] for place, found in cards.items()}
     used, other = [], {}
     for run in counted:
-        place, card_id = (run.node, run.card), run.environment.get("card_ids", "")
+        place, card_id = (run.node, run.card), ids[id(run.environment)]
         if names[id(run.build)] != usual[run.case_id]:
             other[place, run.case_id] = f"another build, {_build(run)}, where most have {usual[run.case_id]}"
         elif run.card and card_id != usual_card[place]:
