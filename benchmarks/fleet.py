@@ -408,14 +408,14 @@ def _insert(connection: sa.Connection, rows: Sequence[RunRow], known: dict[str, 
     digests = {text: digest(text) for text in texts if text not in known}
     if digests:
         there = sa.select(documents.c.digest, documents.c.id).where(documents.c.digest.in_(digests.values()))
-        ids = dict(connection.execute(there).tuples())
+        ids = dict(connection.execute(there).all())
         if missing := [{"digest": key, "body": text} for text, key in digests.items() if key not in ids]:
             made = connection.execute(sa.insert(documents).returning(documents.c.digest, documents.c.id), missing)
-            ids |= dict(made.tuples())
+            ids |= dict(made.all())
         known |= {text: ids[key] for text, key in digests.items()}
     values = [{**row.columns, **{name: text and known[text] for name, text in row.documents.items()}} for row in rows]
     made = connection.execute(sa.insert(results).returning(results.c.uuid, results.c.id), values)
-    ids = dict(made.tuples())
+    ids = dict(made.all())
     connection.execute(sa.insert(steps), [{"result_id": ids[row.columns["uuid"]], **row.steps} for row in rows])
 
 
