@@ -147,8 +147,8 @@ def _host(difference: Difference) -> bool:
     return difference.kind is Kind.HOST and difference.part.phase in (Phase.HOST_GAP, Phase.OTHER)
 
 
-# Two ranks differ from each other by what happens beside them, which more steps make up for.
-ONE, TWO, LINKED = Setup(), Setup(cards=2, explained_steps=4), Setup(cards=2, explained_steps=4, link=True)
+# Two ranks differ from each other by what happens beside them, which more steps make up for; the product profiles 10.
+ONE, TWO, LINKED = Setup(), Setup(cards=2, explained_steps=8), Setup(cards=2, explained_steps=8, link=True)
 THREADS = ("threads", "torch_threads")
 CAUSES: Mapping[str, Cause] = {
     "slow-backward": Cause(ONE, _in_layer(LAYER, Phase.BACKWARD, "conv")),

@@ -23,6 +23,7 @@ from helpers.judging.profile_parts import (
     ProfiledRun,
     compared_parts,
     own_seconds,
+    slowest_seconds,
 )
 from helpers.judging.shared_speed import PARTS_ERROR_RATE, SPEED_ERROR_RATE, beside_speed, shared_speeds, speeds_beside
 from helpers.judging.statistics import student_t_95
@@ -170,7 +171,7 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5) -> Explanation:
     """
     parts = compared_parts(pairs)
     usual = statistics.fmean(pair.reference.step_seconds for pair in pairs) if pairs else 0.0
-    sizes = [each.noise_seconds for each in parts]
+    sizes = _noise_sizes(parts)
     speeds = shared_speeds(parts)
     found = _differences(parts, sizes, speeds)
     rows = [each.part for each in parts if each.part.level is Level.ROW]
@@ -193,6 +194,17 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5) -> Explanation:
         shared_speeds=tuple(math.exp(each) for each in speeds),
         clocks=_clocks(pairs),
     )
+
+
+def _noise_sizes(parts: Sequence[Compared]) -> list[float]:
+    """To what each part's noise is in proportion. A network, or a rank beside the others, is not as noisy as one row of
+    its size would be: it is taken as so many usual rows, whose noises do not depend on each other and partly cancel."""
+    rows = [each.size_seconds for each in parts if each.part.level is Level.ROW and each.part.is_of_the_cores]
+    usual = statistics.median(rows) if rows else math.inf
+    return [
+        each.size_seconds if each.part.is_of_the_cores else min(each.size_seconds, math.sqrt(each.size_seconds * usual))
+        for each in parts
+    ]
 
 
 def _differences(parts: Sequence[Compared], sizes: Sequence[float], speeds: Sequence[float]) -> list[Difference]:
@@ -300,6 +312,13 @@ def _is_longer(of_a_rank: Difference, pairs: Sequence[ProfiledPair]) -> bool:
     return longer >= _MOST_OF_IT * of_a_rank.seconds.mean
 
 
+def _is_for_the_slowest(waiting: Difference, pairs: Sequence[ProfiledPair]) -> bool:
+    """Whether the slowest rank's own time changed as the waiting for it did. Where another rank became faster, it waits
+    longer for one that takes what it took."""
+    changed = statistics.fmean(slowest_seconds(pair.candidate) - slowest_seconds(pair.reference) for pair in pairs)
+    return changed / waiting.seconds.mean >= _MOST_OF_IT
+
+
 def _not_of_ranks(
     named: Sequence[Difference], slow_ranks: Sequence[Difference], pairs: Sequence[ProfiledPair]
 ) -> list[Difference]:
@@ -307,7 +326,7 @@ def _not_of_ranks(
     what a slow rank takes longer."""
     slow = {each.part.rank for each in slow_ranks}
     if not slow:
-        return list(named)
+        return [each for each in named if each.part.phase is not Phase.RANK_WAIT or _is_for_the_slowest(each, pairs)]
     rest = [ProfiledPair(_without(pair.reference, slow), _without(pair.candidate, slow)) for pair in pairs]
     parts = compared_parts(rest) if all(pair.reference.profiles and pair.candidate.profiles for pair in rest) else ()
     speeds = shared_speeds(parts)

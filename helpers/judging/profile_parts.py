@@ -60,7 +60,7 @@ class Part:
     @property
     def is_of_the_cores(self) -> bool:
         """Whether it takes longer where a run's cores compute more slowly; what a network takes does not."""
-        return self.phase is not Phase.ALL_REDUCE and not self.level.is_of_a_rank
+        return self.phase not in (Phase.ALL_REDUCE, Phase.RANK_WAIT) and not self.level.is_of_a_rank
 
     @property
     def may_be_beside(self) -> bool:
@@ -119,19 +119,11 @@ class Compared:
     candidate: tuple[Amount, ...]
     # Of a part whose amounts are beside something else: the seconds of which they are a difference.
     whole_seconds: float | None = None
-    # Of what this many seconds long has as much noise as the part: less than the whole if the noises of the rows in it
-    # do not depend on each other, and so partly cancel.
-    as_noisy_as_seconds: float | None = None
 
     @property
     def size_seconds(self) -> float:
         """How much is measured."""
         return self.mean_seconds if self.whole_seconds is None else self.whole_seconds
-
-    @property
-    def noise_seconds(self) -> float:
-        """To what the part's noise is in proportion."""
-        return self.size_seconds if self.as_noisy_as_seconds is None else self.as_noisy_as_seconds
 
     @property
     def differences(self) -> tuple[float, ...]:
@@ -248,24 +240,14 @@ def _ranks(pairs: Sequence[ProfiledPair]) -> list[Compared]:
     usual = statistics.fmean(math.fsum(each.values()) for side in owns for run in side for each in run.values())
     ranks = sorted({rank for side in owns for run in side for rank in run})
     phases = sorted({phase for side in owns for run in side for each in run.values() for phase in each}, key=_number)
-    profiles = [profile for side in runs for run in side for profile in run.profiles]
-    noisy = {phase: statistics.fmean(_hypotenuse(each, phase) for each in profiles) for phase in phases}
     found = []
     for rank in ranks:
         for these in (phases, *([phase] for phase in phases)):
             part = Part(Level.RANK, rank=rank) if these is phases else Part(Level.RANK_PHASE, these[0], rank=rank)
             sides = [tuple(Amount(usual * _beside_others(run, rank, these)) for run in side) for side in owns]
             whole = statistics.fmean(_seconds(each, these) for side in owns for run in side for each in run.values())
-            found.append(
-                Compared(part, sides[0], sides[1], whole, min(whole, math.hypot(*(noisy[phase] for phase in these))))
-            )
+            found.append(Compared(part, sides[0], sides[1], whole))
     return found
-
-
-def _hypotenuse(profile: StepProfile, phase: Phase) -> float:
-    """Of the rows of a phase, and of what they leave of it."""
-    rows = [row.seconds_per_step for row in profile.operators if row.phase is phase]
-    return math.hypot(*rows, max(0.0, profile.phases.get(phase, 0.0) - math.fsum(rows)))
 
 
 def _own(profiles: Sequence[StepProfile]) -> dict[int, dict[Phase, float]]:
@@ -285,6 +267,11 @@ def own_seconds(run: ProfiledRun, part: Part) -> float:
     """What the part of one rank takes in a run, not beside the other ranks."""
     own = _own(run.profiles).get(part.rank, {})
     return _seconds(own, list(own) if part.level is Level.RANK else [part.phase])
+
+
+def slowest_seconds(run: ProfiledRun) -> float:
+    """The own time of the slowest rank."""
+    return max(math.fsum(each.values()) for each in _own(run.profiles).values())
 
 
 def _seconds(phases: Mapping[Phase, float], which: Sequence[Phase]) -> float:

@@ -29,6 +29,8 @@ class Job:
     slow: float = 1.0
     slow_ranks: tuple[int, ...] = (SLOW,)
     network: float = 0.03
+    # By how much the network differs; as much as all else if it is None.
+    network_noise: float | None = None
     data_wait: dict[int, float] = field(default_factory=dict)
     rows: dict[tuple[Phase, str, str], float] = field(
         default_factory=lambda: {
@@ -47,7 +49,7 @@ class Job:
         """All ranks share ``noise``, each has half as much of its own, and so has each row."""
         speed = random.normal(1.0, noise)
         owns = [self._own(rank, speed * random.normal(1.0, noise / 2), random, noise) for rank in range(self.ranks)]
-        network = self.network * random.normal(1.0, noise)
+        network = self.network * random.normal(1.0, noise if self.network_noise is None else self.network_noise)
         step = max(map(sum, (phases.values() for phases, _ in owns))) + network
         profiles = []
         for rank, (phases, rows) in enumerate(owns):
@@ -72,9 +74,17 @@ class Job:
 
 
 def _explained(
-    change: Callable[[Job], None], *, ranks: int = 2, noise: float = 0.004, pairs: int = 8, seed: int = 5
+    change: Callable[[Job], None],
+    *,
+    ranks: int = 2,
+    noise: float = 0.004,
+    pairs: int = 8,
+    seed: int = 5,
+    both: Callable[[Job], None] = lambda job: None,
 ) -> Explanation:
     random, good, bad = np.random.default_rng(seed), Job(ranks), Job(ranks)
+    both(good)
+    both(bad)
     change(bad)
     return explain([ProfiledPair(good.run(random, noise), bad.run(random, noise)) for _ in range(pairs)])
 
@@ -143,7 +153,10 @@ def test_no_rank_is_slow_because_others_became_faster(faster: tuple[int, ...], r
 
     for seed in range(5):
         found = _explained(change, ranks=ranks, seed=seed)
-        assert [each.part for each in found.named if each.kind is Kind.RANK] == []
+        waited = Part(Level.PHASE, Phase.RANK_WAIT)
+        assert [each.part for each in found.named if each.kind is Kind.RANK or each.part == waited] == []
+        if len(faster) < ranks:
+            assert next(each.seconds.low for each in found.phases if each.part == waited) > 0
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -154,6 +167,19 @@ def test_a_rank_that_became_slower_is_named_alone(ranks: int) -> None:
     for seed in range(5):
         found = _explained(change, ranks=ranks, seed=seed)
         assert [(each.part.rank, each.kind) for each in found.named] == [(SLOW, Kind.RANK)]
+
+
+def test_a_network_that_differs_less_than_the_rows_is_named() -> None:
+    """It takes ten times as long as a step computes and differs by 3%, and the rows by 15%."""
+
+    def link(job: Job) -> None:
+        job.network, job.network_noise = 2.0, 0.03
+
+    def change(job: Job) -> None:
+        job.network *= 1.15
+
+    named = [_explained(change, noise=0.3, seed=seed, both=link).named for seed in range(10)]
+    assert sum([each.part for each in one] == [Part(Level.PHASE, Phase.ALL_REDUCE)] for one in named) >= 8
 
 
 def test_two_slow_ranks_do_not_explain_more_than_the_drop() -> None:
