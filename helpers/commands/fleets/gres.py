@@ -11,8 +11,7 @@ import re
 
 from helpers.trainers.contract.errors import ConfigError
 
-_BETWEEN_ENTRIES = re.compile(r",(?![^(]*\))")
-_SOCKETS = re.compile(r"\(S:[0-9,-]+\)$")
+_SOCKETS = re.compile(r"\(S:[0-9,-]+\)(?=,|$)")
 _NUMBER = re.compile(r"([0-9]+)([KMGTP]?)", re.IGNORECASE)
 _WORD = re.compile(r"\w[^()\s]*")
 _SUFFIXES = " KMGTP"
@@ -25,7 +24,7 @@ def devices(listed: str, gres: str, node: str) -> int:
     because its cards would be missed in silence."""
     name, _, model = gres.partition(":")
     count = 0
-    for entry in _BETWEEN_ENTRIES.split(listed) if listed not in _NONE else ():
+    for entry in _SOCKETS.sub("", listed).split(",") if listed not in _NONE else ():
         read = _read(entry)
         if read is None:
             raise ConfigError(
@@ -41,8 +40,8 @@ def devices(listed: str, gres: str, node: str) -> int:
 
 
 def _read(entry: str) -> tuple[str, str, int] | None:
-    """Name, type and number of an entry; None if it cannot be read."""
-    *words, last = _SOCKETS.sub("", entry).split(":")
+    """Name, type and number of an entry without its sockets; None if it cannot be read."""
+    *words, last = entry.split(":")
     number: int | None = 1
     if not words:
         words = [last]
