@@ -132,8 +132,10 @@ def _layer(model: Any, wanted: str) -> Any:
 
 
 def _fewer_threads(plant: Mapping[str, Any], rank: int, spec: Mapping[str, Any]) -> None:
-    for library in sorted((Path(paddle.__file__).parent / "libs").glob("libiomp5.so")):
-        ctypes.CDLL(str(library)).omp_set_num_threads(max(1, len(spec["cores"][rank]) // 2))
+    """MKL multiplies matrices on a number of threads of its own."""
+    threads = max(1, len(spec["cores"][rank]) // 2)
+    for library, number in (("libiomp5.so", "omp_set_num_threads"), ("libmklml_intel.so", "MKL_Set_Num_Threads")):
+        getattr(ctypes.CDLL(str(Path(paddle.__file__).parent / "libs" / library)), number)(threads)
 
 
 PLANTS = {

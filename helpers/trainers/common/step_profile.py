@@ -41,7 +41,12 @@ from helpers.trainers.contract.step_profile import NoProfile, OperatorRow, Phase
 PARTS = (("forward", Phase.FORWARD), ("backward", Phase.BACKWARD), ("optimize", Phase.OPTIMIZER))
 
 
-_OPENMP = re.compile(r"/lib[gi]?omp[^/]*\.so[^/]*$")
+# Libraries that compute on several threads, and what each calls their number. MKL has a number of its own, which may be
+# given apart from OpenMP's.
+_THREADED = (
+    (re.compile(r"/lib[gi]?omp[^/]*\.so[^/]*$"), "omp_get_max_threads"),
+    (re.compile(r"/libmkl(?:ml_intel|_rt)\.so[^/]*$"), "MKL_Get_Max_Threads"),
+)
 
 
 @dataclass(frozen=True)
@@ -245,11 +250,16 @@ def _whole(phases: Mapping[Phase, float], step_seconds: float) -> Dict[Phase, fl
     return {**phases, Phase.HOST_GAP: phases.get(Phase.HOST_GAP, 0.0) + max(0.0, rest)}
 
 
-def openmp_threads(maps: Path = Path("/proc/self/maps")) -> Optional[int]:
-    """How many threads this process's OpenMP libraries use for what the calling thread computes; the fewest if several
-    are loaded. None without such a library."""
-    loaded = sorted({line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines() if _OPENMP.search(line)})
-    found = [int(ctypes.CDLL(path, mode=os.RTLD_NOLOAD).omp_get_max_threads()) for path in loaded]
+def computing_threads(maps: Path = Path("/proc/self/maps")) -> Optional[int]:
+    """How many threads this process's OpenMP libraries and MKL use for what the calling thread computes; the fewest if
+    several are loaded. None without such a library."""
+    loaded = {line.rstrip().split(maxsplit=5)[-1] for line in maps.read_text().splitlines()}
+    found = [
+        int(getattr(ctypes.CDLL(path, mode=os.RTLD_NOLOAD), number)())
+        for path in sorted(loaded)
+        for name, number in _THREADED
+        if name.search(path)
+    ]
     return min(found, default=None)
 
 

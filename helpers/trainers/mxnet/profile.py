@@ -18,7 +18,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 import mxnet as mx
 
 from helpers.trainers.common.device_time import Operation, ProfileError, Timelines
-from helpers.trainers.common.step_profile import Recording, keep_trace, openmp_threads
+from helpers.trainers.common.step_profile import Recording, computing_threads, keep_trace
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.mxnet.operations import recording_of
 
@@ -84,7 +84,7 @@ class MxnetStepProfiler:
         written = self._profiler.trace_text()
         notes = keep_trace(trace, lambda path: _write(path, written))
         recording = recording_of(timelines_of(written), self._waited_seconds, steps)
-        return replace(recording, notes=(*recording.notes, *notes), threads=openmp_threads())
+        return replace(recording, notes=(*recording.notes, *notes), threads=computing_threads())
 
 
 def _write(path: Path, text: str) -> None:

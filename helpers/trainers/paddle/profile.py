@@ -23,9 +23,9 @@ from helpers.trainers.common.step_profile import (
     Nested,
     Recording,
     Span,
+    computing_threads,
     keep_trace,
     nested,
-    openmp_threads,
     rows_of,
 )
 from helpers.trainers.contract.frameworks import LAYERS
@@ -84,7 +84,7 @@ class PaddleProfiler:
         notes = keep_trace(trace, lambda path: result.save(str(path), "json"))
         recording = recording_of(list(_spans(result.get_data())), steps)
         told = tuple(note for note in recording.notes if not (self._left_out and note == NO_LAYERS))
-        return replace(recording, notes=(*told, *notes), threads=openmp_threads())
+        return replace(recording, notes=(*told, *notes), threads=computing_threads())
 
     def _name(self, layer: Any, name: str) -> None:
         """Record a scope around each call of the layer, and a mark where its gradients begin."""

@@ -18,10 +18,10 @@ from helpers.trainers.common.step_profile import (
     Call,
     Recording,
     Span,
+    computing_threads,
     explain_at_the_end,
     keep_trace,
     nested,
-    openmp_threads,
     rows_of,
     step_profile,
 )
@@ -212,10 +212,10 @@ def test_the_profile_is_written_once_the_log_is_complete_and_only_where_it_is_as
     assert from_json(written(2, Profiler).read_text(), "answer").framework == "paddle"
 
 
-def test_the_threads_are_those_of_the_openmp_libraries_that_are_loaded(tmp_path: Path) -> None:
+def test_without_a_library_that_computes_on_threads_none_are_told(tmp_path: Path) -> None:
     maps = tmp_path / "maps"
     maps.write_text("7f00-7f01 r-xp 00000000 08:01 12  /usr/lib/libc.so.6\n7f02-7f03 rw-p 00000000 00:00 0\n")
-    assert openmp_threads(maps) is None
+    assert computing_threads(maps) is None
 
 
 def test_the_frameworks_own_number_of_threads_counts(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ paddle: Any = pytest.importorskip("paddle")
 nn = paddle.nn
 
 from helpers.trainers.common.device_time import ProfileError  # noqa: E402
-from helpers.trainers.common.step_profile import Recording, Span, openmp_threads  # noqa: E402
+from helpers.trainers.common.step_profile import Recording, Span, computing_threads  # noqa: E402
 from helpers.trainers.contract import ROOT  # noqa: E402
 from helpers.trainers.contract.step_profile import Phase  # noqa: E402
 from helpers.trainers.paddle.profile import NO_LAYERS, PaddleProfiler, recording_of  # noqa: E402
@@ -85,7 +85,7 @@ def test_the_trace_is_kept_for_a_viewer(profiled: tuple[Recording, Path]) -> Non
     assert [path.name for path in trace.parent.iterdir()] == [trace.name]
 
 
-def test_layers_can_be_left_out_and_the_threads_are_openmps(tmp_path: Path) -> None:
+def test_layers_can_be_left_out_and_the_threads_are_those_that_compute(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2D(3, 4, 3), nn.ReLU())
     profiler = PaddleProfiler("cpu", model, without=("layers",))
     profiler.start()
@@ -96,20 +96,25 @@ def test_layers_can_be_left_out_and_the_threads_are_openmps(tmp_path: Path) -> N
     found = profiler.stop(1, tmp_path / "trace.json")
     assert {row.layer for row in found.operators} == {""}
     assert NO_LAYERS not in found.notes
-    assert found.threads == openmp_threads() and (found.threads or 0) >= 1
+    assert found.threads == computing_threads() and (found.threads or 0) >= 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", ["1", "2"])
-def test_the_number_of_threads_that_openmp_was_given_is_told(threads: str) -> None:
-    # In a process of its own: OpenMP reads the number when it is loaded.
+@pytest.mark.parametrize(
+    ("openmp", "mkl", "told"), [("1", "1", "1"), ("2", "2", "2"), ("2", "1", "1"), ("1", "2", "1")]
+)
+def test_the_fewest_threads_that_openmp_and_mkl_were_given_are_told(openmp: str, mkl: str, told: str) -> None:
+    # In a process of its own: both read the number when they are loaded.
     program = (
-        "import paddle\nfrom helpers.trainers.common.step_profile import openmp_threads\nprint(openmp_threads())\n"
+        "import paddle\n"
+        "from helpers.trainers.common.step_profile import computing_threads\n"
+        "paddle.ones([2, 2]) @ paddle.ones([2, 2])\n"
+        "print(computing_threads())\n"
     )
     command = [sys.executable, "-c", program]
-    environment = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "OMP_NUM_THREADS": openmp, "MKL_NUM_THREADS": mkl, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split()[-1] == threads
+    assert done.stdout.split()[-1] == told
 
 
 def test_a_gpu_is_refused() -> None:

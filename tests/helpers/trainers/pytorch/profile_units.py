@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from helpers.trainers.common.device_time import ProfileError
-from helpers.trainers.common.step_profile import Recording, openmp_threads
+from helpers.trainers.common.step_profile import Recording, computing_threads
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.pytorch.profile import PytorchStepProfiler
@@ -117,7 +117,7 @@ def main(folder: Path) -> None:
     ]
     answer["costs"] = costs_of(folder / "costs.json", levels)
     torch.set_num_threads(2)
-    answer["threads"] = [profiled(folder / "threads.json").threads, openmp_threads()]
+    answer["threads"] = [profiled(folder / "threads.json").threads, computing_threads()]
     answer["unread"] = unread(folder / "unread.json")
     # As where the disk is full: a file cannot get longer.
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
