@@ -154,6 +154,15 @@ def test_runs_of_one_night_count_for_less_than_nights() -> None:
     assert (one_night.low or 0) < (six_nights.low or 0)
 
 
+def test_more_runs_a_night_make_the_level_better_known() -> None:
+    def width(runs: int) -> float:
+        sides = (sum((nights([1.0] * 4, name) for _ in range(runs)), []) for name in "ab")
+        found = judged(*sides)
+        return (found.high or 0) - (found.low or 0)
+
+    assert width(3) < 0.8 * width(1)
+
+
 @pytest.mark.slow
 def test_false_alarms_over_nights_apart_stay_below_the_stated_rate() -> None:
     """400 comparisons of builds that are the same, noise learned from the nights themselves: 5% of them at most."""

@@ -343,6 +343,16 @@ def test_a_night_on_which_both_builds_run_low_does_not_teach_what_the_good_build
     assert standing(found).teaches_good is teaches
 
 
+@pytest.mark.parametrize("unexplained", [False, True])
+def test_the_night_that_explains_a_level_teaches_nothing_of_it_yet(unexplained: bool) -> None:
+    tonight = evidence(run(), *pairs(*[0.0] * 6, at=CENTRE), reference_build=GOOD, suspicion="a group fell")
+    answer = judge(replace(tonight, past=replace(tonight.past, unexplained=unexplained)))
+    assert isinstance(answer, Verdict)
+    found = standing(answer)
+    assert (answer.status, found.accepted, found.unexplained) == (Status.PASS, True, False)
+    assert (found.teaches_level, found.teaches_good) == (not unexplained, not unexplained)
+
+
 def test_the_fifth_slow_night_of_the_machine_starts_a_new_segment_that_nothing_explains() -> None:
     refused = tuple(replace(night, accepted=False) for night in nights(4))
     answer = confirmed(SLOW, *pairs(0.0, 0.0005, -0.0005, at=CENTRE - 0.03), past=nights() + refused)
