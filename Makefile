@@ -15,13 +15,17 @@ CONTENTION ?= --allow-contention
 VENV_PYTHON := .venv/bin/python
 # A test that hangs is ended, with all stacks and its name: by a thread, and where that gets no turn by faulthandler.
 NEVER_HANGS = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true --timeout-method thread --timeout
-# What does not train runs side by side, untimed training two at a time, as that takes gigabytes, and a measured one
-# alone: it takes the whole machine. Each worker begins with a part of the files (worksteal), so that servers and other
-# programs that a module's tests share are started once, and takes tests of others when it has done its own.
-SIDE_BY_SIDE = -n $(WORKERS) --dist worksteal $(NEVER_HANGS) 300 $(PYTEST_ARGS)
-# The files that name one of the two marks: all others would be imported to be left out.
-TRAINING = $$(grep -rlE --include='test_*.py' 'mark\.(training|untimed)' tests)
-# With arguments of the caller's own, one of the three may have no test left.
+# Quick tests run side by side, slow ones twice as many, since most of them wait for a server or for Slurm; untimed
+# training runs two at a time, as that takes gigabytes, and a measured one alone: it takes the whole machine. Each
+# worker begins with a part of the files (worksteal), so that servers and other programs that a module's tests share are
+# started once, and takes tests of others when it has done its own.
+SIDE_BY_SIDE = --dist worksteal $(NEVER_HANGS) 300 $(PYTEST_ARGS)
+QUICK = $(VENV_PYTHON) -m pytest tests -m "not training and not slow" -n $(WORKERS) $(SIDE_BY_SIDE)
+SLOW = $(VENV_PYTHON) -m pytest $(call MARKED,slow) -m "slow and not training" -n $(shell echo $$((2 * $(WORKERS)))) $(SIDE_BY_SIDE)
+# The files that name a mark: all others would be imported to be left out.
+MARKED = $$(grep -rlE --include='test_*.py' 'mark\.($(1))' tests)
+TRAINING = $(call MARKED,training|untimed)
+# With arguments of the caller's own, one of the four may have no test left.
 OR_NONE = $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 NO_PYTHON = no Python 3.11 to 3.13 was found: install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv), \
 	or name it: make PYTHON=/path/to/python3.12 perf
@@ -61,7 +65,8 @@ perf: env
 		echo "make perf: pytest's exit code is $$code"; exit $$code
 
 test: env-test
-	$(VENV_PYTHON) -m pytest tests -m "not training" $(SIDE_BY_SIDE) $(OR_NONE)
+	$(QUICK) $(OR_NONE)
+	$(SLOW) $(OR_NONE)
 	$(VENV_PYTHON) -m pytest $(TRAINING) -m untimed -n 2 --dist worksteal $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
 	$(VENV_PYTHON) -m pytest $(TRAINING) -m "training and not untimed" $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
 
@@ -76,7 +81,7 @@ lint: env-dev
 	$(VENV_PYTHON) -m mypy
 
 check: lint
-	$(VENV_PYTHON) -m pytest tests -m "not training and not slow" $(SIDE_BY_SIDE)
+	$(QUICK)
 
 bench: env-test
 	$(VENV_PYTHON) -m benchmarks.suite_overhead
