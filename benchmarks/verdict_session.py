@@ -102,6 +102,8 @@ class LaidOut:
     # The plan of a case so many seconds after the night began; None if it is not reached.
     within: Callable[[CasePlan, float], CasePlan | None]
     run_seconds: Mapping[str, float]
+    # The ids of cases that are measured if time is left after all others.
+    spare: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ class Machine:
             )
 
         results = {}
-        for plan in self.plans if laid_out is None else self._in_order(laid_out.cases):
+        for plan in self.plans if laid_out is None else self._in_order([*laid_out.cases, *laid_out.spare]):
             if (now := plan if laid_out is None else laid_out.within(plan, runner.elapsed_seconds)) is not None:
                 results[plan.case.id] = measure(now)
         screened = [case for result in results.values() if (case := night_case(_UNGATED.outcome(result))) is not None]

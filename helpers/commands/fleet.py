@@ -50,6 +50,7 @@ from helpers.commands.submission.needs import Shape, minutes_for_runs, parse_min
 from helpers.commands.submission.script import JobRequest
 from helpers.commands.submission.waiting import Patience, cancel_each, find_lost, wait_for
 from helpers.commands.submit import cluster_of
+from helpers.history.run_folders import JOBS_FOLDER
 from helpers.history.stored import FLEET_KIND, session_of_place
 from helpers.judging.calibrate import LEAST_RUNS
 from helpers.launch.signals import signals_interrupt
@@ -393,7 +394,7 @@ def _request(
         requeue=True,
         session=runs_folder / session_of_place(fleet, ("NODE", "")),
         folder=Path.cwd(),
-        log=runs_folder / "slurm" / f"{fleet}.log",
+        log=runs_folder / JOBS_FOLDER / f"{fleet}.log",
     )
 
 
@@ -401,7 +402,7 @@ def _request(
 
 
 def _asked_file(arguments: argparse.Namespace, fleet: str) -> Path:
-    return Path(arguments.runs_dir).expanduser().absolute() / "slurm" / f"{fleet}.json"
+    return Path(arguments.runs_dir).expanduser().absolute() / JOBS_FOLDER / f"{fleet}.json"
 
 
 def _write_asked(path: Path, fleet: str, asked: Asked) -> None:

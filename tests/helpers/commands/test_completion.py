@@ -80,9 +80,11 @@ def test_the_names_of_sessions_are_looked_up_when_they_are_completed(
     monkeypatch.setattr("helpers.commands.completion.ROOT", tmp_path)
     path = tmp_path / "perfgate.bash"
     path.write_text(script("bash"))
-    for name in ("20261121-night", "20261122-night", "other", "2026$(touch obeyed)", "2026 two words"):
+    # The last one holds the files of jobs, and no session has its name.
+    for name in ("20261121-night", "20261122-night", "other", "2026$(touch obeyed)", "2026 two words", "slurm"):
         (tmp_path / "runs" / name).mkdir(parents=True)
-    argv = ["bash", "--norc", "-c", _IN_BASH, "bash", str(path), "perfgate", "calibrate", "--resume", "2026"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.split() == ["20261121-night", "20261122-night"]
+    for begun, found in (("2026", ["20261121-night", "20261122-night"]), ("slu", []), ("oth", ["other"])):
+        argv = ["bash", "--norc", "-c", _IN_BASH, "bash", str(path), "perfgate", "calibrate", "--resume", begun]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path)
+        assert done.stdout.split() == found
     assert not (tmp_path / "obeyed").exists()
