@@ -18,6 +18,9 @@ from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.device import card_events, gpu_index
 from helpers.trainers.paddle.settings import PaddleSettings
 
+# The profiler's scope around the reading of an image on the loader's thread (helpers.trainers.paddle.profile).
+LOADING = "perfgate loading"
+
 
 def program_feed(place: Any) -> Feed:
     """The feed of programs on ``place``: arrays are copied there, tensors of a loader are taken as they are.
@@ -116,11 +119,13 @@ class _Images(paddle.io.Dataset):
         self.failure: Optional[Exception] = None
 
     def __getitem__(self, key: Tuple[int, int]) -> Tuple[Any, Any]:
-        try:
+        if not self._in_process:
             return self._images.read(key)
+        try:
+            # On the loader's thread, beside the step: a profile tells what the step waits for it.
+            with paddle.profiler.RecordEvent(LOADING):
+                return self._images.read(key)
         except Exception as error:  # kept, or let through
-            if not self._in_process:
-                raise
             # Without workers, an error would end Paddle's loader thread, and the step would wait for it for ever; so it
             # is kept.
             self.failure = error

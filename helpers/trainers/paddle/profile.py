@@ -3,16 +3,22 @@
 The profiler's record is a tree for each thread: the parts of a step, the layers in them, operators, and what an
 operator calls. On a CPU the call of a kernel is its computation. The backward operators of a layer are found by marks:
 a hook on a layer's output runs at the beginning of the operator that computes the gradient of what made it.
+
+Without worker processes Paddle's loader reads images on a thread of the training's process, beside the step. While it
+reads, the step waits for Python's lock and for the core. That wait is counted as DATA_WAIT (``_beside_loader``).
 """
 
 from __future__ import annotations
 
 import re
+import time
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from types import MappingProxyType
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import paddle
 from paddle import profiler as paddle_profiler
@@ -30,6 +36,7 @@ from helpers.trainers.common.step_profile import (
 )
 from helpers.trainers.contract.frameworks import LAYERS
 from helpers.trainers.contract.step_profile import HOST, Phase
+from helpers.trainers.paddle.data import LOADING
 
 _PART, _LAYER, _MARK = "perfgate part ", "perfgate layer ", "perfgate gradient of "
 _OPERATOR = "Operator"
@@ -62,6 +69,8 @@ class PaddleProfiler:
         named = [] if model is None or self._left_out else model.named_sublayers()
         self._layers = [each for each in named if each[0]]
         self._undo = ExitStack()
+        # How long the training's thread did not compute within each part.
+        self._off_core: Dict[Phase, float] = defaultdict(float)
         self._profiler = paddle_profiler.Profiler(
             targets=[paddle_profiler.ProfilerTarget.CPU], on_trace_ready=lambda profiler: None
         )
@@ -71,9 +80,14 @@ class PaddleProfiler:
             self._name(layer, name)
         self._profiler.start()
 
-    def part(self, phase: Phase) -> ContextManager[Any]:
-        scope: ContextManager[Any] = paddle_profiler.RecordEvent(_PART + phase.value)
-        return scope
+    @contextmanager
+    def part(self, phase: Phase) -> Iterator[None]:
+        began = time.perf_counter() - time.thread_time()
+        try:
+            with paddle_profiler.RecordEvent(_PART + phase.value):
+                yield
+        finally:
+            self._off_core[phase] += time.perf_counter() - time.thread_time() - began
 
     def stop(self, steps: int, trace: Path) -> Recording:
         self._undo.close()
@@ -82,7 +96,7 @@ class PaddleProfiler:
         if result is None:
             raise ProfileError("paddle.profiler returned no result")
         notes = keep_trace(trace, lambda path: result.save(str(path), "json"))
-        recording = recording_of(list(_spans(result.get_data())), steps)
+        recording = recording_of(list(_spans(result.get_data())), steps, self._off_core)
         told = tuple(note for note in recording.notes if not (self._left_out and note == NO_LAYERS))
         return replace(recording, notes=(*told, *notes), threads=computing_threads())
 
@@ -118,22 +132,48 @@ def _spans(threads: Mapping[Any, Any]) -> Iterator[Span]:
             yield Span(str(thread), node.name, node.start_ns * 1e-9, node.end_ns * 1e-9, kind)
 
 
-def recording_of(spans: Sequence[Span], steps: int) -> Recording:
-    """What the spans of ``steps`` steps say. Raises ProfileError if none of them is an operator."""
+def recording_of(
+    spans: Sequence[Span], steps: int, off_core: Mapping[Phase, float] = MappingProxyType({})
+) -> Recording:
+    """What the spans of ``steps`` steps say. ``off_core`` is how many seconds the training's thread did not compute in
+    each part of the steps. Raises ProfileError if no span is an operator."""
     if not any(span.kind == _OPERATOR for span in spans):
         raise ProfileError("paddle.profiler recorded no operator")
     # From the beginning of the profile: a float holds a date to a quarter of a microsecond.
     began = min(span.start for span in spans)
-    found = nested(replace(span, start=span.start - began, end=span.end - began) for span in spans)
-    operators, host = _owners(sorted(found, key=lambda each: each.span.start))
+    spans = [replace(span, start=span.start - began, end=span.end - began) for span in spans]
+    loading = [span for span in spans if span.name == LOADING]
+    loaders = {span.lane for span in loading}
+    found = nested(span for span in spans if span.lane not in loaders)
+    operators, host = _owners(sorted(found, key=lambda each: each.span.start), _beside(found, loading))
     in_parts = any(_value(each.span, _PART) in _STEPS_OWN for each in found)
+    waits = _without_waits(host, operators, off_core) if in_parts else {}
+    waited = [Call(Phase.DATA_WAIT, "", HOST, "", "", "cpu", seconds) for seconds in waits.values()]
     # In a compiled program the host only waits for the threads that compute.
-    rows = rows_of([*_calls(operators), *(host if in_parts else ())], steps)
+    rows = rows_of([*_calls(operators), *(each.call for each in host if in_parts and each.seconds), *waited], steps)
     # However often the host's code is left for an operator, it is one thing.
     rows = tuple(replace(row, calls_per_step=1.0) if row.operator == HOST else row for row in rows)
     notes = (NOT_TOLD,) if any(row.layer for row in rows) else (NOT_TOLD, NO_LAYERS)
     phases = _parts(operators, found) if in_parts else _phases(operators, found)
+    for phase, seconds in waits.items():
+        phases[phase] -= seconds
+        phases[Phase.DATA_WAIT] = phases.get(Phase.DATA_WAIT, 0.0) + seconds
     return Recording(rows, {phase: seconds / steps for phase, seconds in phases.items()}, notes=notes)
+
+
+@dataclass
+class _HostCode:
+    """The host's code in one span, without what the span holds."""
+
+    phase: Phase
+    layer: str
+    seconds: float
+    # For how long of that the loader's thread was reading.
+    beside: float
+
+    @property
+    def call(self) -> Call:
+        return Call(self.phase, self.layer, HOST, "", "", "cpu", self.seconds)
 
 
 @dataclass
@@ -145,6 +185,8 @@ class _Owner:
     # The layer around the call; none in a backward pass.
     layer: str
     seconds: float = 0.0
+    # For how long of that the loader's thread was reading.
+    beside: float = 0.0
     # The kernels that it launched, and the layers whose gradients begin in it.
     kernels: List[str] = field(default_factory=list)
     marks: List[str] = field(default_factory=list)
@@ -164,10 +206,10 @@ class _Owner:
         return _AROUND_NAME.sub("", _LAUNCH.sub("", name))
 
 
-def _owners(found: Sequence[Nested]) -> Tuple[List[_Owner], List[Call]]:
+def _owners(found: Sequence[Nested], beside: Mapping[int, float]) -> Tuple[List[_Owner], List[_HostCode]]:
     """The calls of operators in the order of their beginnings, and the host's code outside of them."""
     owners: Dict[int, _Owner] = {}
-    host: List[Call] = []
+    host: List[_HostCode] = []
     for each in found:
         span, around = each.span, (*each.around, each.span)
         owner = next((owners[id(outer)] for outer in reversed(each.around) if id(outer) in owners), None)
@@ -176,14 +218,52 @@ def _owners(found: Sequence[Nested]) -> Tuple[List[_Owner], List[Call]]:
         if owner is None:
             # Between the parts the host's clock counts it as HOST_GAP.
             phase = _phase_of(around) if _innermost(around, _PART) else Phase.HOST_GAP
-            host.append(Call(phase, _innermost(around, _LAYER), HOST, "", "", "cpu", each.self_seconds))
+            host.append(_HostCode(phase, _innermost(around, _LAYER), each.self_seconds, beside[id(span)]))
             continue
         owner.seconds += each.self_seconds
+        owner.beside += beside[id(span)]
         if _LAUNCH.search(span.name):
             owner.kernels.append(_LAUNCH.sub("", span.name))
         if mark := _value(span, _MARK):
             owner.marks.append(mark)
     return list(owners.values()), host
+
+
+def _beside(found: Sequence[Nested], loading: Sequence[Span]) -> Dict[int, float]:
+    """For how many seconds of each span's self time, by the span's id, the loader's thread was reading."""
+    beside: Dict[int, float] = defaultdict(float)
+    reading = sorted(loading, key=lambda each: each.start)
+    ends = [each.end for each in reading]
+    for each in found:
+        span, seconds = each.span, 0.0
+        for other in reading[bisect_right(ends, span.start) :]:
+            if other.start >= span.end:
+                break
+            seconds += min(span.end, other.end) - max(span.start, other.start)
+        beside[id(span)] += seconds
+        if each.around:
+            beside[id(each.around[-1])] -= seconds
+    return beside
+
+
+def _without_waits(
+    host: Sequence[_HostCode], operators: Sequence[_Owner], off_core: Mapping[Phase, float]
+) -> Dict[Phase, float]:
+    """How long the step waits in each phase for the loader's thread: what is beside the reading of an image, as far as
+    the training's thread did not compute in that phase. That time is taken from the host's code, which waits for
+    Python's lock, and what is left of it from the operators, which only lose the core from time to time."""
+    waits: Dict[Phase, float] = {}
+    for phase in map(Phase, _STEPS_OWN):
+        left = max(0.0, off_core.get(phase, 0.0))
+        for rows in (host, operators):
+            of_phase = [each for each in rows if each.phase is phase and each.beside > 0]
+            beside = sum(min(each.beside, each.seconds) for each in of_phase)
+            share = min(1.0, left / beside) if beside else 0.0
+            for each in of_phase:
+                each.seconds -= share * min(each.beside, each.seconds)
+            left -= share * beside
+            waits[phase] = waits.get(phase, 0.0) + share * beside
+    return {phase: seconds for phase, seconds in waits.items() if seconds}
 
 
 def _calls(operators: Sequence[_Owner]) -> Iterator[Call]:

@@ -32,7 +32,9 @@ from helpers.trainers.common.settings import Dali, Settings  # noqa: E402
 from helpers.trainers.contract.case import Case  # noqa: E402
 from helpers.trainers.contract.errors import DatasetError  # noqa: E402
 from helpers.trainers.contract.job import JobSpec  # noqa: E402
+from helpers.trainers.contract.step_profile import Phase  # noqa: E402
 from helpers.trainers.paddle import data as paddle_data  # noqa: E402
+from helpers.trainers.paddle.profile import PaddleProfiler  # noqa: E402
 from tests.helpers.trainers.paddle.native_epochs import AUGMENTATION, native_reader  # noqa: E402
 
 LABELS = (7, 400, 999)
@@ -185,6 +187,20 @@ def test_native_reads_no_image_twice_an_epoch_over_all_ranks_and_drops_only_what
         seen = collections.Counter(label for labels in epoch for label in labels)
         assert len(seen) == sum(seen.values()) == each_rank * ranks
         assert set(seen) <= set(range(images))
+
+
+def test_a_profile_has_the_reading_of_each_image_on_the_loader_s_thread(tmp_path: Path) -> None:
+    batches = _native(_numbered(tmp_path, 12), 0, 1, 2)
+    profiler = PaddleProfiler("cpu", None)
+    profiler.start()
+    with profiler.part(Phase.DATA_WAIT):
+        read = [batch.labels + 1 for batch in batches.epoch(0)]
+    profiler.stop(1, tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    reading = [each for each in events if str(each.get("name")).startswith(paddle_data.LOADING)]
+    parts = [each for each in events if str(each.get("name")).startswith("perfgate part")]
+    assert (len(read), len(reading)) == (6, 12)
+    assert {each["tid"] for each in reading}.isdisjoint({each["tid"] for each in parts})
 
 
 def test_native_shuffles_each_epoch_anew_by_its_seed(tmp_path: Path) -> None:
