@@ -1,15 +1,12 @@
-"""Reads epochs through Gluon's own loader, or through DALI, and prints what came, as JSON; in .venv-mxnet.
-
-``native_epochs.py FOLDER IMAGES RANK RANKS BATCH WORKERS KIND`` over FOLDER/0.jpeg, 1.jpeg, ..., each its own label.
-KIND is native, dali, or card: DALI as on a card, over a pipeline on the CPU.
+"""Reads two epochs through Gluon's own loader, or through DALI, and prints what came, as JSON; in .venv-mxnet.
+Kinds: native, dali, and card, which is DALI as on a card, over a pipeline on the CPU
+(tests/helpers/trainers/readings.py).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +18,8 @@ from helpers.trainers.common import readers
 from helpers.trainers.common.images import MEAN, STD, Form, ImageList, Share
 from helpers.trainers.common.readers import DaliPlan, DaliSource
 from helpers.trainers.common.settings import Augmentation, Dali
-from helpers.trainers.contract.errors import DatasetError
 from helpers.trainers.mxnet import data as mxnet_data
+from tests.helpers.trainers.readings import IMAGES, answer
 
 AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
 FORM = Form("NCHW", 3, "float32")
@@ -44,26 +41,21 @@ def reader(images: ImageList, share: Share, workers: int, kind: str) -> Any:
     return mxnet_data.NativeReader(images, share, FORM, settings, spec, mxnet_data.feed_to(CONTEXT))
 
 
-def main(root: str, count: int, share: Share, workers: int, kind: str) -> dict[str, Any]:
-    listed = ImageList(Path(root), tuple(f"{number}.jpeg" for number in range(count)), tuple(range(count)))
+def main(root: Path, share: Share, workers: int, kind: str) -> dict[str, Any]:
+    listed = ImageList(root, tuple(f"{number}.jpeg" for number in range(IMAGES)), tuple(range(IMAGES)))
     read, epochs, pixels, reds = reader(listed, share, workers, kind), [], hashlib.sha256(), []
-    try:
-        for number in range(2):
-            labels: list[int] = []
-            for batch in read.epoch(number):
-                images = batch.images.asnumpy()
-                assert images.shape == (share.batch_size, 3, 224, 224), images.shape
-                assert (images.dtype, batch.labels.dtype, batch.images.context) == ("float32", numpy.float32, CONTEXT)
-                labels += [int(each) for each in batch.labels.asnumpy()]
-                reds += (images[:, 0].mean(axis=(1, 2)) * STD[0] + MEAN[0]).tolist()
-                pixels.update(images.tobytes())
-            epochs.append(labels)
-    except DatasetError as error:
-        return {"error": str(error)}
+    for number in range(2):
+        labels: list[int] = []
+        for batch in read.epoch(number):
+            images = batch.images.asnumpy()
+            assert images.shape == (share.batch_size, 3, 224, 224), images.shape
+            assert (images.dtype, batch.labels.dtype, batch.images.context) == ("float32", numpy.float32, CONTEXT)
+            labels += [int(each) for each in batch.labels.asnumpy()]
+            reds += (images[:, 0].mean(axis=(1, 2)) * STD[0] + MEAN[0]).tolist()
+            pixels.update(images.tobytes())
+        epochs.append(labels)
     return {"epochs": epochs, "reds": reds, "pixels": pixels.hexdigest()}
 
 
 if __name__ == "__main__":
-    folder, *numbers, kind_of_loader = sys.argv[1:]
-    images_, rank, ranks, batch_size, worker_processes = map(int, numbers)
-    print(json.dumps(main(folder, images_, Share(rank, ranks, batch_size, 7), worker_processes, kind_of_loader)))
+    answer(main)

@@ -13,6 +13,7 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.environments import MXNET
+from tests.helpers.trainers.once import made_once
 from tests.helpers.trainers.small_network import TRAINED
 
 pytestmark = [pytest.mark.slow, MXNET.needs]
@@ -28,11 +29,13 @@ def _spec(cards: int) -> str:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    specs = tmp_path_factory.mktemp("units") / "specs.json"
-    specs.write_text(json.dumps({"one": _spec(1), "two": _spec(2)}), encoding="utf-8")
-    printed = MXNET.run(str(Path(__file__).with_name("step_units.py")), str(specs))
-    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return answer
+    def looked() -> Any:
+        specs = tmp_path_factory.mktemp("units") / "specs.json"
+        specs.write_text(json.dumps({"one": _spec(1), "two": _spec(2)}), encoding="utf-8")
+        printed = MXNET.run(str(Path(__file__).with_name("step_units.py")), str(specs))
+        return json.loads(printed.splitlines()[-1])
+
+    return dict(made_once(tmp_path_factory, "steps-mxnet", looked))
 
 
 @pytest.mark.parametrize(

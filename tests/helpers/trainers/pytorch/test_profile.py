@@ -10,16 +10,19 @@ from typing import Any
 import pytest
 
 from tests.helpers.trainers.environments import PYTORCH
+from tests.helpers.trainers.once import made_once
 
 pytestmark = [pytest.mark.slow, PYTORCH.needs]
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("profile")
-    printed = PYTORCH.run(str(Path(__file__).with_name("profile_units.py")), str(folder))
-    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return answer
+    def looked() -> Any:
+        folder = tmp_path_factory.mktemp("profile")
+        printed = PYTORCH.run(str(Path(__file__).with_name("profile_units.py")), str(folder))
+        return json.loads(printed.splitlines()[-1])
+
+    return dict(made_once(tmp_path_factory, "profile-pytorch", looked))
 
 
 def test_each_operator_is_in_its_layer_forward_and_backward(told: dict[str, Any]) -> None:

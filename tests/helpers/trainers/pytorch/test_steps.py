@@ -12,6 +12,7 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.environments import PYTORCH
+from tests.helpers.trainers.once import made_once
 
 pytestmark = [pytest.mark.slow, PYTORCH.needs]
 
@@ -20,12 +21,14 @@ CASE = Case.parse("pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic")
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("units")
-    spec = JobSpec("j", CASE, 0, str(folder), "cpu", 0, 1, settings=settings_for(CASE, "cpu"))
-    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    printed = PYTORCH.run(str(Path(__file__).with_name("step_units.py")), str(spec.spec_path))
-    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return answer
+    def looked() -> Any:
+        folder = tmp_path_factory.mktemp("units")
+        spec = JobSpec("j", CASE, 0, str(folder), "cpu", 0, 1, settings=settings_for(CASE, "cpu"))
+        spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+        printed = PYTORCH.run(str(Path(__file__).with_name("step_units.py")), str(spec.spec_path))
+        return json.loads(printed.splitlines()[-1])
+
+    return dict(made_once(tmp_path_factory, "steps-pytorch", looked))
 
 
 @pytest.mark.parametrize(

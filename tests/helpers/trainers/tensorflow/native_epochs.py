@@ -1,16 +1,11 @@
 """Reads two epochs through tf.data, or DALI as it is lent to TensorFlow, and prints what came, as JSON; in
-.venv-tensorflow.
-
-``native_epochs.py FOLDER IMAGES RANK RANKS BATCH WORKERS jpeg|tfrecord|dali|plugin`` over FOLDER/0.jpeg, 1.jpeg, ...,
-each its own label.
+.venv-tensorflow. Kinds: jpeg, tfrecord, dali, plugin (tests/helpers/trainers/readings.py).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +16,9 @@ from helpers.trainers.common import readers as dali_data
 from helpers.trainers.common.images import MEAN, STD, Form, ImageList, Share
 from helpers.trainers.common.readers import DaliPlan, DaliSource
 from helpers.trainers.common.settings import Augmentation, Dali
-from helpers.trainers.contract.errors import DatasetError
 from helpers.trainers.tensorflow import data as tensorflow_data
 from helpers.trainers.tensorflow.records import write_records
+from tests.helpers.trainers.readings import IMAGES, answer
 
 AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
 FORM = Form("NHWC", 3, "float32")
@@ -44,27 +39,22 @@ def reader(images: ImageList, share: Share, workers: int, kind: str) -> Any:
     return tensorflow_data.NativeReader(images, share, FORM, settings, share.seed, "CPU:0")
 
 
-def main(root: str, count: int, share: Share, workers: int, kind: str) -> dict[str, Any]:
-    listed = ImageList(Path(root), tuple(f"{number}.jpeg" for number in range(count)), tuple(range(count)))
+def main(root: Path, share: Share, workers: int, kind: str) -> dict[str, Any]:
+    listed = ImageList(root, tuple(f"{number}.jpeg" for number in range(IMAGES)), tuple(range(IMAGES)))
     if kind == "tfrecord" and not (listed.root / "tfrecord").exists():
         write_records(listed)
     read, epochs, pixels, reds = reader(listed, share, workers, kind), [], hashlib.sha256(), []
-    try:
-        for number in range(2):
-            labels: list[int] = []
-            for batch in read.epoch(number):
-                assert batch.images.shape == (share.batch_size, 224, 224, 3), batch.images.shape
-                assert (batch.images.dtype, batch.labels.dtype) == (tf.float32, tf.int64)
-                labels += batch.labels.numpy().tolist()
-                reds += (batch.images.numpy()[..., 0].mean(axis=(1, 2)) * STD[0] + MEAN[0]).tolist()
-                pixels.update(batch.images.numpy().tobytes())
-            epochs.append(labels)
-    except DatasetError as error:
-        return {"error": str(error)}
+    for number in range(2):
+        labels: list[int] = []
+        for batch in read.epoch(number):
+            assert batch.images.shape == (share.batch_size, 224, 224, 3), batch.images.shape
+            assert (batch.images.dtype, batch.labels.dtype) == (tf.float32, tf.int64)
+            labels += batch.labels.numpy().tolist()
+            reds += (batch.images.numpy()[..., 0].mean(axis=(1, 2)) * STD[0] + MEAN[0]).tolist()
+            pixels.update(batch.images.numpy().tobytes())
+        epochs.append(labels)
     return {"epochs": epochs, "reds": reds, "pixels": pixels.hexdigest()}
 
 
 if __name__ == "__main__":
-    folder, *numbers, kind_of_loader = sys.argv[1:]
-    images_, rank, ranks, batch_size, worker_threads = map(int, numbers)
-    print(json.dumps(main(folder, images_, Share(rank, ranks, batch_size, 7), worker_threads, kind_of_loader)))
+    answer(main)

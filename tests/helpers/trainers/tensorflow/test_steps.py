@@ -12,6 +12,7 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.environments import TENSORFLOW
+from tests.helpers.trainers.once import made_once
 from tests.helpers.trainers.small_network import CONVOLUTIONS
 
 pytestmark = [pytest.mark.slow, TENSORFLOW.needs]
@@ -21,12 +22,14 @@ CASE = Case.parse("tensorflow-resnet50v1.5-fp32-bs4-1x1-synthetic")
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("units")
-    spec = JobSpec("j", CASE, 0, str(folder), "cpu", 0, 1, settings=settings_for(CASE, "cpu"))
-    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    printed = TENSORFLOW.run("-m", "tests.helpers.trainers.tensorflow.step_units", str(spec.spec_path))
-    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return answer
+    def looked() -> Any:
+        folder = tmp_path_factory.mktemp("units")
+        spec = JobSpec("j", CASE, 0, str(folder), "cpu", 0, 1, settings=settings_for(CASE, "cpu"))
+        spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+        printed = TENSORFLOW.run("-m", "tests.helpers.trainers.tensorflow.step_units", str(spec.spec_path))
+        return json.loads(printed.splitlines()[-1])
+
+    return dict(made_once(tmp_path_factory, "steps-tensorflow", looked))
 
 
 def test_the_models_have_as_many_parameters_as_every_framework_s(told: dict[str, Any]) -> None:
