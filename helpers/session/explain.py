@@ -42,6 +42,8 @@ MOST_TRACE_BYTES = 512 * 2**20
 _PATIENCE = 4
 # The turns of the builds: A B, B A, and so on, so that what grows or fades with time meets both alike.
 _TURNS = ((Build.REFERENCE, Build.CANDIDATE), (Build.CANDIDATE, Build.REFERENCE))
+# As the answer calls the builds.
+_NAMES = {Build.REFERENCE: "reference", Build.CANDIDATE: "build under test"}
 # Facts that differ from run to run, or with what the case sets for all builds.
 _NOT_OF_THE_BUILD = ("cores", "pinned", "warmup_steps", "device_name")
 
@@ -118,6 +120,8 @@ class _Session:
                 if len(self.pairs) == 1 and self._costs_much(reference, candidate):
                     continue
                 self.say(f"{len(self.pairs)} of {self.request.pairs} pairs")
+            elif not self.pairs:
+                self.drop_traces()
 
     def _costs_much(self, reference: ProfiledRun, candidate: ProfiledRun) -> bool:
         """Whether the profiler costs too much in the first pair and can record less. The pair is then dropped: what is
@@ -133,11 +137,15 @@ class _Session:
             "not compared"
         ] = None
         self.without = (*self.without, left_out)
+        self.drop_traces()
+        self.pairs.clear()
+        return True
+
+    def drop_traces(self) -> None:
+        """Remove the traces of runs that are no pair."""
         for trace in self.traces:
             trace.unlink(missing_ok=True)
-        self.pairs.clear()
         self.traces.clear()
-        return True
 
     def _run(self, build: Build) -> ProfiledRun | None:
         """One run that can be used, after as many attempts as the case's budget has; None if it has no profile."""
@@ -148,7 +156,7 @@ class _Session:
             self.made += 1
             self._keep_traces(folder, keep=result.measured and not self.pairs)
             if result.measured:
-                return self._profiled(result, folder)
+                return self._profiled(result, folder, build)
             if result.refusal is not None or not left:
                 raise ExplainStopped(
                     f"run {result.replicate + 1}, {build.value} build",
@@ -167,15 +175,23 @@ class _Session:
                     self.notes[f"a trace was not kept: {error}"] = None
             trace.unlink(missing_ok=True)
 
-    def _profiled(self, result: RunResult, folder: Path) -> ProfiledRun | None:
+    def _profiled(self, result: RunResult, folder: Path, build: Build) -> ProfiledRun | None:
         found = step_profiles(folder)
         profiles = tuple(each for each in found if isinstance(each, StepProfile))
-        missing = [f"no profile: {each.reason} ({each.profiler})" for each in found if isinstance(each, NoProfile)]
+        missing = [
+            f"no profile of the {_NAMES[build]}: {each.reason} ({each.profiler})"
+            for each in found
+            if isinstance(each, NoProfile)
+        ]
         self.notes.update(dict.fromkeys([*(note for each in profiles for note in each.notes), *missing]))
         if missing:
             self.unprofiled += 1
             if self.unprofiled >= _PATIENCE:
-                raise ExplainStopped("the profiler", got=missing[0], expected="a profile of each rank")
+                raise ExplainStopped(
+                    f"the profiler, in {self.unprofiled} runs; the last one's output is in {folder}",
+                    got=missing[0],
+                    expected="a profile of each rank",
+                )
             return None
         facts = {name: value for name, value in result.facts.items() if name not in _NOT_OF_THE_BUILD}
         return ProfiledRun(statistics.median(result.step_seconds), profiles, facts)
@@ -205,6 +221,8 @@ def explain_case(
     except (SuiteError, OSError) as error:
         why_not = str(error)
     pairs = session.pairs if session else []
+    if session and not pairs:
+        session.drop_traces()
     if session and why_not and len(pairs) >= LEAST_PAIRS:
         session.notes[f"stopped after {len(pairs)} of {request.pairs} pairs: {why_not}"] = None
         why_not = ""

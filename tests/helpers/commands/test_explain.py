@@ -69,7 +69,8 @@ class Runner:
         spec.spec_path.write_text(spec.to_json())
         profile = self._profile(build)
         answer = {"step_seconds": (profile.step_seconds_unprofiled,) * 2, **answer}
-        said = NoProfile("paddle", 0, "a profiler", self.reason) if self.reason and build in self.reason_of else profile
+        reason = str(answer.pop("reason", "")) or (self.reason if build in self.reason_of else "")
+        said = NoProfile("paddle", 0, "a profiler", reason) if reason else profile
         spec.step_profile_path(0).write_text(said.to_json())
         spec.trace_path(0).write_text("trace")
         result = self.make_run(plan, replicate, **{**roles(plan, build, stage), **answer})
@@ -155,8 +156,9 @@ def test_builds_that_do_not_differ_are_not_explained(bench: Bench) -> None:
 def test_a_profiler_that_gives_nothing_is_said_after_a_few_runs(bench: Bench) -> None:
     bench.runner.reason = "No space left on device"
     status, text = bench.explain(CASE)
-    assert (status, text.split("\n")[0][:28]) == (6, "NOT EXPLAINED: the profiler:")
-    assert "No space left on device" in text
+    first = text.splitlines()[0]
+    assert (status, first[:41]) == (6, "NOT EXPLAINED: the profiler, in 4 runs; t")
+    assert "No space left on device" in first and f"output is in {bench.runs}/s/explained/{CASE}/r3:" in first
     assert len(bench.runner.made) == 4
 
 
@@ -165,7 +167,18 @@ def test_a_profiler_that_fails_with_one_build_is_said_with_its_own_reason(bench:
     bench.runner.notes = ("kernels are not told",)
     status, text = bench.explain(CASE)
     assert (status, len(bench.runner.made)) == (6, 7)
-    assert "it crashed" in text.splitlines()[0]
+    assert "no profile of the reference: it crashed" in text.splitlines()[0]
+    # Those of runs without a partner are none of a first pair.
+    assert "traces of the first pair" not in text
+    assert not list(bench.runs.rglob("trace-rank*"))
+
+
+def test_the_traces_are_those_of_the_first_pair_that_both_profilers_answered(bench: Bench) -> None:
+    bench.runner.answers = {1: {"reason": "it crashed"}}
+    status, text = bench.explain(CASE, "--pairs", "6")
+    assert (status, len(bench.runner.made)) == (0, 14)
+    assert "note: no profile of the build under test: it crashed (a profiler)" in " ".join(text.split())
+    assert sorted(path.parent.name for path in bench.runs.rglob("trace-rank*")) == ["r2", "r3"]
 
 
 def test_a_trace_that_cannot_be_kept_is_a_note_and_the_answer_stands(
