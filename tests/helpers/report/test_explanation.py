@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.made_sessions import session_of
-from helpers.judging.explanation import Clock, Explanation
+from helpers.judging.explanation import Clock, Explanation, Interval
 from helpers.report.explanation import (
     command_of,
     headline,
@@ -25,6 +25,7 @@ from helpers.report.explanation_record import explanation_of, explanation_record
 from helpers.report.html.page import night_page
 from helpers.session.explain import CaseExplanation
 from helpers.trainers.contract.errors import ResultError
+from helpers.trainers.contract.step_profile import Phase
 from tests.helpers.judging.test_explanation import Build, explained, slower, split
 
 CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
@@ -124,6 +125,22 @@ def test_the_picture_marks_what_is_longer(found: CaseExplanation) -> None:
     # Of the two bars the lower one has a mark where backward ends.
     assert 'class="longer"' in picture
     assert "backward" in picture
+
+
+def test_the_marks_of_the_picture_are_the_differences_of_the_table(found: CaseExplanation) -> None:
+    """On a busy machine all of a build's runs may be slower, and the phases are compared beside that."""
+    assert found.explanation is not None
+    longer = [each for each in found.explanation.phases if each.seconds.mean > 0 and each.part.phase is Phase.BACKWARD]
+    assert len(longer) == 1
+    phases = tuple(
+        replace(each, candidate=replace(each.candidate, seconds=2 * each.candidate.seconds))
+        for each in found.explanation.phases
+    )
+    faster = Interval(-0.01, -0.02, -0.001)
+    phases = tuple(each if each.part.phase is Phase.BACKWARD else replace(each, seconds=faster) for each in phases)
+    picture = str(draw_step(replace(found.explanation, phases=phases)))
+    assert picture.count('class="longer"') == 1
+    assert f"{1000 * longer[0].seconds.mean:+.3g} ms" in picture
 
 
 def test_the_page_of_the_night_has_it_with_the_case(found: CaseExplanation) -> None:
