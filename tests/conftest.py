@@ -1,18 +1,21 @@
 """Which interpreters the tests of Paddle's lines train in, how many threads compute in the tests' process, what
 Paddle's import leaves there, which signals reach the sessions that tests start, where errors that a test injects are
-written down, and a real Slurm."""
+written down, new histories that are copies, and a real Slurm."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -62,6 +65,24 @@ def _load_hypothesis_profiles() -> None:
     settings.load_profile("perfgate")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The same content is checked against the same schema once in a process: many modules load the published figures
+    when they are imported, and nearly every test of a whole session does, each with a folder of its own for digests of
+    valid documents."""
+    validate = baseline_files._validate
+    valid: set[tuple[str, str]] = set()
+
+    def once(path: Path, data: dict[str, object], schema: Path, remedy: str) -> None:
+        key = (schema.read_text(encoding="utf-8"), json.dumps(data))
+        if key not in valid:
+            validate(path, data, schema, remedy)
+            valid.add(key)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(baseline_files, "_validate", once)
+    config.add_cleanup(patch.undo)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that takes ``paddle_interpreter`` runs once for each, named by its environment's folder."""
     if "paddle_interpreter" in metafunc.fixturenames:
@@ -84,8 +105,10 @@ def pytest_collection_finish() -> None:
     """Called in each process that runs tests, and not in xdist's controller."""
     _have_paddle_crash_at_once()
     _let_sessions_be_interrupted()
-    # Thousands of tests stay in memory until the end: no search for garbage need look through them.
+    # Thousands of tests stay in memory until the end: no search for garbage need look through them. And few tests leave
+    # any: at Python's own threshold the searches took 6% of the tests' processor time.
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _have_paddle_crash_at_once() -> None:
@@ -106,21 +129,44 @@ def _let_sessions_be_interrupted() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def documents_validated_once() -> Iterator[None]:
-    """The same content is checked against the same schema once in a process: nearly every test of a whole session loads
-    the published figures, each with a folder of its own for digests of valid documents."""
-    validate = baseline_files._validate
-    valid: set[tuple[str, str]] = set()
+def histories_copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., object]]:
+    """A new history on SQLite is a copy of the first one that was made in this process: making one runs every
+    migration. Tests of the making itself take ``histories_made``."""
+    # xdist's controller runs no test.
+    from helpers.history import database
+    from helpers.history.waiting import Waiting
 
-    def once(path: Path, data: dict[str, object], schema: Path, remedy: str) -> None:
-        key = (schema.read_text(encoding="utf-8"), json.dumps(data))
-        if key not in valid:
-            validate(path, data, schema, remedy)
-            valid.add(key)
+    made = tmp_path_factory.mktemp("copied") / "history.sqlite"
+    make_ready = database.make_ready
+
+    def copied(engine: object, file: Path | None, *also: object) -> object:
+        if file is not None and not file.exists():
+            if not made.exists():
+                waiting = Waiting(f"history {made}", 60, None)
+                make_ready(database.open_sqlite(made, 60, waiting), made, str(made), waiting).dispose()
+            _copy(made, file)
+        return make_ready(engine, file, *also)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(baseline_files, "_validate", once)
-        yield
+        patch.setattr(database, "make_ready", copied)
+        yield make_ready
+
+
+def _copy(made: Path, file: Path) -> None:
+    """Another thread may make the same file, and what cannot be copied is made as ever."""
+    beside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    with contextlib.suppress(OSError):
+        try:
+            shutil.copyfile(made, beside)
+            os.link(beside, file)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def histories_made(histories_copied: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """New histories are made as the product makes them."""
+    monkeypatch.setattr("helpers.history.database.make_ready", histories_copied)
 
 
 @pytest.fixture

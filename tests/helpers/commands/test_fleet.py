@@ -75,23 +75,22 @@ def rates(slow: Mapping[str, float] = {}) -> dict[str, dict[str, list[float]]]:
 
 def keep(folder: Path, fleet: str, made: Rates, day: str, drivers: Mapping[str, str] = {}) -> None:
     """Write a fleet's runs into the history of ``folder``."""
+    results = [
+        made_run(
+            uuid.uuid4().hex,
+            rate,
+            session_of_place(fleet, (node, "")),
+            case_id=case,
+            replicate=number,
+            created=f"{day}T02:0{number}:00+00:00",
+            environment={**ENVIRONMENT, "host": node, "driver": drivers.get(node, "550")},
+        )
+        for node, cases in made.items()
+        for case, found in cases.items()
+        for number, rate in enumerate(found)
+    ]
     with open_history(default_url(folder)) as history:
-        for node, cases in made.items():
-            history.add_results(
-                [
-                    made_run(
-                        uuid.uuid4().hex,
-                        rate,
-                        session_of_place(fleet, (node, "")),
-                        case_id=case,
-                        replicate=number,
-                        created=f"{day}T02:0{number}:00+00:00",
-                        environment={**ENVIRONMENT, "host": node, "driver": drivers.get(node, "550")},
-                    )
-                    for case, found in cases.items()
-                    for number, rate in enumerate(found)
-                ]
-            )
+        history.add_results(results)
 
 
 def asked(folder: Path, nodes: Mapping[str, str]) -> None:
@@ -254,33 +253,34 @@ def keep_cards(
 ) -> None:
     """Write the runs of cards and nodes; ``environment`` and ``facts`` are those of the sick card, also where it is one
     of four."""
+    results = []
+    for (node, card), cases in made.items():
+        used = [card] if card else CARDS
+        each = [{**GPU_FACTS, **(facts if (node, one) == (SICK_NODE, SICK_CARD) else {})} for one in used]
+        sick = node == SICK_NODE and SICK_CARD in used
+        mine = {**GPU_ENVIRONMENT, **(environment if sick else {}), "host": node}
+        mine |= {"cards": f"{len(used)} x A100", "card_ids": " ".join(f"GPU-{node}-{one}" for one in used)}
+        results += [
+            made_run(
+                uuid.uuid4().hex,
+                rate,
+                session_of_place(fleet, (node, card)),
+                case_id=case,
+                replicate=number,
+                created=f"{day}T02:0{number}:00+00:00",
+                environment=mine,
+                facts={"card_index": " ".join(used), **{
+                    # Of the reasons for lower clocks there is one text for all cards.
+                    name: (", " if name == "gpu_clocks_held_by" else " ").join(one[name] for one in each)
+                    for name in GPU_FACTS
+                }},
+                **values,
+            )
+            for case, found in cases.items()
+            for number, rate in enumerate(found)
+        ]  # fmt: skip
     with open_history(default_url(folder)) as history:
-        for (node, card), cases in made.items():
-            used = [card] if card else CARDS
-            each = [{**GPU_FACTS, **(facts if (node, one) == (SICK_NODE, SICK_CARD) else {})} for one in used]
-            sick = node == SICK_NODE and SICK_CARD in used
-            mine = {**GPU_ENVIRONMENT, **(environment if sick else {}), "host": node}
-            mine |= {"cards": f"{len(used)} x A100", "card_ids": " ".join(f"GPU-{node}-{one}" for one in used)}
-            results = [
-                made_run(
-                    uuid.uuid4().hex,
-                    rate,
-                    session_of_place(fleet, (node, card)),
-                    case_id=case,
-                    replicate=number,
-                    created=f"{day}T02:0{number}:00+00:00",
-                    environment=mine,
-                    facts={"card_index": " ".join(used), **{
-                        # Of the reasons for lower clocks there is one text for all cards.
-                        name: (", " if name == "gpu_clocks_held_by" else " ").join(one[name] for one in each)
-                        for name in GPU_FACTS
-                    }},
-                    **values,
-                )
-                for case, found in cases.items()
-                for number, rate in enumerate(found)
-            ]  # fmt: skip
-            history.add_results(results)
+        history.add_results(results)
 
 
 def asked_cards(
@@ -336,19 +336,18 @@ def test_a_card_that_took_the_place_of_another_is_slow_for_the_first_time(
     keep_cards(tmp_path, FLEET, now, "2026-11-22")
     assert "2026-11-15, all 2 fleets" in report(tmp_path, capsys)[1]
     later = "fleet-20261129-020000Z-abcd"
+    results = [
+        made_run(
+            uuid.uuid4().hex, rate, session_of_place(later, (node, card)), case_id=case, replicate=number,
+            environment={**GPU_ENVIRONMENT, "host": node, "card_ids": f"GPU-new-{node}-{card}"},
+            facts={**GPU_FACTS, "card_index": card}, created="2026-11-29T02:00:00+00:00",
+        )
+        for (node, card), cases in now.items()
+        for case, found in cases.items()
+        for number, rate in enumerate(found)
+    ]  # fmt: skip
     with open_history(default_url(tmp_path)) as history:
-        for (node, card), cases in now.items():
-            history.add_results(
-                [
-                    made_run(
-                        uuid.uuid4().hex, rate, session_of_place(later, (node, card)), case_id=case, replicate=number,
-                        environment={**GPU_ENVIRONMENT, "host": node, "card_ids": f"GPU-new-{node}-{card}"},
-                        facts={**GPU_FACTS, "card_index": card}, created="2026-11-29T02:00:00+00:00",
-                    )
-                    for case, found in cases.items()
-                    for number, rate in enumerate(found)
-                ]
-            )  # fmt: skip
+        history.add_results(results)
     assert "2026-11-29, the first time" in report(tmp_path, capsys)[1]
 
 

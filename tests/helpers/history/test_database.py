@@ -32,6 +32,8 @@ from tests.helpers.history.made import CASE, SEGMENT, moment, night, run
 from tests.helpers.history.postgres import Server, running_server
 
 ROOT = Path(__file__).parents[3]
+# Making histories is what is tested here.
+pytestmark = pytest.mark.usefixtures("histories_made")
 
 
 def engine_of(url: str) -> sa.Engine:

@@ -20,6 +20,8 @@ from tests.helpers.strangers import reachable
 NO_MOUNT = why_no_mount()
 # A number that no user of a machine has.
 STRANGER = 61_234
+# Making histories is what is tested here.
+pytestmark = pytest.mark.usefixtures("histories_made")
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from tests.helpers.history.made import run
 
 # Longer than the second after which a wait is told.
 PATIENCE_SECONDS = 1.5
+# Making histories is what is tested here.
+pytestmark = pytest.mark.usefixtures("histories_made")
 
 
 @contextmanager
