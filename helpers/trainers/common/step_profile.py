@@ -10,6 +10,7 @@ import ctypes
 import math
 import os
 import re
+import shutil
 import sys
 import time
 import traceback
@@ -39,6 +40,8 @@ from helpers.trainers.contract.step_profile import NoProfile, OperatorRow, Phase
 
 # The methods of a stepper that are the parts of its step. One that lacks them tells no phases.
 PARTS = (("forward", Phase.FORWARD), ("backward", Phase.BACKWARD), ("optimize", Phase.OPTIMIZER))
+# A trace that leaves less of the disk is removed: the run's result has still to be written.
+_LEFT_BYTES = 10_000_000
 
 
 # Libraries that compute on several threads, and what each calls their number. MKL has a number of its own, which may be
@@ -265,7 +268,8 @@ def computing_threads(maps: Path = Path("/proc/self/maps")) -> Optional[int]:
 
 def keep_trace(trace: Path, export: Callable[[Path], None]) -> Tuple[str, ...]:
     """Have ``export`` write the profiler's record into the file ``trace``. Returns the note that it was not kept, if
-    the disk is full; the profile does not need it.
+    it left no room on the disk for the run's own files; the profile does not need it. Not every profiler says so when
+    the disk is full: Paddle's leaves a part of its record.
 
     It is not compressed here: Paddle 2.6.2 brings a zlib with which Python's gzip crashes in its process.
     """
@@ -274,6 +278,13 @@ def keep_trace(trace: Path, export: Callable[[Path], None]) -> Tuple[str, ...]:
     except OSError as error:
         trace.unlink(missing_ok=True)
         return (one_line(f"the trace was not kept: {error}"),)
+    except ProfileError:
+        trace.unlink(missing_ok=True)
+        raise
+    if (free := shutil.disk_usage(str(trace.parent)).free) < _LEFT_BYTES:
+        trace.unlink(missing_ok=True)
+        least = f"{_LEFT_BYTES / 1e6:.0f} MB are left for the run's own files"
+        return (f"the trace was not kept: with it {free / 1e6:.1f} MB of the disk are free, and {least}",)
     return ()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -231,4 +232,29 @@ def test_a_trace_that_the_disk_has_no_room_for_is_a_note(tmp_path: Path) -> None
 
     trace = tmp_path / "trace.json"
     assert keep_trace(trace, export) == ("the trace was not kept: [Errno 28] No space left on device",)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_that_filled_the_disk_without_an_error_leaves_room_for_the_runs_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export(path: Path) -> None:
+        path.write_text("part of it")
+
+    trace = tmp_path / "trace.json"
+    assert keep_trace(trace, export) == ()
+    trace.unlink()
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=2_000_000))
+    (note,) = keep_trace(trace, export)
+    assert note.startswith("the trace was not kept: with it 2.0 MB of the disk are free")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_that_is_not_whole_is_not_left_on_the_disk(tmp_path: Path) -> None:
+    def export(path: Path) -> None:
+        path.write_text("part of it")
+        raise ProfileError("the trace is not whole")
+
+    with pytest.raises(ProfileError):
+        keep_trace(tmp_path / "trace.json", export)
     assert list(tmp_path.iterdir()) == []
