@@ -276,16 +276,22 @@ def keep_trace(trace: Path, export: Callable[[Path], None]) -> Tuple[str, ...]:
     try:
         export(trace)
     except OSError as error:
-        trace.unlink(missing_ok=True)
+        _remove(trace)
         return (one_line(f"the trace was not kept: {error}"),)
     except ProfileError:
-        trace.unlink(missing_ok=True)
+        _remove(trace)
         raise
     if (free := shutil.disk_usage(str(trace.parent)).free) < _LEFT_BYTES:
-        trace.unlink(missing_ok=True)
+        _remove(trace)
         least = f"{_LEFT_BYTES / 1e6:.0f} MB are left for the run's own files"
         return (f"the trace was not kept: with it {free / 1e6:.1f} MB of the disk are free, and {least}",)
     return ()
+
+
+def _remove(trace: Path) -> None:
+    """Remove the trace, and what PyTorch leaves of one that it could not finish (trace-rank0.json.tmp)."""
+    for path in trace.parent.glob(f"{trace.name}*"):
+        path.unlink()
 
 
 def explain_at_the_end(

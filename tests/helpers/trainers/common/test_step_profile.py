@@ -252,8 +252,8 @@ def test_a_trace_that_filled_the_disk_without_an_error_leaves_room_for_the_runs_
 
 def test_a_trace_that_is_not_whole_is_not_left_on_the_disk(tmp_path: Path) -> None:
     def export(path: Path) -> None:
-        path.write_text("part of it")
-        raise ProfileError("the trace is not whole")
+        path.with_name(f"{path.name}.tmp").write_text("part of it")
+        raise ProfileError("torch.profiler wrote no trace")
 
     with pytest.raises(ProfileError):
         keep_trace(tmp_path / "trace.json", export)
