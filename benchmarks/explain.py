@@ -133,6 +133,11 @@ def _norm_parts(difference: Difference) -> bool:
     return part.level in (Level.ROW, Level.CHANGE, Level.OPERATOR) and (in_norms or part.level is Level.OPERATOR)
 
 
+def _around_operators(difference: Difference) -> bool:
+    """The host's code that calls operators, of which there are more."""
+    return difference.kind is Kind.HOST and difference.part.phase in (Phase.FORWARD, Phase.BACKWARD)
+
+
 def _of_phase(phase: Phase) -> Callable[[Difference], bool]:
     return lambda difference: difference.part.phase is phase and not difference.part.level.is_of_a_rank
 
@@ -154,7 +159,7 @@ CAUSES: Mapping[str, Cause] = {
     "slow-backward": Cause(ONE, _in_layer(LAYER, Phase.BACKWARD, "conv")),
     "called-twice": Cause(ONE, _in_layer(LAYER, Phase.FORWARD, "conv")),
     "cast": Cause(ONE, _cast, _beside_cast),
-    "norm-parts": Cause(ONE, _norm_parts),
+    "norm-parts": Cause(ONE, _norm_parts, _around_operators),
     "python-work": Cause(ONE, _host),
     "slow-network": Cause(LINKED, _of_phase(Phase.ALL_REDUCE)),
     "slow-rank": Cause(TWO, _last_rank, lambda each: each.part.phase is Phase.RANK_WAIT),

@@ -15,18 +15,21 @@ from benchmarks import explain
 from benchmarks.explain import CAST_LAYER, CAST_READER, CAUSES, LAYER, SAME, Recorder, Repeat, Setup, Tally
 from helpers.judging.explanation import Difference, Explanation, Interval, Kind
 from helpers.judging.profile_parts import Amount, Level, Part, ProfiledPair, ProfiledRun
-from helpers.trainers.contract.step_profile import OperatorRow, Phase, StepProfile
+from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase, StepProfile
 
 GRADIENT = Part(Level.ROW, Phase.BACKWARD, LAYER, "aten::convolution_backward")
 OTHER = Part(Level.ROW, Phase.FORWARD, "pool", "aten::max_pool2d")
 
 
 def _named(
-    *parts: Part, facts: tuple[tuple[str, str, str], ...] = (), seconds: float = 0.1, step_seconds: float = 1.0
+    *parts: Part,
+    facts: tuple[tuple[str, str, str], ...] = (),
+    seconds: float = 0.1,
+    step_seconds: float = 1.0,
+    kind: Kind = Kind.SLOWER,
 ) -> Explanation:
     differences = tuple(
-        Difference(part, Kind.SLOWER, Amount(0.1), Amount(0.1 + seconds), Interval(seconds, 0.0, 0.2), 0.03)
-        for part in parts
+        Difference(part, kind, Amount(0.1), Amount(0.1 + seconds), Interval(seconds, 0.0, 0.2), 0.03) for part in parts
     )
     return Explanation(6, step_seconds, Interval(0.05, 0.04, 0.06), differences, (), 9, (None, None), (), facts)
 
@@ -50,6 +53,12 @@ def test_what_reads_the_values_of_a_cast_follows_from_it() -> None:
     reader = Part(Level.ROW, Phase.BACKWARD, CAST_READER, "aten::convolution_backward")
     tally = _tally("cast", _named(cast, reader), _named(reader), _named(cast, OTHER))
     assert (tally.right, tally.wrong) == (2, 1)
+
+
+def test_the_host_s_code_that_calls_more_operators_follows_from_them() -> None:
+    host, between = (Part(Level.ROW, phase, "", HOST) for phase in (Phase.BACKWARD, Phase.HOST_GAP))
+    tally = _tally("norm-parts", _named(host, kind=Kind.HOST), _named(between, kind=Kind.HOST))
+    assert (tally.right, tally.wrong) == (0, 1)
 
 
 def _run(seconds: float) -> ProfiledRun:
