@@ -21,7 +21,11 @@ def step_profiles(run_folder: Path) -> tuple[StepProfile | NoProfile, ...]:
 def _of_rank(spec: JobSpec, folder: Path, rank: int) -> StepProfile | NoProfile:
     path, framework = folder / spec.step_profile_path(rank).name, spec.case.framework.value
     try:
-        found = from_json(read_text_limited(path, MOST_INDEX_BYTES, within=folder), about=str(path))
+        text = read_text_limited(path, MOST_INDEX_BYTES, within=folder)
+        if not text:
+            reason = "its file is empty, as on a full disk; the run's output says more"
+            return NoProfile(framework, rank, "the framework's profiler", reason)
+        found = from_json(text, about=str(path))
     except FileNotFoundError:
         reason = "the process ended, or was ended, before its profiler had answered; its output says more"
         return NoProfile(framework, rank, "the framework's profiler", reason)

@@ -35,6 +35,7 @@ def test_the_profiles_of_all_ranks_are_read(job: JobSpec, tmp_path: Path) -> Non
     ("text", "reason"),
     [
         (None, "the process ended, or was ended, before its profiler had answered"),
+        ("", "its file is empty, as on a full disk"),
         ("{", "expected a JSON object"),
         # Another rank's file.
         (PROFILE.to_json(), "field 'rank': got 0, expected 1"),
