@@ -161,7 +161,7 @@ class _Week:
             hours.nights += 1
             hours.seconds += judged.seconds
             hours.measured += len(statuses)
-            missing = sum(case_id not in statuses for case_id in laid_out.cases)
+            missing = len(laid_out.cases) - len(statuses)
             hours.not_reached += missing
             hours.not_reached_quiet += 0 if drops else missing
             said.append(statuses)
@@ -214,17 +214,11 @@ def planned(minutes: float, seconds: Mapping[str, float], plans: list[NightPlan]
         plans.append(plan)
         time = NightTime.of(plan, begins)
 
-        later = {each.key for each in plan.later}
-
         def within(case: CasePlan, elapsed: float) -> CasePlan | None:
-            now, key = begins + datetime.timedelta(seconds=elapsed), case.suite_case.key
-            if key in later and time.for_spare_time({key: 0}, now) is None:
-                return None
-            return None if time.why_not(key, now) else time.within(case, now)
+            now = begins + datetime.timedelta(seconds=elapsed)
+            return None if time.why_not(case.suite_case.key, now) else time.within(case, now)
 
-        tonight = [each.need.case_id for each in (*plan.tonight, *plan.no_time)]
-        spare = [each.need.case_id for each in plan.later]
-        return LaidOut(tonight, plan.counted, within, seconds, spare)
+        return LaidOut([each.need.case_id for each in (*plan.tonight, *plan.no_time)], plan.counted, within, seconds)
 
     return lay
 

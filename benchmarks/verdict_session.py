@@ -102,8 +102,6 @@ class LaidOut:
     # The plan of a case so many seconds after the night began; None if it is not reached.
     within: Callable[[CasePlan, float], CasePlan | None]
     run_seconds: Mapping[str, float]
-    # The ids of cases that are measured if time is left after all others.
-    spare: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,7 @@ class Machine:
             )
 
         results = {}
-        for plan in self.plans if laid_out is None else self._in_order([*laid_out.cases, *laid_out.spare]):
+        for plan in self.plans if laid_out is None else self._in_order(laid_out.cases):
             if (now := plan if laid_out is None else laid_out.within(plan, runner.elapsed_seconds)) is not None:
                 results[plan.case.id] = measure(now)
         screened = [case for result in results.values() if (case := night_case(_UNGATED.outcome(result))) is not None]

@@ -252,8 +252,7 @@ def _plan_of(
     for need in needs:
         reason = why.get(need.key, Why.LATER)
         choice = choices[need.key][0] if reason is Why.NO_TIME else chosen.get(need.key)
-        spare = choices[need.key][0] if reason is Why.LATER else None
-        planned.append(_planned(need, reason, choice, _due_in(need, limits), spare))
+        planned.append(_planned(need, reason, choice, _due_in(need, limits)))
 
     def part(*, wanted: bool, no_time: bool = False) -> tuple[PlannedCase, ...]:
         mine = [each for each in planned if each.tonight == wanted and (each.why is Why.NO_TIME) == no_time]
@@ -269,10 +268,9 @@ def _place(case: PlannedCase) -> tuple[object, ...]:
     return case.due_in, -case.need.waited, in_pairs, -case.need.weight, case.key
 
 
-def _planned(need: CaseNeed, why: Why, choice: Choice | None, due_in: int, spare: Choice | None = None) -> PlannedCase:
+def _planned(need: CaseNeed, why: Why, choice: Choice | None, due_in: int) -> PlannedCase:
     found = choice is not None and why is not Why.NO_TIME and choice.drop < LARGEST_REPORTED
-    drop = choice.drop if found and choice is not None else None
-    return PlannedCase(need, why, choice, due_in, drop, spare=spare)
+    return PlannedCase(need, why, choice, due_in, choice.drop if found and choice is not None else None)
 
 
 def _rounded_up(width: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 # On an ordinary night one of 16 cases is suspected (docs/verdicts.md, "One case, one night"). A case that is compared
 # in pairs unasked is confirmed with certainty, so it counts as 16 cases in the night's correction.
@@ -94,8 +94,6 @@ class Why(enum.Enum):
     # Too much would be due on a later night.
     AHEAD = "ahead of time"
     GAIN = "finds most a minute"
-    # Others find more a minute, and at the night's end time was left.
-    SPARE = "time was left"
     # Others find more a minute.
     LATER = "later"
     # It is due and there is no time for it; it is tried at the night's end.
@@ -116,8 +114,6 @@ class PlannedCase:
     # ``with_week`` (helpers.judging.night_layout) sets the second one.
     drop: float | None = None
     week_drop: float | None = None
-    # How a case that is not measured tonight is measured if time is left at the night's end; None for all others.
-    spare: Choice | None = None
 
     @property
     def key(self) -> Key:
@@ -175,16 +171,8 @@ class NightPlan:
 
     @property
     def counted(self) -> int:
-        """How many cases the night's correction counts: those that are laid out, a case in pairs as several, and those
-        that are measured if time is left at the end."""
-        laid_out = [each.choice for each in (*self.tonight, *self.no_time) if each.choice is not None]
-        return counted_of(laid_out) + len(self.later)
-
-    def with_spare(self, key: Key) -> NightPlan:
-        """The plan with a case of ``later`` as one of tonight's, because time was left."""
-        (mine,) = [each for each in self.later if each.key == key]
-        rest = tuple(each for each in self.later if each.key != key)
-        return replace(self, tonight=(*self.tonight, replace(mine, choice=mine.spare, why=Why.SPARE)), later=rest)
+        """How many cases the night's correction counts: those that are laid out, a case in pairs as several."""
+        return counted_of([each.choice for each in (*self.tonight, *self.no_time) if each.choice is not None])
 
     @property
     def keeps_its_word(self) -> bool:

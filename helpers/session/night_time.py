@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from helpers.history.results import RunResult
 from helpers.judging.evidence import Build, Stage
-from helpers.judging.night_plan import CaseNeed, Choice, NightPlan
+from helpers.judging.night_plan import NightPlan
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.plan.case_plan import CasePlan
 from helpers.session.measure import CaseResult
@@ -30,8 +30,6 @@ class CaseTime:
     runs: int
     in_pairs: bool
     run_seconds: float
-    # What has to be left of the night for a case that the plan leaves for another night; None for one of tonight.
-    spare_seconds: float | None = None
 
     @property
     def least_seconds(self) -> float:
@@ -67,7 +65,6 @@ class NightTime:
             for each in (*plan.tonight, *plan.no_time)
             if each.choice is not None
         }
-        cases |= {each.key: _in_spare_time(each.need, each.spare) for each in plan.later if each.spare is not None}
         ends = begins + datetime.timedelta(seconds=60 * minutes - used_seconds)
         return NightTime(ends, 60 * plan.limits.search_minutes, minutes, plan.counted, cases)
 
@@ -88,20 +85,6 @@ class NightTime:
             f"not reached: the night's {self.minutes:g} min (budgets.night_minutes) have {max(left, 0) / 60:.1f} min "
             f"left for cases, and it takes {needed / 60:.1f} min"
         )
-
-    def for_spare_time(self, made: Mapping[Key, int], now: datetime.datetime) -> Key | None:
-        """The first case of ``made`` that the plan leaves for another night and for which time is left; None without
-        one. ``made`` has how many of its runs were made before, by a session that is resumed.
-
-        No result of its own has a part in the choice, and the night's correction counts it (docs/night-plan.md).
-        """
-        left = self.seconds_left(now)
-        for key, each in self.cases.items():
-            if key not in made or each.spare_seconds is None:
-                continue
-            if each.spare_seconds <= left or made[key] >= each.runs:
-                return key
-        return None
 
     def within(self, plan: CasePlan, now: datetime.datetime, made: Sequence[RunResult] = ()) -> CasePlan:
         """The case as the night has planned it, with as many pairs as there is time for. ``made`` are its runs so far,
@@ -125,9 +108,7 @@ class NightTime:
         return replace(plan, budget=budget, least_runs=mine.runs, in_pairs=in_pairs, unasked_pairs=unasked_pairs)
 
     def _least_seconds_after(self, key: Key) -> float:
-        keys = [each for each, its in self.cases.items() if its.spare_seconds is None]
-        if key not in keys:
-            return 0.0
+        keys = list(self.cases)
         return sum(self.cases[each].least_seconds for each in keys[keys.index(key) + 1 :])
 
     def to_record(self) -> dict[str, Any]:
@@ -137,7 +118,7 @@ class NightTime:
             "search_seconds": self.search_seconds,
             "minutes": self.minutes,
             "counted": self.counted,
-            "cases": [[*key, *astuple(each)] for key, each in self.cases.items()],
+            "cases": [[*key, each.runs, each.in_pairs, each.run_seconds] for key, each in self.cases.items()],
         }
 
     @staticmethod
@@ -150,12 +131,6 @@ class NightTime:
             record["counted"],
             {(target, case_id): CaseTime(*rest) for target, case_id, *rest in record["cases"]},
         )
-
-
-def _in_spare_time(need: CaseNeed, choice: Choice) -> CaseTime:
-    """With its runs, the pairs that a confirmation gets at least have to fit: nobody waits for this case."""
-    pairs = LEAST_PAIRS if need.pairs else 0
-    return CaseTime(choice.runs, False, need.run_seconds, (choice.runs + 2 * pairs) * need.run_seconds)
 
 
 def screening_runs(made: Sequence[RunResult]) -> int:

@@ -342,15 +342,6 @@ class Suite:
         self.options = replace(self.options, night=time.to_record())
         return plan
 
-    def for_spare_time(self, waiting: Collection[tuple[str, str]]) -> SuiteCase | None:
-        """The first of the cases ``waiting`` for another night for which the night has time left; None if none has."""
-        if (night := self.night) is None:
-            return None
-        cases = {case.key: case for case in self.cases if case.key in waiting}
-        made = {key: self._made_before(case) for key, case in cases.items()}
-        key = night.for_spare_time(made, utc_now())
-        return None if key is None else cases[key]
-
     @property
     def night(self) -> NightTime | None:
         """The time of tonight's plan; None for a night that is not limited."""

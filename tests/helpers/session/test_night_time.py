@@ -55,30 +55,6 @@ def test_a_session_that_goes_on_has_what_the_first_part_left() -> None:
     assert night(used_seconds=600).ends == after(50)
 
 
-def test_time_that_is_left_goes_to_a_case_that_waits_if_its_least_confirmation_fits_too() -> None:
-    needs = [
-        CaseNeed(case_id, "cpu", 60.0, "its last runs", 0.001, 0.001, pairs=40, waited=waited)
-        for case_id, waited in (("first", 3), ("other", 2), ("third", 1))
-    ]
-    plan = lay_out(needs, NightLimits(2.5))
-    assert [[each.key[1] for each in part] for part in (plan.tonight, plan.later)] == [["first"], ["other", "third"]]
-    # All of them are tested if there is time, so all of them count.
-    assert plan.counted == 3
-    time = NightTime.of(plan, BEGINS)
-    waiting = {each.key: 0 for each in plan.later}
-    # A run and three pairs.
-    assert 60 + 2 * LEAST_PAIRS * 60 == 420
-    assert time.for_spare_time(waiting, after(2.5 - 7)) == ("cpu", "other")
-    assert time.for_spare_time(waiting, after(2.5 - 6.9)) is None
-    assert time.for_spare_time({("cpu", "third"): 0}, after(2.5 - 7)) == ("cpu", "third")
-    # A session that goes on has its runs, which need no time.
-    assert time.for_spare_time({("cpu", "other"): 0, ("cpu", "third"): 1}, after(3)) == ("cpu", "third")
-    assert NightTime.from_record(json.loads(json.dumps(time.to_record()))) == time
-    measured = plan.with_spare(("cpu", "other"))
-    assert [each.key[1] for each in measured.tonight] == ["first", "other"]
-    assert [each.key[1] for each in measured.later] == ["third"]
-
-
 def test_pairs_are_as_many_as_there_is_time_for(bench: Bench) -> None:
     plan, time = plan_of(bench), night()
     assert time.within(plan, BEGINS).budget.pairs == 26
@@ -202,14 +178,9 @@ def test_a_suite_measures_what_it_laid_out_and_counts_it(bench: Bench) -> None:
     assert 0 < len(plan.tonight) < len(here)
     assert len(plan.tonight) + len(plan.later) == len(here)
     assert suite.night is not None
-    # Those of another night come last, for time that is left.
-    assert list(suite.night.cases) == [each.key for each in (*plan.tonight, *plan.later)]
+    assert list(suite.night.cases) == [each.key for each in plan.tonight]
     suite.expect([case for case in suite.cases if case.key in suite.night.cases])
     assert suite._cases_tonight == plan.counted
-    waiting = [each.key for each in plan.later]
-    found = suite.for_spare_time(waiting)
-    assert found is not None and found.key == waiting[0]
-    assert suite.for_spare_time([]) is None
 
 
 def test_a_suite_does_not_begin_a_case_when_the_time_is_over(bench: Bench) -> None:
