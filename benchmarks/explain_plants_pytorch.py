@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -37,6 +38,8 @@ def prepare() -> None:
 
     _Backward.library = torch.library.Library("aten", "IMPL")
     _Backward.library.impl("convolution_backward", slower, "CPU")
+    # The first optimizer imports it, for two seconds: here once for all forks.
+    importlib.import_module("torch._dynamo")
     if torch.get_num_threads() == 1:
         _draw_once()
 

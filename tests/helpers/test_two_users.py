@@ -134,6 +134,7 @@ def test_who_may_not_write_to_a_lock_may_not_read_it_and_so_cannot_hold_it(
     assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == mode
 
 
+@pytest.mark.usefixtures("histories_made")
 def test_no_lock_beside_the_runs_can_be_held_by_a_stranger(shared: Path) -> None:
     runs = shared / "runs"
     runs.mkdir()
