@@ -133,9 +133,11 @@ def _norm_parts(difference: Difference) -> bool:
     return part.level in (Level.ROW, Level.CHANGE, Level.OPERATOR) and (in_norms or part.level is Level.OPERATOR)
 
 
-def _around_operators(difference: Difference) -> bool:
-    """The host's code that calls operators, of which there are more."""
-    return difference.kind is Kind.HOST and difference.part.phase in (Phase.FORWARD, Phase.BACKWARD)
+def _follows_norm_parts(difference: Difference) -> bool:
+    """What is called more or less often, as autograd's nodes that belong to no layer: nothing else changes how often
+    something is called. And the host's code that calls operators, of which there are more."""
+    in_model = difference.part.phase in (Phase.FORWARD, Phase.BACKWARD)
+    return in_model and difference.kind in (Kind.HOST, Kind.NEW, Kind.GONE, Kind.MORE_CALLS, Kind.FEWER_CALLS)
 
 
 def _of_phase(phase: Phase) -> Callable[[Difference], bool]:
@@ -159,7 +161,7 @@ CAUSES: Mapping[str, Cause] = {
     "slow-backward": Cause(ONE, _in_layer(LAYER, Phase.BACKWARD, "conv")),
     "called-twice": Cause(ONE, _in_layer(LAYER, Phase.FORWARD, "conv")),
     "cast": Cause(ONE, _cast, _beside_cast),
-    "norm-parts": Cause(ONE, _norm_parts, _around_operators),
+    "norm-parts": Cause(ONE, _norm_parts, _follows_norm_parts),
     "python-work": Cause(ONE, _host),
     "slow-network": Cause(LINKED, _of_phase(Phase.ALL_REDUCE)),
     "slow-rank": Cause(TWO, _last_rank, lambda each: each.part.phase is Phase.RANK_WAIT),

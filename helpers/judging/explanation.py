@@ -279,7 +279,8 @@ def _kind_of_row(compared: Compared, reference: Amount, candidate: Amount, secon
 
 
 def _other_calls(reference: Amount, candidate: Amount) -> bool:
-    return reference.calls > 0 and abs(candidate.calls / reference.calls - 1) > _SAME_CALLS
+    """Also where one of the builds has no call, as an operator that only some runs of the other have."""
+    return abs(candidate.calls - reference.calls) > _SAME_CALLS * reference.calls
 
 
 _KIND_OF_LEVEL: Mapping[Level, Callable[[Compared, Amount, Amount, float], Kind]] = {

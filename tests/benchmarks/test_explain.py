@@ -55,6 +55,12 @@ def test_what_reads_the_values_of_a_cast_follows_from_it() -> None:
     assert (tally.right, tally.wrong) == (2, 1)
 
 
+def test_what_is_called_more_or_less_often_follows_from_batch_norms_in_their_parts() -> None:
+    node = Part(Level.ROW, Phase.BACKWARD, "", "MulBackward0")
+    tally = _tally("norm-parts", *(_named(node, kind=kind) for kind in (Kind.NEW, Kind.GONE, Kind.SLOWER)))
+    assert (tally.right, tally.wrong) == (0, 1)
+
+
 def test_the_host_s_code_that_calls_more_operators_follows_from_them() -> None:
     host, between = (Part(Level.ROW, phase, "", HOST) for phase in (Phase.BACKWARD, Phase.HOST_GAP))
     tally = _tally("norm-parts", _named(host, kind=Kind.HOST), _named(between, kind=Kind.HOST))
@@ -144,6 +150,7 @@ print(min(slow) / min(usual))
     assert 1.2 < float(_printed(program, {"LD_PRELOAD": str(explain.built(tmp_path))})) < 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_a_slow_network_takes_so_long_for_what_is_sent(tmp_path: Path) -> None:
     program = """

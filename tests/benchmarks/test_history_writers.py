@@ -48,6 +48,7 @@ def test_who_waited_too_long_or_is_not_in_yet_is_told(
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_is_lost_or_there_twice_is_told(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     with history_writers.scene("a scene", server) as made:
         with open_history(server.url(made.database)) as history:

@@ -72,6 +72,7 @@ def test_a_night_judges_every_case_with_the_runs_it_asks_for() -> None:
     assert {run.role for run in dropped.results[0].runs} == {"candidate", "reference"}
 
 
+@pytest.mark.slow
 def test_only_the_build_under_test_is_slowed_down() -> None:
     machine, memory = Machine.of(Quiet()), HeldNights()
     for night in range(16):
@@ -81,6 +82,7 @@ def test_only_the_build_under_test_is_slowed_down() -> None:
     assert np.median(new) - np.median(good) == pytest.approx(np.log(0.95), abs=0.002)
 
 
+@pytest.mark.slow
 def test_a_machine_without_another_build_confirms_nothing() -> None:
     machine, memory = Machine.of(Quiet(), has_reference=False), HeldNights()
     for night in range(16):
@@ -182,6 +184,7 @@ def test_futures_do_not_see_each_other() -> None:
 # --- scores
 
 
+@pytest.mark.slow
 def test_a_replay_scores_the_procedure_and_every_rival() -> None:
     futures = [
         Future(1, trended=True),

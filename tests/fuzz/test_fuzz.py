@@ -46,6 +46,7 @@ def test_there_is_a_target_a_reader(readers: dict[str, Target]) -> None:
     assert tuple(readers) == TARGETS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_reader_lets_only_its_own_error_through_and_what_it_takes_holds(
     name: str, readers: dict[str, Target]

@@ -136,6 +136,7 @@ def test_a_wheel_is_fetched_once_and_again_only_when_it_changed(shop: Shop, serv
     assert sorted(each.note["commit"] for each in shop.cache.kept()) == ["abcdef0123", "fedcba"]
 
 
+@pytest.mark.slow
 def test_a_commit_is_fetched_by_its_template(shop: Shop, server: Server) -> None:
     (server.folder / "x").mkdir()
     wheel = make_wheel(server.folder, version="3.4.0.dev1", commit="")
@@ -145,6 +146,7 @@ def test_a_commit_is_fetched_by_its_template(shop: Shop, server: Server) -> None
     assert (build.commit, build.source_text, build.version) == ("1a2b3c4d", "commit:1a2b3c4d", "3.4.0.dev1")
 
 
+@pytest.mark.slow
 def test_an_address_without_a_wheel_is_told_at_once(shop: Shop, server: Server, seconds: Callable[[], float]) -> None:
     error = refused(shop, f"{server.url}/paddlepaddle-3.2.2-py3-none-any.whl")
     assert error.kind is Why.NOT_FETCHED
@@ -152,6 +154,7 @@ def test_an_address_without_a_wheel_is_told_at_once(shop: Shop, server: Server, 
     assert seconds() < 20
 
 
+@pytest.mark.slow
 def test_an_address_that_hangs_is_given_up(shop: Shop, server: Server, seconds: Callable[[], float]) -> None:
     server.hang = True
     error = refused(shop, f"{server.url}/paddlepaddle-3.2.2-py3-none-any.whl")
@@ -179,6 +182,7 @@ def test_a_download_that_ends_early_is_no_wheel(shop: Shop, server: Server) -> N
 # ---- what cannot be used
 
 
+@pytest.mark.slow
 def test_a_wheel_for_another_python_is_refused_before_it_is_fetched(shop: Shop, server: Server) -> None:
     wheel = make_wheel(server.folder, tag="cp27-cp27mu-linux_x86_64")
     for text in (f"{server.url}/{wheel.name}", str(wheel)):
@@ -189,6 +193,7 @@ def test_a_wheel_for_another_python_is_refused_before_it_is_fetched(shop: Shop, 
     assert server.asked == []
 
 
+@pytest.mark.slow
 def test_a_wrong_digest_is_refused(shop: Shop, server: Server) -> None:
     wheel = make_wheel(server.folder)
     for text in (f"{server.url}/{wheel.name}", str(wheel)):

@@ -153,6 +153,7 @@ def bench(machine: Machine, make_run: MakeRun, tmp_path: Path, empty_baselines: 
     return Bench(DrawnRunner(make_run, runs, drops), runs, empty_baselines)
 
 
+@pytest.mark.slow
 def test_the_first_bad_of_nine_builds_is_found_written_and_kept(bench: Bench) -> None:
     status, text = bench.bisect("--case", SYNTHETIC)
     assert status == 0, text
@@ -179,6 +180,7 @@ def test_the_first_bad_of_nine_builds_is_found_written_and_kept(bench: Bench) ->
     assert len(picture.findall(".//{*}circle")) == len(order)
 
 
+@pytest.mark.slow
 def test_the_change_is_explained_by_the_build_before_it_and_no_history_takes_those_runs(bench: Bench) -> None:
     # The stand-in's runs have no profile: that this is said, and where, is of interest here.
     status, text = bench.bisect("--case", SYNTHETIC, "--explain")
@@ -193,6 +195,7 @@ def test_the_change_is_explained_by_the_build_before_it_and_no_history_takes_tho
         assert len(history.results_of(case_id=SYNTHETIC)) == len(bench.runner.made) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("in_the_way", "told"),
     [
@@ -215,6 +218,7 @@ def test_a_file_that_cannot_be_written_is_said_and_the_answer_stands(
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_builds_that_cannot_be_had_or_crash_are_stepped_around_and_named(bench: Bench) -> None:
     bench.unavailable = {NAMES[4]: Why.NOT_INSTALLED}
     bench.runner.always = {NAMES[6]: {"failure": "exit 139: SIGSEGV", "figures": {}}}

@@ -100,6 +100,7 @@ def test_options_may_stand_before_the_build(here: Path) -> None:
         assert [each["digest"] for each in json.loads(out.getvalue())["builds"]] == [digest]
 
 
+@pytest.mark.slow
 def test_a_pin_is_in_perf_yaml_and_who_did_it_in_the_history(here: Path) -> None:
     before = (here / "perf.yaml").read_text()
     runs = ["--runs-dir", str(here / "runs")]
@@ -123,6 +124,7 @@ def test_a_pin_is_in_perf_yaml_and_who_did_it_in_the_history(here: Path) -> None
     assert "pinned as the good build: paddlepaddle==3.1.0 (back)" in call(here, "builds")[1]
 
 
+@pytest.mark.slow
 def test_a_build_that_cannot_be_had_is_not_pinned(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (here / "perf.yaml").read_text()
     broken = make_wheel(here / "broken", text="raise ImportError('no libgomp')")

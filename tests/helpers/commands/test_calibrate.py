@@ -208,6 +208,7 @@ def test_an_invalid_run_is_made_again(bench: Bench) -> None:
     assert (status, "INVALID" in text) == (NOT_JUDGED, True)
 
 
+@pytest.mark.slow
 def test_an_interruption_keeps_what_was_made_and_says_how_to_go_on(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:

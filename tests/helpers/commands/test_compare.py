@@ -73,6 +73,7 @@ def test_a_session_against_a_session(runs: Path) -> None:
     assert compared(runs, "night12", "session:slow")[0] == SLOWER
 
 
+@pytest.mark.slow
 def test_interleaved_pairs_of_two_builds_decide(runs: Path, tmp_path: Path) -> None:
     """By its nights the new build looks as fast; beside the good one it is 3% slower."""
     with history_in(runs) as history:

@@ -327,6 +327,7 @@ def test_a_slow_card_whose_cases_are_all_of_one_card_makes_no_node_slow(
     ]
 
 
+@pytest.mark.slow
 def test_a_card_that_took_the_place_of_another_is_slow_for_the_first_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -351,6 +352,7 @@ def test_a_card_that_took_the_place_of_another_is_slow_for_the_first_time(
     assert "2026-11-29, the first time" in report(tmp_path, capsys)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "facts", "told"),
     [
@@ -384,6 +386,7 @@ def test_each_fact_that_explains_a_slow_card_is_told_of_the_card_and_of_its_node
     assert f"n03: {told.replace('N of N', '11 of 11')}" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [

@@ -10,6 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from helpers.commands.fleets.on_node import Node, Part
 
 ONE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
@@ -32,6 +34,7 @@ class Started:
         return subprocess.Popen([sys.executable, "-c", self._text])
 
 
+@pytest.mark.slow
 def test_cards_are_measured_in_turn_each_in_its_session(tmp_path: Path) -> None:
     started = Started()
     (tmp_path / "fleet-a.n1.card1").mkdir()
@@ -46,6 +49,7 @@ def test_cards_are_measured_in_turn_each_in_its_session(tmp_path: Path) -> None:
     assert all(later - earlier >= 0.2 for earlier, later in zip(started.at, started.at[1:], strict=False))
 
 
+@pytest.mark.slow
 def test_cards_are_measured_side_by_side_only_if_the_machine_is_shared(tmp_path: Path) -> None:
     started = Started(1.0)
     assert Node(True, tmp_path, [], started).measure([*CARDS, ALL]) == 0

@@ -142,6 +142,7 @@ def test_without_otava_the_status_is_6_with_the_command_that_installs_it(
     assert "make env" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_real_otava_finds_the_night(runs_folder: Path) -> None:
     out = io.StringIO()
     assert main(["trend", "--runs-dir", str(runs_folder)], out) == 0

@@ -119,6 +119,7 @@ def test_a_connection_is_watched_from_both_ends(server: Server, database: str, n
     assert shown == "3s"
 
 
+@pytest.mark.slow
 def test_a_frozen_connection_is_given_up_and_a_new_one_is_used(
     server: Server, database: str, network: Network, session: Session
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_frozen_connection_is_given_up_and_a_new_one_is_used(
     assert counted(server, database, "results") == 2
 
 
+@pytest.mark.slow
 def test_a_first_connection_that_freezes_is_given_up_too(
     server: Server, network: Network, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +169,7 @@ def test_a_first_connection_that_freezes_is_given_up_too(
     assert session.spool.waiting() == 0
 
 
+@pytest.mark.slow
 def test_a_history_that_is_back_answers_at_once_when_it_is_asked_for_that(network: Network, session: Session) -> None:
     network.freeze()
     assert session.memory.past(CASE, "cpu", SEGMENT, 2, "s").unreachable
@@ -181,6 +184,7 @@ def test_a_history_that_is_back_answers_at_once_when_it_is_asked_for_that(networ
     )
 
 
+@pytest.mark.slow
 def test_a_network_that_swallows_everything_holds_a_session_for_some_seconds_only(
     server: Server, database: str, network: Network, session: Session
 ) -> None:
@@ -200,6 +204,7 @@ def test_a_network_that_swallows_everything_holds_a_session_for_some_seconds_onl
     assert {table: counted(server, database, table) for table in tables} == dict.fromkeys(tables, 1)
 
 
+@pytest.mark.slow
 def test_an_entry_whose_answer_got_lost_is_kept_once(
     server: Server, database: str, network: Network, tmp_path: Path
 ) -> None:
@@ -250,6 +255,7 @@ def _lose_the_answer_to(
     assert len(commits) == 2
 
 
+@pytest.mark.slow
 def test_a_runner_whose_network_froze_in_a_transaction_does_not_hold_the_others(
     server: Server, database: str, network: Network
 ) -> None:
@@ -300,6 +306,7 @@ def test_a_session_holds_no_connection_between_its_calls(network: Network, sessi
         assert network.open_links == 0
 
 
+@pytest.mark.slow
 def test_a_server_without_room_says_so_and_is_tried_again(server: Server, database: str) -> None:
     with open_history(server.url(database)) as history, contextlib.ExitStack() as held:
         history.release()
@@ -350,6 +357,7 @@ def _change_a_table(url: str) -> None:
 # ---- two versions
 
 
+@pytest.mark.slow
 def test_a_migration_that_waits_for_a_reader_lets_the_writers_write(
     server: Server, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from helpers.judging.bisection_estimate import estimate, usual_runs
 
 QUIET = 0.002
 
 
+@pytest.mark.slow
 def test_more_builds_smaller_drops_and_noise_take_more_runs() -> None:
     runs = usual_runs(16, 500, 0.05, QUIET)
     more_builds, smaller_drop, more_noise = (

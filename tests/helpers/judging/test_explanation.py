@@ -153,6 +153,15 @@ def test_a_cause_is_named_first_by_its_kind(
     assert (first.kind, first.part.level, first.part.operator) == (kind, level, name)
 
 
+def test_an_operator_that_only_some_runs_of_the_build_have_is_called_more_often() -> None:
+    random, usual, other = np.random.default_rng(3), _usual(), _usual()
+    _cast(other)
+    pairs = [ProfiledPair(_run(usual, random), _run(usual if number == 4 else other, random)) for number in range(8)]
+    found = explain(pairs)
+    (cast,) = [each for each in (*found.named, *found.unnamed) if each.part.operator == "cast"]
+    assert cast.kind is Kind.MORE_CALLS
+
+
 def test_a_replaced_operator_is_one_change_in_all_its_layers() -> None:
     (first,) = explained(split).named
     assert (first.part.layers, first.part.gone) == (LAYERS, ("batch_norm",))

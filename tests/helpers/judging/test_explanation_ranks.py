@@ -159,6 +159,7 @@ def test_no_rank_is_slow_because_others_became_faster(faster: tuple[int, ...], r
             assert next(each.seconds.low for each in found.phases if each.part == waited) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_a_rank_that_became_slower_is_named_alone(ranks: int) -> None:
     def change(job: Job) -> None:

@@ -27,6 +27,7 @@ def test_nights_on_which_nothing_moved_are_quiet() -> None:
     assert nights(200) == {"quiet": 200}
 
 
+@pytest.mark.slow
 def test_the_drift_of_a_machine_is_rarely_told() -> None:
     assert nights(150, drift=0.002)["quiet"] >= 0.98 * 150
 
@@ -45,10 +46,12 @@ def test_all_multi_card_cases_slower_are_found_under_their_name(drop: float, cou
     assert nights(count, lambda each: -drop * (each.cards > 1))["all multi-card cases"] >= count - 1
 
 
+@pytest.mark.slow
 def test_one_model_slower_is_found_under_its_name() -> None:
     assert nights(30, lambda each: -0.01 * (each.model.value == "vgg16"))["all vgg16 cases"] >= 29
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", [-0.01, -0.02])
 def test_a_slow_machine_is_all_cases(machine: float) -> None:
     assert nights(20, machine=machine) == {"all cases": 20}

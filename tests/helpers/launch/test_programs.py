@@ -381,6 +381,7 @@ _WITH_A_CHILD = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", ["time.sleep(60)", "print(json.dumps(ANSWER))"])
 def test_a_program_that_hangs_is_ended_with_what_it_started(
     tmp_path: Path, then: str, monkeypatch: pytest.MonkeyPatch

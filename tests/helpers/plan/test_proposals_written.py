@@ -346,6 +346,7 @@ entries = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(entries, max_size=3, unique_by=lambda each: each.case_id), full_texts)
 def test_what_is_written_is_what_is_read(tmp_path: Path, several: list[RecordedEntry], machine_key: str) -> None:

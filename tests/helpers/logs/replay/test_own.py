@@ -217,6 +217,7 @@ def test_a_disturbed_run_keeps_its_mark_and_stays_out_of_a_gate(recorded: Record
     assert (gated.status, gated.effect) == ("INVALID", "error")
 
 
+@pytest.mark.slow
 def test_a_confirmation_is_judged_again_with_its_pairs(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded.record()
     good = {"interpreter": "/envs/good/bin/python", "framework": "paddle", "version": "3.0.0", "commit": "abcdef"}

@@ -511,6 +511,7 @@ def test_a_night_that_cannot_be_read_is_named_and_left_out_once_it_is_excluded(w
     assert done.nights == 30 and broken_links(site) == []
 
 
+@pytest.mark.slow
 def test_text_from_outside_stays_text(tmp_path: Path) -> None:
     url, site = f"sqlite:///{tmp_path / 'h.sqlite'}", tmp_path / "site"
     with open_history(url) as history:

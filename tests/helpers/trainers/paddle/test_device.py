@@ -102,6 +102,7 @@ def test_what_a_cpu_cannot_run_is_refused_with_its_reason(case: str, reason: str
         paddle_device.refuse_what_cannot_run(spec)
 
 
+@pytest.mark.slow
 def test_arithmetic_in_float32_does_not_round_like_tf32() -> None:
     assert paddle_device._products() == (PROBE, PROBE)
 

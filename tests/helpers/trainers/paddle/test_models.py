@@ -72,6 +72,7 @@ def test_images_that_arrive_in_another_layout_are_transposed_by_the_model() -> N
     assert bool((as_layout(as_nhwc, "NHWC", "NCHW") == images).all())
 
 
+@pytest.mark.slow
 def test_a_model_gives_the_same_logits_in_either_layout_of_its_feed() -> None:
     paddle.seed(1)
     model = _built(network(Model.RESNET50, layout="NHWC", channels=4))
