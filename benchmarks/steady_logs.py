@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from helpers.judging.statistics import robust_sigma
 from helpers.logs.figures.series import cards_of, images_per_step, stretches, usual_distance
 from helpers.logs.importer import runs_of
 from helpers.logs.record import LogRun, RecordField
@@ -30,8 +31,6 @@ from helpers.trainers.contract.steplog import STEADY_SHARE, standard_errors, ste
 WINDOW_STEPS = 20
 # As perf.yaml's protocols have them for one published run: fleetx's least and paddleclas's most.
 LEAST_STEPS, MOST_STEPS = 60, 300
-# 1.4826 median absolute deviations are one standard deviation of a normal distribution.
-_OF_MAD = 1.4826
 
 
 @dataclass(frozen=True)
@@ -124,14 +123,13 @@ def places_of(seconds: Sequence[float], record_steps: int) -> tuple[Place, ...]:
     means = [statistics.fmean(seconds[at : at + size]) for at in range(0, len(seconds) - size + 1, size)]
     if len(means) < STEADY_WINDOWS:
         return ()
-    steps = [later - sooner for sooner, later in itertools.pairwise(means)]
-    # Round their median, so that a steady decline is no noise.
-    between = statistics.median(abs(each - statistics.median(steps)) for each in steps)
+    # About their median, so that a steady decline is no noise.
+    between = robust_sigma([later - sooner for sooner, later in itertools.pairwise(means)])
     places = []
     for last in range(STEADY_WINDOWS, len(means) + 1):
         three = means[last - STEADY_WINDOWS : last]
         centre = statistics.fmean(three)
-        error = _OF_MAD * between / math.sqrt(2) / centre
+        error = between / math.sqrt(2) / centre
         if record_steps == 1:
             found = steadiness(seconds[: last * size], WINDOW_STEPS)
             error = found.limit / standard_errors(WINDOW_STEPS) if found.limit > STEADY_SHARE else 0.0

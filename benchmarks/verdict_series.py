@@ -11,7 +11,7 @@ import csv
 import gzip
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,8 +117,7 @@ def kokkos(folder: Path, recorded: int) -> OneRunANight:
 
 
 def tigerbeetle(folder: Path, recorded: int) -> OneRunANight:
-    path = folder / TIGERBEETLE
-    rates = [math.log(float(line)) for line in _text(path).split()]
+    rates = [math.log(float(row["rate"])) for row in _rows(folder / TIGERBEETLE, ["rate"])]
     return OneRunANight(_cases([1]), (tuple(rates),), recorded)
 
 
@@ -146,20 +145,11 @@ def _cases(cards: Iterable[int]) -> tuple[Case, ...]:
     )
 
 
-def _rows(path: Path) -> Iterable[Mapping[str, str]]:
+def _rows(path: Path, names: Sequence[str] | None = None) -> Iterable[Mapping[str, str]]:
+    """The rows of a CSV file; ``names`` are those of its columns where its first line has none."""
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-            yield from csv.DictReader(lines)
+            yield from csv.DictReader(lines, names)
     except (OSError, csv.Error) as error:
-        raise _unreadable(path, error) from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> SuiteError:
-    return SuiteError(f"series {path}", got=str(error), expected="a readable series", remedy="See --series in --help")
+        remedy = "See --series in --help"
+        raise SuiteError(f"series {path}", got=str(error), expected="a readable series", remedy=remedy) from error

@@ -6,7 +6,7 @@ import datetime
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -132,6 +132,10 @@ class Machine:
             for case, runs, build in zip(nights.cases, first, recorded, strict=True)
         ]
         return Machine(nights, tuple(plans), first)
+
+    def part(self, count: int) -> Machine:
+        """The machine with its first ``count`` cases."""
+        return replace(self, plans=self.plans[:count])
 
     def night(
         self, at: At, memory: Memory, drops: Mapping[int, float] = _NO_DROPS, laid_out: LaidOut | None = None

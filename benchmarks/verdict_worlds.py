@@ -166,25 +166,6 @@ class Synthetic:
         return np.random.default_rng([self.seed, self.world, *purpose])
 
 
-@dataclass(frozen=True)
-class Part:
-    """The first ``count`` cases of a machine."""
-
-    whole: Nights
-    count: int
-
-    @property
-    def cases(self) -> tuple[Case, ...]:
-        return self.whole.cases[: self.count]
-
-    @property
-    def published(self) -> tuple[float, ...]:
-        return self.whole.published[: self.count]
-
-    def run(self, at: At, case: int, build: Build, number: int) -> DrawnRun:
-        return self.whole.run(at, case, build, number)
-
-
 @dataclass(frozen=True, eq=False)
 class LeftBehind:
     """``whole``, with a build under test that has left the good build behind; ``seed`` draws by how much.

@@ -47,7 +47,6 @@ from benchmarks.verdict_worlds import (
     At,
     LeftBehind,
     Nights,
-    Part,
     Synthetic,
 )
 from helpers.history.history import History
@@ -194,7 +193,7 @@ def through_history(
     nights: Nights, cases: int = _CHECKED_CASES, count: int = _CHECKED_NIGHTS, recorded_faster: Collection[int] = ()
 ) -> tuple[str, bool]:
     """Replay the first nights of some cases with a SQLite history on disk: whether it leads to the same verdicts."""
-    machine, held = Machine.of(Part(nights, cases), recorded_faster=recorded_faster), HeldNights()
+    machine, held = Machine.of(nights, recorded_faster=recorded_faster).part(cases), HeldNights()
     with tempfile.TemporaryDirectory() as folder, History.open(f"sqlite:///{folder}/history.sqlite") as history:
         different = 0
         for night in range(count):

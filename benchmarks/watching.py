@@ -10,18 +10,17 @@ where it is more. Beside it: pairs of fresh trainer processes, one under the sup
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.suite_overhead import RECORDING_LIMIT as WATCHING_LIMIT
 from benchmarks.watching_arms import Arms
 from benchmarks.watching_session import Observed, observe
 from helpers.report.unforeseen import ended
-from helpers.session.lockstep import PairedRatio, ratio_of
+from helpers.session.lockstep import ratio_of
 from helpers.trainers.contract.case import Case
 from tests.faults.workshop import Workshop
 
@@ -66,30 +65,12 @@ class Cost:
         ]
 
 
-def document(
-    case_id: str, cost: Cost, pairs: Sequence[tuple[float, float]], ratio: PairedRatio | None
-) -> dict[str, object]:
-    """What ``--json`` writes; ``pairs`` are images/s watched and unwatched."""
-    return {
-        "case": case_id,
-        **asdict(cost.observed),
-        "supervising_share": cost.supervising,
-        "in_loop_share": cost.recording,
-        "watching_share": cost.share,
-        "most": WATCHING_LIMIT,
-        "accepted": cost.accepted,
-        "pairs_images_per_s": [list(pair) for pair in pairs],
-        "watched_over_unwatched": None if ratio is None else asdict(ratio),
-    }
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measure what watching a case costs.")
     parser.add_argument("--case", default=CASE, metavar="ID", help="Train this one-card CPU case on synthetic data")
     parser.add_argument("--window-steps", type=int, default=24, metavar="N", help="Watch over N steps. Default: 24")
     parser.add_argument("--pairs", type=int, default=4, metavar="N", help="Compare N pairs, 0 or from 2. Default: 4")
     parser.add_argument("--pair-steps", type=int, default=8, metavar="N", help="Measure N steps of each. Default: 8")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the figures to FILE")
     given = parser.parse_args(arguments)
     case = Case.parse(given.case)
     with tempfile.TemporaryDirectory(prefix="watching-") as folder:
@@ -98,12 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{case.id}: what watching costs")
         print("\n".join(f"  {line}" for line in cost.lines()), flush=True)
         pairs = Arms(case, Path(folder), given.pair_steps).pairs(given.pairs)
-    ratio = ratio_of(watched / bare for watched, bare in pairs) if pairs else None
-    if ratio is not None:
-        print(f"  images/s watched over unwatched: {ratio}")
-    if given.json:
-        text = json.dumps(document(case.id, cost, pairs, ratio), indent=1, allow_nan=False)
-        given.json.write_text(text + "\n", encoding="utf-8")
+    if pairs:
+        print(f"  images/s watched over unwatched: {ratio_of(watched / bare for watched, bare in pairs)}")
     if not cost.accepted:
         print(f"watching takes {cost.share:.3%}; at most {WATCHING_LIMIT:.1%} is accepted", file=sys.stderr)
     return 0 if cost.accepted else 1

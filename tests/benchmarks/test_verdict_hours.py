@@ -7,13 +7,13 @@ import pytest
 from benchmarks.verdict_hours import Hours, fixed, needs_of, pairs_of_unchanged_builds, planned, run_seconds, table_text
 from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_session import Machine
-from benchmarks.verdict_worlds import Part, Synthetic
+from benchmarks.verdict_worlds import Synthetic
 
 SECONDS = {"a": 60.0, "b": 60.0, "c": 60.0}
 
 
 def test_the_fixed_scheme_measures_half_of_the_cases_in_turn_or_each_with_two_runs() -> None:
-    machine = Machine.of(Part(Synthetic(1, 0), 1))
+    machine = Machine.of(Synthetic(1, 0)).part(1)
     (plan,) = machine.plans
     half, whole, double = (fixed(time, SECONDS) for time in (0.5, 1.0, 2.0))
     assert [list(half(night, []).cases) for night in range(3)] == [["a", "c"], ["b"], ["a", "c"]]
@@ -27,7 +27,7 @@ def test_the_fixed_scheme_measures_half_of_the_cases_in_turn_or_each_with_two_ru
 
 
 def test_the_planned_scheme_ends_with_its_minutes() -> None:
-    machine = Machine.of(Part(Synthetic(1, 0), 3))
+    machine = Machine.of(Synthetic(1, 0)).part(3)
     seconds = {plan.case.id: run_seconds(plan.case) for plan in machine.plans}
     waited = dict.fromkeys(seconds, 1)
     laid_out = planned(12.0, seconds, [])(0, needs_of(machine.plans, HeldNights(), seconds, waited))

@@ -18,7 +18,6 @@ from benchmarks.verdict_worlds import (
     SMALLEST_GAIN,
     At,
     LeftBehind,
-    Part,
     Synthetic,
     drawn_run,
 )
@@ -137,13 +136,6 @@ def test_a_slower_run_has_a_lower_rate_and_longer_steps() -> None:
     assert run.slowed(0.0) is run
     assert run.log_rate == pytest.approx(math.log(10))
     assert run.log_mean_rate == pytest.approx(math.log(5))
-
-
-def test_a_part_of_a_machine_has_its_first_cases_and_their_runs(world: Synthetic) -> None:
-    part = Part(world, 5)
-    assert part.cases == CASES[:5]
-    assert len(part.published) == 5
-    assert part.run(At(0, 1), 3, Build.CANDIDATE, 0) == world.run(At(0, 1), 3, Build.CANDIDATE, 0)
 
 
 # --- worlds in which the good build is left behind

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import replace
@@ -8,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.watching import Cost, document
+from benchmarks.watching import Cost
 from benchmarks.watching_arms import Arms
 from benchmarks.watching_session import Observed, Sampler, cpu_seconds, kind_of, observe, spent_within, value_at
-from helpers.session.lockstep import ratio_of
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
@@ -34,16 +32,6 @@ def test_the_share_is_all_cpu_seconds_and_the_time_in_the_loop_over_the_core_sec
 @pytest.mark.parametrize("seconds", [0.28, float("nan")])
 def test_more_than_half_a_percent_and_no_number_at_all_are_not_accepted(seconds: float) -> None:
     assert not Cost(replace(QUIET, cpu_seconds={"pytest": seconds})).accepted
-
-
-def test_the_json_has_every_figure() -> None:
-    pairs = [(4.0, 4.1), (4.1, 4.0)]
-    ratio = ratio_of(watched / bare for watched, bare in pairs)
-    record = json.loads(json.dumps(document(ONE_CARD, Cost(QUIET), pairs, ratio)))
-    assert record["watching_share"] == pytest.approx(0.004)
-    assert record["cpu_seconds"] == {"pytest": 0.2, "guard": 0.01}
-    assert record["watched_over_unwatched"]["n"] == 2
-    assert record["accepted"] is True
 
 
 def test_a_counter_is_read_between_its_samples() -> None:
