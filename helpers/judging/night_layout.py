@@ -182,8 +182,9 @@ def _wanted_first(
     longest first."""
     assert limits.minutes is not None
     usable = _USABLE * max(limits.minutes - limits.search_minutes - _usual_margin(needs, limits, choices), 0.0)
-    # Of those that are due on the same night, the dear ones come first: they are rarely chosen for their gain.
-    in_order = sorted(needs, key=lambda need: (_due_in(need, limits), -choices[need.key][0].minutes, need.key))
+    # Of those that waited as long, the dear ones come first: they are rarely chosen for their gain. A case that is
+    # overdue comes before them, or it would wait for ever where nights are short.
+    in_order = sorted(needs, key=lambda need: (-need.waited, -choices[need.key][0].minutes, need.key))
     minutes, tonight = 0.0, 0.0
     for need in in_order:
         minutes += choices[need.key][0].minutes

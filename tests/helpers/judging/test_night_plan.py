@@ -107,6 +107,16 @@ def test_a_due_case_without_time_is_promised_all_the_same() -> None:
     assert plan.counted == 2
 
 
+def test_no_case_waits_for_ever_for_dearer_ones_that_are_due_too() -> None:
+    mixed = [
+        need(name, run_seconds=60.0 * minutes, pairs=0, most_runs=1, waited=2)
+        for name, minutes in (("a", 25), ("b", 24), ("c", 23), ("d", 8))
+    ]
+    nights = coming_nights(mixed, NightLimits(45, every_nights=2), 8)
+    # They fit the nights badly: two of a, b and c are in none, so each of these is late, and none by more than that.
+    assert max(each.need.waited for night in nights for each in (*night.tonight, *night.no_time)) <= 4
+
+
 @pytest.mark.parametrize("share", [1.0, 1.5, 3.0])
 def test_every_case_is_measured_in_time_if_the_night_is_as_long_as_is_asked(share: float) -> None:
     mixed = [
