@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
-import multiprocessing
 import os
 import sys
 import time
@@ -21,11 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scipy.special import betaincinv
+import numpy as np
 
 from benchmarks import bisect_rules, bisect_world, verdict_worlds
 from benchmarks.bisect_rules import BUDGET_RUNS, OWN, RULES, Found, own
 from benchmarks.bisect_world import BUILDS, drawn
+from benchmarks.cores import spread
+from benchmarks.goals import Goal, missed, share_95, share_goal
 from helpers.judging import bisection, bisection_posterior, evalue, noise
 from helpers.report.unforeseen import ended
 from helpers.trainers.contract.errors import ConfigError
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n{others_text(tallies)}\n\n{time.monotonic() - started:.0f} s\n")
     goals = goals_of(tallies)
     print("\n".join(goal.text for goal in goals))
-    return 1 if any(goal.ruled_out if options.quick else not goal.reached for goal in goals) else 0
+    return 1 if missed(goals, clearly=options.quick) else 0
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -145,7 +145,7 @@ def _searched(seed: int, count: int, processes: int, keep: Path | None) -> list[
         for place, kind in enumerate(wanted)
         if (lacking := [each for each in range(start, min(start + _A_JOB, count)) if (kind, each) not in known])
     ]
-    for found in _made(jobs, seed, processes):
+    for found in _told(spread(partial(search_job, seed=seed), jobs, processes), len(jobs)):
         done += found
         if keep is not None:
             with keep.open("a", encoding="utf-8") as file:
@@ -155,20 +155,8 @@ def _searched(seed: int, count: int, processes: int, keep: Path | None) -> list[
     return [Tally(kind, rule, tuple(each[rule] for each in mine[kind])) for kind in wanted for rule in mine[kind][0]]
 
 
-def _made(jobs: Sequence[Job], seed: int, processes: int) -> Iterator[list[Search]]:
-    """The jobs' searches, with progress on standard error."""
-    search = partial(search_job, seed=seed)
-    if processes == 1 or len(jobs) < 2:
-        yield from _told(map(search, jobs), len(jobs))
-        return
-    # numpy's own threads would only get into each other's way.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Not forked: a library's threads do not survive it.
-    with multiprocessing.get_context("spawn").Pool(min(processes, len(jobs))) as pool:
-        yield from _told(pool.imap_unordered(search, jobs), len(jobs))
-
-
 def _told(found: Iterable[list[Search]], jobs: int) -> Iterator[list[Search]]:
+    """The searches, with progress on standard error."""
     started = told = time.monotonic()
     for done, each in enumerate(found, start=1):
         yield each
@@ -242,14 +230,9 @@ def _cell_text(tally: Tally) -> str:
     claims = tally.claims
     if not claims:
         return "0%, -, -"
-    runs = sorted(each.runs for each in claims)
+    median, most = np.quantile([each.runs for each in claims], [0.5, 0.9], method="inverted_cdf")
     made, right = len(claims) / len(tally.found), tally.right / len(claims)
-    return f"{made:.0%}, {right:.1%}, {quantile(runs, 0.5)} ({quantile(runs, 0.9)})"
-
-
-def quantile(ordered: Sequence[int], share: float) -> int:
-    """The value that at least that share of the values does not exceed."""
-    return ordered[max(math.ceil(share * len(ordered)) - 1, 0)]
+    return f"{made:.0%}, {right:.1%}, {median} ({most})"
 
 
 def others_text(tallies: Sequence[Tally]) -> str:
@@ -265,15 +248,9 @@ def others_text(tallies: Sequence[Tally]) -> str:
     lines.append(f"a range where the budget was spent: {_counted(spent)}")
     lines.append(f"no answer (the bad build was not shown to be slower): {sum(not each.builds for each in found)}")
     claims = [each for each in found if each.claimed]
-    expected = sorted(each.expected_runs / each.runs for each in claims)
-    if expected:
-        middle, edges = (
-            expected[len(expected) // 2],
-            (expected[len(expected) // 20], expected[-1 - len(expected) // 20]),
-        )
-        lines.append(
-            f"runs expected once bad was bad, over runs taken: {middle:.2f} (90%: {edges[0]:.2f} to {edges[1]:.2f})"
-        )
+    if claims:
+        low, middle, high = np.quantile([each.expected_runs / each.runs for each in claims], [0.05, 0.5, 0.95])
+        lines.append(f"runs expected once bad was bad, over runs taken: {middle:.2f} (90%: {low:.2f} to {high:.2f})")
     lines.append(
         f"a second change was told where there is one only: {sum(each.unexplained for each in claims)} of {len(claims)}"
     )
@@ -295,64 +272,30 @@ def _counted(found: Sequence[Found]) -> str:
     right = sum(each.right for each in found)
     if not found:
         return "0"
-    low, high = binomial_95(right, len(found))
+    low, high = share_95(right, len(found))
     size = sorted(each.builds for each in found)[len(found) // 2]
     builds = f", {size} builds (median)" if size > 1 else ""
     return f"{len(found)}, right {right} ({right / len(found):.2%}, 95% {low:.2%} to {high:.2%}){builds}"
 
 
-def binomial_95(count: int, of: int) -> tuple[float, float]:
-    """Exact 95% interval of a share (Clopper and Pearson)."""
-    low = float(betaincinv(count, of - count + 1, 0.025)) if count else 0.0
-    high = float(betaincinv(count + 1, of - count, 0.975)) if count < of else 1.0
-    return low, high
-
-
-@dataclass(frozen=True)
-class ShareGoal:
-    """At least ``limit`` of ``of`` have to be so."""
-
-    name: str
-    count: int
-    of: int
-    limit: float
-
-    @property
-    def reached(self) -> bool:
-        """Never of nothing."""
-        return bool(self.of) and self.count >= self.limit * self.of
-
-    @property
-    def ruled_out(self) -> bool:
-        """Whether the whole interval misses the goal; so it does of nothing."""
-        return not self.of or binomial_95(self.count, self.of)[1] < self.limit
-
-    @property
-    def text(self) -> str:
-        low, high = binomial_95(self.count, self.of) if self.of else (0.0, 1.0)
-        answer = "reached    " if self.reached else "NOT reached"
-        share = self.count / self.of if self.of else math.nan
-        between = f"{share:.2%} (95% {low:.2%} to {high:.2%})"
-        return f"{answer}  {self.name}: {self.count} of {self.of}, {between}, at least {self.limit:.0%}"
-
-
-def goals_of(tallies: Sequence[Tally]) -> list[ShareGoal]:
+def goals_of(tallies: Sequence[Tally]) -> list[Goal]:
     mine = [each for each in tallies if each.rule == OWN]
     goals = [_right(f"right claims, {100 * s:.0f}% of builds fail", mine, _has_failing(s)) for s in FAILING_SHARES]
     goals.append(_right("right claims, sigma wrong", mine, lambda each: each.kind.sigma_factor != 1))
     goals.append(_right("right claims, two changes", mine, lambda each: len(each.kind.drops_percent) > 1))
     due = [each for each in mine if each.kind.plain and (each.kind.cards == 1 or each.kind.drops_percent[0] > 1)]
     claims, made = sum(len(each.claims) for each in due), sum(len(each.found) for each in due)
-    return [*goals, ShareGoal("claims on 1 card and of drops of 2% and more", claims, made, CLAIMED)]
+    return [*goals, share_goal("claims on 1 card and of drops of 2% and more", claims, made, CLAIMED, told=True)]
 
 
 def _has_failing(share: float) -> Callable[[Tally], bool]:
     return lambda each: each.kind.plain and each.kind.failing_share == share
 
 
-def _right(name: str, tallies: Sequence[Tally], chosen: Callable[[Tally], bool]) -> ShareGoal:
+def _right(name: str, tallies: Sequence[Tally], chosen: Callable[[Tally], bool]) -> Goal:
     kept = [each for each in tallies if chosen(each)]
-    return ShareGoal(name, sum(each.right for each in kept), sum(len(each.claims) for each in kept), RIGHT)
+    right, claims = sum(each.right for each in kept), sum(len(each.claims) for each in kept)
+    return share_goal(name, right, claims, RIGHT, told=True)
 
 
 if __name__ == "__main__":

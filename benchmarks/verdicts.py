@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from benchmarks import verdict_hours, verdict_real
+from benchmarks.cores import spread
+from benchmarks.goals import missed
 from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_replay import (
     DROPS_PERCENT,
@@ -36,7 +36,7 @@ from benchmarks.verdict_replay import (
     Scores,
     add_world,
 )
-from benchmarks.verdict_report import goals_text, missed, more_text, progress_text, scores_json, table_text
+from benchmarks.verdict_report import goals_of, more_text, progress_text, scores_json, table_text
 from benchmarks.verdict_session import Machine
 from benchmarks.verdict_worlds import (
     BURN_IN_NIGHTS,
@@ -54,7 +54,6 @@ from helpers.history.trend import change_points
 from helpers.report.unforeseen import ended
 
 SEED = 20240501
-T = TypeVar("T")
 # Cases that a future slows down, of each size.
 _CASES_A_DROP = 3
 # What a noisy future slows down, and by how much: few enough not to fall as a group.
@@ -92,11 +91,12 @@ FULL_BEHIND = Size(worlds=12, quiet=29, dropped=8, slow=2, trended=0, noisy=10)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
+    by_processes = partial(spread, processes=options.processes)
     if options.hours:
         size = verdict_hours.QUICK if options.quick else verdict_hours.FULL
         size = replace(size, worlds=options.worlds) if options.worlds is not None else size
         print(f"seed {options.seed}: {size}", flush=True)
-        print(verdict_hours.text_of(options.seed, size, partial(_spread, processes=options.processes)))
+        print(verdict_hours.text_of(options.seed, size, by_processes))
         return 0
     sizes = (QUICK, QUICK_BEHIND) if options.quick else (FULL, FULL_BEHIND)
     if options.worlds is not None:
@@ -105,7 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     scores = _synthetic(options, *sizes)
     print(f"\n{table_text(scores)}\n\n{more_text(scores)}\n{time.monotonic() - started:.0f} s\n", flush=True)
-    print(goals_text(scores), flush=True)
+    goals = goals_of(scores)
+    print("\n".join(goal.text for goal in goals), flush=True)
     if options.json is not None:
         about = {"seed": options.seed, **asdict(sizes[0]), "behind": asdict(sizes[1])}
         options.json.write_text(json.dumps(scores_json(scores, about), indent=1) + "\n", encoding="utf-8")
@@ -114,9 +115,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told_behind, same_behind = through_history(behind, count=_CHECKED_BEHIND, recorded_faster=behind.recorded_faster)
     print(f"{told}\nthe good build left behind: {told_behind}", flush=True)
     real = verdict_real.QUICK if options.quick else verdict_real.FULL
-    spread = partial(_spread, processes=options.processes)
-    print(f"\n{verdict_real.real_series_text(options.series, options.seed, real, change_points, spread)}", flush=True)
-    return 1 if missed(scores, clearly=options.quick) or not (same and same_behind) else 0
+    print(
+        f"\n{verdict_real.real_series_text(options.series, options.seed, real, change_points, by_processes)}",
+        flush=True,
+    )
+    return 1 if missed(goals, clearly=options.quick) or not (same and same_behind) else 0
 
 
 def _headline(seed: int, size: Size, behind: Size) -> str:
@@ -212,20 +215,10 @@ def _synthetic(options: argparse.Namespace, size: Size, behind: Size) -> Scores:
         (partial(replay_behind, seed=options.seed, size=behind), behind.worlds, LOST),
     )
     for replay, worlds, rule in parts:
-        for done, scores in enumerate(_spread(replay, range(worlds), options.processes), start=1):
+        for done, scores in enumerate(spread(replay, range(worlds), options.processes), start=1):
             add_world(total, scores)
             print(f"{done} of {worlds}: {progress_text(total[rule])}", file=sys.stderr, flush=True)
     return total
-
-
-def _spread(replay: Callable[[int], T], worlds: Sequence[int], processes: int) -> Iterator[T]:
-    """The scores of all worlds, in their order."""
-    if processes == 1 or len(worlds) == 1:
-        yield from map(replay, worlds)
-        return
-    # Not forked: a library's threads do not survive it.
-    with multiprocessing.get_context("spawn").Pool(min(processes, len(worlds))) as pool:
-        yield from pool.imap(replay, worlds)
 
 
 if __name__ == "__main__":

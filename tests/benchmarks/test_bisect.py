@@ -12,12 +12,10 @@ from benchmarks import bisect
 from benchmarks.bisect import (
     Kind,
     Tally,
-    binomial_95,
     goals_of,
     kinds,
     main,
     others_text,
-    quantile,
     search_job,
     table_text,
 )
@@ -157,19 +155,6 @@ def test_goals_are_reached_and_missed() -> None:
     assert not few.reached
     assert not few.ruled_out
     assert goals_of(every(0, 0, 5))[0].ruled_out
-
-
-@pytest.mark.parametrize(
-    ("count", "of", "low", "high"), [(98, 100, 0.9296, 0.9976), (0, 10, 0.0, 0.3085), (10, 10, 0.6915, 1.0)]
-)
-def test_the_binomial_interval(count: int, of: int, low: float, high: float) -> None:
-    assert binomial_95(count, of) == pytest.approx((low, high), abs=1e-4)
-
-
-def test_a_quantile_is_one_of_the_values() -> None:
-    assert quantile([1, 2, 3, 4], 0.5) == 2
-    assert quantile([1, 2, 3, 4], 0.9) == 4
-    assert quantile([7], 0.5) == 7
 
 
 # --- the command
