@@ -6,13 +6,13 @@ tested parts together (helpers/judging/beyond_chance.py). What no named part exp
 
 from __future__ import annotations
 
-import enum
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, adjusted_p_values
+from helpers.judging.kinds import KIND_OF_PHASE, Kind, kind_of
 from helpers.judging.profile_parts import (
     LEAST_SHARE,
     Amount,
@@ -28,18 +28,13 @@ from helpers.judging.profile_parts import (
 from helpers.judging.shared_speed import PARTS_ERROR_RATE, SPEED_ERROR_RATE, beside_speed, shared_speeds, speeds_beside
 from helpers.judging.statistics import student_t_95
 from helpers.machine.environment import CPU_MHZ, MEMORY_MHZ, SM_MHZ
-from helpers.trainers.contract.step_profile import HOST, Phase
+from helpers.trainers.contract.step_profile import Phase
 
 # A part that holds others is shown in place of them unless a few of them explain this share of its difference.
 _MOST_OF_IT = 0.5
 _FEW = 3
 # A rank is shown by one of its phases if that explains so much of what the rank takes longer.
 _MOST_OF_A_RANK = 0.8
-# Calls of an operator that differ by less are the same.
-_SAME_CALLS = 0.005
-# Operators that only move values to another data type, layout or device.
-_MOVES = ("cast", "transpose", "copy", "memcpy", "to_copy", "convert", "reorder", "layout")
-
 
 # A profiler that makes a step longer by more changes what it measures.
 MOST_COST = 0.2
@@ -49,27 +44,6 @@ THREADS = "threads"
 _CLOCKS = (SM_MHZ, MEMORY_MHZ, CPU_MHZ)
 # Clocks that differ by less make no step slower that could be found.
 _LEAST_CLOCK = 0.005
-
-
-class Kind(enum.Enum):
-    """In what way a part differs."""
-
-    SLOWER = "slower at the same count"
-    FASTER = "faster at the same count"
-    MORE_CALLS = "called more often"
-    FEWER_CALLS = "called less often"
-    NEW = "new"
-    GONE = "gone"
-    MOVED = "new: it only moves or converts values"
-    REPLACED = "replaced"
-    SPLIT = "no longer one operator"
-    JOINED = "now one operator"
-    GRAPH = "other operators"
-    LOADER = "the loader"
-    HOST = "the host"
-    ALL_REDUCE = "the all-reduce itself, on all ranks"
-    RANK_WAIT = "the ranks wait for the slowest one"
-    RANK = "one rank is slow"
 
 
 @dataclass(frozen=True)
@@ -239,56 +213,8 @@ def interval(values: Sequence[float]) -> Interval:
 def _difference(compared: Compared, differences: Sequence[float], p_value: float) -> Difference:
     reference, candidate = _mean(compared.reference), _mean(compared.candidate)
     seconds = interval(differences)
-    kind = _KIND_OF_LEVEL.get(compared.part.level, _kind_of_row)(compared, reference, candidate, seconds.mean)
+    kind = kind_of(compared, reference, candidate, seconds.mean)
     return Difference(compared.part, kind, reference, candidate, seconds, p_value)
-
-
-_KIND_OF_PHASE: Mapping[Phase, Kind] = {
-    Phase.DATA_WAIT: Kind.LOADER,
-    Phase.HOST_GAP: Kind.HOST,
-    Phase.ALL_REDUCE: Kind.ALL_REDUCE,
-    Phase.RANK_WAIT: Kind.RANK_WAIT,
-}
-
-
-def _kind_of_phase(compared: Compared, reference: Amount, candidate: Amount, seconds: float) -> Kind:
-    return _KIND_OF_PHASE.get(compared.part.phase, Kind.SLOWER if seconds > 0 else Kind.FASTER)
-
-
-def _kind_of_change(compared: Compared, reference: Amount, candidate: Amount, seconds: float) -> Kind:
-    gone, came = len(compared.part.gone), len(compared.part.came)
-    if gone == came == 1:
-        return Kind.REPLACED
-    if gone == 1:
-        return Kind.SPLIT
-    return Kind.JOINED if came == 1 else Kind.GRAPH
-
-
-def _kind_of_row(compared: Compared, reference: Amount, candidate: Amount, seconds: float) -> Kind:
-    if compared.is_new:
-        return Kind.MOVED if any(each in compared.part.operator.lower() for each in _MOVES) else Kind.NEW
-    if compared.is_gone:
-        return Kind.GONE
-    if compared.part.operator == HOST:
-        return Kind.HOST
-    if compared.part.phase is Phase.ALL_REDUCE and not _other_calls(reference, candidate):
-        return Kind.ALL_REDUCE
-    if _other_calls(reference, candidate):
-        return Kind.MORE_CALLS if candidate.calls > reference.calls else Kind.FEWER_CALLS
-    return Kind.SLOWER if seconds > 0 else Kind.FASTER
-
-
-def _other_calls(reference: Amount, candidate: Amount) -> bool:
-    """Also where one of the builds has no call, as an operator that only some runs of the other have."""
-    return abs(candidate.calls - reference.calls) > _SAME_CALLS * reference.calls
-
-
-_KIND_OF_LEVEL: Mapping[Level, Callable[[Compared, Amount, Amount, float], Kind]] = {
-    Level.PHASE: _kind_of_phase,
-    Level.CHANGE: _kind_of_change,
-    Level.RANK_PHASE: lambda *_: Kind.RANK,
-    Level.RANK: lambda *_: Kind.RANK,
-}
 
 
 def _slow_ranks(named: Sequence[Difference], pairs: Sequence[ProfiledPair]) -> list[Difference]:
@@ -397,7 +323,7 @@ def _largest(unnamed: Sequence[Difference], named: Sequence[Difference], shown: 
     rows = [
         each
         for each in unnamed
-        if (each.part.level is Level.ROW or (each.part.level is Level.PHASE and each.part.phase in _KIND_OF_PHASE))
+        if (each.part.level is Level.ROW or (each.part.level is Level.PHASE and each.part.phase in KIND_OF_PHASE))
         and not any(one.part.holds(each.part) for one in named)
     ]
     return tuple(sorted(rows, key=_size, reverse=True)[:shown])

@@ -11,7 +11,7 @@ import enum
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from helpers.trainers.contract.step_profile import OperatorRow, Phase, StepProfile
@@ -52,7 +52,8 @@ class Part:
     dtypes: str = ""
     device: str = ""
     rank: int = -1
-    # Of a change: its layers, what is gone and what came.
+    # Of a change: its layers, what is gone and what came. For an operator that did both, its kernel, dtypes and device
+    # say in what it differs, such as ``float16 → float32``.
     layers: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     came: tuple[str, ...] = ()
@@ -175,10 +176,29 @@ def _changes(found: Sequence[Compared]) -> list[Compared]:
         came = tuple(sorted(each.part.operator for each in inside if each.is_new))
         if gone and came:
             layers[Part(Level.CHANGE, phase, gone=gone, came=came)].append(layer)
-    return [
-        _sum(replace(part, layers=tuple(names)), [each for name in names for each in rows[part.phase, name]])
-        for part, names in layers.items()
-    ]
+    return [_change(part, names, [rows[part.phase, name] for name in names]) for part, names in layers.items()]
+
+
+def _change(part: Part, names: Sequence[str], rows: Sequence[Sequence[Compared]]) -> Compared:
+    kernel, dtypes, device = (
+        _others(rows, lambda each: each.kernel),
+        _others(rows, lambda each: each.dtypes),
+        _others(rows, lambda each: each.device),
+    )
+    whole = replace(part, layers=tuple(names), kernel=kernel, dtypes=dtypes, device=device)
+    return _sum(whole, [each for inside in rows for each in inside])
+
+
+def _others(rows: Sequence[Sequence[Compared]], what: Callable[[Part], str]) -> str:
+    """From what to what operators have changed that are in a layer with both builds; empty if none has."""
+    found = set()
+    for inside in rows:
+        gone = {each.part.operator: what(each.part) for each in inside if each.is_gone}
+        came = {each.part.operator: what(each.part) for each in inside if each.is_new}
+        found |= {(gone[name], came[name]) for name in gone.keys() & came.keys() if gone[name] != came[name]}
+    (old, new), *more = sorted(found) or [("", "")]
+    text = f"{old or 'not told'} → {new or 'not told'}" if found else ""
+    return f"{text} and {len(more)} more" if more else text
 
 
 def _sum(part: Part, rows: Sequence[Compared]) -> Compared:

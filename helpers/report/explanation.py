@@ -102,11 +102,19 @@ def part_text(part: Part) -> str:
     if part.level is Level.CHANGE:
         layers = part.layers[0] if len(part.layers) == 1 else f"{len(part.layers)} layers"
         of = f" of {layers}" if layers else ""
-        return f"{' + '.join(part.gone)} → {' + '.join(part.came)}{of} ({where})"
+        return f"{_change_text(part)}{of} ({where})"
     of = f" of {part.layer}" if part.layer else (" of all layers" if part.level is Level.OPERATOR else "")
     kernel = f" [{part.kernel}]" if part.kernel else ""
     dtypes = f" {part.dtypes}" if part.dtypes else ""
     return f"{part.operator}{kernel}{dtypes}{of} ({where})"
+
+
+def _change_text(part: Part) -> str:
+    """``conv2d → cast + conv2d [float16 → float32]``."""
+    gone, came = " + ".join(part.gone), " + ".join(part.came)
+    differ = "; ".join(filter(None, (part.kernel, part.dtypes, part.device)))
+    same = gone == came and differ
+    return (gone if same else f"{gone} → {came}") + (f" [{differ}]" if differ else "")
 
 
 def interval_text(interval: Interval, whole: float) -> str:

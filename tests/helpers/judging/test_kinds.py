@@ -1,0 +1,60 @@
+"""In what an operator differs that is still in its layer: its kernel, its data types, its device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from helpers.judging.explanation import Difference, explain
+from helpers.judging.kinds import Kind
+from helpers.judging.profile_parts import ProfiledPair, ProfiledRun
+from helpers.report.explanation import part_text
+from helpers.trainers.contract.step_profile import OperatorRow, Phase, StepProfile
+
+# Operator, kernel, data types and device.
+Row = tuple[str, str, str, str]
+USUAL: Row = ("conv2d", "gemm", "float16", "gpu")
+
+
+def _run(changed: Sequence[Row], layers: Sequence[int], random: np.random.Generator) -> ProfiledRun:
+    """Eight layers with a convolution; those of ``layers`` have other rows, which take 3 ms more."""
+    rows = tuple(
+        OperatorRow(Phase.FORWARD, f"blocks.{at}", *row, 1.0, seconds * random.normal(1.0, 0.01))
+        for at in range(8)
+        for row, seconds in ([(each, 0.013 / len(changed)) for each in changed] if at in layers else [(USUAL, 0.01)])
+    )
+    step = sum(row.seconds_per_step for row in rows)
+    return ProfiledRun(step, (StepProfile("pytorch", 0, 5, step, step, {Phase.FORWARD: step}, 0.0, rows, 1, "p"),))
+
+
+def _first(changed: Sequence[Row], layers: Sequence[int] = (3,)) -> Difference:
+    random = np.random.default_rng(1)
+    pairs = [ProfiledPair(_run((), (), random), _run(changed, layers, random)) for _ in range(8)]
+    return explain(pairs).named[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "text"),
+    [
+        ([("conv2d", "naive", "float16", "gpu")], Kind.REPLACED, "conv2d [gemm → naive]"),
+        ([("conv2d", "gemm", "float32", "gpu")], Kind.OTHER_TYPES, "conv2d [float16 → float32]"),
+        ([("conv2d", "naive", "float16", "cpu")], Kind.OTHER_DEVICE, "conv2d [gemm → naive; gpu → cpu]"),
+        ([("conv2d", "gemm", "", "gpu")], Kind.OTHER_TYPES, "conv2d [float16 → not told]"),
+        (
+            [("cast", "", "float16", "gpu"), ("conv2d", "gemm", "float32", "gpu")],
+            Kind.OTHER_TYPES,
+            "conv2d → cast + conv2d [float16 → float32]",
+        ),
+        ([("conv2d_naive", "", "float16", "gpu")], Kind.REPLACED, "conv2d → conv2d_naive"),
+    ],
+)
+def test_what_is_other_of_an_operator_is_said(changed: list[Row], kind: Kind, text: str) -> None:
+    first = _first(changed)
+    assert (first.kind, part_text(first.part)) == (kind, f"{text} of blocks.3 (forward)")
+
+
+def test_the_same_change_of_several_layers_is_one() -> None:
+    first = _first([("conv2d", "naive", "float16", "gpu")], layers=(1, 4, 6))
+    assert part_text(first.part) == "conv2d [gemm → naive] of 3 layers (forward)"
