@@ -22,10 +22,8 @@ from helpers.commands.loading import (
     width_of,
     write_files,
 )
-from helpers.history.results import RunResult
 from helpers.judging.compare import CaseComparison, compare, evidence_text
 from helpers.judging.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
-from helpers.judging.evidence import Build, Stage
 from helpers.judging.noise import Noise, learn
 from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.rules import MEDIAN_STEP
@@ -175,17 +173,13 @@ def _judged_again(suite: Suite, history: History, pairing: Pairing) -> CaseCompa
     kept = [
         each.result
         for each in history.results_of(session=session, case_id=pairing.case_id, target=pairing.target)
-        if each.exclusion is None and (each.result.uuid in chosen or not _is_screening(each.result))
+        if each.exclusion is None
+        and (each.result.uuid in chosen or not (each.result.measured and each.result.is_screening))
     ]
     cards = Case.parse(pairing.case_id).cards
     past = history.past(pairing.case_id, pairing.target, pairing.b[-1].segment, cards, session)
     tonight = len(history.nights_of(f"session:{session}"))
     return against_recorded(pairing, _suite_case(suite, pairing), kept, entry, past, suite.config, tonight)
-
-
-def _is_screening(result: RunResult) -> bool:
-    """Whether it is a usable screening run."""
-    return result.measured and (result.role, result.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value)
 
 
 def _suite_case(suite: Suite, pairing: Pairing) -> SuiteCase:

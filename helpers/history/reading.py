@@ -26,7 +26,6 @@ from helpers.history.results import RunResult
 from helpers.history.stored import CaseNights, KnownCase, StoredNight, StoredResult
 from helpers.history.tables import documents, nights, results, series, steps
 from helpers.history.writing import NIGHT, RESULT, learned_rates
-from helpers.judging.evidence import Build, Stage
 from helpers.machine.environment import POOL
 from helpers.trainers.contract.errors import HistoryError
 
@@ -121,8 +120,8 @@ def nights_so_far(connection: sa.Connection, case_id: str, target: str, session:
 def _screened_rates(night: NightRecord, runs: Mapping[str, RunResult]) -> tuple[float, ...]:
     """Log rates of the night's usable screening runs of the build under test."""
     found = [runs[uuid] for uuid in night.run_uuids if uuid in runs]
-    screened = [each for each in found if (each.role, each.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value)]
-    return tuple(each.log_rate for each in screened if each.measured and each.log_rate is not None)
+    screened = [each for each in found if each.is_screening and each.measured]
+    return tuple(each.log_rate for each in screened if each.log_rate is not None)
 
 
 def nights_of(

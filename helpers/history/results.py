@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -103,6 +103,16 @@ class RunResult:
         return self.failure is None and self.invalid is None and self.refusal is None
 
     @property
+    def is_screening(self) -> bool:
+        """Whether it is a run of the build under test alone."""
+        return (self.role, self.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value)
+
+    @property
+    def is_confirming(self) -> bool:
+        """Whether it is a run of either build in a pair."""
+        return self.stage == Stage.CONFIRM.value
+
+    @property
     def evidence(self) -> RunEvidence:
         return RunEvidence(
             self.figures,
@@ -146,6 +156,14 @@ class RunResult:
 
     def to_json(self) -> str:
         return json.dumps(self.to_record(), indent=1, sort_keys=True, allow_nan=False, default=dict) + "\n"
+
+
+def interleaved_pairs(runs: Iterable[RunResult]) -> list[tuple[RunResult, RunResult]]:
+    """The pairs of a confirmation as they are judged: the k-th usable runs of the good build and of the build under
+    test."""
+    usable = [run for run in runs if run.is_confirming and run.measured and run.log_rate is not None]
+    good, new = ([run for run in usable if run.role == build.value] for build in (Build.REFERENCE, Build.CANDIDATE))
+    return list(zip(good, new, strict=False))
 
 
 def result_of_record(record: Any, about: str) -> RunResult:

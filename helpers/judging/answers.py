@@ -50,8 +50,7 @@ def alone(evidence: Evidence, recorded: RecordedReference, screening: Screening,
     if (slower := slower_than_recorded(evidence, recorded, screening)) is not None:
         return slower
     numbers = wording.screened(evidence, screening)
-    missing = evidence.why_no_reference or "no reference build was given"
-    remedy = f"not confirmed ({missing}): run it again with --reference-env PATH of the good build"
+    remedy = _unconfirmed(evidence)
     if not recorded.gates:
         remedy = "not confirmed: the recorded figure is only shown"
     if evidence.suspicion:
@@ -85,8 +84,7 @@ def slower_than_recorded(evidence: Evidence, recorded: RecordedReference, screen
     """SLOWER if no good build is at hand and each of at least 3 runs lies below the band beyond doubt; else None."""
     if evidence.reference_build is not None or not recorded.gates:
         return None
-    rates = [screening.noise.centre + each for each in screening.differences]
-    if not (below := beyond_doubt(evidence, recorded, screening, rates)):
+    if not (below := beyond_doubt(evidence, recorded, screening, screening.log_rates)):
         return None
     missing = evidence.why_no_reference or "no good build was given"
     return Found(
@@ -98,8 +96,8 @@ def slower_than_recorded(evidence: Evidence, recorded: RecordedReference, screen
 
 
 def beyond_doubt(evidence: Evidence, recorded: RecordedReference, screening: Screening, rates: Sequence[float]) -> str:
-    """A sentence that each of at least 3 runs lies below the recorded figure by more than the band, with evidence that
-    leaves no doubt; empty if that is not so. ``rates`` are the runs' log rates."""
+    """Says that each of at least 3 runs lies below the recorded figure by more than the band, with evidence that leaves
+    no doubt; empty if that is not so. ``rates`` are the runs' log rates."""
     highest = math.expm1(max(rates) - math.log(recorded.samples_per_s))
     strength, bar = _evidence_below(evidence, screening, rates), threshold_of(evidence)
     if len(rates) < SLOWER_RUNS or highest >= -recorded.band or strength < bar:
@@ -116,8 +114,7 @@ def runs_for_slower(evidence: Evidence, recorded: RecordedReference, screening: 
     made = len(screening.differences)
     if made >= min(SLOWER_RUNS, evidence.budget.screen_runs) or not _all_below_band(evidence, recorded, screening):
         return None
-    rates = [screening.noise.centre + each for each in screening.differences]
-    if _evidence_below(evidence, screening, rates) < SUSPECT_DROP:
+    if _evidence_below(evidence, screening, screening.log_rates) < SUSPECT_DROP:
         return None
     why = f"{recorded.band:.1%} below what is recorded, and no good build at hand"
     return one_more(f"{why}: run {made + 1} of {SLOWER_RUNS}")
@@ -127,7 +124,7 @@ def _all_below_band(evidence: Evidence, recorded: RecordedReference, screening: 
     if evidence.reference_build is not None or not recorded.gates:
         return False
     edge = math.log(recorded.samples_per_s) + math.log1p(-recorded.band)
-    return all(screening.noise.centre + each < edge for each in screening.differences)
+    return all(rate < edge for rate in screening.log_rates)
 
 
 def _evidence_below(evidence: Evidence, screening: Screening, rates: Sequence[float]) -> float:
@@ -141,16 +138,20 @@ def _evidence_below(evidence: Evidence, screening: Screening, rates: Sequence[fl
 
 def _since_unexplained(evidence: Evidence, recorded: RecordedReference, screening: Screening, numbers: str) -> str:
     """The message for a night that is like the nights before it, if nothing explains their level."""
-    change = math.expm1(screening.log_rate - math.log(recorded.samples_per_s))
-    missing = evidence.why_no_reference or "no reference build was given"
-    remedy = f"not confirmed ({missing}): run it again with --reference-env PATH of the good build"
+    change = math.expm1(screening.log_rates[0] - math.log(recorded.samples_per_s))
+    remedy = _unconfirmed(evidence)
     if evidence.reference_build is not None:
         remedy = "not its turn for the reference build: wait for it"
     return (
         f"{UNEXPLAINED}: its nights stand apart from those before, the first run now {change:+.1%} against the "
         f"recorded {number(recorded.samples_per_s)} ({recorded.label}); {remedy}, or record this level: "
-        f'{evidence.record_command} --accept-regression "{evidence.case_id}=REASON"; within the segment {numbers}'
+        f"{_accepting(evidence)}; within the segment {numbers}"
     )
+
+
+def _unconfirmed(evidence: Evidence) -> str:
+    missing = evidence.why_no_reference or "no reference build was given"
+    return f"not confirmed ({missing}): run it again with --reference-env PATH of the good build"
 
 
 def _left_open(evidence: Evidence, confirmation: Confirmation) -> tuple[str, str]:
@@ -181,7 +182,7 @@ def after_pairs(
         return Found(status, code, message, settled, beside)
 
     if conclusion is Conclusion.SLOWER and point < -recorded.tolerance:
-        rates = [*(screening.noise.centre + each for each in screening.differences), *confirmation.new]
+        rates = [*screening.log_rates, *confirmation.new]
         if not confirmation.level.known and not beyond_doubt(evidence, recorded, screening, rates):
             unknown = f"slower than the good build, as the nights before may have been: {_unknown(evidence)}"
             return found(Status.INCONCLUSIVE, LEVEL_UNKNOWN, f"{unknown}; {numbers}; {before}")
@@ -197,7 +198,7 @@ def after_pairs(
     if alike and (
         screening.e_drop > ACCEPT_UP_TO or evidence.past.unexplained or (suspected and not confirmation.level.known)
     ):
-        rates = [*(screening.noise.centre + each for each in screening.differences), *confirmation.new]
+        rates = [*screening.log_rates, *confirmation.new]
         doubtless = beyond_doubt(evidence, recorded, screening, rates)
         return _below_though_alike(evidence, confirmation, beside, f"{numbers}; {before}", doubtless)
     asked_for_drop = screening.drop_suspected or (evidence.suspicion and not screening.gain_suspected)
@@ -228,7 +229,7 @@ def after_pairs(
 
 
 def _unknown(evidence: Evidence) -> str:
-    """A sentence that the level is not known, and how it is learned."""
+    """Says that the level is not known, and how it is learned."""
     return (
         f"nobody knows where those nights stand against {evidence.reference_build}: compare a build of those nights "
         f"with it (--reference-env), or record this level: {_accepting(evidence)}"
@@ -236,6 +237,7 @@ def _unknown(evidence: Evidence) -> str:
 
 
 def _accepting(evidence: Evidence) -> str:
+    """The command that records a lower level."""
     return f'{evidence.record_command} --accept-regression "{evidence.case_id}=REASON"'
 
 
@@ -249,7 +251,7 @@ def _below_though_alike(
     level = confirmation.level
     again = f"or record this level: {_accepting(evidence)}"
     if beside.good_below and beside.good_shift is not None:
-        own = f"{level.good_nights} night{'' if level.good_nights == 1 else 's'}"
+        own = wording.counted(level.good_nights, "night")
         fell = f"the good build is itself {-math.expm1(beside.good_shift):.1%} below its own {own} ({_ITSELF})"
         if evidence.past.unexplained:
             message = f"nobody explained it for so many nights: {fell}; find the cause, {again}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from helpers.judging.confirm import THRESHOLD
 from helpers.judging.level import PAIR_TAU
 from helpers.judging.statistics import EffectSize, effect_of
+from helpers.judging.wording import effect as effect_text
 from helpers.trainers.contract.errors import SuiteError
 
 if TYPE_CHECKING:
@@ -301,7 +302,7 @@ def _check_ends(state: _State, left: int) -> NeedPairs | BisectAnswer | None:
     bad, good = search.builds[-1], search.builds[0]
     if itself and _differs(search, itself):
         effect = effect_of(itself, search.pair_sigma, PAIR_TAU)
-        message = f"{good} differs from itself by {_text(effect)}: the pairs compare something else"
+        message = f"{good} differs from itself by {effect_text(effect)}: the pairs compare something else"
         return BisectAnswer(BisectEnd.GOOD_DIFFERS, message, runs=state.runs)
     if posterior.slower_at_end >= _SLOWER and state.differences.get(search.bad):
         return None
@@ -310,13 +311,13 @@ def _check_ends(state: _State, left: int) -> NeedPairs | BisectAnswer | None:
     if pairs >= _FIRST_PAIRS and whole is not None:
         not_slower = posterior.slower_at_end <= 1 - CERTAIN
         if posterior.faster_at_end >= CERTAIN or (not_slower and whole.low > 0):
-            message = f"{bad} is faster than {good}: {_text(whole)}; were they exchanged?"
+            message = f"{bad} is faster than {good}: {effect_text(whole)}; were they exchanged?"
             return BisectAnswer(BisectEnd.FASTER, message, whole=whole, runs=state.runs)
         if not_slower:
-            message = f"{bad} is not slower than {good}: {_text(whole)}; there is nothing to find between them"
+            message = f"{bad} is not slower than {good}: {effect_text(whole)}; there is nothing to find between them"
             return BisectAnswer(BisectEnd.NO_DROP, message, whole=whole, runs=state.runs)
     if left < 1 or (state.runs >= _CONFIRMING * search.budget_runs and pairs >= _FIRST_PAIRS):
-        found = f"{_text(whole)} after {pairs} pairs" if whole else "no pair was made"
+        found = f"{effect_text(whole)} after {pairs} pairs" if whole else "no pair was made"
         message = f"{bad} could not be shown to be slower than {good}: {found}; a larger budget may show it"
         return BisectAnswer(BisectEnd.UNCONFIRMED, message, whole=whole, runs=state.runs)
     # Each time half as many pairs more: if few pairs do not show it, one more hardly will.
@@ -395,9 +396,9 @@ def _answer(state: _State, first: int, last: int, probability: float, end: Bisec
     }.get(end, f"the budget of {search.budget_runs} runs is spent: the first bad build is one of {names}")
     message = f"{what}, with {_rounded_down(probability)}"
     if change is not None:
-        message += f": {_text(change)}"
+        message += f": {effect_text(change)}"
     if residual is not None and whole is not None:
-        message += f". It does not explain the whole drop of {_text(whole)}: {_text(residual)} is left"
+        message += f". It does not explain the whole drop of {effect_text(whole)}: {effect_text(residual)} is left"
     return BisectAnswer(end, message, first, last, probability, change, whole, residual, second, state.runs)
 
 
@@ -427,7 +428,3 @@ def _effect(state: _State, build: int) -> EffectSize | None:
 def _rounded_down(probability: float) -> str:
     """Never 100%: no measurement is that certain."""
     return "more than 99.9%" if probability > 0.999 else f"{math.floor(1000 * probability) / 10:.1f}%"
-
-
-def _text(effect: EffectSize) -> str:
-    return f"{effect.point:+.2%} (95% {effect.low:+.2%} to {effect.high:+.2%})"

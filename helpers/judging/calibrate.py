@@ -12,9 +12,9 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from helpers.judging.evidence import Budget, Build, Evidence, Past, RunEvidence, Stage, invalid_in_a_row
+from helpers.judging.evidence import Budget, Build, Evidence, Past, RunEvidence, Stage
+from helpers.judging.judge import end_without_comparison, no_median_step
 from helpers.judging.noise import learn
-from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import EffectSize, effect_of
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.trainers.contract.errors import SuiteError
@@ -154,18 +154,10 @@ def calibrating(runs: int, *, two_builds: bool) -> Callable[[Evidence], Verdict 
     """
 
     def judge(evidence: Evidence) -> Verdict | NeedRuns:
-        for run in evidence.runs:
-            if run.refusal is not None:
-                return Verdict(Status.NOT_RUN, Reason("refused", run.refusal))
-            if run.failure is not None:
-                return Verdict(Status.INFRA_ERROR, Reason("run-failed", run.failure))
-        row = invalid_in_a_row(evidence.runs)
-        if len(row) > evidence.budget.repeats:
-            return Verdict(Status.INVALID, Reason("run-invalid", f"{len(row)} invalid runs in a row: {row[-1]}"))
+        failure = next((run.failure for run in evidence.runs if run.failure is not None), None)
+        if (ended := end_without_comparison(evidence, failure) or no_median_step(evidence)) is not None:
+            return ended
         usable = [run for run in evidence.runs if run.usable]
-        if any(run.log_rate is None for run in usable):
-            message = f"a run has no {rate_unit(evidence.case_id)} by the median step"
-            return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
         order = _missing(usable, runs, two_builds)
         if not order:
             return Verdict(Status.PASS, Reason("calibrated", f"{len(usable)} A/A runs measure the noise"))

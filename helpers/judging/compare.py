@@ -16,6 +16,7 @@ from helpers.judging.compare_sides import Pairing, Side, runs_of_nights, side_of
 from helpers.judging.noise import Noise
 from helpers.judging.statistics import effect_of, hodges_lehmann
 from helpers.judging.verdict import Reason, Standing, Status
+from helpers.judging.wording import counted
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,6 @@ def compare(
     band: float,
     rule: str,
     cases: int,
-    thresholds: Thresholds = THRESHOLDS,
 ) -> CaseComparison:
     """B against A.
 
@@ -114,19 +114,18 @@ def compare(
     if pairing.differences:
         return _decided(
             empty,
-            _from_pairs(pairing, noise, thresholds),
-            max(thresholds.pairs, thresholds.per_case * cases),
-            thresholds,
-            ruled_out=_odds_against_band(pairing, noise, band, thresholds) >= thresholds.ruled_out,
+            _from_pairs(pairing, noise),
+            max(THRESHOLDS.pairs, THRESHOLDS.per_case * cases),
+            ruled_out=_odds_against_band(pairing, noise, band) >= THRESHOLDS.ruled_out,
         )
     if pairing.apart:
         apart = "; ".join(pairing.apart)
         return replace(empty, reason=Reason("other-segment", f"measured in different segments ({apart})"))
-    threshold = thresholds.per_case * cases
+    threshold = THRESHOLDS.per_case * cases
     if min(side.nights for side in sides) < 2:
-        threshold = max(threshold, thresholds.one_night)
-    found = _from_nights(pairing, noise, thresholds)
-    return _decided(empty, found, threshold, thresholds, below=all_below(pairing, band))
+        threshold = max(threshold, THRESHOLDS.one_night)
+    found = _from_nights(pairing, noise)
+    return _decided(empty, found, threshold, below=all_below(pairing, band))
 
 
 def all_below(pairing: Pairing, band: float) -> bool:
@@ -149,15 +148,15 @@ class _Found:
     pairs: int = 0
 
 
-def _from_pairs(pairing: Pairing, noise: Noise, thresholds: Thresholds) -> _Found:
+def _from_pairs(pairing: Pairing, noise: Noise) -> _Found:
     """docs/verdicts.md, "Judge": evalue(d, √2·σ_run, 3e-4)."""
     found, sigma = pairing.differences, math.sqrt(2) * noise.sigma
-    size = effect_of(found, sigma, thresholds.offset)
-    evidence = _both_ways(found, sigma, thresholds.offset)
+    size = effect_of(found, sigma, THRESHOLDS.offset)
+    evidence = _both_ways(found, sigma, THRESHOLDS.offset)
     return _Found("pairs", size.point, size.low, size.high, *evidence, pairs=len(found))
 
 
-def _from_nights(pairing: Pairing, noise: Noise, thresholds: Thresholds) -> _Found:
+def _from_nights(pairing: Pairing, noise: Noise) -> _Found:
     """Each of B's nights compared with the level of A's (docs/verdicts.md, "Judge").
 
     The offset includes how well that level is known. If B has a single night, its runs are used instead, and the offset
@@ -170,7 +169,7 @@ def _from_nights(pairing: Pairing, noise: Noise, thresholds: Thresholds) -> _Fou
         for nights in (mine, theirs)
     )
     before = hodges_lehmann([statistics.fmean(night) for night in mine])
-    offset = math.hypot(error_a, thresholds.offset)
+    offset = math.hypot(error_a, THRESHOLDS.offset)
     if len(theirs) == 1:
         after = [rate - before for rate in theirs[0]]
         width = noise.sigma, math.hypot(offset, spread)
@@ -181,11 +180,11 @@ def _from_nights(pairing: Pairing, noise: Noise, thresholds: Thresholds) -> _Fou
     return _Found("nights", size.point, size.low, size.high, *evidence)
 
 
-def _odds_against_band(pairing: Pairing, noise: Noise, band: float, thresholds: Thresholds) -> float:
+def _odds_against_band(pairing: Pairing, noise: Noise, band: float) -> float:
     # Imported here because it loads numpy.
     from helpers.judging.evalue import odds_against
 
-    return odds_against(pairing.differences, math.sqrt(2) * noise.sigma, thresholds.offset, -math.log1p(-band))
+    return odds_against(pairing.differences, math.sqrt(2) * noise.sigma, THRESHOLDS.offset, -math.log1p(-band))
 
 
 def night_sigma(noise: Noise) -> float:
@@ -201,17 +200,16 @@ def _decided(
     empty: CaseComparison,
     found: _Found,
     threshold: float,
-    thresholds: Thresholds,
     *,
     below: bool = False,
     ruled_out: bool = False,
 ) -> CaseComparison:
     answer = replace(empty, **vars(found), threshold=threshold)
-    status, code, why = _status(answer, thresholds, below, ruled_out)
+    status, code, why = _status(answer, below, ruled_out)
     return replace(answer, status=status, reason=Reason(code, f"{_numbers(answer)}: {why}"))
 
 
-def _status(answer: CaseComparison, thresholds: Thresholds, below: bool, ruled_out: bool) -> tuple[Status, str, str]:
+def _status(answer: CaseComparison, below: bool, ruled_out: bool) -> tuple[Status, str, str]:
     """``below`` says whether each of B's runs lies below A by more than the band, ``ruled_out`` whether pairs exclude
     that."""
     effect, e_drop, e_gain = answer.effect or 0.0, answer.e_drop or 0.0, answer.e_gain or 0.0
@@ -219,7 +217,7 @@ def _status(answer: CaseComparison, thresholds: Thresholds, below: bool, ruled_o
     if e_drop >= threshold and effect < -answer.tolerance:
         if not apart:
             return Status.REGRESSION, "slower", "a drop beyond the tolerance"
-        if below and answer.b.runs >= thresholds.runs and e_drop >= thresholds.one_night:
+        if below and answer.b.runs >= THRESHOLDS.runs and e_drop >= THRESHOLDS.one_night:
             return Status.SLOWER, "slower", f"a drop beyond the band in every run; {_CAUTION}"
         return Status.INCONCLUSIVE, "unconfirmed-drop", f"a drop beyond the tolerance; {_CAUTION}"
     if e_gain >= threshold and effect > answer.tolerance:
@@ -228,11 +226,11 @@ def _status(answer: CaseComparison, thresholds: Thresholds, below: bool, ruled_o
         return Status.PASS, "faster-unconfirmed", f"a gain beyond the tolerance; {_CAUTION}"
     if max(e_drop, e_gain) >= threshold:
         return Status.PASS, "within-tolerance", "a change, within the tolerance"
-    if not apart and max(e_drop, e_gain) < thresholds.same:
+    if not apart and max(e_drop, e_gain) < THRESHOLDS.same:
         return Status.PASS, "same", "the builds are the same"
-    if apart and min(answer.a.runs, answer.b.runs) < thresholds.runs:
-        return Status.INCONCLUSIVE, "too-few-runs", f"fewer than {thresholds.runs} runs on a side"
-    if apart and (e_drop < thresholds.clear or (e_drop < thresholds.suspect and effect >= -answer.tolerance)):
+    if apart and min(answer.a.runs, answer.b.runs) < THRESHOLDS.runs:
+        return Status.INCONCLUSIVE, "too-few-runs", f"fewer than {THRESHOLDS.runs} runs on a side"
+    if apart and (e_drop < THRESHOLDS.clear or (e_drop < THRESHOLDS.suspect and effect >= -answer.tolerance)):
         return Status.PASS, "no-drop", f"no drop; one larger than {-(answer.low or 0.0):.1%} is excluded"
     if not apart and (answer.low or 0.0) >= -answer.tolerance:
         return Status.PASS, "no-drop", "a drop beyond the tolerance is excluded"
@@ -240,7 +238,7 @@ def _status(answer: CaseComparison, thresholds: Thresholds, below: bool, ruled_o
         return (
             Status.PASS,
             "no-drop",
-            f"no drop, and one beyond the band is ruled out ({thresholds.ruled_out:.0f} to 1)",
+            f"no drop, and one beyond the band is ruled out ({THRESHOLDS.ruled_out:.0f} to 1)",
         )
     return Status.INCONCLUSIVE, "open", "neither shown nor excluded: more runs are needed"
 
@@ -249,8 +247,7 @@ def _numbers(answer: CaseComparison) -> str:
     effect, low, high = answer.effect or 0.0, answer.low or 0.0, answer.high or 0.0
     how = f"{answer.pairs} interleaved pairs" if answer.basis == "pairs" else "nights apart"
     counts = ", ".join(
-        f"{name} n={side.runs} in {side.nights} night{'' if side.nights == 1 else 's'}"
-        for name, side in (("A", answer.a), ("B", answer.b))
+        f"{name} n={side.runs} in {counted(side.nights, 'night')}" for name, side in (("A", answer.a), ("B", answer.b))
     )
     evidence = (
         f"evidence {evidence_text(answer.e_drop)} for a drop, {evidence_text(answer.e_gain)} for a gain "

@@ -23,6 +23,7 @@ from helpers.judging.verdict import (
     Verdict,
     no_baseline,
 )
+from helpers.judging.wording import counted
 
 # The code of a verdict whose case has used up its attempts.
 RUN_FAILED = "run-failed"
@@ -76,7 +77,6 @@ def _verdict(
 
 def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | None:
     """The verdict of a case whose runs have ended it: refused, crashed, without a figure, invalid too often."""
-    reference = f"reference build {evidence.reference_build or ''}".rstrip()
 
     def ended(status: Status, code: str, message: str) -> Verdict:
         reason = Reason(code, "; ".join(filter(None, (message, _ended_attempts(evidence)))))
@@ -85,11 +85,12 @@ def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | No
     for at, run in enumerate(evidence.runs):
         failed = [each for each in evidence.runs[:at] if each.failure is not None]
         if run.refusal is not None and run.build is Build.REFERENCE:
-            return ended(Status.INFRA_ERROR, "reference-refused", f"{reference} cannot run this: {run.refusal}")
+            message = f"{_reference(evidence)} cannot run this: {run.refusal}"
+            return ended(Status.INFRA_ERROR, "reference-refused", message)
         if run.refusal is not None and (screening or failed):
             # A build that has run the case can run it: a skip would hide what those runs showed.
-            made = f"{len(screening)} usable run{'' if len(screening) == 1 else 's'}"
-            message = f"refused after {made if screening else 'a failed run'}: {run.refusal}"
+            made = counted(len(screening), "usable run") if screening else "a failed run"
+            message = f"refused after {made}: {run.refusal}"
             return ended(Status.INFRA_ERROR, "refused-later", message)
         if run.refusal is not None:
             return ended(Status.NOT_RUN, "refused", run.refusal)
@@ -103,6 +104,30 @@ def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | No
         repeated = f" ({len(row)} invalid runs in a row, all that budgets.repeats = {evidence.budget.repeats} allows)"
         return ended(Status.INVALID, "run-invalid", row[-1] + (repeated if len(row) > 1 else ""))
     return None
+
+
+def end_without_comparison(evidence: Evidence, failure: str | None) -> Verdict | None:
+    """The verdict on runs that are compared with nothing, if they have ended the case; None if more may be made.
+
+    A refusal ends it, then ``failure`` (why a failed run is not repeated), then more invalid runs in a row than the
+    budget repeats.
+    """
+    if (refused := next((run.refusal for run in evidence.runs if run.refusal is not None), None)) is not None:
+        return Verdict(Status.NOT_RUN, Reason("refused", refused))
+    if failure is not None:
+        return Verdict(Status.INFRA_ERROR, Reason(RUN_FAILED, failure))
+    row = invalid_in_a_row(evidence.runs)
+    if len(row) > evidence.budget.repeats:
+        return Verdict(Status.INVALID, Reason("run-invalid", f"{len(row)} invalid runs in a row: {row[-1]}"))
+    return None
+
+
+def no_median_step(evidence: Evidence) -> Verdict | None:
+    """The verdict if a usable run has no figure by the median step; None if each has one."""
+    if all(run.log_rate is not None for run in evidence.runs if run.usable):
+        return None
+    message = f"a run has no {rate_unit(evidence.case_id)} by the median step"
+    return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
 
 
 def _measured(evidence: Evidence, screening: Sequence[RunEvidence]) -> Summary | None:
@@ -192,7 +217,11 @@ def _most(evidence: Evidence) -> int:
 
 
 def _whose(evidence: Evidence, run: RunEvidence) -> str:
-    """The failure, with the build it befell where two builds run."""
+    """The failure; where two builds run, with the build that failed."""
     if run.build is Build.REFERENCE:
-        return f"reference build {evidence.reference_build or ''}".rstrip() + f": {run.failure}"
+        return f"{_reference(evidence)}: {run.failure}"
     return f"build under test: {run.failure}" if run.stage is Stage.CONFIRM else str(run.failure)
+
+
+def _reference(evidence: Evidence) -> str:
+    return f"reference build {evidence.reference_build or ''}".rstrip()

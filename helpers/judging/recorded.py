@@ -290,7 +290,7 @@ def _standing_of(
         # The pairs show more than the screening does, so the next night goes on from them.
         carried = min(max(confirmation.e_drop, CARRIED_LEAST), CARRIED_MOST)
     standing = Standing(
-        log_rate=screening.log_rate,
+        log_rate=screening.log_rates[0],
         e_drop=screening.e_drop,
         evidence=carried,
         accepted=accepted or bool(why),

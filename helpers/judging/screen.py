@@ -78,9 +78,9 @@ class Screening:
         return self.e_gain >= SUSPECT_GAIN
 
     @property
-    def log_rate(self) -> float:
-        """Of the first run."""
-        return self.noise.centre + self.differences[0]
+    def log_rates(self) -> tuple[float, ...]:
+        """Of tonight's screening runs, first run first."""
+        return tuple(self.noise.centre + each for each in self.differences)
 
 
 def screen(evidence: Evidence, runs: Sequence[RunEvidence], log_rates: Sequence[float]) -> Screening:

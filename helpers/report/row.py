@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from helpers.history.results import LOG_FACT, LOG_WARNINGS_FACT, MEASURED, RunResult
-from helpers.judging.evidence import Build, Stage
+from helpers.history.results import LOG_FACT, LOG_WARNINGS_FACT, MEASURED, RunResult, interleaved_pairs
+from helpers.judging.evidence import Build
 from helpers.judging.judge import RUN_FAILED
 from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.rules import CaseFigure, case_figure, over_runs, run_figure
@@ -23,8 +23,6 @@ from helpers.plan.overrides import neutral_reason, segment_of
 from helpers.session.outcome import CaseOutcome
 from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import ConfigError
-
-_SCREENED = (Build.CANDIDATE.value, Stage.SCREEN.value)
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,7 @@ class CaseRow:
 def row_of(outcome: CaseOutcome) -> CaseRow:
     """The row of a case of this session."""
     verdict, rule = outcome.verdict, outcome.rule
-    runs = [run for run in outcome.runs if (run.role, run.stage) == _SCREENED]
+    runs = [run for run in outcome.runs if run.is_screening]
     measured = [run for run in runs if run.measured]
     failed = [run for run in outcome.runs if run.failure is not None]
     figures = [run_figure(rule, run.figures) for run in measured]
@@ -201,7 +199,7 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
         segment=_segment(measured[-1]) if measured else {},
         log_tail=_log_tail(outcome.runs),
         standing=verdict.standing,
-        pairs=pairs_of(outcome.runs),
+        pairs=_pairs(outcome.runs),
         set_aside=tuple(_set_aside(run, rule) for run in outcome.runs if not run.measured),
         attempts=tuple(_set_aside(run, rule) for run in failed),
         failure_class=failed[-1].facts.get(FAILURE_FACT, "") if failed and verdict.reason.code == RUN_FAILED else "",
@@ -218,17 +216,14 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
     )
 
 
-def pairs_of(runs: Iterable[RunResult]) -> tuple[Pair, ...]:
-    """The pairs of the confirmation as they were judged: the k-th usable runs of both builds."""
-    usable = [run for run in runs if run.stage == Stage.CONFIRM.value and run.measured and run.log_rate is not None]
-    of_build = {build: [run for run in usable if run.role == build.value] for build in Build}
+def _pairs(runs: Iterable[RunResult]) -> tuple[Pair, ...]:
     return tuple(
         Pair(
             min(reference, candidate, key=lambda run: run.replicate).role,
             math.exp(reference.log_rate or 0.0),
             math.exp(candidate.log_rate or 0.0),
         )
-        for reference, candidate in zip(of_build[Build.REFERENCE], of_build[Build.CANDIDATE], strict=False)
+        for reference, candidate in interleaved_pairs(runs)
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from helpers.builds.cache import BuildCache, cache_of
 from helpers.builds.naming import BuildUnavailable, Why, shown_url
 from helpers.history import open_history
-from helpers.history.results import CONTENDED, RunResult
+from helpers.history.results import CONTENDED, RunResult, interleaved_pairs
 from helpers.history.run_folders import ResultStore
 from helpers.history.stored import StoredNight
 from helpers.judging.bisection import (
@@ -36,8 +36,8 @@ from helpers.judging.bisection import (
     no_drop_probability,
 )
 from helpers.judging.confirm import next_runs
-from helpers.judging.evidence import Build, Evidence, Stage, invalid_in_a_row
-from helpers.judging.judge import RUN_FAILED
+from helpers.judging.evidence import Build, Evidence
+from helpers.judging.judge import end_without_comparison, no_median_step
 from helpers.judging.noise import usual_sigma
 from helpers.judging.rates import rate_unit
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
@@ -241,7 +241,7 @@ class BuildSearch:
     def _measured(self, suite_case: SuiteCase) -> list[Measurement]:
         measured: list[Measurement] = []
         for place in range(len(self.plan.builds)):
-            measured += [MeasuredPair(place, *rates) for rates in pairs_of(self._runs_of(place, suite_case))]
+            measured += [MeasuredPair(place, *rates) for rates in paired_rates(self._runs_of(place, suite_case))]
         places = {build: place for place, build in enumerate(self.plan.builds)}
         mine = [each for each in self.plan.untestable if each.case in ("", suite_case.case.id)]
         return measured + [Untestable(places[each.build], each.reason, each.runs) for each in mine]
@@ -282,7 +282,7 @@ class BuildSearch:
     def _pairs(self, suite: Suite, step: NeedPairs, suite_case: SuiteCase, found: Sequence[CaseSearch]) -> None:
         """Make more pairs on one lease of cards, or note why the build cannot give any."""
         build, case_id = self.plan.builds[step.build], suite_case.case.id
-        have = len(pairs_of(self._runs_of(step.build, suite_case)))
+        have = len(paired_rates(self._runs_of(step.build, suite_case)))
         by = beside_good(have + step.pairs, partial(self._settled, suite_case, found, step.build))
         request = MeasureRequest(by=by, most=_MOST_ATTEMPTS * self.plan.most_runs)
         result = suite.measurer.measure(suite_case, request, self.on_progress)
@@ -346,13 +346,9 @@ def session_of(search: str, place: int) -> str:
     return f"{search}.{place:03d}"
 
 
-def pairs_of(runs: Sequence[RunResult]) -> list[tuple[float, float]]:
+def paired_rates(runs: Sequence[RunResult]) -> list[tuple[float, float]]:
     """The log rates of the good build and, run in turn with it, of the session's build."""
-    rates: dict[str, list[float]] = {build.value: [] for build in Build}
-    for run in runs:
-        if run.measured and run.stage == Stage.CONFIRM.value and run.log_rate is not None:
-            rates[run.role].append(run.log_rate)
-    return list(zip(rates[Build.REFERENCE.value], rates[Build.CANDIDATE.value], strict=False))
+    return [(good.log_rate or 0.0, new.log_rate or 0.0) for good, new in interleaved_pairs(runs)]
 
 
 def beside_good(pairs: int, enough: Callable[[Sequence[tuple[float, float]]], bool] = lambda _: False) -> Judge:
@@ -364,24 +360,16 @@ def beside_good(pairs: int, enough: Callable[[Sequence[tuple[float, float]]], bo
     """
 
     def judge(evidence: Evidence) -> Verdict | NeedRuns:
-        if (refused := next((run.refusal for run in evidence.runs if run.refusal is not None), None)) is not None:
-            return Verdict(Status.NOT_RUN, Reason("refused", refused))
-        if (failed := _given_up(evidence)) is not None:
-            return Verdict(Status.INFRA_ERROR, Reason(RUN_FAILED, failed))
-        row = invalid_in_a_row(evidence.runs)
-        if len(row) > evidence.budget.repeats:
-            return Verdict(Status.INVALID, Reason("run-invalid", f"{len(row)} invalid runs in a row: {row[-1]}"))
-        usable = [run for run in evidence.runs if run.usable]
-        if any(run.log_rate is None for run in usable):
-            message = f"a run has no {rate_unit(evidence.case_id)} by the median step"
-            return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
-        new, good = (sum(run.build is each for run in usable) for each in Build)
-        rates = {each: [run.log_rate or 0.0 for run in usable if run.build is each] for each in Build}
-        made = list(zip(rates[Build.REFERENCE], rates[Build.CANDIDATE], strict=False))
-        if min(new, good) < pairs and not (new == good and enough(made)):
+        if (ended := end_without_comparison(evidence, _given_up(evidence)) or no_median_step(evidence)) is not None:
+            return ended
+        new, good = (
+            [run.log_rate or 0.0 for run in evidence.runs if run.usable and run.build is each] for each in Build
+        )
+        made = list(zip(good, new, strict=False))
+        if len(made) < pairs and not (len(new) == len(good) and enough(made)):
             wider = replace(evidence, budget=replace(evidence.budget, pairs=pairs))
-            return next_runs(wider, new, good, "bisect")
-        message = f"{min(new, good)} interleaved pairs with the good build, for a search"
+            return next_runs(wider, len(new), len(good), "bisect")
+        message = f"{len(made)} interleaved pairs with the good build, for a search"
         return Verdict(Status.NO_BASELINE, Reason(BISECTED, message))
 
     return judge

@@ -81,9 +81,8 @@ def _none_usable(evidence: Evidence) -> Verdict | None:
 def _budget(runs: Sequence[RunResult], live: Budget) -> Budget:
     """A budget of as many runs of each kind as there are, so that the judge requests no more. How often a run may be
     repeated is as in a live session: a case that used this up was not judged there, and is not judged here."""
-    screening = [run for run in runs if (run.role, run.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value)]
-    usable = max(sum(run.measured for run in screening), 1)
-    pairs = sum(run.measured and run.stage == Stage.CONFIRM.value for run in runs) // 2
+    usable = max(sum(run.measured and run.is_screening for run in runs), 1)
+    pairs = sum(run.measured and run.is_confirming for run in runs) // 2
     return replace(live, screen_runs=usable, first_runs=usable, pairs=pairs)
 
 

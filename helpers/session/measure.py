@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from helpers.history import Memory
 from helpers.history.nights import NightRecord
-from helpers.history.results import CONTENDED, SLOWED, RunResult
+from helpers.history.results import CONTENDED, SLOWED, RunResult, interleaved_pairs
 from helpers.history.run_folders import ResultStore, write_night
 from helpers.judging.evidence import Build, Compared, Evidence, Past, RecordedReference, Stage
 from helpers.judging.judge import judge
@@ -143,7 +143,7 @@ def night_of(
 ) -> NightRecord:
     """What the history keeps of a judged case. Later nights learn nothing from runs with marks (contended, shared
     machine) or changed settings: such a night has no log rates, is not accepted and starts no segment."""
-    usable = [run for run in _candidates(runs) if run.measured and run.stage == Stage.SCREEN.value]
+    usable = [run for run in runs if run.measured and run.is_screening]
     teaches = not plan.overrides and not any(run.marks for run in runs)
     case, standing = plan.case, verdict.standing
     if standing is not None and not teaches:
@@ -180,11 +180,8 @@ def _compared(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing | 
     """The pairs of both builds behind the verdict; None without any."""
     if standing is None or not standing.pairs:
         return None
-    rates: dict[str, list[float]] = {build.value: [] for build in Build}
-    for run in runs:
-        if run.measured and run.stage == Stage.CONFIRM.value and run.log_rate is not None:
-            rates[run.role].append(run.log_rate)
-    new, good = (tuple(rates[build.value][: standing.pairs]) for build in (Build.CANDIDATE, Build.REFERENCE))
+    pairs = interleaved_pairs(runs)[: standing.pairs]
+    good, new = (tuple(pair[place].log_rate or 0.0 for pair in pairs) for place in (0, 1))
     return Compared(plan.reference_id, new, good, standing.teaches_level, standing.teaches_good)
 
 
@@ -252,8 +249,8 @@ def _build_of(plan: CasePlan, run: RunResult) -> Mapping[str, str] | None:
 
 def _drop_half_pair(runs: list[RunResult]) -> None:
     """Leave out a run whose other half is made again, because a pair is two runs made one after the other."""
-    while runs and runs[-1].stage == Stage.CONFIRM.value:
-        roles = [run.role for run in runs if run.stage == Stage.CONFIRM.value and run.measured]
+    while runs and runs[-1].is_confirming:
+        roles = [run.role for run in runs if run.is_confirming and run.measured]
         if roles.count(Build.CANDIDATE.value) == roles.count(Build.REFERENCE.value):
             return
         runs.pop()

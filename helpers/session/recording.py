@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.history.results import MEASURED, RunResult
-from helpers.judging.evidence import Build, Past, Stage
+from helpers.judging.evidence import Past
 from helpers.judging.noise import entry_scatter, most_scatter
 from helpers.judging.rates import rate_unit
 from helpers.judging.rules import MEDIAN_STEP, case_figure
@@ -35,7 +35,6 @@ _ANSWERS = {
 }
 # A case's nights before this session in a segment.
 PastOf = Callable[[CaseOutcome, Mapping[str, str]], Past]
-_SCREENED = (Build.CANDIDATE.value, Stage.SCREEN.value)
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def candidate(
     """
     case_id, recorded = outcome.case.id, outcome.verdict.recorded
     measured = [run for run in outcome.runs if run.measured]
-    counted = [run for run in measured if (run.role, run.stage) == _SCREENED]
+    counted = [run for run in measured if run.is_screening]
     figure = case_figure(MEDIAN_STEP, [run.figures for run in counted])
     if not counted or recorded is None or recorded.status not in _ANSWERS:
         return Candidate(None, _verdict_text(outcome), case_id)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from helpers.history.results import RunResult
 from helpers.history.run_folders import write_night
-from helpers.judging.evidence import Build, Evidence, Stage, invalid_in_a_row
-from helpers.judging.judge import RUN_FAILED, attempts_used_up
+from helpers.judging.evidence import Build, Evidence, Stage
+from helpers.judging.judge import attempts_used_up, end_without_comparison
 from helpers.judging.rates import rate_unit
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.launch.tail import Progress
@@ -198,14 +198,8 @@ def verdict_on(evidence: Evidence, pairs: int) -> Verdict | None:
 
     A failed or invalid run is repeated as in any session (budgets in perf.yaml). A refusal ends it.
     """
-    for run in evidence.runs:
-        if run.refusal is not None:
-            return Verdict(Status.NOT_RUN, Reason("refused", run.refusal))
-    if (failed := attempts_used_up(evidence)) is not None:
-        return Verdict(Status.INFRA_ERROR, Reason(RUN_FAILED, failed))
-    in_a_row = invalid_in_a_row(evidence.runs)
-    if len(in_a_row) > evidence.budget.repeats:
-        return Verdict(Status.INVALID, Reason("run-invalid", f"{len(in_a_row)} invalid runs in a row: {in_a_row[-1]}"))
+    if (ended := end_without_comparison(evidence, attempts_used_up(evidence))) is not None:
+        return ended
     usable = [run for run in evidence.runs if run.usable]
     for run in usable:
         if not isinstance(figure := run.figures.get(evidence.rule), float):

@@ -14,7 +14,7 @@ import pytest
 import helpers.session.measuring
 import helpers.session.suite
 from helpers.history import default_url, open_history
-from helpers.history.results import RunResult
+from helpers.history.results import RunResult, interleaved_pairs
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Past
 from helpers.judging.verdict import Status
@@ -23,7 +23,7 @@ from helpers.plan.baseline_files import BASELINES
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.perf_yaml import HistoryConfig
 from helpers.plan.proposals import ProposalKind
-from helpers.report.row import pairs_of, row_of
+from helpers.report.row import row_of
 from helpers.session.measure import not_run, utc_now
 from helpers.session.suite import Suite
 from helpers.trainers.contract.errors import BaselineError, ConfigError, DatasetError, HistoryError
@@ -448,7 +448,7 @@ def test_a_suspicion_of_the_whole_night_confirms_a_case_that_was_judged(bench: B
     assert made == list(range(len(made)))
     assert len(made) > screened
     assert after.run_folders[: len(before.run_folders)] == before.run_folders
-    assert len(pairs_of(after.runs)) >= len(pairs_of(before.runs))
+    assert len(interleaved_pairs(after.runs)) >= len(interleaved_pairs(before.runs))
 
 
 def test_a_page_gets_a_case_s_nights_and_where_its_settings_come_from(bench: Bench) -> None:
