@@ -27,6 +27,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from scipy.special import bdtrc
 
 from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 from helpers.judging.explanation import Difference, Explanation, Kind, explain
-from helpers.judging.profile_parts import Level, ProfiledPair, ProfiledRun, compared_parts
+from helpers.judging.profile_parts import Level, Part, ProfiledPair, ProfiledRun, compared_parts
 from helpers.judging.shared_speed import beside_speed, speeds_beside
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
@@ -179,15 +180,17 @@ class Repeat:
 
     def differs_elsewhere(self, difference: Difference) -> bool:
         """Whether this part differs in the same direction in the other pairs, beyond chance by their signs."""
+        alike = [each * difference.seconds.mean > 0 for each in self._elsewhere.get(difference.part, ())]
+        return bool(alike) and float(bdtrc(sum(alike) - 1, len(alike), 0.5)) <= _SIDE_EFFECT
+
+    @cached_property
+    def _elsewhere(self) -> Mapping[Part, Sequence[float]]:
+        """The differences of each part in the other pairs."""
         if not self.others:
-            return False
+            return {}
         parts = compared_parts(self.others)
         speeds = speeds_beside(parts, [0.0] * len(self.others))
-        for each, around in zip(parts, speeds, strict=True):
-            if each.part == difference.part:
-                alike = [one * difference.seconds.mean > 0 for one in beside_speed(each, around)]
-                return float(bdtrc(sum(alike) - 1, len(alike), 0.5)) <= _SIDE_EFFECT
-        return False
+        return {each.part: beside_speed(each, around) for each, around in zip(parts, speeds, strict=True)}
 
 
 @dataclass(frozen=True)
