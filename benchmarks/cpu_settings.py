@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import functools
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ class Candidate:
     environment: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     cores: int = 1
+
+    def over(self, other: Candidate) -> Candidate:
+        """Both at once; this one's values replace the other's."""
+        environment, settings = {**other.environment, **self.environment}, {**other.settings, **self.settings}
+        return replace(self, environment=environment, settings=settings)
 
 
 CANDIDATES = (
@@ -93,7 +99,10 @@ def main() -> int:
     parser.add_argument(
         "--only", nargs="*", default=["*"], metavar="PATTERN", help="Try the candidates that match one of these"
     )
-    parser.add_argument("--base", nargs="*", default=[], metavar="CANDIDATE", help="Give both sides these first")
+    known = {candidate.name: candidate for candidate in CANDIDATES}
+    parser.add_argument(
+        "--base", nargs="*", default=[], choices=known, metavar="CANDIDATE", help="Give both sides these first"
+    )
     parser.add_argument("--cores", type=int, default=1, help="Give the card N cores")
     parser.add_argument("--pairs", type=int, default=4, help="Start N pairs of processes for each candidate")
     parser.add_argument("--rounds", type=int, default=5, help="Give each process N turns of one step")
@@ -102,7 +111,7 @@ def main() -> int:
     parser.add_argument("--interpreter", default=sys.executable, help="Train with this Python's Paddle")
     arguments = parser.parse_args()
     case = Case.parse(arguments.case)
-    base = _union([_candidate(name) for name in arguments.base])
+    base = functools.reduce(lambda under, name: known[name].over(under), arguments.base, Candidate(""))
     cores = tuple(range(last_core() + 1 - arguments.cores, last_core() + 1))
     print(f"{case.id}, {len(cores)} core(s), on top of: {' '.join(arguments.base) or 'nothing'}")
     wanted = [
@@ -114,7 +123,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
 
         def arm(candidate: Candidate) -> Arm:
-            tried = _union([base, candidate])
+            tried = candidate.over(base)
             return trainer_arm(
                 candidate.name, case, Path(folder), Seat(cores, interpreter=arguments.interpreter),
                 environment=tried.environment, settings=tried.settings,
@@ -161,23 +170,6 @@ def speed_up(sets: Sequence[Mapping[str, Sequence[StepBlock]]], name: str) -> st
         same = same and [each.losses for each in usual] == [each.losses for each in tried]
     losses = "same losses" if same else "other losses"
     return f"wall x {ratio_of(wall)}; CPU time x {ratio_of(cpu)}; {losses}"
-
-
-def _candidate(name: str) -> Candidate:
-    known = {candidate.name: candidate for candidate in CANDIDATES}
-    if name not in known:
-        raise SystemExit(f"--base {name}: expected one of {', '.join(known)}")
-    return known[name]
-
-
-def _union(candidates: Sequence[Candidate]) -> Candidate:
-    """All of them at once; a later one's value replaces an earlier one's."""
-    environment: dict[str, str] = {}
-    settings: dict[str, Any] = {}
-    for candidate in candidates:
-        environment.update(candidate.environment)
-        settings.update(candidate.settings)
-    return Candidate("+".join(candidate.name for candidate in candidates), environment, settings)
 
 
 def _told(candidate: Candidate) -> str:

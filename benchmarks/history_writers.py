@@ -19,9 +19,10 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,10 @@ from benchmarks.history_scale import made_night
 from helpers.history import open_history
 from helpers.history.tables import HEAD
 from helpers.report.unforeseen import ended
+from helpers.trainers.contract import ROOT
 from tests.faults.postgres import Server, running_replica, running_server
 from tests.faults.postgres_network import Network, network_to
 
-ROOT = Path(__file__).parents[1]
 RUNNERS = 64
 SECONDS = 20.0
 # A runner waits 5 s for an answer; if none comes, it cuts the connection (1 s) and tries another one twice (2 s each).
@@ -74,13 +75,15 @@ class Scene:
     # What else there is to say about it.
     said: list[str] = field(default_factory=list)
 
-    def begin(
-        self, name: str, runners: int, url: str, seconds: float, pause_seconds: float, suite: Path | None = None
-    ) -> None:
+    @property
+    def url(self) -> str:
+        return self.server.url(self.database)
+
+    def begin(self, name: str, runners: int, url: str, seconds: float, suite: Path | None = None) -> None:
         """Start runners, of the suite in that folder."""
         suite = suite or self.suite
         argv = [sys.executable, "-P", str(Path(__file__).with_name("history_runners.py"))]
-        argv += [url, str(self.folder), name, str(runners), str(seconds), str(pause_seconds)]
+        argv += [url, str(self.folder), name, str(runners), str(seconds), str(PAUSE_SECONDS)]
         environment = {**os.environ, "PYTHONPATH": str(suite)}
         process = subprocess.Popen(
             argv, cwd=suite, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -113,7 +116,7 @@ class Scene:
         raise SystemExit(f"history_writers: no runner kept a night within {START_SECONDS:g} s")
 
     def count(self, statement: str) -> int:
-        with psycopg.connect(self.server.url(self.database)) as connection:
+        with psycopg.connect(self.url) as connection:
             return int((connection.execute(statement.encode()).fetchone() or (-1,))[0])
 
     def judged(self, most_seconds: float = MOST_SECONDS) -> bool:
@@ -127,7 +130,7 @@ class Scene:
             "steps": self.count("SELECT count(*) FROM steps"),
             "nights": 2 * self.count("SELECT count(*) FROM nights"),
         }
-        with psycopg.connect(self.server.url(self.database)) as connection:
+        with psycopg.connect(self.url) as connection:
             there = {uuid for (uuid,) in connection.execute("SELECT uuid FROM results").fetchall()}
         lost = len(set(made) - there - runs_spooled)
         twice = sum(each - len(made) for each in kept.values() if each > len(made))
@@ -172,69 +175,46 @@ def scene(name: str, server: Server, suite: Path = ROOT, *, with_tables: bool = 
                 process.communicate()
 
 
+def _writing(
+    server: Server, asked: Asked, name: str, happens: Callable[[Scene], object] = lambda made: None, far: float = 0.0
+) -> bool:
+    """Something ``happens`` after half of the time. The network is between the server and a share ``far`` of the
+    runners."""
+    with scene(name, server, asked.suite) as made:
+        behind = int(far * asked.runners)
+        for where, runners, url in (
+            ("near", asked.runners - behind, made.url),
+            ("far", behind, made.network.url(made.database)),
+        ):
+            if runners:
+                made.begin(where, runners, url, asked.seconds)
+        time.sleep(asked.seconds / 2)
+        happens(made)
+        made.end()
+        return made.judged()
+
+
 def _at_once(server: Server, asked: Asked) -> bool:
-    with scene("all end a case at once", server, asked.suite) as made:
-        made.begin("r", asked.runners, server.url(made.database), 0.0, 0.0)
-        made.end()
-        return made.judged()
+    return _writing(server, replace(asked, seconds=0.0), "all end a case at once")
 
 
-def _spread(server: Server, asked: Asked) -> bool:
-    with scene("nothing happens", server, asked.suite) as made:
-        made.begin("r", asked.runners, server.url(made.database), asked.seconds, PAUSE_SECONDS)
-        made.end()
-        return made.judged()
-
-
-def _restarted(server: Server, asked: Asked) -> bool:
-    with scene("the server is restarted", server, asked.suite) as made:
-        made.begin("r", asked.runners, server.url(made.database), asked.seconds, PAUSE_SECONDS)
-        time.sleep(asked.seconds / 2)
-        _again(server, signal.SIGINT)
-        made.end()
-        return made.judged()
-
-
-def _killed(server: Server, asked: Asked) -> bool:
-    with scene("the server is killed and started", server, asked.suite) as made:
-        made.begin("r", asked.runners, server.url(made.database), asked.seconds, PAUSE_SECONDS)
-        time.sleep(asked.seconds / 2)
-        _again(server, signal.SIGKILL)
-        made.end()
-        return made.judged()
-
-
-def _again(server: Server, how: signal.Signals) -> None:
-    server.end(how)
+def _again(made: Scene, how: signal.Signals) -> None:
+    made.server.end(how)
     time.sleep(1.0)
-    server.start()
+    made.server.start()
 
 
-def _frozen(server: Server, asked: Asked) -> bool:
-    """Half of the runners are behind the network that freezes; new connections are carried after 2 s."""
-    with scene(
-        "the network of half of them freezes for 2 s, and old connections for ever", server, asked.suite
-    ) as made:
-        half = asked.runners // 2
-        made.begin("near", asked.runners - half, server.url(made.database), asked.seconds, PAUSE_SECONDS)
-        made.begin("far", half, made.network.url(made.database), asked.seconds, PAUSE_SECONDS)
-        time.sleep(asked.seconds / 2)
-        made.network.freeze()
-        time.sleep(2.0)
-        made.network.carry_new()
-        made.end()
-        return made.judged()
+def _freeze(made: Scene) -> None:
+    """New connections are carried after 2 s."""
+    made.network.freeze()
+    time.sleep(2.0)
+    made.network.carry_new()
 
 
-def _dropped(server: Server, asked: Asked) -> bool:
-    with scene("every connection is reset, ten times", server, asked.suite) as made:
-        made.begin("far", asked.runners, made.network.url(made.database), asked.seconds, PAUSE_SECONDS)
-        time.sleep(asked.seconds / 2)
-        for _ in range(10):
-            made.network.drop()
-            time.sleep(0.1)
-        made.end()
-        return made.judged()
+def _drop(made: Scene) -> None:
+    for _ in range(10):
+        made.network.drop()
+        time.sleep(0.1)
 
 
 def _migrated(server: Server, asked: Asked) -> bool:
@@ -244,22 +224,21 @@ def _migrated(server: Server, asked: Asked) -> bool:
         if older is None:
             print(f"{made.name}: left out, because this folder has no commit with tables before {HEAD}")
             return True
-        url = server.url(made.database)
-        made.begin("old", asked.runners // 2, url, asked.seconds, PAUSE_SECONDS, older)
+        made.begin("old", asked.runners // 2, made.url, asked.seconds, older)
         made.wait_for_the_first_night()
         time.sleep(asked.seconds / 2)
         begun = time.perf_counter()
-        with psycopg.connect(url) as report:
+        with psycopg.connect(made.url) as report:
             report.execute("SELECT count(*) FROM acknowledgements, nights")
-            newer = threading.Thread(target=lambda: open_history(url).close())
+            newer = threading.Thread(target=lambda: open_history(made.url).close())
             newer.start()
             time.sleep(2.0)
             made.said.append("a report reads for 2 s; the migration " + ("waits" if newer.is_alive() else "is DONE"))
         newer.join()
         made.said.append(f"the migration took {time.perf_counter() - begun:.1f} s with that wait")
-        made.begin("new", asked.runners - asked.runners // 2, url, asked.seconds / 2, PAUSE_SECONDS)
+        made.begin("new", asked.runners - asked.runners // 2, made.url, asked.seconds / 2)
         made.end()
-        with psycopg.connect(url) as connection:
+        with psycopg.connect(made.url) as connection:
             found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         made.said.append(f"the tables are of version {'' if found is None else found[0]}")
         return made.judged() and found == (HEAD,)
@@ -305,9 +284,9 @@ def _replicated(server: Server, asked: Asked) -> bool:
 
             reporter = threading.Thread(target=report, daemon=True)
             reporter.start()
-            made.begin("r", asked.runners, server.url(made.database), asked.seconds, PAUSE_SECONDS)
+            made.begin("r", asked.runners, made.url, asked.seconds)
             time.sleep(asked.seconds / 2)
-            with psycopg.connect(server.url(made.database), autocommit=True) as connection:
+            with psycopg.connect(made.url, autocommit=True) as connection:
                 connection.execute("ALTER TABLE nights ADD COLUMN later TEXT NOT NULL DEFAULT ''")
                 connection.execute("VACUUM FULL nights")
             made.end()
@@ -333,13 +312,14 @@ def _caught_up(made: Scene, replica: Server) -> float:
     raise SystemExit(f"history_writers: the replica lacks entries after {CATCH_UP_SECONDS:g} s")
 
 
-SCENES = {
+_FROZEN = "the network of half of them freezes for 2 s, and old connections for ever"
+SCENES: dict[str, Callable[[Server, Asked], bool]] = {
     "at-once": _at_once,
-    "spread": _spread,
-    "restarted": _restarted,
-    "killed": _killed,
-    "frozen": _frozen,
-    "dropped": _dropped,
+    "spread": partial(_writing, name="nothing happens"),
+    "restarted": partial(_writing, name="the server is restarted", happens=partial(_again, how=signal.SIGINT)),
+    "killed": partial(_writing, name="the server is killed and started", happens=partial(_again, how=signal.SIGKILL)),
+    "frozen": partial(_writing, name=_FROZEN, happens=_freeze, far=0.5),
+    "dropped": partial(_writing, name="every connection is reset, ten times", happens=_drop, far=1.0),
     "migrated": _migrated,
     "replicated": _replicated,
 }

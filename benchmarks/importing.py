@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.importing_logs import SAMPLES, Sample, Written, write_log
 from helpers.report.unforeseen import ended
+from helpers.trainers.contract import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 LARGE_MB, SMALL_MB, ROUNDS = 1000, 16, 3
 GOAL_MB_PER_S = 100.0
 MOST_MORE_BYTES = 32 * 2**20

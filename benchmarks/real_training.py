@@ -27,9 +27,9 @@ from benchmarks import same_build
 from helpers.judging.verdict import Status
 from helpers.plan.proposals import OPTION as ACCEPT_OPTION
 from helpers.report.unforeseen import ended
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
 
-ROOT = Path(__file__).parents[1]
 CASE = "paddle-resnet50v1.5-fp32-bs1-1x1-synthetic-dynamic"
 SLOWDOWN = "PERFGATE_TEST_SLOWDOWN"
 PAIRS = 48
@@ -75,7 +75,15 @@ class Nights:
     def prepare(self) -> None:
         """The project's own perf.yaml with a case small enough for many nights, and the reference interpreter."""
         config = yaml.safe_load((ROOT / "perf.yaml").read_text(encoding="utf-8"))
-        config["matrix"] = {"cpu": [_block()]}
+        # The case that CASE names.
+        config["matrix"] = {
+            "cpu": [
+                {
+                    "framework": "paddle", "model": "resnet50v1.5", "precision": "fp32", "batch_size_per_card": 1,
+                    "cards": 1, "data": "synthetic", "execution": "dynamic", "protocol": "cpu",
+                }
+            ]
+        }  # fmt: skip
         config["short"] = [CASE]
         config["machines"] = {}
         # Who else is on the cores is part of the noise that the verdicts have to stand.
@@ -153,19 +161,6 @@ def _night(kind: str, document: Mapping[str, Any]) -> Night:
         standing.get("low"),
         standing.get("high"),
     )
-
-
-def _block() -> dict[str, Any]:
-    return {
-        "framework": "paddle",
-        "model": "resnet50v1.5",
-        "precision": "fp32",
-        "batch_size_per_card": 1,
-        "cards": 1,
-        "data": "synthetic",
-        "execution": "dynamic",
-        "protocol": "cpu",
-    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
