@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, adjusted_p_values
@@ -25,9 +25,16 @@ from helpers.judging.profile_parts import (
     own_seconds,
     slowest_seconds,
 )
-from helpers.judging.shared_speed import PARTS_ERROR_RATE, SPEED_ERROR_RATE, beside_speed, shared_speeds, speeds_beside
-from helpers.judging.statistics import student_t_95
-from helpers.machine.environment import CPU_MHZ, MEMORY_MHZ, SM_MHZ
+from helpers.judging.run_facts import (
+    Clock,
+    ReducedBeside,
+    clocks_of,
+    cost_of,
+    facts_of,
+    reduced_beside,
+)
+from helpers.judging.shared_speed import PARTS_ERROR_RATE, beside_speed, shared_speeds, speeds_beside
+from helpers.judging.statistics import Interval, mean_interval
 from helpers.trainers.contract.step_profile import Phase
 
 # A part that holds others is shown in place of them unless a few of them explain this share of its difference.
@@ -35,24 +42,6 @@ _MOST_OF_IT = 0.5
 _FEW = 3
 # A rank is shown by one of its phases if that explains so much of what the rank takes longer.
 _MOST_OF_A_RANK = 0.8
-
-# A profiler that makes a step longer by more changes what it measures.
-MOST_COST = 0.2
-# The fact that says how many threads compute in each rank.
-THREADS = "threads"
-# The measured clocks. The cap of a clock is a setting, and a fact as all others.
-_CLOCKS = (SM_MHZ, MEMORY_MHZ, CPU_MHZ)
-# Clocks that differ by less make no step slower that could be found.
-_LEAST_CLOCK = 0.005
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over the pairs with its 95% interval (Student's t)."""
-
-    mean: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -77,16 +66,6 @@ class Difference:
     def change(self) -> float | None:
         """The change as a fraction of the part's own time; None if it is new."""
         return self.seconds.mean / self.reference.seconds if self.reference.seconds > 0 else None
-
-
-@dataclass(frozen=True)
-class Clock:
-    """A clock in which the builds differ beyond chance: the means over the runs' medians in the measured window."""
-
-    name: str
-    reference_mhz: float
-    candidate_mhz: float
-    p_value: float
 
 
 @dataclass(frozen=True)
@@ -116,6 +95,8 @@ class Explanation:
     clocks: tuple[Clock, ...] = ()
     # Each rank beside the others, whether named or not, and each phase of those that are named.
     ranks: tuple[Difference, ...] = ()
+    # None if no gradients are reduced beside computation.
+    reduced_beside: ReducedBeside | None = None
 
     @property
     def explained_seconds(self) -> float:
@@ -157,16 +138,17 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5) -> Explanation:
     return Explanation(
         pairs=len(pairs),
         step_seconds=usual,
-        drop=interval([pair.candidate.step_seconds - pair.reference.step_seconds for pair in pairs]),
+        drop=mean_interval([pair.candidate.step_seconds - pair.reference.step_seconds for pair in pairs]),
         named=named,
         unnamed=_largest([each for each in found if not each.is_named], named, shown),
         tested=len(parts),
-        cost=(_cost(pair.reference for pair in pairs), _cost(pair.candidate for pair in pairs)),
+        cost=(cost_of(pair.reference for pair in pairs), cost_of(pair.candidate for pair in pairs)),
         phases=tuple(sorted((each for each in found if each.part.level is Level.PHASE), key=_place_in_step)),
         ranks=_beside_each_other(found, slow_ranks),
-        facts=_facts(pairs),
+        facts=facts_of(pairs),
         shared_speeds=tuple(math.exp(each) for each in speeds),
-        clocks=_clocks(pairs),
+        clocks=clocks_of(pairs),
+        reduced_beside=reduced_beside(pairs),
     )
 
 
@@ -203,16 +185,9 @@ def _differences(parts: Sequence[Compared], sizes: Sequence[float], speeds: Sequ
     return [_difference(*each) for each in zip(parts, beside, p_values, strict=True)]
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """Mean and 95% interval of two or more values."""
-    mean = statistics.fmean(values)
-    half = student_t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return Interval(mean, mean - half, mean + half)
-
-
 def _difference(compared: Compared, differences: Sequence[float], p_value: float) -> Difference:
     reference, candidate = _mean(compared.reference), _mean(compared.candidate)
-    seconds = interval(differences)
+    seconds = mean_interval(differences)
     kind = kind_of(compared, reference, candidate, seconds.mean)
     return Difference(compared.part, kind, reference, candidate, seconds, p_value)
 
@@ -340,60 +315,6 @@ def _size(difference: Difference) -> float:
 def _mean(amounts: Sequence[Amount]) -> Amount:
     seconds, calls = ([getattr(each, name) for each in amounts] for name in ("seconds", "calls"))
     return Amount(statistics.fmean(seconds), statistics.fmean(calls))
-
-
-def _cost(runs: Iterable[ProfiledRun]) -> float | None:
-    known = [each for each in map(profiling_cost, runs) if each is not None]
-    return statistics.median(known) if known else None
-
-
-def profiling_cost(run: ProfiledRun) -> float | None:
-    """By what fraction the profiler made the run's steps longer: the median of its ranks; None if it is not known."""
-    known = [each for each in (profile.cost for profile in run.profiles) if each is not None]
-    return statistics.median(known) if known else None
-
-
-def _clocks(pairs: Sequence[ProfiledPair]) -> tuple[Clock, ...]:
-    """The clocks in which the builds differ, of those that all runs have."""
-    runs = [run for pair in pairs for run in (pair.reference, pair.candidate)]
-    names = [name for name in _CLOCKS if all(_mhz(run, name) > 0 for run in runs)]
-    sides = {
-        name: ([_mhz(pair.reference, name) for pair in pairs], [_mhz(pair.candidate, name) for pair in pairs])
-        for name in names
-    }
-    differences = [[new - old for old, new in zip(*sides[name], strict=True)] for name in names]
-    means = {name: (statistics.fmean(old), statistics.fmean(new)) for name, (old, new) in sides.items()}
-    p_values = adjusted_p_values(differences, [sum(means[name]) / 2 for name in names])
-    return tuple(
-        Clock(name, *means[name], p_value)
-        for name, p_value in zip(names, p_values, strict=True)
-        if p_value <= SPEED_ERROR_RATE and abs(means[name][1] / means[name][0] - 1) >= _LEAST_CLOCK
-    )
-
-
-def _mhz(run: ProfiledRun, name: str) -> float:
-    """The run's clock, the mean of its cards; 0 if it is not known."""
-    try:
-        return statistics.fmean(map(float, run.facts.get(name, "").split()))
-    except (ValueError, statistics.StatisticsError):
-        return 0.0
-
-
-def _facts(pairs: Sequence[ProfiledPair]) -> tuple[tuple[str, str, str], ...]:
-    """The facts that each build's runs agree on and the builds do not; the number of busy threads is the first."""
-    sides = [[_facts_of(pair.reference) for pair in pairs], [_facts_of(pair.candidate) for pair in pairs]]
-    found = []
-    for name in dict.fromkeys(name for side in sides for run in side for name in run):
-        old, new = ({run.get(name, "") for run in side} for side in sides)
-        if len(old) == len(new) == 1 and old != new:
-            found.append((name, old.pop(), new.pop()))
-    return tuple(found)
-
-
-def _facts_of(run: ProfiledRun) -> dict[str, str]:
-    threads = ", ".join(str(profile.threads) for profile in run.profiles)
-    others = {name: value for name, value in run.facts.items() if name not in (THREADS, *_CLOCKS)}
-    return {THREADS: threads, **others}
 
 
 __all__ = ["ERROR_RATE", "LEAST_PAIRS", "Clock", "Difference", "Explanation", "Interval", "Kind", "apart", "explain"]

@@ -98,3 +98,19 @@ def robust_sigma(values: Sequence[float]) -> float:
 def hodges_lehmann(values: Sequence[float]) -> float:
     """The median of the means of all pairs of values, each with itself included."""
     return statistics.median((one + other) / 2 for at, one in enumerate(values) for other in values[at:])
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over the pairs with its 95% interval (Student's t)."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Mean and 95% interval of two or more values."""
+    mean = statistics.fmean(values)
+    half = student_t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from helpers.judging.beyond_chance import ERROR_RATE
-from helpers.judging.explanation import MOST_COST, THREADS, Clock, Difference, Explanation, Interval
+from helpers.judging.explanation import Difference, Explanation
 from helpers.judging.profile_parts import Level, Part
+from helpers.judging.run_facts import MOST_COST, THREADS, Clock, ReducedBeside
+from helpers.judging.statistics import Interval
 from helpers.machine.files import write_whole
 from helpers.report.explanation_record import explanation_record
 from helpers.report.table import Align, Column, Table, markdown_text
@@ -214,6 +216,8 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
             "are compared beside it"
         )
     lines += [f"clocks differ in {_clock(each)}" for each in explanation.clocks]
+    if explanation.reduced_beside is not None:
+        lines.append(_beside_text(explanation.reduced_beside))
     known = [each for each in explanation.cost if each is not None]
     if known:
         both = " and ".join(f"{each:+.0%}" for each in known)
@@ -222,6 +226,14 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
     lines += [f"the builds differ in {name}: {old or 'nothing'} and {new or 'nothing'}"
               for name, old, new in explanation.facts]  # fmt: skip
     return lines
+
+
+def _beside_text(beside: ReducedBeside) -> str:
+    old, new = _ms(beside.reference_seconds), _ms(beside.candidate_seconds)
+    return (
+        f"gradients are reduced beside computation for {old} and {new} ms a step (reference and build under test), "
+        f"{_difference_text(beside.difference)} ms; the phases around it have that time"
+    )
 
 
 def tables_of(found: CaseExplanation) -> list[tuple[str, Table]]:
@@ -265,7 +277,10 @@ def _calls(each: Difference) -> str:
 
 
 def _difference(each: Difference) -> str:
-    seconds = each.seconds
+    return _difference_text(each.seconds)
+
+
+def _difference_text(seconds: Interval) -> str:
     return f"{1000 * seconds.mean:+.3g} ({1000 * seconds.low:+.3g} to {1000 * seconds.high:+.3g})"
 
 

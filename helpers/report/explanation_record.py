@@ -9,8 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from helpers.judging.explanation import Clock, Difference, Explanation, Interval, Kind
+from helpers.judging.explanation import Difference, Explanation
+from helpers.judging.kinds import Kind
 from helpers.judging.profile_parts import Amount, Level, Part
+from helpers.judging.run_facts import Clock, ReducedBeside
+from helpers.judging.statistics import Interval
 from helpers.machine.records_check import Checker, Schema, object_of, or_null
 from helpers.session.explain import CaseExplanation
 from helpers.trainers.contract.errors import ResultError
@@ -53,8 +56,13 @@ def _explanation(record: Mapping[str, Any]) -> Explanation:
             "facts": tuple((name, reference, candidate) for name, reference, candidate in record["facts"]),
             "shared_speeds": tuple(record["shared_speeds"]),
             "clocks": tuple(Clock(**each) for each in record["clocks"]),
+            "reduced_beside": _reduced_beside(record["reduced_beside"]),
         }
     )
+
+
+def _reduced_beside(record: Mapping[str, Any] | None) -> ReducedBeside | None:
+    return None if record is None else ReducedBeside(**{**record, "difference": Interval(**record["difference"])})
 
 
 def _difference(record: Mapping[str, Any]) -> Difference:
@@ -122,6 +130,9 @@ _DIFFERENCES = _list(
     "a list of parts",
 )
 _CLOCK = object_of({"name": _TEXT, "reference_mhz": _ABOVE_0, "candidate_mhz": _ABOVE_0, "p_value": _NUMBER}, "a clock")
+_REDUCED_BESIDE = object_of(
+    {"reference_seconds": _NUMBER, "candidate_seconds": _NUMBER, "difference": _INTERVAL}, "what is beside computation"
+)
 _EXPLANATION = object_of(
     {
         "pairs": _COUNT,
@@ -136,6 +147,7 @@ _EXPLANATION = object_of(
         "shared_speeds": _list(_NUMBER, "a list of numbers"),
         "clocks": _list(_CLOCK, "a list of clocks"),
         "ranks": _DIFFERENCES,
+        "reduced_beside": or_null(_REDUCED_BESIDE, "null, or what is beside computation"),
     },
     "an explanation",
 )

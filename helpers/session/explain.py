@@ -18,8 +18,9 @@ from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 from helpers.judging.evidence import Build, Stage
-from helpers.judging.explanation import MOST_COST, Explanation, explain, profiling_cost
+from helpers.judging.explanation import Explanation, explain
 from helpers.judging.profile_parts import ProfiledPair, ProfiledRun
+from helpers.judging.run_facts import MOST_COST, profiling_cost
 from helpers.judging.verdict import Status
 from helpers.launch.step_profiles import step_profiles
 from helpers.machine.files import MOST_LIST_BYTES, read_limited, write_whole

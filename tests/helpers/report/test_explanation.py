@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.made_sessions import session_of
 from helpers.judging.explanation import Clock, Explanation, Interval
+from helpers.judging.run_facts import ReducedBeside
 from helpers.report.explanation import (
     command_of,
     headline,
@@ -97,11 +98,23 @@ def test_text_markdown_and_json_have_the_same_parts(found: CaseExplanation, tmp_
     assert (tmp_path / "explain.svg").read_text().startswith("<svg ")
 
 
+def test_what_of_the_all_reduce_is_beside_computation_is_said(found: CaseExplanation) -> None:
+    assert found.explanation is not None
+    assert "beside computation" not in render_explanation(found, 200)
+    beside = ReducedBeside(0.008, 0.002, Interval(-0.006, -0.007, -0.005))
+    text = render_explanation(replace(found, explanation=replace(found.explanation, reduced_beside=beside)), 200)
+    said = (
+        "gradients are reduced beside computation for 8 and 2 ms a step (reference and build under test), -6 (-7 to -5)"
+    )
+    assert said in text
+
+
 @pytest.mark.parametrize("change", [lambda build: None, slower, split])
 def test_an_explanation_that_another_process_made_is_the_same(change: Callable[[Build], None]) -> None:
     explanation = replace(explained(change), clocks=(Clock("cpu_mhz", 3000.0, 2700.0, 0.008),))
-    ranks = explanation.phases[:1]
-    for made in (case_of(None, "the disk is full"), case_of(replace(explanation, ranks=ranks))):
+    beside = ReducedBeside(0.008, 0.002, Interval(-0.006, -0.007, -0.005))
+    more = replace(explanation, ranks=explanation.phases[:1], reduced_beside=beside)
+    for made in (case_of(None, "the disk is full"), case_of(explanation), case_of(more)):
         made = replace(made, notes=("a note",), traces=(Path("a/trace.json"),))
         assert explanation_of(json.loads(json.dumps(explanation_record(made), allow_nan=False))) == made
 
