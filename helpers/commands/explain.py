@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import quote
 
 from helpers.commands.loading import (
     JSON,
@@ -151,6 +153,7 @@ def _case(suite: Suite, arguments: argparse.Namespace) -> SuiteCase:
 def _report(arguments: argparse.Namespace, suite: Suite, found: CaseExplanation, output: TextIO, out: TextIO) -> None:
     """Print the answer, and keep it as explain.md and explain.json beside the runs."""
     from helpers.report.explanation import (
+        PICTURE_FILE,
         command_of,
         render_explanation,
         render_markdown,
@@ -164,9 +167,16 @@ def _report(arguments: argparse.Namespace, suite: Suite, found: CaseExplanation,
         write_explanation(folder, found, command, session)
     except OSError as error:
         say(f"the answer is not kept in {folder}: {error}")
-    answer = Answer(to_record(found, session), render_markdown(found, command))
+    picture = _link(arguments.markdown, folder / PICTURE_FILE)
+    answer = Answer(to_record(found, session), render_markdown(found, command, picture))
     print_text(render_explanation(found, width_of(out)), output)
     write_files(arguments, _FILES, answer, out)
+
+
+def _link(markdown: str | None, picture: Path) -> str:
+    """The picture from the folder of the page ``--markdown``, or from this one if the page is printed."""
+    folder = Path.cwd() if markdown in (None, "-") else Path(str(markdown)).expanduser().absolute().parent
+    return quote(Path(os.path.relpath(picture, folder)).as_posix())
 
 
 def _status(found: CaseExplanation) -> int:

@@ -186,7 +186,9 @@ def write_explanation(folder: Path, found: CaseExplanation, command: str, sessio
 
 def about(found: CaseExplanation) -> list[str]:
     """What was measured, line by line."""
-    lines = [f"{found.case_id} [{found.target}]", f"reference: {found.reference}", f"under test: {found.candidate}"]
+    lines = [f"{found.case_id} [{found.target}]"]
+    if found.reference or found.candidate:
+        lines += [f"reference: {found.reference}", f"under test: {found.candidate}"]
     explanation = found.explanation
     if explanation is not None:
         lines += _about_measured(found, explanation)

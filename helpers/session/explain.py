@@ -112,7 +112,6 @@ class _Session:
         """Make the pairs. Raises ExplainStopped if no profile can be expected any more, and SuiteError."""
         while len(self.pairs) < self.request.pairs:
             if self.request.time_is_over():
-                self.notes[f"the time is over after {len(self.pairs)} of {self.request.pairs} pairs"] = None
                 return
             runs = {build: self._run(build) for build in _TURNS[len(self.pairs) % 2]}
             reference, candidate = runs[Build.REFERENCE], runs[Build.CANDIDATE]
@@ -217,8 +216,12 @@ def explain_case(
         with _runner(suite, plan, store, request, on_progress) as runner_without:
             session = _Session(plan, runner_without, store, request, say)
             session.measure()
-        if (have := len(session.pairs)) < LEAST_PAIRS:
-            why_not = f"{have} pairs have profiles: {LEAST_PAIRS} or more can show what is beyond chance"
+        have = len(session.pairs)
+        over = f"the time is over after {have} of {request.pairs} pairs"
+        if have < LEAST_PAIRS:
+            why_not = f"{over}, and {LEAST_PAIRS} or more can show what is beyond chance"
+        elif have < request.pairs:
+            session.notes[over] = None
     except (SuiteError, OSError) as error:
         why_not = str(error)
     pairs = session.pairs if session else []
@@ -265,6 +268,10 @@ def explain_night(
     request = ExplainRequest(allowed.pairs, allowed.steps, lambda: clock() >= end)
     for suite_case in [each for each in suite.cases if each.key in regressed]:
         case_id = suite_case.case.id
+        if request.time_is_over():
+            # Its cards need not be waited for.
+            yield CaseExplanation(case_id, suite_case.target, "", "", None, "the time is over before its first pair")
+            continue
         say(f"explaining {case_id}")
         try:
             yield explain_case(suite, suite_case, request, say)
@@ -291,7 +298,8 @@ def clean_traces(runs_folder: Path, most_bytes: int) -> None:
 
 
 def _all_traces(runs_folder: Path) -> Iterator[Path]:
-    return runs_folder.glob(f"*/{FOLDER}/*/r*/trace-rank*.json.gz")
+    """Those of interrupted runs too, which are not compressed."""
+    return runs_folder.glob(f"*/{FOLDER}/*/r*/trace-rank*.json*")
 
 
 def _planned(suite: Suite, suite_case: SuiteCase) -> CasePlan:

@@ -131,7 +131,10 @@ def test_the_part_that_is_longer_is_named_in_the_first_sentence(bench: Bench, tm
     assert (found["line"], found["explanation"]["pairs"]) == (first, 6)
     assert found["explanation"]["named"][0]["part"]["layer"] == "blocks.3"
     assert page.read_text().startswith(f"# Why {CASE} is slower\n")
-    assert (bench.runs / "s" / "explain.md").read_text() == page.read_text()
+    # The picture is beside the one page, and not beside the other.
+    kept = (bench.runs / "s" / "explain.md").read_text()
+    assert kept.replace("](explain.svg)", "](runs/s/explain.svg)") == page.read_text() != kept
+    assert (page.parent / "runs/s/explain.svg").exists()
 
 
 def test_the_builds_run_in_turn_and_nothing_of_it_enters_history(bench: Bench) -> None:
@@ -249,8 +252,14 @@ def test_when_the_time_is_over_too_few_pairs_name_nothing(bench: Bench) -> None:
     status, text = bench.explain(CASE, "--hours", "1", clock=lambda: next(times))
     assert (status, text.split("\n")[0]) == (
         6,
-        "NOT EXPLAINED: 2 pairs have profiles: 6 or more can show what is beyond chance",
+        "NOT EXPLAINED: the time is over after 2 of 8 pairs, and 6 or more can show what is beyond chance",
     )
+
+
+def test_when_the_time_is_over_after_enough_pairs_they_are_compared(bench: Bench) -> None:
+    times = iter([0.0, *[1800.0] * 6, *[7200.0] * 9])
+    status, text = bench.explain(CASE, "--hours", "1", clock=lambda: next(times))
+    assert (status, "note: the time is over after 6 of 8 pairs" in text) == (0, True)
 
 
 def test_a_case_without_a_good_build_is_refused_before_anything_runs(bench: Bench) -> None:
@@ -295,6 +304,21 @@ def test_a_night_says_what_kept_it_from_explaining(bench: Bench) -> None:
     suite.options = replace(suite.options, reference_env=None)
     (found,) = explain_night(suite, _outcomes(suite), lambda line: None, lambda: 0.0)
     assert found.explanation is None and "no good build" in found.why_not
+
+
+def test_a_night_whose_time_is_over_begins_no_case(bench: Bench) -> None:
+    suite = _suite_of_a_night(bench, 60)
+    times = iter([0.0, 3600.0])
+    (found,) = explain_night(suite, _outcomes(suite), lambda line: None, lambda: next(times))
+    assert (found.why_not, bench.runner.made) == ("the time is over before its first pair", [])
+
+
+def test_a_trace_that_an_interrupted_run_left_is_removed_by_its_size_too(tmp_path: Path) -> None:
+    path = tmp_path / "s" / FOLDER / CASE / "r0" / "trace-rank0.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"x" * 30)
+    clean_traces(tmp_path, 25)
+    assert not path.exists()
 
 
 def test_of_all_traces_the_oldest_are_removed_until_the_others_fit(tmp_path: Path) -> None:
