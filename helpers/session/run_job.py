@@ -14,11 +14,11 @@ from helpers.history.results import CARD_INDEX_FACT, CONTENDED, MACHINE_SHARED, 
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
-from helpers.launch.device_time import device_time_facts
 from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes, connect_nodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.steadiness import why_unsteady
+from helpers.launch.step_profiles import device_time_facts
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
 from helpers.machine.devices import Card, CpuCard, Machine, environment_of

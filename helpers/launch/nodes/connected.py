@@ -14,9 +14,8 @@ from pathlib import Path
 from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import LaunchCommand, Place
 from helpers.launch.nodes.job import OUTPUT, node_files
-from helpers.launch.nodes.link import NodeLink
+from helpers.launch.nodes.link import NodeLink, Starter
 from helpers.launch.nodes.others import OtherNodes, Share
-from helpers.launch.nodes.starter import Starter
 from helpers.launch.nodes.wire import Frame, NodeOrder, boot_id, flag_texts, node_facts, node_record, variables_along
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import Environment, differences

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from helpers.launch.failure import FailureClass
-from helpers.launch.nodes.link import NodeLink
-from helpers.launch.nodes.starter import END_SECONDS
+from helpers.launch.nodes.link import END_SECONDS, NodeLink
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract.errors import LaunchError
 

@@ -19,9 +19,8 @@ import helpers.launch.nodes.connected
 import helpers.launch.nodes.stream
 from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes, connect_nodes
 from helpers.launch.nodes.job import node_mark
-from helpers.launch.nodes.link import NodeLink
+from helpers.launch.nodes.link import NodeLink, Starter
 from helpers.launch.nodes.others import merged
-from helpers.launch.nodes.starter import Starter
 from helpers.launch.nodes.stream import FrameStream, Hangup
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import helpers.launch.nodes.connected
+import helpers.launch.nodes.link
 import helpers.launch.nodes.slurm
-import helpers.launch.nodes.starter
 import helpers.launch.nodes.stream
 from helpers.launch.failure import FailureClass
 from helpers.launch.nodes.accounting import NO_ACCOUNTING
@@ -65,7 +65,7 @@ def run(
 ) -> JobOutcome:
     words = (sys.executable, str(AGENT), f"behaviour={second}", *agent)
     monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda spec: StandInLauncher(first))
-    monkeypatch.setattr(helpers.launch.nodes.starter, "agent_words", lambda host, interpreter: words)
+    monkeypatch.setattr(helpers.launch.nodes.link, "agent_words", lambda host, interpreter: words)
     nodes = with_hosts_of_job(NodesConfig(connect_seconds=20.0), os.environ)
     with connect_nodes(CASE, nodes, sys.executable) as connected:
         assert connected.prepare(needs(), CARDS[: connected.nodes_here], print) == CARDS[:1]
