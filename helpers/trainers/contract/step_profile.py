@@ -59,7 +59,7 @@ class OperatorRow:
     kernel: str
     # The data types of its inputs, such as ``float32`` or ``float32,bfloat16``; empty where they are not known.
     dtypes: str
-    # Where it ran: ``cpu``, or the name of the card.
+    # Where it ran: ``cpu`` or ``cuda``. It has no number of a card, because ranks are compared row by row.
     device: str
     calls_per_step: float
     # Its self time: without the time of what it called. On several streams or threads the rows of a phase may take

@@ -48,6 +48,8 @@ _TYPES = {
 }  # fmt: skip
 _NO_TENSORS = ("", "Scalar", "ScalarList", "TensorList", "GenericList")
 _MICROSECOND = 1e-6
+# A rank has one card. Its number is left out, or the ranks of a job would have no row in common.
+_CARD = "cuda"
 UNKNOWN_OPERATOR = "(not told)"
 NO_LAYERS = "the layers are not known: the model is compiled, or replayed as a graph"
 
@@ -269,8 +271,7 @@ def _on_card(card: Sequence[_Event], host: _Host) -> Tuple[List[Call], Dict[Phas
         elif each.kind == "gpu_memcpy" and each.name.startswith(_TO_CARD):
             group, phase = copying, Phase.TRANSFER
         group.append(Claim(phase, each.start, each.end))
-        device = f"cuda:{each.details.get('device', 0)}"
-        calls.append(Call(phase, place.layer, place.operator, each.name, "", device, each.seconds))
+        calls.append(Call(phase, place.layer, place.operator, each.name, "", _CARD, each.seconds))
     waiting = [each for each in host.part_claims() if each.what is Phase.DATA_WAIT]
     seconds = divided([computing, reducing, copying, waiting])
     whole = divided([reducing]).get(Phase.ALL_REDUCE, 0.0)

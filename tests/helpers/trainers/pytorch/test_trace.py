@@ -148,7 +148,7 @@ def test_a_copy_of_a_batch_is_a_transfer_and_waiting_for_it_is_not() -> None:
 
 
 # Written by hand after the format of Kineto's traces of a GPU: this was not recorded on one.
-def on_a_card() -> Trace:
+def on_a_card(number: int = 0) -> Trace:
     trace = Trace().scope(PART + "data_wait", 0, 100).scope(PART + "forward", 100, 200)
     trace.scope(LAYER + "classifier", 110, 190).add(
         "aten::linear", 120, 180, External_id=5, Sequence_number=3, Input_type=["float"]
@@ -161,8 +161,8 @@ def on_a_card() -> Trace:
     trace.add("AddmmBackward0", 201, 259, lane=2, External_id=8, Sequence_number=3, Fwd_thread_id=1)
     trace.add("aten::mm", 210, 230, lane=2, External_id=9, Input_type=["float"])
     trace.add("aten::mm", 230, 250, lane=2, External_id=10, Input_type=["float"])
-    card: dict[str, Any] = {"category": "kernel", "device": 0}
-    trace.add("Memcpy HtoD (Pinned -> Device)", 90, 160, "gpu_memcpy", lane=70, device=0, External_id=2)
+    card: dict[str, Any] = {"category": "kernel", "device": number}
+    trace.add("Memcpy HtoD (Pinned -> Device)", 90, 160, "gpu_memcpy", lane=70, device=number, External_id=2)
     trace.add("gemm_nn", 150, 300, lane=70, External_id=6, **card)
     trace.add("gemm_nt", 300, 400, lane=70, External_id=9, **card)
     trace.add("gemm_tn", 400, 500, lane=70, External_id=10, **card)
@@ -173,8 +173,8 @@ def on_a_card() -> Trace:
 def test_on_a_card_its_own_times_count() -> None:
     recording = on_a_card().read()
     rows = {row.kernel: row for row in recording.operators}
-    assert rows["gemm_nn"].key == ("forward", "classifier", "aten::linear", "gemm_nn", "", "cuda:0")
-    assert rows["gemm_nt"].key == ("backward", "classifier", "aten::mm", "gemm_nt", "", "cuda:0")
+    assert rows["gemm_nn"].key == ("forward", "classifier", "aten::linear", "gemm_nn", "", "cuda")
+    assert rows["gemm_nt"].key == ("backward", "classifier", "aten::mm", "gemm_nt", "", "cuda")
     assert rows["gemm_nn"].seconds_per_step == pytest.approx(150e-6)
     assert rows["ncclDevKernel_AllReduce_Sum_f32_RING_LL"].operator == UNKNOWN_OPERATOR
     assert recording.phases == pytest.approx(
@@ -187,6 +187,10 @@ def test_on_a_card_its_own_times_count() -> None:
         }
     )
     assert recording.all_reduce_overlapped_seconds == pytest.approx(50e-6)
+
+
+def test_the_ranks_of_a_job_have_the_same_rows_whichever_card_each_has() -> None:
+    assert on_a_card(3).read() == on_a_card(0).read()
 
 
 def test_without_scopes_of_layers_it_says_so() -> None:
