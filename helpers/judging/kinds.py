@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Mapping
 
 from helpers.judging.profile_parts import Amount, Compared, Level
@@ -10,8 +11,13 @@ from helpers.trainers.contract.step_profile import HOST, Phase
 
 # Calls of an operator that differ by less are the same.
 _SAME_CALLS = 0.005
-# Operators that only move values to another data type, layout or device.
-_MOVES = ("cast", "transpose", "copy", "memcpy", "to_copy", "convert", "reorder", "layout")
+# Operators, and kernels of a library or a card, that only move values to another data type, layout or device. Neither a
+# broadcast nor a transposed convolution does.
+_MOVES = re.compile(
+    r"(?<!broad)cast|^(?!.*conv(?!ert)).*transpose|copy(?!sign)|memcpy|convert|reorder|layout|^aten::(to|contiguous|clone)$",
+    re.IGNORECASE,
+)
+_MOVING_KERNELS = re.compile(r"^aten::copy_$|direct_copy_kernel|^memcpy|nchwtonhwc|nhwctonchw", re.IGNORECASE)
 
 
 class Kind(enum.Enum):
@@ -69,7 +75,8 @@ def _kind_of_change(compared: Compared, reference: Amount, candidate: Amount, se
 
 def _kind_of_row(compared: Compared, reference: Amount, candidate: Amount, seconds: float) -> Kind:
     if compared.is_new:
-        return Kind.MOVED if any(each in compared.part.operator.lower() for each in _MOVES) else Kind.NEW
+        part = compared.part
+        return Kind.MOVED if _MOVES.search(part.operator) or _MOVING_KERNELS.search(part.kernel) else Kind.NEW
     if compared.is_gone:
         return Kind.GONE
     if compared.part.operator == HOST:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from helpers.judging.explanation import Difference, explain
-from helpers.judging.kinds import Kind
-from helpers.judging.profile_parts import ProfiledPair, ProfiledRun
+from helpers.judging.kinds import Kind, kind_of
+from helpers.judging.profile_parts import Amount, Compared, Level, Part, ProfiledPair, ProfiledRun
 from helpers.report.explanation import part_text
 from helpers.trainers.contract.step_profile import OperatorRow, Phase, StepProfile
 
@@ -53,6 +53,30 @@ def _first(changed: Sequence[Row], layers: Sequence[int] = (3,)) -> Difference:
 def test_what_is_other_of_an_operator_is_said(changed: list[Row], kind: Kind, text: str) -> None:
     first = _first(changed)
     assert (first.kind, part_text(first.part)) == (kind, f"{text} of blocks.3 (forward)")
+
+
+@pytest.mark.parametrize(
+    ("operator", "kernel", "kind"),
+    [
+        ("cast", "", Kind.MOVED),
+        ("transpose", "", Kind.MOVED),
+        # As the readers of PyTorch's and TensorFlow's profiles name them.
+        ("aten::to", "aten::copy_", Kind.MOVED),
+        ("aten::contiguous", "aten::copy_", Kind.MOVED),
+        ("aten::conv2d", "void cudnn::ops::nchwToNhwcKernel<float>", Kind.MOVED),
+        ("Cast", "", Kind.MOVED),
+        ("convert_element_type", "", Kind.MOVED),
+        ("broadcast_add", "", Kind.NEW),
+        ("conv2d_transpose", "", Kind.NEW),
+        ("aten::conv_transpose2d", "", Kind.NEW),
+        ("aten::copysign", "", Kind.NEW),
+        ("aten::mm", "cutlass::layout::gemm", Kind.NEW),
+    ],
+)
+def test_what_came_new_and_only_moves_values_is_called_so(operator: str, kernel: str, kind: Kind) -> None:
+    part = Part(Level.ROW, Phase.FORWARD, "blocks.3", operator, kernel)
+    none, some = Amount(), Amount(0.001, 1.0)
+    assert kind_of(Compared(part, (none, none), (some, some)), none, some, 0.001) is kind
 
 
 def test_the_same_change_of_several_layers_is_one() -> None:
