@@ -1,5 +1,4 @@
-"""Looks at this machine: for the doctor, and once before the first case of a session, to see whether others would
-disturb every run just now. A look takes about a second, most of it spent watching the cores.
+"""Looks at this machine for the doctor. A look takes about a second, most of it spent watching the cores.
 
 It is slow to import, because it needs the doctor's checks.
 """
@@ -8,17 +7,16 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from helpers.history.run_folders import ResultStore
+from helpers.launch.nodes.connected import open_port, resolve
 from helpers.machine.devices import CpuCard, Machine, discover
-from helpers.machine.doctor.cpu_checks import others_on_the_cores
-from helpers.machine.doctor.finding import Context, Severity
-from helpers.machine.doctor.gpu_checks import foreign_processes
-from helpers.machine.environment import CPU, GPU
+from helpers.machine.doctor.finding import Context
 from helpers.machine.facts import SystemFacts, gather, nvidia_cards_on_bus
 from helpers.machine.files import named_by_user, open_regular
 from helpers.machine.frameworks import BuildFinder, find_framework
@@ -27,13 +25,9 @@ from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml_details import DetailedNvml, open_details
 from helpers.machine.unknown import Unknown, ask
 from helpers.machine.watch.contention import ContentionSample, CpuMeter, Meter, owner_of
-from helpers.machine.watch.processes import Processes, family
-from helpers.plan.case_plan import SuiteCase
+from helpers.machine.watch.processes import Process, Processes
 from helpers.plan.image_folder import TRAIN_LIST
-from helpers.plan.perf_yaml import Config
-from helpers.session import SuiteOptions
-from helpers.session.gate import Gate
-from helpers.session.node_problems import loopback_problem, node_problems
+from helpers.plan.perf_yaml import Config, HostConfig, NodesConfig
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
 
@@ -42,6 +36,8 @@ WATCH_SECONDS = 1.0
 _CLOCK_BEHIND_SECONDS = 60.0
 # A path and a number.
 _LONGEST_LINE = 2**16
+# A name service that takes longer is a problem.
+_PATIENCE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +88,7 @@ def examine(
     leases = ask(lambda: held_cards(machine, io))
     orphans = ask(lambda: tuple(f"{p.name} (pid {p.pid})" for p in io.processes.orphans()))
     wall, steady = io.wall(), io.clock()
-    contention = _watch(machine, io)
+    contention = _watched(machine, io)
     jump = (io.wall() - wall) - (io.clock() - steady)
     return Context(
         facts=facts,
@@ -133,19 +129,35 @@ def _machine(config: Config, io: ExaminationIO) -> tuple[Machine, DetailedNvml |
     return machine, nvml, ""
 
 
-def _watch(machine: Machine, io: ExaminationIO) -> ContentionSample:
-    """How much others use the cores that cases would be pinned to, watched for a second."""
-    cores = frozenset(core for card in machine.cpu_cards for core in card.cores)
+def watch(
+    cards: Sequence[CpuCard],
+    seconds: float,
+    io: ExaminationIO,
+    own: Callable[[Sequence[Process]], Collection[int]] = lambda everyone: (),
+) -> ContentionSample:
+    """How much others used the cores of ``cards`` within these seconds from now. ``own`` picks, of all processes, the
+    ids of those that are no others."""
+    meter = io.meter(cores_of(cards))
+
+    def sample() -> float:
+        at, everyone = io.clock(), io.processes.all()
+        meter.sample(at, own(everyone), everyone)
+        return at
+
+    start = sample()
+    io.sleep(seconds)
+    return meter.contention((start, sample()))
+
+
+def _watched(machine: Machine, io: ExaminationIO) -> ContentionSample:
     try:
-        meter = io.meter(cores)
-        start = io.clock()
-        meter.sample(start, (), io.processes.all())
-        io.sleep(WATCH_SECONDS)
-        end = io.clock()
-        meter.sample(end, (), io.processes.all())
-        return meter.contention((start, end))
+        return watch(machine.cpu_cards, WATCH_SECONDS, io)
     except (SuiteError, OSError, ValueError) as error:
         return ContentionSample(None, note=str(error))
+
+
+def cores_of(cards: Sequence[CpuCard]) -> frozenset[int]:
+    return frozenset(core for card in cards for core in card.cores)
 
 
 def names_of_users(facts: SystemFacts, io: ExaminationIO) -> dict[int, str]:
@@ -220,153 +232,47 @@ def _nearest(folder: Path) -> Path:
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
-# ---- before the first case
-
-
-# The second look checks a suspicion: use that is over by then was a short spike.
-LOOK_SECONDS = (1.0, 2.0)
-
-
-def disturbance_of(
-    runnable: Iterable[SuiteCase],
-    options: SuiteOptions,
-    config: Config,
-    machine: Machine,
-    gate: Gate,
-    store: ResultStore,
-    io: ExaminationIO | None = None,
-) -> str:
-    """Why every run would be INVALID because others use the machine, and how to go on; empty if nobody does.
-
-    It takes about a second, and 3 s if it finds somebody, because then it looks twice. It ignores cases that may be
-    disturbed (``--allow-contention``, unless a gate judges them) and cases that are finished (``--resume``).
-    """
-    cases = [
-        each for each in runnable if not _may_be_disturbed(each, options, gate) and not _done(each, options, store)
-    ]
-    if not cases:
-        return ""
-    needs: dict[str, int] = {}
-    for each in cases:
-        needs[each.device] = min(each.case.cards_per_node, needs.get(each.device, each.case.cards_per_node))
-    limit = config.contention.max_foreign_share
-    look = QuickLook(machine, limit) if io is None else QuickLook(machine, limit, io)
-    if not (found := look.disturbance(needs)):
-        return ""
-    remedy = "measure anyway with --allow-contention, which marks the figures and keeps them out of baselines"
-    if any(map(gate.judges, cases)):
-        remedy = "leave out --gate: a gate judges no disturbed run, whatever is allowed"
-    return (
-        f"The machine is busy, nothing was measured: {found}. A run of which others take more than {limit:.0%} is "
-        f"INVALID. End them or wait (perfgate doctor looks again), or {remedy}"
-    )
-
-
-def _may_be_disturbed(suite_case: SuiteCase, options: SuiteOptions, gate: Gate) -> bool:
-    return options.allow_contention and not gate.judges(suite_case)
-
-
-def _done(suite_case: SuiteCase, options: SuiteOptions, store: ResultStore) -> bool:
-    if not options.resume:
-        return False
+def loopback_problem() -> str:
+    """Why two processes of this machine cannot connect through a port, as ranks do; empty if they can."""
     try:
-        runs = store.results(suite_case.case.id)
-    except SuiteError:
-        return False
-    return bool(runs) and runs[-1].verdict is not None
-
-
-@dataclass(frozen=True)
-class QuickLook:
-    """The doctor's quick checks. What they cannot see stops nothing, because each run checks for itself."""
-
-    machine: Machine
-    # perf.yaml's limit.
-    max_foreign_share: float
-    io: ExaminationIO = field(default_factory=ExaminationIO)
-    # The root of the session's processes.
-    own: Callable[[], int] = os.getpid
-
-    def disturbance(self, needs: Mapping[str, int]) -> str:
-        """Who would disturb even the case that needs the fewest cards; empty if nobody does.
-
-        ``needs`` has the fewest cards that a case needs, by device. It looks a second time before it names anybody. The
-        cores are not watched while another session of the suite holds cards, because the cases wait for that session.
-        """
-        found = ""
-        for seconds in LOOK_SECONDS:
-            found = self._look(needs, seconds)
-            if not found:
-                break
-        return found
-
-    def _look(self, needs: Mapping[str, int], seconds: float) -> str:
-        try:
-            leases = held_cards(self.machine, self.io)
-            sample = self._watch(seconds) if CPU in needs and not leases else ContentionSample(0.0)
-            context = Context(self._facts(), sample, self.max_foreign_share, self.io.variables, leases=leases)
-        except (SuiteError, OSError, ValueError):
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), 1.0):
             return ""
-        parts = []
-        if CPU in needs and self._leaves_too_little(sample, needs[CPU]):
-            parts += [each.found for each in others_on_the_cores(context) if each.severity is Severity.BLOCKER]
-            if parts and not isinstance(context.facts.host.load_1m, Unknown):
-                parts.append(f"load average {context.facts.host.load_1m:.1f}")
-        if GPU in needs:
-            parts += self._on_cards(context, needs[GPU])
-        return "; ".join(parts)
-
-    def _facts(self) -> SystemFacts:
-        nvml = self.io.open_nvml() if self.machine.gpus else "not asked"
-        return gather(
-            self.machine,
-            nvml,
-            self.io.builds,
-            interpreters={},
-            data="",
-            folders={},
-            root=self.io.root,
-            variables=self.io.variables,
-        )
-
-    def _watch(self, seconds: float) -> ContentionSample:
-        """How much others than this session used the cores that cases are pinned to."""
-        meter = self.io.meter(_cores(self.machine.cpu_cards))
-        start = self.io.clock()
-        self._sample(meter.sample, start)
-        self.io.sleep(seconds)
-        end = self.io.clock()
-        self._sample(meter.sample, end)
-        return meter.contention((start, end))
-
-    def _sample(self, sample: Callable[..., None], at: float) -> None:
-        everyone = self.io.processes.all()
-        # pytest-xdist's workers start at this moment.
-        own = [process.pid for process in family({self.own()}, everyone)]
-        sample(at, own, everyone)
-
-    def _leaves_too_little(self, sample: ContentionSample, cards: int) -> bool:
-        """Whether others use more than the cores that a case of ``cards`` cards does not need."""
-        total = len(_cores(self.machine.cpu_cards))
-        needed = len(_cores(self.machine.cpu_cards[:cards]))
-        if sample.foreign_share is None or not needed:
-            return False
-        return sample.foreign_share * total - (total - needed) > self.max_foreign_share * needed
-
-    def _on_cards(self, context: Context, cards: int) -> list[str]:
-        """Who uses cards, if fewer than ``cards`` are free of others. Whether its cards are healthy each run checks
-        itself."""
-        blocked: dict[str, list[str]] = {}
-        context = replace(context, process_names=names_of_users(context.facts, self.io))
-        for gpu in self.machine.gpus:
-            alone = replace(context, facts=replace(context.facts, machine=replace(self.machine, gpus=(gpu,))))
-            found = [each for each in foreign_processes(alone) if each.severity is Severity.BLOCKER]
-            if found:
-                blocked[gpu.uuid] = [f"{each.name}: {each.found}" for each in found]
-        if len(self.machine.gpus) - len(blocked) >= cards:
-            return []
-        return [text for each in blocked.values() for text in each]
+    except OSError as error:
+        return f"127.0.0.1: {error}"
 
 
-def _cores(cards: tuple[CpuCard, ...]) -> frozenset[int]:
-    return frozenset(core for card in cards for core in card.cores)
+def node_problems(
+    nodes: NodesConfig,
+    resolve: Callable[[HostConfig], str] = resolve,
+    patience_seconds: float = _PATIENCE_SECONDS,
+) -> tuple[str, ...]:
+    """Why configured hosts cannot be used: a name does not resolve in time, the rendezvous port is taken, or the first
+    host is not this machine. All names are resolved in parallel."""
+    answers: dict[str, str] = {}
+    addresses: dict[str, str] = {}
+
+    def look_up(host: HostConfig) -> None:
+        try:
+            addresses[host.name] = resolve(host)
+        except SuiteError as error:
+            answers[host.name] = str(error)
+
+    # Daemon threads, so that a name service that hangs does not hold up the doctor.
+    threads = [threading.Thread(target=look_up, args=(host,), daemon=True) for host in nodes.hosts]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + patience_seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    problems = []
+    for host in nodes.hosts:
+        if host.name in answers:
+            problems.append(answers[host.name])
+        elif host.name not in addresses:
+            problems.append(f"host {host.name}: {host.address} is not resolved within {patience_seconds:g} s")
+    if nodes.hosts and (first := nodes.hosts[0]).name in addresses:
+        try:
+            open_port(first, addresses[first.name], nodes.port)
+        except SuiteError as error:
+            problems.append(str(error))
+    return tuple(problems)

@@ -257,7 +257,7 @@ class Suite:
         if self._runner is not None and self._io is None:
             return ""
         runnable = [case for case in chosen if self.why_not(case) is None]
-        from helpers.session.examination import disturbance_of
+        from helpers.session.disturbance import disturbance_of
 
         return disturbance_of(runnable, self.options, self.config, self.machine, self.gate, self.store, self._io)
 

@@ -31,7 +31,7 @@ from helpers.session.examination import ExaminationIO
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import SuiteError
 from tests.helpers.commands.conftest import MACHINE, Builds
-from tests.helpers.session.test_examination_disturbance import looking
+from tests.helpers.session.test_disturbance import looking
 from tests.helpers.session_double import roles
 
 pytestmark = pytest.mark.usefixtures("machine")

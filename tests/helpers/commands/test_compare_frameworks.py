@@ -32,7 +32,7 @@ from tests.helpers.frameworks_double import (
     TwoFrameworks,
     is_one_of_two,
 )
-from tests.helpers.session.test_examination_disturbance import looking
+from tests.helpers.session.test_disturbance import looking
 
 NOT_JUDGED, INTERRUPTED = 6, 130
 VGG = "pytorch-vgg16-fp32-bs4-1x1-synthetic"

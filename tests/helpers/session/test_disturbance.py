@@ -19,7 +19,8 @@ from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.machine.watch.processes import Process, Processes
 from helpers.plan.case_plan import CasePlan, SuiteCase, matrix
 from helpers.plan.perf_yaml import Config, GateRule, load_config
-from helpers.session.examination import LOOK_SECONDS, ExaminationIO, QuickLook, disturbance_of
+from helpers.session.disturbance import LOOK_SECONDS, QuickLook, disturbance_of
+from helpers.session.examination import ExaminationIO
 from helpers.session.gate import Gate
 from helpers.session.suite import SuiteOptions
 from helpers.trainers.contract.errors import LaunchError
