@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -59,7 +60,11 @@ EARLIER = "fleet-20261115-020000Z-abcd"
 
 Rates = Mapping[str, Mapping[str, Sequence[float]]]
 CardRates = Mapping[str, Rates]
+# A node with one of its cards; without one it is the node as a whole.
 Place = tuple[str, str]
+Slow = Mapping[Place, float | str]
+Size = tuple[bool, float | str]
+Values = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -120,56 +125,59 @@ def main() -> int:
     return 0 if all(reached) else 1
 
 
+# What is counted as slow, with the heads of its columns: whether it is a card, and by how much it is slow.
+OF_NODES: Mapping[Size, str] = {(False, size): f"{size:.0%}" for size in SLOW} | {(False, ONE_CASE): ONE_CASE}
+OF_CARDS: Mapping[Size, str] = {
+    (card, size): f"{'card' if card else 'node'} {size:.0%}" for card in (False, True) for size in SLOW
+}
+
+
 def _tables(fleets: int, rng: np.random.Generator) -> Iterator[bool]:
-    print(
-        f"\nhalf of the fleets are without a slow node; {len(CASES)} cases, {RUNS} runs each. By size: found slow, and "
+    said = (
+        f"half of the fleets are without a slow node; {len(CASES)} cases, {RUNS} runs each. By size: found slow, and "
         "found slow or suspect. wrong: of slow and suspect nodes those that are healthy"
     )
-    heads = "".join(f"{each if isinstance(each, str) else f'{each:.0%}':>12}" for each in (*SLOW, ONE_CASE))
-    print(f"{'healthy nodes':<34}{'nodes':>5}  {'false alarms in':<16}{heads}{'wrong':>10}{'judged in':>10}")
-    for world in WORLDS:
-        # Small fleets take less time, so that there are more of them.
-        yield _world(world, max(2, fleets) * min(5, NODES // world.nodes), rng)
-    print(
-        "\n8 cards a node: cases of one card are measured on each card; slow cards besides the slow nodes, as many of "
+    said_of_cards = (
+        "8 cards a node: cases of one card are measured on each card; slow cards besides the slow nodes, as many of "
         "each size"
     )
-    heads = "".join(f"{f'{what} {size:.0%}':>12}" for what, sizes in _SIZES.items() for size in sizes)
-    print(f"{'healthy cards':<34}{'nodes':>5}  {'false alarms in':<16}{heads}{'wrong':>10}{'judged in':>10}")
-    for world in WORLDS_OF_CARDS:
-        yield _world_of_cards(world, max(2, fleets) * min(5, NODES // world.nodes), rng)
-
-
-_SIZES: Mapping[str, Sequence[float]] = {"node": SLOW, "card": SLOW}
+    for text, healthy, worlds, sizes in (
+        (said, "healthy nodes", WORLDS, OF_NODES),
+        (said_of_cards, "healthy cards", WORLDS_OF_CARDS, OF_CARDS),
+    ):
+        heads = "".join(f"{head:>12}" for head in sizes.values())
+        print(f"\n{text}\n{healthy:<34}{'nodes':>5}  {'false alarms in':<16}{heads}{'wrong':>10}{'judged in':>10}")
+        for world in worlds:
+            # Small fleets take less time, so that there are more of them.
+            yield _world(world, max(2, fleets) * min(5, NODES // world.nodes), sizes, rng)
 
 
 @dataclass
 class Tally:
     """What was found of the slow ones of a kind and size, and how often the alarm was false."""
 
-    found: dict[object, list[bool]] = field(default_factory=dict)
-    suspected: dict[object, list[bool]] = field(default_factory=dict)
+    found: dict[Size, list[bool]] = field(default_factory=dict)
+    suspected: dict[Size, list[bool]] = field(default_factory=dict)
     alarms: int = 0
     wrong: int = 0
     called: int = 0
     seconds: list[float] = field(default_factory=list)
 
-    def judge(self, rates: Rates, cards: CardRates, slow: Mapping[Place, object], allowed: Collection[Place]) -> None:
-        """``slow`` are the slow nodes and cards by what they are counted as; ``allowed`` may be called slow, too."""
+    def judge(self, rates: Rates, cards: CardRates, slow: Slow) -> None:
         began = time.perf_counter()
         verdict = judge_fleet(rates, cards=cards)
         self.seconds.append(time.perf_counter() - began)
         assert verdict is not None
         named = {each.place for each in verdict.slow}
         both = named | {each.place for each in verdict.suspect}
-        true = {*slow, *allowed}
+        true = _right(slow)
         self.alarms += bool(named - true)
         self.wrong, self.called = self.wrong + len(both - true), self.called + len(both)
         for place, size in slow.items():
-            self.found.setdefault(size, []).append(place in named)
-            self.suspected.setdefault(size, []).append(place in both)
+            self.found.setdefault((bool(place[1]), size), []).append(place in named)
+            self.suspected.setdefault((bool(place[1]), size), []).append(place in both)
 
-    def print(self, world: World, fleets: int, sizes: Sequence[object]) -> bool:
+    def print(self, world: World, fleets: int, sizes: Collection[Size]) -> bool:
         rate, share = f"{self.alarms} of {fleets} ({self.alarms / fleets:.0%})", self.wrong / max(self.called, 1)
         found = "".join(f"{self._found(size):>12}" for size in sizes)
         print(
@@ -179,52 +187,44 @@ class Tally:
         # Three standard errors above the goal: more is no chance.
         return self.alarms / fleets <= ERROR_RATE_GOAL + 3 * math.sqrt(ERROR_RATE_GOAL * (1 - ERROR_RATE_GOAL) / fleets)
 
-    def _found(self, size: object) -> str:
+    def _found(self, size: Size) -> str:
         if size not in self.found:
             return "-"
         return f"{np.mean(self.found[size]):.2f} {np.mean(self.suspected[size]):.2f}"
 
 
-def _world(world: World, fleets: int, rng: np.random.Generator) -> bool:
+def _right(slow: Slow) -> set[Place]:
+    """What may be called slow: a case of 8 cards is as slow as its slowest card, so that the node is slow, too."""
+    return {*slow, *((node, "") for node, _ in slow)}
+
+
+def _world(world: World, fleets: int, sizes: Collection[Size], rng: np.random.Generator) -> bool:
     """Judge fleets of one kind, and print what was found."""
     tally = Tally()
     for number in range(fleets):
-        slow = dict(_slow_nodes(world, rng)) if number % 2 else {}
-        rates = made_rates(world, slow, rng)
-        tally.judge(rates, {}, {(node, ""): size for node, size in slow.items()}, ())
-    return tally.print(world, fleets, (*SLOW, ONE_CASE))
+        slow = _slow_places(world, rng) if number % 2 else {}
+        tally.judge(*made_fleet(world, slow, rng), slow)
+    return tally.print(world, fleets, sizes)
 
 
-def _world_of_cards(world: World, fleets: int, rng: np.random.Generator) -> bool:
-    tally = Tally()
-    for number in range(fleets):
-        nodes, cards = _slow_places(world, rng) if number % 2 else ({}, {})
-        rates, by_card = made_fleet(world, nodes, cards, rng)
-        slow: dict[Place, object] = {(node, ""): ("node", size) for node, size in nodes.items()}
-        slow |= {place: ("card", size) for place, size in cards.items()}
-        # A case of 8 cards is as slow as its slowest card, so that the node is slow, too.
-        tally.judge(rates, by_card, slow, [(node, "") for node, _ in cards])
-    return tally.print(world, fleets, [(what, size) for what, sizes in _SIZES.items() for size in sizes])
-
-
-def _slow_places(world: World, rng: np.random.Generator) -> tuple[dict[str, object], dict[Place, float]]:
-    """One node in 250 is slow, and one card of one node in 250, of each size. In a single node only a card is slow."""
-    each = max(1, world.nodes // 250)
-    if world.nodes < 2 * len(SLOW):
+def _slow_places(world: World, rng: np.random.Generator) -> Slow:
+    """One node in 250 is slow, of each size. Where cards are measured, so is one card of one node in 250, and in a
+    single node only a card; where they are not, one node in 250 is slow in one case alone."""
+    if world.cards > 1 and world.nodes < 2 * len(SLOW):
         size = SLOW[int(rng.integers(len(SLOW)))]
-        return {}, {(node_name(0), str(rng.integers(world.cards))): size}
-    chosen = [node_name(int(node)) for node in rng.choice(world.nodes, 2 * each * len(SLOW), replace=False)]
-    sizes = [size for size in SLOW for _ in range(each)]
-    of_nodes = dict(zip(chosen, sizes, strict=False))
-    of_cards = zip(chosen[len(sizes) :], sizes, strict=True)
-    return dict(of_nodes), {(node, str(rng.integers(world.cards))): size for node, size in of_cards}
+        return {(node_name(0), str(rng.integers(world.cards))): size}
+    each = max(1, world.nodes // 250)
+    sizes = [size for size in (*SLOW, *([ONE_CASE] if world.cards == 1 else SLOW)) for _ in range(each)]
+    slow: dict[Place, float | str] = {}
+    for number, (node, size) in enumerate(zip(rng.choice(world.nodes, len(sizes), replace=False), sizes, strict=True)):
+        of_card = world.cards > 1 and number >= each * len(SLOW)
+        slow[node_name(int(node)), str(rng.integers(world.cards)) if of_card else ""] = size
+    return slow
 
 
-def made_fleet(
-    world: World, slow_nodes: Mapping[str, object], slow_cards: Mapping[Place, float], rng: np.random.Generator
-) -> tuple[Rates, CardRates]:
+def made_fleet(world: World, slow: Slow, rng: np.random.Generator) -> tuple[Rates, CardRates]:
     """The log rates of a fleet's runs: those of nodes, and those of cards in the cases of one card."""
-    rates = made_rates(world, slow_nodes, rng)
+    rates = made_rates(world, slow, rng)
     if world.cards == 1:
         return rates, {}
     single = [case for case, cards in zip(CASES, CARDS, strict=True) if cards == 1]
@@ -232,16 +232,15 @@ def made_fleet(
     if world.tails is not None:
         card = rng.standard_t(world.tails, card.shape) * world.card_sigma * math.sqrt(1 - 2 / world.tails)
     own = rng.standard_t(5, (world.nodes, world.cards, len(single))) * world.card_case_sigma * math.sqrt(0.6)
-    shape = (world.nodes, world.cards, len(single), RUNS)
-    sigma = RUN_SIGMA[1]
-    runs = rng.normal(0, 1, shape) * sigma
-    runs -= np.where(rng.random(shape) < BAD_RUNS, rng.exponential(1, shape), 0.0) * (3 * sigma + BAD_BASE)
+    runs = _runs(np.array(RUN_SIGMA[1]), (world.nodes, world.cards, len(single), RUNS), rng)
     level = np.array([[np.median(rates[node_name(row)][case]) for case in single] for row in range(world.nodes)])
     values = level[:, None, :, None] + card[:, :, None, None] + own[:, :, :, None] + runs
     of_nodes: dict[str, dict[str, Sequence[float]]] = {
         node: {case: runs for case, runs in mine.items() if case not in single} for node, mine in rates.items()
     }
-    for (node, number), size in slow_cards.items():
+    for (node, number), size in slow.items():
+        if not number or isinstance(size, str):
+            continue
         values[int(node[1:]), int(number)] += math.log1p(size)
         for case, cards in zip(CASES, CARDS, strict=True):
             # A case of 4 cards uses the first of the node.
@@ -256,26 +255,18 @@ def made_fleet(
     }
     for node, mine in by_card.items():
         if world.in_part and rng.random() < world.in_part:
-            of_these = [number for number in mine if (node, number) not in slow_cards]
+            of_these = [number for number in mine if (node, number) not in slow]
             so_many = int(rng.integers(world.cards - world.cards // 2)) + 1
             for number in rng.choice(of_these, min(so_many, world.cards // 2), replace=False):
                 del mine[str(number)]
     return of_nodes, by_card
 
 
-def _slow_nodes(world: World, rng: np.random.Generator) -> Iterator[tuple[str, object]]:
-    """One node in 50 is slow: as many of each size, and as many in one case alone."""
-    each = max(1, world.nodes // 250)
-    sizes: list[object] = [size for size in (*SLOW, ONE_CASE) for _ in range(each)]
-    chosen = rng.choice(world.nodes, len(sizes), replace=False)
-    return ((node_name(int(node)), size) for node, size in zip(chosen, sizes, strict=True))
-
-
 def node_name(number: int) -> str:
     return f"n{number:04d}"
 
 
-def made_rates(world: World, slow: Mapping[str, object], rng: np.random.Generator) -> Rates:
+def made_rates(world: World, slow: Slow, rng: np.random.Generator) -> Rates:
     """The log rates of a fleet's runs."""
     count = len(CASES)
     if world.tails is None:
@@ -284,42 +275,43 @@ def made_rates(world: World, slow: Mapping[str, object], rng: np.random.Generato
         node = rng.standard_t(world.tails, world.nodes) * world.node_sigma * math.sqrt(1 - 2 / world.tails)
     case = rng.standard_t(5, (world.nodes, count)) * world.case_sigma * math.sqrt(0.6)
     sigma = np.array([RUN_SIGMA[cards] for cards in CARDS]) * np.exp(rng.normal(0, 0.2, count))
-    shape = (world.nodes, count, RUNS)
-    runs = rng.normal(0, 1, shape) * sigma[None, :, None]
-    bad = np.where(rng.random(shape) < BAD_RUNS, rng.exponential(1, shape), 0.0)
+    runs = _runs(sigma[None, :, None], (world.nodes, count, RUNS), rng)
     level = np.log(400.0 * np.array(CARDS))
     values = level[None, :, None] + node[:, None, None] + case[:, :, None] + runs
-    values -= bad * (3 * sigma + BAD_BASE)[None, :, None]
-    for name, size in slow.items():
-        if isinstance(size, float):
-            values[int(name[1:])] += math.log1p(size)
-        else:
+    for (name, card), size in slow.items():
+        if isinstance(size, str):
             values[int(name[1:]), int(rng.integers(count))] += math.log1p(-0.05)
+        elif not card:
+            values[int(name[1:])] += math.log1p(size)
     return {
         node_name(row): {each: tuple(map(float, values[row, column])) for column, each in enumerate(CASES)}
         for row in range(world.nodes)
     }
 
 
+def _runs(sigma: Values, shape: tuple[int, ...], rng: np.random.Generator) -> Values:
+    """By how much runs differ; some are slower than noise makes them."""
+    runs = rng.normal(0, 1, shape) * sigma
+    bad = np.where(rng.random(shape) < BAD_RUNS, rng.exponential(1, shape), 0.0)
+    return runs - bad * (3 * sigma + BAD_BASE)
+
+
 # ---- one fleet through the history
 
 
 def _whole_way(world: World, rng: np.random.Generator, url: str | None) -> bool:
-    if world.cards == 1:
-        slow, slow_cards = dict(_slow_nodes(world, rng)), dict[Place, float]()
-    else:
-        slow, slow_cards = _slow_places(world, rng)
-    drivers = {node for node, size in slow.items() if size == SLOW[-1]}
-    narrow = {place for place, size in slow_cards.items() if size == SLOW[-1]}
+    slow = _slow_places(world, rng)
+    drivers = {node for (node, card), size in slow.items() if size == SLOW[-1] and not card}
+    narrow = {place for place, size in slow.items() if size == SLOW[-1] and place[1]}
     with tempfile.TemporaryDirectory() as folder:
         runs_folder = Path(folder)
         url = url or default_url(runs_folder)
         began = time.perf_counter()
-        before, cards_before = made_fleet(world, {}, {}, rng)
+        before, cards_before = made_fleet(world, {}, rng)
         first = _Written(EARLIER, "2026-11-15T02:00:00+00:00")
         written = _write(url, first, before, cards_before, runs=1)
         now = _Written(FLEET, "2026-11-22T02:00:00+00:00", drivers, narrow)
-        written += _write(url, now, *made_fleet(world, slow, slow_cards, rng))
+        written += _write(url, now, *made_fleet(world, slow, rng))
         print(f"{written} results of 2 fleets written in {time.perf_counter() - began:.0f} s ({url.partition(':')[0]})")
         asked = {
             "schema_version": 2, "fleet": FLEET, "cases": CASES, "runs": RUNS, "nodes": dict.fromkeys(before, ""),
@@ -342,8 +334,9 @@ def _whole_way(world: World, rng: np.random.Generator, url: str | None) -> bool:
     print(done.stdout)
     named = {(each["node"], each.get("card", "")): each for each in record["nodes"] + record["cards"] if each["slow"]}
     for size in (*SLOW, *([ONE_CASE] if world.cards == 1 else [])):
-        nodes = [(node, "") for node, own in slow.items() if own == size]
-        cards = [place for place, own in slow_cards.items() if own == size]
+        nodes, cards = (
+            [each for each in slow if slow[each] == size and bool(each[1]) == card] for card in (False, True)
+        )
         shown = f"{size:.0%}" if isinstance(size, float) else size
         of_cards = f", {sum(map(named.__contains__, cards))} of {len(cards)} cards" if cards else ""
         print(f"  {shown}: {sum(map(named.__contains__, nodes))} of {len(nodes)} nodes{of_cards} found")
@@ -361,8 +354,7 @@ def _whole_way(world: World, rng: np.random.Generator, url: str | None) -> bool:
         f"perfgate fleet --report: {seconds:.1f} s, {used:.1f} s of a processor; "
         f"goal under {ANSWER_GOAL_SECONDS:.0f} s{'' if good else ': MISSED'}"
     )
-    true = {*((node, "") for node in slow), *slow_cards, *((node, "") for node, _ in slow_cards)}
-    return good and not set(named) - true
+    return good and not set(named) - _right(slow)
 
 
 _NOBODY: Mapping[str, Sequence[Mapping[str, str]]] = {"differences": ()}
@@ -384,9 +376,8 @@ def _write(url: str, fleet: _Written, rates: Rates, cards: CardRates, runs: int 
     these are."""
     template, written = made_run(0, 0, random.Random(0)), 0
     known: dict[str, int] = {}
-    with open_history(url):
-        # It makes the tables.
-        pass
+    # This makes the tables.
+    open_history(url).close()
     database = open_database(url)
     with database.writing() as connection:
         for node in rates:

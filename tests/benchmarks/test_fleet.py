@@ -15,7 +15,7 @@ from helpers.history import default_url, open_history
 
 def test_the_written_runs_of_two_nodes_are_those_that_were_made(tmp_path: Path) -> None:
     world = replace(WORLDS_OF_CARDS[0], nodes=2)
-    rates, cards = made_fleet(world, {}, {}, np.random.default_rng(1))
+    rates, cards = made_fleet(world, {}, np.random.default_rng(1))
     url = default_url(tmp_path)
     written = _write(url, _Written(FLEET, "2026-11-22T02:00:00+00:00"), rates, cards, runs=2)
     # Of 12 cases 4 are measured on each of 8 cards.
