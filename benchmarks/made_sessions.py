@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
@@ -51,6 +51,16 @@ _STORIES = (
     Status.NOT_RUN,
     Status.INVALID,
 )
+# What a case of a story gains or loses.
+_CHANGES = {Status.REGRESSION: -0.031, Status.SLOWER: -0.082, Status.IMPROVEMENT: 0.024}
+_PAIRED = (Status.REGRESSION, Status.IMPROVEMENT)
+_WORDS = {
+    Status.NOT_RUN: "no such device: 16 cards asked, 8 found",
+    Status.INFRA_ERROR: "rank 0 ended with exit code 1; the log's tail says more",
+    Status.INVALID: "3 of 3 runs are invalid: others used 12% of the leased cores",
+    Status.NO_BASELINE: "nothing recorded for this case here; record it: pytest perf_tests --update-baselines",
+    Status.INCONCLUSIVE: "a drop of 1.1% is suspected (evidence 9.7), and the budget of 24 runs did not settle it",
+}
 _SIGMA = 0.004
 _ENVIRONMENT = {"host": "v100-3", "host_id": "5818", "device": "gpu", "driver": "550.54.15", "kernel": "6.8.0-45"}
 _SYSTEM = {
@@ -79,8 +89,8 @@ _FACTS = {
 
 def session_of(cases: int, nights: int, *, steps: int = 300, hostile: str = "") -> SessionReport:
     """A gate's session; ``hostile`` stands wherever text comes from outside."""
-    random_numbers = random.Random(19)
-    made = [_case(place, nights, steps, hostile, random_numbers) for place in range(cases)]
+    maker = _Maker(nights, steps, hostile, random.Random(19))
+    made = [maker.case(place) for place in range(cases)]
     outcomes = [outcome for outcome, _ in made]
     details = {outcome.key: each for outcome, each in made}
     rows = [row_of(each) for each in outcomes]
@@ -114,211 +124,175 @@ def session_of(cases: int, nights: int, *, steps: int = 300, hostile: str = "") 
     )
 
 
-def _case(place: int, nights: int, steps: int, hostile: str, numbers: random.Random) -> tuple[CaseOutcome, CaseDetails]:
-    case = Case.parse(_IDS[place])
-    status = _STORIES[place % len(_STORIES)] if place < 2 * len(_STORIES) else Status.PASS
-    level = math.log(370.0 * case.cards * numbers.uniform(0.6, 3.5))
-    change = {Status.REGRESSION: -0.031, Status.SLOWER: -0.082, Status.IMPROVEMENT: 0.024, Status.BELOW_PUBLISHED: 0.0}
-    runs = _runs(case, status, level + change.get(status, 0.0), steps, hostile, numbers)
-    outcome = _outcome(case, status, level, change.get(status, 0.0), runs, hostile)
-    stored = [
-        _stored(case, at, nights, level, status, change.get(status, 0.0), hostile, numbers) for at in range(nights)
-    ]
-    known = CaseNights(
-        tuple(stored),
-        tuple(each.record.log_rates for each in stored),
-        (
-            Acknowledgement(
-                case.id,
-                _day(nights // 2, nights),
-                _day(nights // 2, nights),
-                "0123",
-                f"new kernels{hostile}",
-                "ada",
-                "",
-            ),
-            Acknowledgement(
-                case.id,
-                _day(nights // 3, nights),
-                _day(nights // 3, nights),
-                "",
-                "it was the room's heat",
-                "ada",
-                "",
-                taken_back=_day(nights // 2, nights),
-                taken_back_by=f"bob{hostile}",
-                taken_back_reason=f"the fan was as fast{hostile}",
-            ),
-        ),
-        before=replace(runs[0], environment={**_ENVIRONMENT, "driver": "535.104.05"}, session="the-night-before")
-        if runs
-        else None,
-    )
-    sources = {
-        "layout": "PaddleClas: ResNet50_fp16.yaml",
-        "learning_rate": f"suite's choice{hostile}",
-        "dali.threads": "DLPerf",
-    }
-    return outcome, CaseDetails(known, sources, f"pytest 'perf_tests/test_a.py::test_v100[{case.id}]' --gate{hostile}")
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the cases of one session."""
 
+    nights: int
+    steps: int
+    hostile: str
+    numbers: random.Random
 
-def _runs(
-    case: Case, status: Status, rate: float, steps: int, hostile: str, numbers: random.Random
-) -> tuple[RunResult, ...]:
-    if status is Status.NOT_RUN:
-        return ()
-    pairs = 6 if status in (Status.REGRESSION, Status.IMPROVEMENT) else 0
-    shift = 0.031 if status is Status.REGRESSION else -0.024
-    runs = [_run(case, at, rate, steps, hostile, numbers) for at in range(3)]
-    for pair in range(pairs):
-        runs.append(
-            replace(
-                _run(case, 3 + 2 * pair, rate + shift, 5, hostile, numbers),
-                role=Build.REFERENCE.value,
-                stage=Stage.CONFIRM.value,
+    def case(self, place: int) -> tuple[CaseOutcome, CaseDetails]:
+        case = Case.parse(_IDS[place])
+        status = _STORIES[place % len(_STORIES)] if place < 2 * len(_STORIES) else Status.PASS
+        level = math.log(370.0 * case.cards * self.numbers.uniform(0.6, 3.5))
+        runs = self._runs(case, status, level + _CHANGES.get(status, 0.0))
+        outcome = self._outcome(case, status, level, runs)
+        stored = [self._stored(case, at, level, status) for at in range(self.nights)]
+        middle, third = self._day(self.nights // 2), self._day(self.nights // 3)
+        known = CaseNights(
+            tuple(stored),
+            tuple(each.record.log_rates for each in stored),
+            (
+                Acknowledgement(case.id, middle, middle, "0123", f"new kernels{self.hostile}", "ada", ""),
+                Acknowledgement(
+                    case.id, third, third, "", "it was the room's heat", "ada", "", taken_back=middle,
+                    taken_back_by=f"bob{self.hostile}", taken_back_reason=f"the fan was as fast{self.hostile}",
+                ),
+            ),
+            before=replace(runs[0], environment={**_ENVIRONMENT, "driver": "535.104.05"}, session="the-night-before")
+            if runs
+            else None,
+        )  # fmt: skip
+        sources = {
+            "layout": "PaddleClas: ResNet50_fp16.yaml",
+            "learning_rate": f"suite's choice{self.hostile}",
+            "dali.threads": "DLPerf",
+        }
+        command = f"pytest 'perf_tests/test_a.py::test_v100[{case.id}]' --gate{self.hostile}"
+        return outcome, CaseDetails(known, sources, command)
+
+    def _runs(self, case: Case, status: Status, rate: float) -> tuple[RunResult, ...]:
+        if status is Status.NOT_RUN:
+            return ()
+        runs = [self._run(case, at, rate, self.steps) for at in range(3)]
+        if status is Status.INFRA_ERROR:
+            failure, tail = f"rank 0 ended with exit code 1{self.hostile}", f"Traceback\nboom{self.hostile}"
+            return (replace(runs[-1], failure=failure, figures={}, step_seconds=(), log_tail=tail),)
+        if status is Status.INVALID:
+            invalid = f"contended: 12% went to others{self.hostile}"
+            return tuple(replace(each, invalid=invalid, foreign_share=0.12) for each in runs)
+        if status in _PAIRED:
+            # By turns the good build, at the level from which the case has changed, and the one under test.
+            for at in range(3, 3 + 2 * 6, 2):
+                good, new = self._run(case, at, rate - _CHANGES[status], 5), self._run(case, at + 1, rate, 5)
+                runs += [replace(good, role=Build.REFERENCE.value), new]
+            runs[3:] = [replace(each, stage=Stage.CONFIRM.value) for each in runs[3:]]
+        return tuple(runs)
+
+    def _run(self, case: Case, replicate: int, rate: float, steps: int) -> RunResult:
+        log_rate = self.numbers.gauss(rate, _SIGMA)
+        samples = case.batch_size_per_card * case.cards
+        second = samples / math.exp(log_rate)
+        return RunResult(
+            uuid=f"{case.id}-{replicate}",
+            session=SESSION,
+            case_id=case.id,
+            target="v100",
+            replicate=replicate,
+            created=f"2026-11-23T02:{replicate:02}:00+00:00",
+            build={
+                "framework": case.framework.value,
+                "version": "3.4.0.dev",
+                "commit": "0123456789abcdef",
+                "source": f"n.whl{self.hostile}",
+            },
+            settings=_SETTINGS,
+            environment={**_ENVIRONMENT, "flags": self.hostile},
+            facts={**_FACTS, "note": self.hostile},
+            system=_SYSTEM,
+            figures={
+                MEDIAN_STEP: math.exp(log_rate),
+                WALL_CLOCK: math.exp(log_rate - 0.002),
+                "dlperf-log": "too short",
+            },
+            step_seconds=tuple(self.numbers.gauss(second, second * 0.01) for _ in range(steps)),
+            samples_per_step=(samples,) * steps,
+            wall_seconds=93.0,
+            start_up_seconds=21.0,
+            training_seconds=60.0,
+            reader_share=self.numbers.uniform(0.002, 0.14),
+            foreign_share=self.numbers.uniform(0, 0.02),
+            contention="0.4% of the leased cores' time went to others",
+            peak_host_bytes=6 << 30,
+            peak_device_bytes=14 << 30,
+        )
+
+    def _outcome(self, case: Case, status: Status, level: float, runs: tuple[RunResult, ...]) -> CaseOutcome:
+        change = _CHANGES.get(status, 0.0)
+        made = Reason("made", "made")
+        standing = recorded = None
+        if status not in (Status.NOT_RUN, Status.INFRA_ERROR, Status.INVALID, Status.NO_BASELINE):
+            standing = Standing(
+                log_rate=level + change,
+                e_drop=3.0,
+                evidence=3062.0 if status is Status.REGRESSION else 0.8,
+                accepted=True,
+                sigma=_SIGMA,
+                tau=0.002,
+                nights=40,
+                runs=3,
+                effect=math.expm1(change) or 0.0008,
+                low=math.expm1(change) - 0.006,
+                high=math.expm1(change) + 0.006,
+                pairs=6 if status in _PAIRED else 0,
+                smallest_drop=0.012,
             )
+            recorded = SubVerdict(
+                Question.RECORDED, status, made, MEDIAN_STEP, math.exp(level + change), math.exp(level), 0.005,
+                "recorded 2026-08-20, 0123456789ab",
+            )  # fmt: skip
+        below = status is Status.BELOW_PUBLISHED
+        published = SubVerdict(
+            Question.PUBLISHED, status if below else Status.PASS, made, WALL_CLOCK, math.exp(level),
+            math.exp(level) * (1.09 if below else 0.97), 0.05, "ResNet50, V100-SXM2, paddle 1.8",
+        )  # fmt: skip
+        shown = (published,) if runs and status not in (Status.INFRA_ERROR, Status.INVALID) else ()
+        reason = Reason(
+            "made", f"{_WORDS.get(status, 'the verdict, with every number that it rests on')}{self.hostile}"
         )
-        runs.append(replace(_run(case, 4 + 2 * pair, rate, 5, hostile, numbers), stage=Stage.CONFIRM.value))
-    if status is Status.INFRA_ERROR:
-        failure = f"rank 0 ended with exit code 1{hostile}"
-        runs[-1] = replace(runs[-1], failure=failure, figures={}, step_seconds=(), log_tail=f"Traceback\nboom{hostile}")
-        return tuple(runs[-1:])
-    if status is Status.INVALID:
-        runs = [replace(each, invalid=f"contended: 12% went to others{hostile}", foreign_share=0.12) for each in runs]
-    return tuple(runs)
-
-
-def _run(case: Case, replicate: int, rate: float, steps: int, hostile: str, numbers: random.Random) -> RunResult:
-    log_rate = numbers.gauss(rate, _SIGMA)
-    samples = case.batch_size_per_card * case.cards
-    second = samples / math.exp(log_rate)
-    return RunResult(
-        uuid=f"{case.id}-{replicate}",
-        session=SESSION,
-        case_id=case.id,
-        target="v100",
-        replicate=replicate,
-        created=f"2026-11-23T02:{replicate:02}:00+00:00",
-        build={
-            "framework": case.framework.value,
-            "version": "3.4.0.dev",
-            "commit": "0123456789abcdef",
-            "source": f"n.whl{hostile}",
-        },
-        settings=_SETTINGS,
-        environment={**_ENVIRONMENT, "flags": hostile},
-        facts={**_FACTS, "note": hostile},
-        system=_SYSTEM,
-        figures={MEDIAN_STEP: math.exp(log_rate), WALL_CLOCK: math.exp(log_rate - 0.002), "dlperf-log": "too short"},
-        step_seconds=tuple(numbers.gauss(second, second * 0.01) for _ in range(steps)),
-        samples_per_step=(samples,) * steps,
-        wall_seconds=93.0,
-        start_up_seconds=21.0,
-        training_seconds=60.0,
-        reader_share=numbers.uniform(0.002, 0.14),
-        foreign_share=numbers.uniform(0, 0.02),
-        contention="0.4% of the leased cores' time went to others",
-        peak_host_bytes=6 << 30,
-        peak_device_bytes=14 << 30,
-    )
-
-
-def _outcome(
-    case: Case, status: Status, level: float, change: float, runs: tuple[RunResult, ...], hostile: str
-) -> CaseOutcome:
-    standing = recorded = None
-    if status not in (Status.NOT_RUN, Status.INFRA_ERROR, Status.INVALID, Status.NO_BASELINE):
-        standing = Standing(
-            log_rate=level + change,
-            e_drop=3.0,
-            evidence=3062.0 if status is Status.REGRESSION else 0.8,
-            accepted=True,
-            sigma=_SIGMA,
-            tau=0.002,
-            nights=40,
-            runs=3,
-            effect=math.expm1(change) or 0.0008,
-            low=math.expm1(change) - 0.006,
-            high=math.expm1(change) + 0.006,
-            pairs=6 if status in (Status.REGRESSION, Status.IMPROVEMENT) else 0,
-            smallest_drop=0.012,
+        return CaseOutcome(
+            case,
+            "v100",
+            Verdict(status, reason, None, shown, recorded, standing),
+            effect(status, Gated(Needs.RECORDED, has_published=True)),
+            rule=WALL_CLOCK,
+            runs=runs,
+            run_folders=tuple(f"nowhere/r{run.replicate}" for run in runs),
+            reference_build="paddle 3.3.1 @7688495538f4" if standing else "",
+            why_no_reference="" if standing else "none is pinned",
+            owner=f"{'vision team' if case.model.value == 'vgg16' else '@data-loading'}{self.hostile}",
         )
-        figures = math.exp(level + change), math.exp(level)
-        recorded = SubVerdict(
-            Question.RECORDED,
-            status,
-            Reason("made", "made"),
-            MEDIAN_STEP,
-            *figures,
-            0.005,
-            "recorded 2026-08-20, 0123456789ab",
+
+    def _day(self, at: int) -> str:
+        return (datetime(2026, 11, 23, 2, tzinfo=UTC) - timedelta(days=self.nights - 1 - at)).isoformat()
+
+    def _stored(self, case: Case, at: int, level: float, status: Status) -> StoredNight:
+        numbers, hostile, tonight, old = self.numbers, self.hostile, at == self.nights - 1, at < self.nights // 4
+        # An older segment, a month of a better build, and what tonight's story is.
+        middle = level - (0.05 if old else 0.0) + (_CHANGES.get(status, 0.0) if tonight else 0.0)
+        rates = tuple(numbers.gauss(middle, _SIGMA) for _ in range(3 if tonight else 1))
+        lost = not tonight and numbers.random() < 0.02
+        excluded = not tonight and numbers.random() < 0.02
+        shown = status if tonight else Status.INFRA_ERROR if lost else Status.PASS
+        good = tuple(numbers.gauss(level + 0.001, _SIGMA) for _ in range(6))
+        paired = (tonight and status is Status.REGRESSION) or at % 30 == 20
+        day = self._day(at)
+        record = NightRecord(
+            session=SESSION if tonight else f"{day[:10].replace('-', '')}-020000-{numbers.randrange(16**4):04x}",
+            case_id=case.id,
+            target="v100",
+            created=day,
+            segment={"host": "5818", "driver": "535" if old else "550"},
+            status=shown.value,
+            code="made",
+            reason="made",
+            cards=case.cards,
+            log_rates=() if shown in (Status.INFRA_ERROR, Status.NOT_RUN) else rates,
+            standing=Standing(rates[0], 1.0, 1.0, True, _SIGMA, 0.002, 40, len(rates), effect=rates[0] - level),
+            build={"version": "3.4.0.dev", "commit": f"{(at // 3) * 7919:07x}{hostile}"},
+            compared=Compared("paddle 3.3.1", good, good) if paired else None,
         )
-    published = SubVerdict(
-        Question.PUBLISHED,
-        Status.BELOW_PUBLISHED if status is Status.BELOW_PUBLISHED else Status.PASS,
-        Reason("made", "made"),
-        WALL_CLOCK,
-        math.exp(level),
-        math.exp(level) * (1.09 if status is Status.BELOW_PUBLISHED else 0.97),
-        0.05,
-        "ResNet50, V100-SXM2, paddle 1.8",
-    )
-    shown = (published,) if runs and status not in (Status.INFRA_ERROR, Status.INVALID) else ()
-    words = {
-        Status.NOT_RUN: "no such device: 16 cards asked, 8 found",
-        Status.INFRA_ERROR: "rank 0 ended with exit code 1; the log's tail says more",
-        Status.INVALID: "3 of 3 runs are invalid: others used 12% of the leased cores",
-        Status.NO_BASELINE: "nothing recorded for this case here; record it: pytest perf_tests --update-baselines",
-        Status.INCONCLUSIVE: "a drop of 1.1% is suspected (evidence 9.7), and the budget of 24 runs did not settle it",
-    }
-    reason = Reason("made", f"{words.get(status, 'the verdict, with every number that it rests on')}{hostile}")
-    verdict = Verdict(status, reason, None, shown, recorded, standing)
-    return CaseOutcome(
-        case,
-        "v100",
-        verdict,
-        effect(status, Gated(Needs.RECORDED, has_published=True)),
-        rule=WALL_CLOCK,
-        runs=runs,
-        run_folders=tuple(f"nowhere/r{run.replicate}" for run in runs),
-        reference_build="paddle 3.3.1 @7688495538f4" if standing else "",
-        why_no_reference="" if standing else "none is pinned",
-        owner=f"{'vision team' if case.model.value == 'vgg16' else '@data-loading'}{hostile}",
-    )
-
-
-def _day(at: int, nights: int) -> str:
-    start = datetime(2026, 11, 23, 2, tzinfo=UTC)
-    return (start - timedelta(days=nights - 1 - at)).isoformat()
-
-
-def _stored(
-    case: Case, at: int, nights: int, level: float, status: Status, change: float, hostile: str, numbers: random.Random
-) -> StoredNight:
-    tonight = at == nights - 1
-    # An older segment, a month of a better build, and what tonight's story is.
-    middle = level - (0.05 if at < nights // 4 else 0.0) + (change if tonight else 0.0)
-    rates = tuple(numbers.gauss(middle, _SIGMA) for _ in range(3 if tonight else 1))
-    lost = not tonight and numbers.random() < 0.02
-    excluded = not tonight and numbers.random() < 0.02
-    shown = status if tonight else Status.INFRA_ERROR if lost else Status.PASS
-    good = tuple(numbers.gauss(level + 0.001, _SIGMA) for _ in range(6))
-    pairs = Compared("paddle 3.3.1", good, good) if (tonight and status is Status.REGRESSION) or at % 30 == 20 else None
-    session = SESSION if tonight else f"{_day(at, nights)[:10].replace('-', '')}-020000-{numbers.randrange(16**4):04x}"
-    record = NightRecord(
-        session=session,
-        case_id=case.id,
-        target="v100",
-        created=_day(at, nights),
-        segment={"host": "5818", "driver": "535" if at < nights // 4 else "550"},
-        status=shown.value,
-        code="made",
-        reason="made",
-        cards=case.cards,
-        log_rates=() if lost or shown in (Status.INFRA_ERROR, Status.NOT_RUN) else rates,
-        standing=Standing(rates[0], 1.0, 1.0, True, _SIGMA, 0.002, 40, len(rates), effect=rates[0] - level),
-        build={"version": "3.4.0.dev", "commit": f"{(at // 3) * 7919:07x}{hostile}"},
-        compared=pairs,
-    )
-    exclusion = Exclusion("night", "u", f"ada{hostile}", "2026-11-01", f"a broken fan{hostile}") if excluded else None
-    return StoredNight(f"{case.id}-{at}", record, rates, "old" if at < nights // 4 else "new", exclusion=exclusion)
+        why = Exclusion("night", "u", f"ada{hostile}", "2026-11-01", f"a broken fan{hostile}") if excluded else None
+        return StoredNight(f"{case.id}-{at}", record, rates, "old" if old else "new", exclusion=why)
