@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from helpers.commands.loading import (
@@ -121,17 +121,26 @@ def _nights_of(suite: Suite, arguments: argparse.Namespace) -> Nights:
         )
     budget = suite.config.night
     if arguments.minutes is not None:
-        budget = _with_minutes(budget, arguments.minutes)
+        budget = _with_minutes(suite, arguments.minutes)
     nights = nights_of(suite, cases, budget, max(WEEK, arguments.nights), utc_now())
     what = f"the gate's {len(cases)} cases" if gate else f"the {len(cases)} cases that pytest runs here"
     return Nights(what, (with_week(nights), *nights[1 : arguments.nights]))
 
 
-def _with_minutes(budget: NightBudget | None, minutes: float) -> NightBudget:
-    """The same share as before is kept for bisect and explain."""
-    if budget is None:
-        return NightBudget.of(minutes)
-    return replace(budget, minutes=minutes, search_minutes=budget.search_minutes * minutes / budget.minutes)
+def _with_minutes(suite: Suite, minutes: float) -> NightBudget:
+    """The budget as it would be with these minutes in perf.yaml. Raises ConfigError if they are no more than what is
+    kept for bisect and explain, as reading that file would."""
+    budget, explaining = suite.config.night, suite.config.explain.night_minutes
+    found = NightBudget.of(minutes, explaining) if budget is None else budget.with_minutes(minutes, explaining)
+    if found.search_minutes >= minutes:
+        kept = f"{found.search_minutes:g} min that are kept for bisect and explain"
+        raise ConfigError(
+            "--minutes",
+            got=f"{minutes:g}",
+            expected=f"more than the {kept}",
+            remedy="perf.yaml says how many: budgets.search_minutes, explain.night_minutes",
+        )
+    return found
 
 
 def render(found: Nights, width: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from helpers.plan.case_patterns import Weight, last_match, read_weights
 from helpers.plan.matrix import BUDGET_KEYS
@@ -28,11 +28,19 @@ class NightBudget:
     # Every case is measured at least once in so many nights.
     every_nights: int = 7
     weights: tuple[Weight, ...] = ()
+    # Whether the file says search_minutes, which then do not depend on the night's.
+    search_given: bool = field(default=False, compare=False)
 
     @staticmethod
-    def of(minutes: float) -> NightBudget:
-        """A night of so many minutes, and everything else as it is if the file does not say it."""
-        return NightBudget(minutes, _SEARCH_SHARE * minutes)
+    def of(minutes: float, explain_minutes: float = 0.0) -> NightBudget:
+        """A night of so many minutes, and everything else as it is if the file does not say it. ``explain_minutes`` are
+        explain.night_minutes."""
+        return NightBudget(minutes, max(_SEARCH_SHARE * minutes, explain_minutes))
+
+    def with_minutes(self, minutes: float, explain_minutes: float = 0.0) -> NightBudget:
+        """The budget of a file that differs in the night's minutes only."""
+        usual = NightBudget.of(minutes, explain_minutes).search_minutes
+        return replace(self, minutes=minutes, search_minutes=self.search_minutes if self.search_given else usual)
 
     def weight_of(self, case_id: str, target: str) -> float:
         found = last_match(self.weights, case_id, target)
@@ -51,13 +59,14 @@ def read_night_budget(section: YamlValue | None, explain_minutes: float = 0.0) -
             if name in keys and keys[name].value not in (None, []):
                 raise keys[name].refuse(f"no {name} without {MINUTES}", f"Say how long a night may take: {MINUTES}")
         return None
-    usual = NightBudget.of(keys[MINUTES].number(0, _MOST_MINUTES))
-    minutes, search = usual.minutes, max(usual.search_minutes, explain_minutes)
-    if "search_minutes" in keys and keys["search_minutes"].value is not None:
+    usual = NightBudget.of(keys[MINUTES].number(0, _MOST_MINUTES), explain_minutes)
+    minutes, search = usual.minutes, usual.search_minutes
+    search_given = "search_minutes" in keys and keys["search_minutes"].value is not None
+    if search_given:
         given = keys["search_minutes"]
         nothing = type(given.value) in (int, float) and given.value == 0
         search = 0.0 if nothing else given.number(0, minutes)
     if search >= minutes:
         raise keys[MINUTES].refuse(f"more than explain.night_minutes, which are {search:g} of them")
     nights = keys["every_nights"].whole(1, _MOST_NIGHTS) if "every_nights" in keys else NightBudget.every_nights
-    return NightBudget(minutes, search, nights, read_weights(keys.get("weights")))
+    return NightBudget(minutes, search, nights, read_weights(keys.get("weights")), search_given)

@@ -16,13 +16,13 @@ pytestmark = pytest.mark.usefixtures("machine")
 SHORT = "paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic"
 
 
-def planned(folder: Path, *options: str, gate: str = "", budget: str = "") -> tuple[int, str]:
+def planned(folder: Path, *options: str, gate: str = "", budget: str = "", explain: str = "") -> tuple[int, str]:
     text = (ROOT / "perf.yaml").read_text(encoding="utf-8").replace("  night_minutes: null\n", budget)
     if gate:
         text = text.replace(
             "machines: {}", f"machines: {{here: {{host: '*', gate: [{{cases: '{gate}', needs: recorded}}]}}}}"
         )
-    (folder / "perf.yaml").write_text(text, encoding="utf-8")
+    (folder / "perf.yaml").write_text(f"{text}\n{explain}", encoding="utf-8")
     out = io.StringIO()
     own = [f"--config={folder / 'perf.yaml'}", f"--runs-dir={folder / 'runs'}"]
     code = main(["plan", *own, *options], out=out)
@@ -58,6 +58,27 @@ def test_a_night_that_is_too_short_ends_with_6_and_says_how_long_one_would_have_
     code, text = planned(tmp_path, "--minutes", "11", budget="  night_minutes: 25\n  every_nights: 2\n")
     assert code == 6
     assert "11 min a night are too few for every case once in 2 nights, which takes about" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("budget", ["", "  night_minutes: 600\n"])
+def test_other_minutes_are_planned_as_perf_yaml_would_have_them(tmp_path: Path, budget: str) -> None:
+    explaining = "explain: {night_minutes: 30}\n"
+    _, text = planned(tmp_path, "--minutes", "90", budget=budget, explain=explaining)
+    _, same = planned(tmp_path, budget="  night_minutes: 90\n", explain=explaining)
+    assert text == same
+    assert "30.0 min for bisect and explain" in " ".join(text.split())
+
+
+def test_given_search_minutes_stay_what_they_are_and_the_night_has_to_be_longer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = "  night_minutes: 600\n  search_minutes: 20\n"
+    _, text = planned(tmp_path, "--minutes", "90", budget=given)
+    assert "20.0 min for bisect and explain" in " ".join(text.split())
+    code, _ = planned(tmp_path, "--minutes", "20", budget=given)
+    assert code == 4
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--minutes: got '20', expected more than the 20 min that are kept" in said
 
 
 def test_the_cases_are_those_of_this_machines_gate(tmp_path: Path) -> None:
