@@ -21,6 +21,12 @@ from helpers.trainers.contract.frameworks import Framework
 CPU = "cpu"
 GPU = "gpu"
 
+
+def device_of(target: str) -> str:
+    """The kind of device that a target is: CPU, or GPU for every other target."""
+    return CPU if target == CPU else GPU
+
+
 # Variables of the caller's shell that change what a trainer measures. These belong to libraries that every framework
 # uses; a framework's own variables are in its entry (contract/frameworks.py).
 _LIBRARY_FLAGS = (

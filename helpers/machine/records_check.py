@@ -8,6 +8,7 @@ may be a truth value. ``numbers`` checks a whole list against bounds at once (``
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 Schema = Mapping[str, Any]
+
+# What a text, a list and a count may have at most in a record from a file or another process.
+_MOST_CHARACTERS, _MOST_ITEMS, _MOST_COUNTED = 100_000, 100_000, 2**31 - 1
+TEXT: Schema = {"type": "string", "maxLength": _MOST_CHARACTERS, "description": "a text"}
+COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": _MOST_COUNTED, "description": "a whole number"}
+FLAG: Schema = {"type": "boolean", "description": "true or false"}
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,19 @@ def object_of(properties: Schema, words: str) -> Schema:
 
 def or_null(schema: Schema, words: str) -> Schema:
     return {"anyOf": [{"type": "null"}, schema], "description": words}
+
+
+def list_of(items: Schema, words: str, **bounds: int) -> Schema:
+    """A list; ``bounds`` are its ``minItems`` and ``maxItems``."""
+    return {"type": "array", "items": items, "maxItems": _MOST_ITEMS, **bounds, "description": words}
+
+
+def one_of(kind: type[enum.Enum], words: str) -> Schema:
+    """The value of a member of ``kind``."""
+    return {"enum": [each.value for each in kind], "description": words}
+
+
+TEXTS = list_of(TEXT, "a list of texts")
 
 
 def _violation_of(first: ValidationError) -> Violation:

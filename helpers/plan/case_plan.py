@@ -10,7 +10,7 @@ from typing import Any
 from helpers.judging.evidence import Budget, PublishedReference, RecordedReference
 from helpers.judging.rules import WALL_CLOCK
 from helpers.machine.environment import CPU as CPU
-from helpers.machine.environment import GPU, differences
+from helpers.machine.environment import GPU, device_of, differences
 from helpers.plan.baseline_files import FigureStatus
 from helpers.plan.case_patterns import Quarantine, last_match
 from helpers.plan.matrix import MeasuringProtocol
@@ -48,7 +48,7 @@ class SuiteCase:
 
     @property
     def device(self) -> str:
-        return CPU if self.target == CPU else GPU
+        return device_of(self.target)
 
     @property
     def markers(self) -> tuple[str, ...]:

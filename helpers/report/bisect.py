@@ -8,6 +8,7 @@ from typing import Any
 
 from helpers.judging.bisection import BisectAnswer, BisectEnd, BuildFinding
 from helpers.judging.statistics import EffectSize
+from helpers.judging.wording import counted
 from helpers.report.table import Align, Column, Table, markdown_text
 from helpers.session.bisect import CaseSearch
 from helpers.trainers.contract.errors import printable
@@ -21,7 +22,7 @@ _NOT_REPRODUCED = (BisectEnd.NO_DROP, BisectEnd.FASTER, BisectEnd.UNCONFIRMED)
 
 def headline(search: CaseSearch) -> str:
     """The answer in one line, which is printed first."""
-    answer, runs = search.answer, f"{_counted(search.runs, 'run')} of {_counted(search.tried, 'build')}"
+    answer, runs = search.answer, f"{counted(search.runs, 'run')} of {counted(search.tried, 'build')}"
     if search.stopped:
         return f"NOT JUDGED: {search.stopped}; {runs} so far"
     if answer is None:
@@ -101,15 +102,11 @@ def _details(search: CaseSearch) -> list[str]:
             )
     cannot = [each for each in search.builds if each.untestable]
     if cannot:
-        lines.append(f"{_counted(len(cannot), 'build')} could not be tested:")
+        lines.append(f"{counted(len(cannot), 'build')} could not be tested:")
         lines += [f"  {each.name}: {each.untestable}" for each in cannot]
     if search.no_drop >= 0.01 and search.runs:
         lines.append(f"that there is no drop: {share_text(search.no_drop)}")
     return lines
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _left_over(answer: BisectAnswer) -> str:

@@ -13,6 +13,7 @@ from helpers.judging.explanation import Difference, Explanation
 from helpers.judging.profile_parts import Level, Part
 from helpers.judging.run_facts import MOST_COST, THREADS, Clock, ReducedBeside
 from helpers.judging.statistics import Interval
+from helpers.judging.wording import counted
 from helpers.machine.files import write_whole
 from helpers.report.explanation_record import explanation_record
 from helpers.report.table import Align, Column, Table, markdown_text
@@ -66,7 +67,7 @@ def _longer(explanation: Explanation) -> str:
             return f"NOT SLOWER: a step takes {whole}, and no part of it is longer beyond chance"
         return f"NOT EXPLAINED: a step takes {whole}, and no part of it is longer beyond chance"
     others = sum(_takes_longer(each) for each in explanation.named) - 1
-    also = f"; {others} more part{'s are' if others > 1 else ' is'} longer" if others else ""
+    also = f"; {counted(others, 'more part is', 'more parts are')} longer" if others else ""
     share = first.seconds.mean / explanation.step_seconds
     if first.part.level.is_of_a_rank:
         what = (

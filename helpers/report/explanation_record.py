@@ -14,7 +14,7 @@ from helpers.judging.kinds import Kind
 from helpers.judging.profile_parts import Amount, Level, Part
 from helpers.judging.run_facts import Clock, ReducedBeside
 from helpers.judging.statistics import Interval
-from helpers.machine.records_check import Checker, Schema, object_of, or_null
+from helpers.machine.records_check import COUNT, TEXT, TEXTS, Checker, Schema, list_of, object_of, one_of, or_null
 from helpers.session.explain import CaseExplanation
 from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.step_profile import Phase
@@ -89,17 +89,6 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _list(items: Schema, words: str, **bounds: int) -> Schema:
-    return {"type": "array", "items": items, "maxItems": 100_000, **bounds, "description": words}
-
-
-def _one_of(kind: type[enum.Enum], words: str) -> Schema:
-    return {"enum": [each.value for each in kind], "description": words}
-
-
-_TEXT: Schema = {"type": "string", "maxLength": 100_000, "description": "a text"}
-_TEXTS = _list(_TEXT, "a list of texts")
-_COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "description": "a whole number"}
 _RANK: Schema = {"type": "integer", "minimum": -1, "maximum": 2**31 - 1, "description": "a rank, or -1"}
 _NUMBER: Schema = {"type": "number", "description": "a finite number"}
 _ABOVE_0: Schema = {"type": "number", "exclusiveMinimum": 0, "description": "a finite number above 0"}
@@ -107,19 +96,19 @@ _INTERVAL = object_of({"mean": _NUMBER, "low": _NUMBER, "high": _NUMBER}, "a mea
 _AMOUNT = object_of({"seconds": _NUMBER, "calls": _NUMBER}, "seconds and calls")
 _PART = object_of(
     {
-        "level": _one_of(Level, "a known level"),
-        "phase": _one_of(Phase, "a known phase"),
-        **dict.fromkeys(("layer", "operator", "kernel", "dtypes", "device"), _TEXT),
+        "level": one_of(Level, "a known level"),
+        "phase": one_of(Phase, "a known phase"),
+        **dict.fromkeys(("layer", "operator", "kernel", "dtypes", "device"), TEXT),
         "rank": _RANK,
-        **dict.fromkeys(("layers", "gone", "came"), _TEXTS),
+        **dict.fromkeys(("layers", "gone", "came"), TEXTS),
     },
     "a part of a step",
 )
-_DIFFERENCES = _list(
+_DIFFERENCES = list_of(
     object_of(
         {
             "part": _PART,
-            "kind": _one_of(Kind, "a known way to differ"),
+            "kind": one_of(Kind, "a known way to differ"),
             "reference": _AMOUNT,
             "candidate": _AMOUNT,
             "seconds": _INTERVAL,
@@ -129,23 +118,23 @@ _DIFFERENCES = _list(
     ),
     "a list of parts",
 )
-_CLOCK = object_of({"name": _TEXT, "reference_mhz": _ABOVE_0, "candidate_mhz": _ABOVE_0, "p_value": _NUMBER}, "a clock")
+_CLOCK = object_of({"name": TEXT, "reference_mhz": _ABOVE_0, "candidate_mhz": _ABOVE_0, "p_value": _NUMBER}, "a clock")
 _REDUCED_BESIDE = object_of(
     {"reference_seconds": _NUMBER, "candidate_seconds": _NUMBER, "difference": _INTERVAL}, "what is beside computation"
 )
 _EXPLANATION = object_of(
     {
-        "pairs": _COUNT,
+        "pairs": COUNT,
         "step_seconds": _ABOVE_0,
         "drop": _INTERVAL,
         "named": _DIFFERENCES,
         "unnamed": _DIFFERENCES,
-        "tested": _COUNT,
-        "cost": _list(or_null(_NUMBER, "a finite number or null"), "two costs", minItems=2, maxItems=2),
+        "tested": COUNT,
+        "cost": list_of(or_null(_NUMBER, "a finite number or null"), "two costs", minItems=2, maxItems=2),
         "phases": _DIFFERENCES,
-        "facts": _list(_list(_TEXT, "three texts", minItems=3, maxItems=3), "a list of facts"),
-        "shared_speeds": _list(_NUMBER, "a list of numbers"),
-        "clocks": _list(_CLOCK, "a list of clocks"),
+        "facts": list_of(list_of(TEXT, "three texts", minItems=3, maxItems=3), "a list of facts"),
+        "shared_speeds": list_of(_NUMBER, "a list of numbers"),
+        "clocks": list_of(_CLOCK, "a list of clocks"),
         "ranks": _DIFFERENCES,
         "reduced_beside": or_null(_REDUCED_BESIDE, "null, or what is beside computation"),
     },
@@ -154,14 +143,14 @@ _EXPLANATION = object_of(
 _CASE = Checker(
     object_of(
         {
-            **dict.fromkeys(("case_id", "target", "reference", "candidate"), _TEXT),
+            **dict.fromkeys(("case_id", "target", "reference", "candidate"), TEXT),
             "explanation": or_null(_EXPLANATION, "null, or an explanation"),
-            "why_not": _TEXT,
-            "runs": _COUNT,
-            "steps": _COUNT,
-            "profiler": _TEXT,
-            "notes": _TEXTS,
-            "traces": _TEXTS,
+            "why_not": TEXT,
+            "runs": COUNT,
+            "steps": COUNT,
+            "profiler": TEXT,
+            "notes": TEXTS,
+            "traces": TEXTS,
         },
         "a JSON object",
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from helpers.judging.night_plan import GUESSED, NightPlan, PlannedCase, Why
+from helpers.judging.wording import counted
 from helpers.report.table import Align, Column, Table
 
 # A header has at most so many lines of cases; the others are counted.
@@ -54,8 +55,7 @@ def plan_lines(plan: NightPlan) -> Iterator[str]:
 
 def when_measured(case: PlannedCase) -> str:
     """``last measured 2026-11-20, due in 3 nights``."""
-    nights = f"{case.due_in} night{'' if case.due_in == 1 else 's'}"
-    return f"{_last(case)}, due in {nights}"
+    return f"{_last(case)}, due in {counted(case.due_in, 'night')}"
 
 
 def plan_table(plan: NightPlan) -> Table:
@@ -114,7 +114,7 @@ def _last(case: PlannedCase) -> str:
 def _tonight(case: PlannedCase) -> str:
     if not case.tonight or case.choice is None:
         return "-"
-    runs = f"{case.choice.runs} run{'' if case.choice.runs == 1 else 's'}"
+    runs = counted(case.choice.runs, "run")
     return f"{runs} + pairs" if case.choice.in_pairs else runs
 
 
@@ -128,7 +128,7 @@ def _drop(drop: float | None) -> str:
 
 def _why(case: PlannedCase) -> str:
     if case.why is Why.LATER:
-        return f"{case.why.value}: due in {case.due_in} night{'' if case.due_in == 1 else 's'}"
+        return f"{case.why.value}: due in {counted(case.due_in, 'night')}"
     why: str = case.why.value
     if case.need.recorded:
         return why

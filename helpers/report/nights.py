@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from helpers.history.stored import Acknowledgement, SegmentStart, StoredNight
 from helpers.judging.statistics import summarise
+from helpers.judging.wording import first_few
 from helpers.machine.environment import differences
 
 _SHOWN_DIFFERENCES = 3
@@ -157,9 +158,7 @@ def _notes(
     record, notes = night.record, []
     if before is not None and record.segment and before.segment_digest != night.segment_digest:
         apart = differences(before.record.segment, record.segment)
-        more = len(apart) - _SHOWN_DIFFERENCES
-        shown = "; ".join(apart[:_SHOWN_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
-        notes.append(f"other segment: {shown}")
+        notes.append(f"other segment: {first_few(apart, _SHOWN_DIFFERENCES)}")
     notes += [f"new segment: {each.reason}" for each in begun if before is None or not _since(each, before)]
     if record.standing is not None and record.standing.new_segment:
         notes.append(f"new segment from here: {record.standing.segment_reason}")

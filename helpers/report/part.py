@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from helpers.judging.verdict import Status
 from helpers.machine.files import named_by_user, read_text_limited
-from helpers.machine.records_check import Checker, Schema, object_of
+from helpers.machine.records_check import COUNT, TEXT, Checker, Schema, list_of, object_of, one_of
 from helpers.report.explanation_record import explanation_of, explanation_record
 from helpers.session.explain import CaseExplanation
 from helpers.session.gate_verdict import GateState
@@ -103,24 +103,22 @@ def read_part(path: Path) -> GatePart:
     )
 
 
-_TEXT: Schema = {"type": "string", "maxLength": 100_000, "description": "a text"}
-_TEXTS: Schema = {"type": "array", "maxItems": 10_000, "items": _TEXT, "description": "a list of texts"}
-_COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "description": "a whole number"}
+_LINES = list_of(TEXT, "a list of texts", maxItems=10_000)
 _FIELDS: Mapping[str, Schema] = {
     "schema_version": {"const": PART_SCHEMA_VERSION},
-    "session": _TEXT,
-    "exit_code": _COUNT,
-    "machine": object_of({"host": _TEXT, "found": _TEXT}, "a host, and what was found on it"),
-    "header": _TEXTS,
-    "state": {"enum": [each.value for each in GateState], "description": "a known state"},
-    "other": _TEXTS,
-    "not_reached": _COUNT,
+    "session": TEXT,
+    "exit_code": COUNT,
+    "machine": object_of({"host": TEXT, "found": TEXT}, "a host, and what was found on it"),
+    "header": _LINES,
+    "state": one_of(GateState, "a known state"),
+    "other": _LINES,
+    "not_reached": COUNT,
     "night": {
         "anyOf": [
             {"type": "null"},
             {
                 "type": "array",
-                "prefixItems": [{"enum": [each.value for each in Status]}, _TEXT, _COUNT],
+                "prefixItems": [{"enum": [each.value for each in Status]}, TEXT, COUNT],
                 "minItems": 3,
                 "maxItems": 3,
             },
@@ -128,7 +126,7 @@ _FIELDS: Mapping[str, Schema] = {
         "description": "null, or a status, a text and a number of cases",
     },
     # Each is checked by the reader of outcomes, or of explanations.
-    "outcomes": {"type": "array", "maxItems": 100_000, "description": "a list of outcomes"},
-    "explanations": {"type": "array", "maxItems": 100_000, "description": "a list of explanations"},
+    "outcomes": list_of({}, "a list of outcomes"),
+    "explanations": list_of({}, "a list of explanations"),
 }
 _PART = Checker(object_of(_FIELDS, "a JSON object"))

@@ -62,7 +62,7 @@ def in_short(report: SessionReport) -> Iterator[str]:
         yield f"{created.replace('T', ' ')[:16]} UTC"
     yield report.session
     if report.plan is not None and (later := len(report.plan.later)):
-        yield f"{later} case{'' if later == 1 else 's'} not tonight"
+        yield f"{counted(later, 'case')} not tonight"
 
 
 def sentence_of(row: CaseRow) -> str:

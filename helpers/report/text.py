@@ -12,6 +12,7 @@ from helpers.judging.rates import rate_unit, sample_of
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
+from helpers.judging.wording import counted
 from helpers.plan.baseline_files import UNIT
 from helpers.plan.proposals import Proposal, ProposalKind, figure_text
 from helpers.report.colours import OF_EFFECT, PLAIN
@@ -55,7 +56,7 @@ def summary_line(rows: Sequence[CaseRow]) -> str:
     parts = [f"{counts[status.value]} {status.value}" for status in Status if status.value in counts]
     origins = sorted({row.origin for row in rows if not row.is_measured})
     of = f" ({', '.join(origins)}: judged from logs, nothing was run)" if origins else ""
-    return f"{len(rows)} case{'s' if len(rows) != 1 else ''}: {', '.join(parts)}{of}"
+    return f"{counted(len(rows), 'case')}: {', '.join(parts)}{of}"
 
 
 def rules_line(row: CaseRow) -> str:
@@ -107,7 +108,7 @@ def pairs_line(row: CaseRow) -> str:
     if not row.pairs:
         return ""
     text = " ".join(f"{100 * pair.difference:+.1f}" for pair in row.pairs)
-    return f"A/B, new against reference, {len(row.pairs)} pair{'s' if len(row.pairs) != 1 else ''}: {text}%"
+    return f"A/B, new against reference, {counted(len(row.pairs), 'pair')}: {text}%"
 
 
 def pairs_table(row: CaseRow) -> list[str]:

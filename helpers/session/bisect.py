@@ -41,6 +41,7 @@ from helpers.judging.judge import end_without_comparison, no_median_step
 from helpers.judging.noise import usual_sigma
 from helpers.judging.rates import rate_unit
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
+from helpers.judging.wording import counted
 from helpers.launch.failure import FailureClass
 from helpers.machine.files import MOST_INDEX_BYTES, read_text_limited, write_whole
 from helpers.plan.case_plan import SuiteCase
@@ -482,7 +483,7 @@ def regressed_last_night(suite: Suite) -> tuple[tuple[SuiteCase, ...], str]:
         raise ConfigError(
             "--case", got=f"no case that regressed in {session} ({when})", expected="a case, by --case or -k"
         )
-    return cases, f"the {len(cases)} case{'s' * (len(cases) > 1)} that regressed in {session} ({when})"
+    return cases, f"the {counted(len(cases), 'case')} that regressed in {session} ({when})"
 
 
 def _is_judged(night: StoredNight) -> bool:

@@ -10,7 +10,6 @@ from pathlib import Path
 from helpers.history.results import RunResult
 from helpers.history.stored import CaseNights
 from helpers.launch.steplog_reader import read_step_log
-from helpers.machine.environment import CPU, GPU
 from helpers.plan.perf_yaml import Config
 from helpers.plan.recipes.recipe import sourced_settings
 from helpers.session.night import EnvironmentChange, changes_between
@@ -69,9 +68,8 @@ def steps_of(run: RunResult, folder: str) -> RunSteps:
 
 def sources_of(outcome: CaseOutcome, config: Config) -> dict[str, str]:
     """The source of each setting of the case, by its dotted key."""
-    device = CPU if outcome.target == CPU else GPU
     try:
-        table = sourced_settings(outcome.case, device, launcher=config.launcher_for(outcome.case))
+        table = sourced_settings(outcome.case, outcome.device, launcher=config.launcher_for(outcome.case))
     except ConfigError:
         # A case without a recipe has no settings either, and its outcome says why it was not run.
         return {}

@@ -24,7 +24,19 @@ from helpers.history.results import (
 )
 from helpers.judging.statistics import Summary
 from helpers.judging.verdict import Question, Reason, Standing, Status, SubVerdict, Verdict
-from helpers.machine.records_check import Checker, Schema, object_of, or_null
+from helpers.machine.environment import device_of
+from helpers.machine.records_check import (
+    COUNT,
+    FLAG,
+    TEXT,
+    TEXTS,
+    Checker,
+    Schema,
+    list_of,
+    object_of,
+    one_of,
+    or_null,
+)
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, ResultError
 
@@ -78,6 +90,11 @@ class CaseOutcome:
     def key(self) -> tuple[str, str]:
         """SuiteCase.key of the case."""
         return self.target, self.case.id
+
+    @property
+    def device(self) -> str:
+        """SuiteCase.device of the case."""
+        return device_of(self.target)
 
     @property
     def status(self) -> Status:
@@ -170,14 +187,8 @@ def _answer_of(record: Mapping[str, Any]) -> SubVerdict:
     return SubVerdict(**{**record, **known})
 
 
-_MOST_CHARACTERS = 100_000
-_MOST_ITEMS = 100_000
-_TEXT: Schema = {"type": "string", "maxLength": _MOST_CHARACTERS, "description": "a text"}
-_TEXTS: Schema = {"type": "array", "maxItems": _MOST_ITEMS, "items": _TEXT, "description": "a list of texts"}
-_FLAG: Schema = {"type": "boolean", "description": "true or false"}
-_COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "description": "a whole number"}
-_STATUS: Schema = {"enum": [each.value for each in Status], "description": "a known status"}
-_REASON = object_of({"code": _TEXT, "message": _TEXT}, "a reason")
+_STATUS = one_of(Status, "a known status")
+_REASON = object_of({"code": TEXT, "message": TEXT}, "a reason")
 _RATE: Schema = {
     "type": ["number", "null"],
     "minimum": LEAST_SAMPLES_PER_S,
@@ -188,20 +199,20 @@ _RATE: Schema = {
 _BOUND: Schema = {"type": ["number", "null"], "description": "a finite number or null"}
 _SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "description": "a share, not negative, or null"}
 _SUMMARY = object_of(
-    {"centre": _RATE, "low": _BOUND, "high": _BOUND, "spread": _SHARE, "n": _COUNT, "warnings": _TEXTS},
+    {"centre": _RATE, "low": _BOUND, "high": _BOUND, "spread": _SHARE, "n": COUNT, "warnings": TEXTS},
     "a summary of runs",
 )
 _ANSWER = object_of(
     {
-        "question": {"enum": [each.value for each in Question], "description": "a known question"},
+        "question": one_of(Question, "a known question"),
         "status": _STATUS,
         "reason": _REASON,
-        "rule": _TEXT,
+        "rule": TEXT,
         "measured": _RATE,
         "reference": _RATE,
         "tolerance": _SHARE,
-        "label": _TEXT,
-        "sets_status": _FLAG,
+        "label": TEXT,
+        "sets_status": FLAG,
     },
     "an answer",
 )
@@ -210,7 +221,7 @@ _VERDICT = object_of(
         "status": _STATUS,
         "reason": _REASON,
         "measured": or_null(_SUMMARY, "null, or a summary of runs"),
-        "published": {"type": "array", "maxItems": _MOST_ITEMS, "items": _ANSWER, "description": "a list of answers"},
+        "published": list_of(_ANSWER, "a list of answers"),
         "recorded": or_null(_ANSWER, "null, or an answer"),
         "standing": or_null(
             object_of(STANDING_FIELDS, "a standing"), "null, or a standing with finite numbers in their ranges"
@@ -222,20 +233,20 @@ _VERDICT = object_of(
 _OUTCOME = Checker(
     object_of(
         {
-            "case_id": _TEXT,
-            "target": _TEXT,
+            "case_id": TEXT,
+            "target": TEXT,
             "verdict": _VERDICT,
-            "effect": {"enum": [each.value for each in CaseEffect], "description": "a known effect"},
-            "judged": _FLAG,
-            "rule": _TEXT,
-            "runs": {"type": "array", "maxItems": _MOST_ITEMS, "description": "a list of runs"},
-            "run_folders": _TEXTS,
-            "resumed": _COUNT,
-            "reference_build": _TEXT,
-            "why_no_reference": _TEXT,
+            "effect": one_of(CaseEffect, "a known effect"),
+            "judged": FLAG,
+            "rule": TEXT,
+            "runs": list_of({}, "a list of runs"),
+            "run_folders": TEXTS,
+            "resumed": COUNT,
+            "reference_build": TEXT,
+            "why_no_reference": TEXT,
             "origin": {"enum": [MEASURED, REPLAYED, IMPORTED], "description": "a known origin"},
-            "owner": _TEXT,
-            "quarantine": _TEXT,
+            "owner": TEXT,
+            "quarantine": TEXT,
         },
         "a JSON object",
     )

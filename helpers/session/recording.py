@@ -15,8 +15,7 @@ from helpers.judging.rules import MEDIAN_STEP, case_figure
 from helpers.judging.statistics import number, summarise
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
-from helpers.machine.environment import GPU, Environment, clocks_of, differences
-from helpers.plan.case_plan import CPU
+from helpers.machine.environment import CPU, GPU, Environment, clocks_of, differences
 from helpers.plan.matrix import ByCase, Tolerances
 from helpers.plan.overrides import segment_of
 from helpers.plan.proposals import Accepted, Candidate, Proposal, ProposalKind, RecordedAnswer, propose, write_recorded
@@ -59,9 +58,7 @@ class RecordedBaselines:
     def files(self, outcomes: Iterable[CaseOutcome], written: Iterable[Proposal]) -> tuple[Path, ...]:
         """The files of the cases that were ``written``."""
         new = {each.case_id for each in written if each.kind in (ProposalKind.CREATED, ProposalKind.UPDATED)}
-        return tuple(
-            self.path(device) for device in sorted({_device(each) for each in outcomes if each.case.id in new})
-        )
+        return tuple(self.path(device) for device in sorted({each.device for each in outcomes if each.case.id in new}))
 
     def describe(self) -> str:
         """One line that says which file is read and written for the machine's GPUs, else for its cores, and why."""
@@ -94,8 +91,8 @@ class RecordedBaselines:
         ``past_of`` gives the nights before this session."""
         outcomes = list(outcomes)
         proposals: list[Proposal] = []
-        for device in sorted({_device(each) for each in outcomes}):
-            mine = [each for each in outcomes if _device(each) == device]
+        for device in sorted({each.device for each in outcomes}):
+            mine = [each for each in outcomes if each.device == device]
             proposals += propose(
                 self.load(device),
                 [
@@ -116,7 +113,7 @@ class RecordedBaselines:
     def write(self, outcomes: Iterable[CaseOutcome], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
         """Write the proposals of all devices, each file once; returns what was written."""
         proposals = tuple(proposals)
-        device_of = {each.case.id: _device(each) for each in outcomes}
+        device_of = {each.case.id: each.device for each in outcomes}
         written: list[Proposal] = []
         for device in sorted(set(device_of.values())):
             mine = tuple(each for each in proposals if device_of.get(each.case_id, device) == device)
@@ -238,7 +235,3 @@ def _refusal(outcome: CaseOutcome, runs: Sequence[RunResult], segments: Sequence
 
 def _verdict_text(outcome: CaseOutcome) -> str:
     return f"{outcome.status.value}: {outcome.reason}"
-
-
-def _device(outcome: CaseOutcome) -> str:
-    return CPU if outcome.target == CPU else "gpu"

@@ -19,6 +19,7 @@ from helpers.judging.evidence import Past
 from helpers.judging.verdict import Status
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
+from helpers.machine.environment import device_of
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild, build_missing
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, matrix, refuse_two_targets, usual_targets
@@ -434,7 +435,7 @@ class Suite:
 
     def recorded_entry(self, target: str, case_id: str) -> RecordedEntry | None:
         """What this machine has recorded for a case; None if nothing. Raises BaselineError."""
-        return self.baselines.load(CPU if target == CPU else "gpu").entries.get(case_id)
+        return self.baselines.load(device_of(target)).entries.get(case_id)
 
     def propose(self, outcomes: Iterable[CaseOutcome], accepted: Sequence[Accepted] = ()) -> tuple[Proposal, ...]:
         """What ``--update-baselines`` would write for the cases of this session."""

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from helpers.judging.wording import counted
 from helpers.launch.launchers.launcher import trainer_module
 from helpers.machine.environment import CPU, GPU
 from helpers.plan.baseline_files import FigureStatus
@@ -344,7 +345,7 @@ def _differences(
     if then != now:
         yield f"precision {then}, here {now}"
     if theirs.cards != ours.cards:
-        yield f"{_cards(theirs.cards)}, here {ours.cards}"
+        yield f"{counted(theirs.cards, 'card')}, here {ours.cards}"
     if theirs.batch_size_per_card != ours.batch_size_per_card:
         yield f"batch size {theirs.batch_size_per_card} a card, here {ours.batch_size_per_card}"
     then, now = _both(paddle.case.data.value, theirs.data.value), _both(mine.data.value, ours.data.value)
@@ -360,7 +361,3 @@ def _differences(
 def _both(paddle: str, other: str) -> str:
     """The word itself if both have the same one, else both words joined by "and"."""
     return paddle if paddle == other else f"{paddle} and {other}"
-
-
-def _cards(count: int) -> str:
-    return f"{count} card{'s' if count > 1 else ''}"
