@@ -8,7 +8,6 @@ recorded 1-card figure.
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -23,6 +22,7 @@ from helpers.machine.environment import differences
 from helpers.plan.recorded import RecordedEntry
 from helpers.report.row import CaseRow
 from helpers.report.table import Align, Column, Table
+from helpers.report.text import hanging
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import BaselineError, ConfigError, printable
 
@@ -229,11 +229,12 @@ def to_text(found: Sequence[Scaling], width: int) -> str:
     lines = [f"speed-up and efficiency {AGAINST}"]
     for each in found:
         if _needs_table(each):
-            lines += ["", _title(each), *dlperf_table(each), *_wrapped(_notes(each), width)]
+            lines += ["", _title(each), *dlperf_table(each).markdown(padded=True)]
+            lines += [line for note in _notes(each) for line in _wrapped(note, width)]
         else:
-            lines += ["", *_wrapped([_sentence(each)], width)]
+            lines += ["", *_wrapped(_sentence(each), width)]
     for group in _by_configuration(filter(_needs_table, found)):
-        lines += ["", f"{_place(group[0])}: {_unit(group[0])}", *fleetx_table(group)]
+        lines += ["", f"{_place(group[0])}: {_unit(group[0])}", *fleetx_table(group).markdown()]
     return "\n".join(lines)
 
 
@@ -254,22 +255,17 @@ def scaling_tables(found: Sequence[Scaling]) -> tuple[ScalingTable, ...]:
     shown = [each for each in found if _needs_table(each)]
     return (
         *(
-            ScalingTable(_title(each), _dlperf(each) if each in shown else None, tuple(_notes(each)), each)
+            ScalingTable(_title(each), dlperf_table(each) if each in shown else None, tuple(_notes(each)), each)
             for each in found
         ),
         *(
-            ScalingTable(f"{_place(group[0])}, {_unit(group[0])}", _fleetx(group), ())
+            ScalingTable(f"{_place(group[0])}, {_unit(group[0])}", fleetx_table(group), ())
             for group in _by_configuration(shown)
         ),
     )
 
 
-def dlperf_table(scaling: Scaling) -> list[str]:
-    """``_dlperf`` as Markdown that can also be shown in a terminal."""
-    return _dlperf(scaling).markdown(padded=True)
-
-
-def _dlperf(scaling: Scaling) -> Table:
+def dlperf_table(scaling: Scaling) -> Table:
     """DLPerf's form: one line for each number of nodes and cards (of all nodes); speed-up with two decimals.
 
     A star refers to a note. The line for 1 card is there whenever its figure is known.
@@ -284,12 +280,7 @@ def _dlperf(scaling: Scaling) -> Table:
     return Table.of(columns, cells)
 
 
-def fleetx_table(group: Sequence[Scaling]) -> list[str]:
-    """``_fleetx`` as Markdown."""
-    return _fleetx(group).markdown()
-
-
-def _fleetx(group: Sequence[Scaling]) -> Table:
+def fleetx_table(group: Sequence[Scaling]) -> Table:
     """FleetX's form: rows are batch sizes per card, columns are ``nodes x cards per node``, cells are samples/s."""
     shapes = sorted({_shape(row) for each in group for row in each.rows} | {(1, 1)})
     columns: list[Column[Scaling]] = [
@@ -374,11 +365,5 @@ def _rate(samples_per_s: float) -> str:
     return f"{samples_per_s:.2f}" if samples_per_s >= 100 else number(samples_per_s)
 
 
-def _wrapped(notes: Iterable[str], width: int) -> list[str]:
-    return [
-        line
-        for note in notes
-        for line in textwrap.wrap(
-            note, max(width, 40), subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
-        )
-    ]
+def _wrapped(text: str, width: int) -> list[str]:
+    return hanging(text, max(width, 40), "", "  ")

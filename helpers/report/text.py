@@ -128,22 +128,22 @@ def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
     if details:
         if row.pairs:
             build = row.reference_build or "the reference build"
-            lines = _wrapped(printable(f"A/B, new against {build}; {rate_unit(row.case_id)} by {MEDIAN_STEP}"), room)
+            lines = _wrapped(f"A/B, new against {build}; {rate_unit(row.case_id)} by {MEDIAN_STEP}", room)
         lines += pairs_table(row)
         for place, text in enumerate(row.sources):
-            lines += _wrapped(printable(f"r{place} {row.origin} from {text}"), room)
+            lines += _wrapped(f"r{place} {row.origin} from {text}", room)
         for text in row.set_aside:
-            lines += _wrapped(printable(f"set aside {text}"), room)
+            lines += _wrapped(f"set aside {text}", room)
         lines += _wrapped(rules_line(row), room)
     if row.utilisation is not None:
         text = row.utilisation.details(sample_of(row.case_id)) if details else row.utilisation.in_short()
-        lines += _wrapped(printable(f"utilisation: {text}"), room)
+        lines += _wrapped(f"utilisation: {text}", room)
     return [_REASON_INDENT + line for line in lines]
 
 
 def _case_lines(row: CaseRow, line: str, width: int, beside: bool, colour: bool) -> list[str]:
     """The line of a case with its reason, beside it or below."""
-    reason = printable("; ".join([row.reason, *row.marks, *_notes(row)]))
+    reason = "; ".join([row.reason, *row.marks, *_notes(row)])
     if beside:
         taken = len(line) + len(GAP)
         first, *rest = _wrapped(reason, width - taken) or [""]
@@ -159,7 +159,7 @@ def _case_lines(row: CaseRow, line: str, width: int, beside: bool, colour: bool)
 
 def _wrapped(text: str, width: int) -> list[str]:
     """Lines broken only at spaces, since a case id or an option that is broken at a hyphen cannot be pasted."""
-    return textwrap.wrap(text, max(width, _NARROWEST_REASON), break_on_hyphens=False, break_long_words=False)
+    return hanging(text, max(width, _NARROWEST_REASON))
 
 
 def _case(row: CaseRow) -> str:
@@ -246,7 +246,7 @@ _COLUMNS: tuple[Column[CaseRow], ...] = (
 )
 
 
-def hanging(text: str, width: int, first: str, rest: str) -> list[str]:
+def hanging(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     """``text`` in lines of at most ``width``; the first line begins with ``first``, the others with ``rest``. Words are
     not broken."""
     return textwrap.wrap(
@@ -283,5 +283,5 @@ _PROPOSAL_COLUMNS: tuple[Column[Proposal], ...] = (
 def night_lines(night: NightVerdict, width: int) -> list[str]:
     """The verdict on the night, such as ``the night: PASS (12 cases)``, and its reason below."""
     text = night.status.value if not night.suspect else f"{night.status.value}, suspect: the {night.suspect}"
-    wrapped = _wrapped(printable(night.reason.message), width - len(_REASON_INDENT))
+    wrapped = _wrapped(night.reason.message, width - len(_REASON_INDENT))
     return [f"the night: {text} ({night.cases} cases)", *(_REASON_INDENT + line for line in wrapped)]

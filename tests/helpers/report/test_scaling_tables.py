@@ -46,7 +46,7 @@ def test_fleetx_s_table_comes_out_as_printed() -> None:
     found = scaled(
         *(row(batch, shape, rate) for batch in FLEETX for shape, rate in zip(SHAPES, FLEETX[batch], strict=True))
     )
-    assert fleetx_table(found) == [
+    assert fleetx_table(found).markdown() == [
         "| batch / node | 1 x 1 | 1 x 8 | 2 x 8 | 4 x 8 |",
         "| :----: | :----: | :----: | :----: | :----: |",
         "| 32 | 252.68 | 1888.20 | 2873.18 | 5548.48 |",
@@ -58,7 +58,7 @@ def test_fleetx_s_table_comes_out_as_printed() -> None:
 def test_dlperf_s_table_comes_out_as_printed_with_the_efficiency_beside_it() -> None:
     rates = {"1x1": 362.44, "1x4": 1391.28, "1x8": 2721.98, "2x8": 5099.42, "4x8": 9514.64}
     (found,) = scaled(*(row(128, shape, rate) for shape, rate in rates.items()))
-    assert dlperf_table(found) == [
+    assert dlperf_table(found).markdown(padded=True) == [
         "| nodes | cards | images/s | speed-up | efficiency |",
         "| ----- | ----- | -------- | -------- | ---------- |",
         "| 1     | 1     | 362.44   | 1.00     | 100.0%     |",
@@ -75,7 +75,7 @@ def test_nothing_found_is_no_text() -> None:
 
 def test_small_rates_keep_four_digits() -> None:
     (found,) = scaled(row(1, "1x1", 0.30342), row(1, "1x2", 0.66991))
-    assert dlperf_table(found)[2:] == [
+    assert dlperf_table(found).markdown(padded=True)[2:] == [
         "| 1     | 1     | 0.3034   | 1.00     | 100.0%     |",
         "| 1     | 2     | 0.6699   | 2.21     | 110.4%     |",
     ]
@@ -83,7 +83,7 @@ def test_small_rates_keep_four_digits() -> None:
 
 def test_a_batch_without_a_case_of_that_shape_is_told_as_not_measured() -> None:
     found = scaled(row(32, "1x1", 1.0), row(32, "1x8", 8.0), row(64, "1x1", 1.0), row(64, "2x8", 16.0))
-    assert fleetx_table(found)[2:] == ["| 32 | 1 | 8 | not measured |", "| 64 | 1 | not measured | 16 |"]
+    assert fleetx_table(found).markdown()[2:] == ["| 32 | 1 | 8 | not measured |", "| 64 | 1 | not measured | 16 |"]
 
 
 def test_an_empty_cell_says_why_below_the_table() -> None:
