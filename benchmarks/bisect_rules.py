@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -49,15 +50,16 @@ class Found:
 Rule = Callable[[Builds], Found]
 
 
-def own(builds: Builds, budget_runs: int = BUDGET_RUNS, sigma_factor: float = 1.0) -> Found:
+def own(builds: Builds, sigma_factor: float = 1.0) -> Found:
     """helpers.judging.bisection; ``sigma_factor`` makes what is known of the noise wrong.
 
     Every pair that a step asks for is made. ``perfgate bisect`` looks after each, and may leave the last ones out
     (helpers.session.bisect).
     """
-    search = Bisection(_names(BUILDS), builds.sigma * sigma_factor, budget_runs=budget_runs)
+    names = tuple(f"build {place}" for place in range(BUILDS))
+    search = Bisection(names, builds.sigma * sigma_factor, budget_runs=BUDGET_RUNS)
     measured: list[Measurement] = []
-    repeats: dict[int, int] = {}
+    repeats = Counter[int]()
     expected, runs = 0, 0
     while True:
         step = next_step(search, measured)
@@ -70,9 +72,8 @@ def own(builds: Builds, budget_runs: int = BUDGET_RUNS, sigma_factor: float = 1.
             runs += 1
             continue
         for _ in range(step.pairs):
-            repeat = repeats.get(step.build, 0)
-            repeats[step.build] = repeat + 1
-            measured.append(MeasuredPair(step.build, *builds.pair(step.build, repeat)))
+            measured.append(MeasuredPair(step.build, *builds.pair(step.build, repeats[step.build])))
+            repeats[step.build] += 1
             runs += 2
     if step.first is None or step.last is None:
         return Found(False, False, 0, step.runs, step.end.value, expected_runs=expected)
@@ -109,26 +110,22 @@ def git_bisect(builds: Builds, pairs: int, threshold_percent: float | None) -> F
     return Found(True, good < builds.first_bad <= bad, bad - good, runs)
 
 
-def git_bayesect(builds: Builds, threshold_percent: float | None, budget_runs: int = BUDGET_RUNS) -> Found:
+# It takes the logarithm of the prior that a skip sets to 0, and then does not use it.
+@np.errstate(divide="ignore", invalid="ignore")
+def git_bayesect(builds: Builds, threshold_percent: float | None) -> Found:
     """git_bayesect's own Bisector in-process: every pair passes or fails, until one build has 99%."""
-    # It takes the logarithm of the prior that a skip sets to 0, and then does not use it.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return _git_bayesect(builds, threshold_percent, budget_runs)
-
-
-def _git_bayesect(builds: Builds, threshold_percent: float | None, budget_runs: int) -> Found:
     from git_bayesect import Bisector
 
     least, runs = _threshold(builds, threshold_percent)
     # Its place 0 is the newest build.
     bisector = Bisector([1] * BUILDS)
-    repeats: dict[int, int] = {}
+    repeats = Counter[int]()
     if threshold_percent is None:
         for repeat in range(_DROP_PAIRS):
             bisector.record(0, builds.difference(BUILDS - 1, repeat) < least)
         repeats[BUILDS - 1] = _DROP_PAIRS
     skipped: set[int] = set()
-    while bisector.distribution.max() < CERTAIN and runs + 2 <= budget_runs:
+    while bisector.distribution.max() < CERTAIN and runs + 2 <= BUDGET_RUNS:
         wanted = BUILDS - 1 - bisector.select()
         build = min((each for each in range(BUILDS) if each not in skipped), key=lambda each: abs(each - wanted))
         if build in builds.failing:
@@ -136,9 +133,8 @@ def _git_bayesect(builds: Builds, threshold_percent: float | None, budget_runs: 
             bisector.record(BUILDS - 1 - build, None)
             runs += 1
             continue
-        repeat = repeats.get(build, 0)
-        repeats[build] = repeat + 1
-        bisector.record(BUILDS - 1 - build, builds.difference(build, repeat) < least)
+        bisector.record(BUILDS - 1 - build, builds.difference(build, repeats[build]) < least)
+        repeats[build] += 1
         runs += 2
     named = BUILDS - 1 - int(bisector.distribution.argmax())
     return Found(bool(bisector.distribution.max() >= CERTAIN), named == builds.first_bad, 1, runs)
@@ -150,10 +146,6 @@ def _threshold(builds: Builds, percent: float | None) -> tuple[float, int]:
         return math.log1p(-percent / 100), 0
     drop = statistics.median(builds.difference(BUILDS - 1, repeat) for repeat in range(_DROP_PAIRS))
     return min(drop, 0.0) / 2, 2 * _DROP_PAIRS
-
-
-def _names(count: int) -> tuple[str, ...]:
-    return tuple(f"build {place}" for place in range(count))
 
 
 RULES: dict[str, Rule] = {

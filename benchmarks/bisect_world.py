@@ -75,13 +75,11 @@ class Builds:
         return probed - good
 
 
-def drawn(
-    seed: int, number: int, cards: int, drops_percent: tuple[float, ...], failing_share: float, count: int = BUILDS
-) -> Builds:
+def drawn(seed: int, number: int, cards: int, drops_percent: tuple[float, ...], failing_share: float) -> Builds:
     """The changes at different places, each equally likely; the good and the bad build never fail."""
     generator = np.random.default_rng([seed, number, 11])
-    places = generator.permutation(np.arange(1, count))[: len(drops_percent)]
-    fails = np.flatnonzero(generator.random(count) < failing_share)
-    failing = frozenset(int(place) for place in fails if 0 < place < count - 1)
+    places = generator.permutation(np.arange(1, BUILDS))[: len(drops_percent)]
+    fails = np.flatnonzero(generator.random(BUILDS) < failing_share)
+    failing = frozenset(int(place) for place in fails if 0 < place < BUILDS - 1)
     drops = {int(place): percent for place, percent in zip(places, drops_percent, strict=True)}
     return Builds(seed, number, cards, drops, failing)

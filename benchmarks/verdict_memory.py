@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from helpers.history import Memory
 from helpers.history.nights import NightRecord
 from helpers.history.past import ACCEPTED_NIGHTS, COMPARED_NIGHTS, SIBLINGS
 from helpers.history.results import RunResult
 from helpers.judging.evidence import Compared, Night, Past
 from helpers.judging.verdict import Status
-
-
-class ForkingMemory(Memory, Protocol):
-    """A history that several futures may follow."""
-
-    def fork(self) -> ForkingMemory: ...
 
 
 @dataclass(frozen=True)

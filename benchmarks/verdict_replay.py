@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from benchmarks.verdict_memory import ForkingMemory, HeldNights
+from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, RIVALS, Seen, Steps, asv_steps, otava_steps
 from benchmarks.verdict_session import JudgedNight, Machine, drawn_with
 from benchmarks.verdict_worlds import BURN_IN_NIGHTS, FRESH_NIGHTS, At
@@ -129,17 +129,13 @@ class Replay:
     """A machine's nights, judged by the procedure and its rivals."""
 
     machine: Machine
-    memory: ForkingMemory = field(default_factory=HeldNights)
     # Asks Otava; None leaves it out.
     detect: Detect | None = None
-    # What the procedure's scores are called, and those of its first nights, which are kept apart.
-    rule: str = PROCEDURE
-    first: str = FIRST_NIGHTS
-    # Whether the rivals are left out.
-    alone: bool = False
-    # The cases whose build under test was faster than the good build from the first night on. For the others a drop is
-    # counted where their gain was confirmed in the shared nights. None: all drops count.
+    # Where gains are lost, and rivals are not asked: the cases whose build under test was faster than the good build
+    # from the first night on. For the others a drop is counted where their gain was confirmed in the shared nights.
+    # None: all drops count.
     behind: Collection[int] | None = None
+    memory: HeldNights = field(default_factory=HeldNights)
     scores: Scores = field(default_factory=dict)
     series: list[list[float]] = field(default_factory=list)
     gained: set[int] = field(default_factory=set)
@@ -149,23 +145,28 @@ class Replay:
         self._burn_in()
         for future in futures:
             self._judged(future)
-            if not self.alone and not future.noisy:
+            if self.behind is None and not future.noisy:
                 self._rivals(future)
-        if not self.alone:
+        if self.behind is None:
             self._trends([future for future in futures if future.trended])
         return self.scores
+
+    @property
+    def rule(self) -> str:
+        return PROCEDURE if self.behind is None else LOST
 
     def _score(self, rule: str) -> Score:
         return self.scores.setdefault(rule, Score())
 
     def _burn_in(self) -> None:
         self.series = [[] for _ in self.machine.plans]
+        first = FIRST_NIGHTS if self.behind is None else LOST_FIRST
         for night in range(BURN_IN_NIGHTS):
             judged = self.machine.night(At(0, night), self.memory)
             for case, values in enumerate(self.series):
                 values.append(self.machine.nights.run(At(0, night), case, Build.CANDIDATE, 0).log_rate)
             if night < YOUNG_NIGHTS:
-                self._score(self.first).quiet_night(judged.statuses, judged.runs)
+                self._score(first).quiet_night(judged.statuses, judged.runs)
             elif self.behind is None:
                 # All futures of a machine go on from one drift, so its shared nights say more than they do.
                 self._quiet(self._score(self.rule), judged)

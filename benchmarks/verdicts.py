@@ -26,16 +26,7 @@ from benchmarks import verdict_hours, verdict_real
 from benchmarks.cores import spread
 from benchmarks.goals import missed
 from benchmarks.verdict_memory import HeldNights
-from benchmarks.verdict_replay import (
-    DROPS_PERCENT,
-    LOST,
-    LOST_FIRST,
-    PROCEDURE,
-    Future,
-    Replay,
-    Scores,
-    add_world,
-)
+from benchmarks.verdict_replay import DROPS_PERCENT, LOST, PROCEDURE, Future, Replay, Scores, add_world
 from benchmarks.verdict_report import goals_of, more_text, progress_text, scores_json, table_text
 from benchmarks.verdict_session import Machine
 from benchmarks.verdict_worlds import (
@@ -187,8 +178,7 @@ def replay_behind(world: int, *, seed: int, size: Size) -> Scores:
     # Other worlds than those without gains, though of one seed.
     behind = LeftBehind(Synthetic(seed, _BEHIND_FROM + world, frozenset(slow_branches(size))), seed, world)
     faster = behind.recorded_faster
-    machine = Machine.of(behind, recorded_faster=faster)
-    replay = Replay(machine, rule=LOST, first=LOST_FIRST, alone=True, behind=faster)
+    replay = Replay(Machine.of(behind, recorded_faster=faster), behind=faster)
     return replay.run(futures_of(seed, _BEHIND_FROM + world, size, LOSSES_PERCENT))
 
 

@@ -206,7 +206,7 @@ def test_a_replay_scores_the_procedure_and_every_rival() -> None:
 
 def test_where_gains_are_lost_only_accepted_ones_count() -> None:
     """Case 0 was recorded with the faster build; case 1 gains nothing, so there is nothing of it to lose."""
-    replay = Replay(Machine.of(Quiet()), rule=LOST, first=LOST_FIRST, alone=True, behind={0})
+    replay = Replay(Machine.of(Quiet()), behind={0})
     scores = replay.run([Future(1), Future(2, {0: 5, 1: 5}), Future(3, {0: 2}, noisy=True)])
     assert set(scores) == {LOST, LOST_FIRST}
     assert scores[LOST].injected == {5: 1}
