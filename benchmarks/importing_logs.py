@@ -21,10 +21,14 @@ class Sample:
     # What the command line states of it.
     framework: str
     cards: int
-    # The log begins with ``head``; then each epoch has its ``records`` and what is printed ``after`` them.
-    head: str
-    records: Callable[[int], list[str]]
+    # A record of an epoch, by its place there, and what is printed after the epoch's last one.
+    record: Callable[[int, int], str]
     after: Callable[[int], str]
+    # The log begins with it.
+    head: str = "our own sample\n"
+
+    def records(self, epoch: int) -> list[str]:
+        return [self.record(epoch, place) for place in range(_EPOCH_RECORDS)]
 
 
 @dataclass(frozen=True)
@@ -58,57 +62,55 @@ def _at(number: int) -> datetime:
     return START + timedelta(seconds=0.19 * _RECORD_STEPS * (number + 1))
 
 
-def _numbered(epoch: int) -> range:
-    return range(epoch * _EPOCH_RECORDS, (epoch + 1) * _EPOCH_RECORDS)
+def _number(epoch: int, place: int = _EPOCH_RECORDS - 1) -> int:
+    """The number of an epoch's record among all of the log; of its last one without a place."""
+    return epoch * _EPOCH_RECORDS + place
 
 
-def _paddleclas_records(epoch: int) -> list[str]:
-    first = epoch * _EPOCH_RECORDS
-    return [
-        f"[{_at(number):%Y/%m/%d %H:%M:%S}] ppcls INFO: epoch:{epoch:<3d} "
-        f"train step:{(number - first) * _RECORD_STEPS:<4d} lr: 0.100000, loss:  6.9078 top1:  0.0010 top5:  0.0050 "
-        f"batch_cost: {_seconds(number):.5f} s, reader_cost: 0.00055 s, "
-        f"ips: {256 / _seconds(number):.5f} samples/sec.\n"
-        for number in _numbered(epoch)
-    ]
-
-
-def _paddleclas_after(epoch: int) -> str:
-    last = _numbered(epoch)[-1]
+def _paddleclas(epoch: int, place: int) -> str:
+    number = _number(epoch, place)
     return (
-        f"[{_at(last):%Y/%m/%d %H:%M:%S}] ppcls INFO: END epoch:{epoch:<3d} train loss:  6.9078 top1:  0.0010 "
-        f"batch_cost: 0.19000 s, reader_cost: 0.00055 s, batch_cost_sum: 950.00000 s, ips: 1347.36842 samples/sec.\n"
+        f"[{_at(number):%Y/%m/%d %H:%M:%S}] ppcls INFO: epoch:{epoch:<3d} train step:{place * _RECORD_STEPS:<4d} "
+        f"lr: 0.100000, loss:  6.9078 top1:  0.0010 top5:  0.0050 batch_cost: {_seconds(number):.5f} s, "
+        f"reader_cost: 0.00055 s, ips: {256 / _seconds(number):.5f} samples/sec.\n"
     )
 
 
-def _tensorflow_records(epoch: int) -> list[str]:
-    return [
+def _paddleclas_after(epoch: int) -> str:
+    return (
+        f"[{_at(_number(epoch)):%Y/%m/%d %H:%M:%S}] ppcls INFO: END epoch:{epoch:<3d} train loss:  6.9078 "
+        "top1:  0.0010 batch_cost: 0.19000 s, reader_cost: 0.00055 s, batch_cost_sum: 950.00000 s, "
+        "ips: 1347.36842 samples/sec.\n"
+    )
+
+
+def _tensorflow(epoch: int, place: int) -> str:
+    number = _number(epoch, place)
+    return (
         f"DLL {_at(number):%Y-%m-%d %H:%M:%S.%f} - ({epoch}, {number * _RECORD_STEPS}) "
         f"total_ips : {256 / _seconds(number)} \n"
-        for number in _numbered(epoch)
-    ]
+    )
 
 
-def _mxnet_records(epoch: int) -> list[str]:
-    first = epoch * _EPOCH_RECORDS
-    return [
+def _mxnet(epoch: int, place: int) -> str:
+    number = _number(epoch, place)
+    return (
         f"[1,0]<stdout>:DLL {_at(number):%Y-%m-%d %H:%M:%S.%f} - Epoch: {epoch} "
-        f"Iteration: {(number - first + 1) * _RECORD_STEPS - 1}  train.loss : {6.9 + _seconds(number)}  "
+        f"Iteration: {(place + 1) * _RECORD_STEPS - 1}  train.loss : {6.9 + _seconds(number)}  "
         f"train.ips : {_MXNET_CARDS * 256 / _seconds(number)} images/s train.lr : 0.4864 \n"
-        for number in _numbered(epoch)
-    ]
+    )
 
 
 def _mxnet_after(epoch: int) -> str:
     others = "".join(f"[1,{rank}]<stderr>:rank {rank}: epoch {epoch} done\n" for rank in range(1, _MXNET_CARDS))
     return (
-        f"[1,0]<stdout>:DLL {_at(_numbered(epoch)[-1]):%Y-%m-%d %H:%M:%S.%f} - Epoch: {epoch}  train.loss : 6.9  "
+        f"[1,0]<stdout>:DLL {_at(_number(epoch)):%Y-%m-%d %H:%M:%S.%f} - Epoch: {epoch}  train.loss : 6.9  "
         f"train.ips : {_MXNET_CARDS * 256 / 0.19} images/s\n{others}"
     )
 
 
 SAMPLES = (
-    Sample("paddleclas", "paddle", 1, "our own sample\n", _paddleclas_records, _paddleclas_after),
-    Sample("nvidia-tensorflow", "tensorflow", 1, "our own sample\n", _tensorflow_records, lambda epoch: ""),
-    Sample("nvidia-mxnet", "mxnet", _MXNET_CARDS, "our own sample\n", _mxnet_records, _mxnet_after),
+    Sample("paddleclas", "paddle", 1, _paddleclas, _paddleclas_after),
+    Sample("nvidia-tensorflow", "tensorflow", 1, _tensorflow, lambda epoch: ""),
+    Sample("nvidia-mxnet", "mxnet", _MXNET_CARDS, _mxnet, _mxnet_after),
 )

@@ -19,8 +19,6 @@ from helpers.logs.settings import LogSetting, Stated
 from helpers.logs.sources.source import open_logs
 from helpers.trainers.contract.errors import LogError
 
-_BLOCK_BYTES = 2**20
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -45,7 +43,8 @@ def main() -> int:
     elif arguments.what == "clean":
         found = {"lines": _lines(path)}
     else:
-        _hash(path)
+        with path.open("rb") as file:
+            hashlib.file_digest(file, "sha256")
         found = {}
     took = {
         "seconds": time.perf_counter() - begin,
@@ -67,13 +66,6 @@ def _imported(path: Path, asked: dict[LogSetting, Stated]) -> dict[str, object]:
 def _lines(path: Path) -> int:
     (log,) = open_logs(path)
     return sum(chunk.data.count(b"\n") for chunk in log.chunks())
-
-
-def _hash(path: Path) -> None:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            found.update(block)
 
 
 def _peak_bytes() -> int:
