@@ -44,6 +44,9 @@ class Candidate:
         return replace(self, environment=environment, settings=settings)
 
 
+_KEEP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+_GROW = {"MALLOC_TOP_PAD_": str(2**28)}
+_HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 CANDIDATES = (
     # The same as what it is compared with: what the method itself shows.
     Candidate("nothing"),
@@ -59,22 +62,11 @@ CANDIDATES = (
     Candidate("onednn-isa-avx512", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}),
     Candidate("nhwc", settings={"layout": "NHWC"}),
     Candidate("malloc-heap", {"MALLOC_MMAP_MAX_": "0"}),
-    Candidate("malloc-keep", {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}),
-    Candidate(
-        "malloc-keep-grow",
-        {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": str(2**28)},
-    ),
+    Candidate("malloc-keep", _KEEP),
+    Candidate("malloc-keep-grow", _KEEP | _GROW),
     Candidate("malloc-arenas-1", {"MALLOC_ARENA_MAX": "1"}),
-    Candidate("huge-pages", {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}),
-    Candidate(
-        "huge-pages-keep",
-        {
-            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-            "MALLOC_MMAP_MAX_": "0",
-            "MALLOC_TRIM_THRESHOLD_": str(2**40),
-            "MALLOC_TOP_PAD_": str(2**28),
-        },
-    ),
+    Candidate("huge-pages", _HUGE),
+    Candidate("huge-pages-keep", _HUGE | _KEEP | _GROW),
     # helpers/plan/recipes/common.py's own, whole.
     Candidate("recipe", cpu_environment(read_processor())),
     Candidate("unpinned", {"FLAGS_use_pinned_memory": "0"}),

@@ -20,7 +20,6 @@ from types import SimpleNamespace
 
 from benchmarks.history_scale import made_night, made_run
 from helpers.history.nights import NightRecord
-from helpers.history.results import RunResult
 from helpers.history.stored import SegmentStart
 from helpers.judging.evidence import Past
 from helpers.session.suite_history import begin, memory_of, notes_of
@@ -99,7 +98,7 @@ class _Runner:
         """One case of a session: what is known, two runs, and the night; in the end a baseline is recorded."""
         number, memory = len(self._uuids), self._memory
         session = f"{self._name}-{number}"
-        runs = [self._run(session) for _ in range(2)]
+        runs = [replace(made_run(0, 0, self._rng), session=session) for _ in range(2)]
         night = made_night(0, 0, (5.0,), tuple(run.uuid for run in runs))
         night = replace(night, session=session)
         past = []
@@ -128,10 +127,6 @@ class _Runner:
                 return
             self._timed(lambda night=night, session=session: known.append(not self._past(night, session).unreachable))  # type: ignore[misc]
             self._still_unknown -= known[-1]
-
-    def _run(self, session: str) -> RunResult:
-        run = made_run(0, 0, self._rng)
-        return replace(run, session=session)
 
     def _timed(self, call: Callable[[], object]) -> None:
         started = time.perf_counter()

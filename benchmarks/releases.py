@@ -25,7 +25,6 @@ from helpers.commands.loading import find_cases, say, session_name
 from helpers.judging.calibrate import calibrating
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number as digits
-from helpers.judging.statistics import student_t_95
 from helpers.launch.launchers import CHOICES
 from helpers.plan.installed import CANDIDATE
 from helpers.plan.perf_yaml import load_config
@@ -34,6 +33,7 @@ from helpers.report.unforeseen import ended
 from helpers.session import SuiteOptions
 from helpers.session.builds import NamedBuilds, named_builds
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.session.lockstep import ratio_of
 from helpers.session.suite import Suite
 
 CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
@@ -54,10 +54,8 @@ class Speed:
 
     def beside(self, newest: Speed) -> tuple[float, float, float]:
         """The difference from ``newest`` as a fraction, and its 95% interval, from the rounds that both have."""
-        logs = [math.log(mine / other) for mine, other in zip(self.rates, newest.rates, strict=False)]
-        mean = statistics.fmean(logs)
-        half = student_t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-        return math.expm1(mean), math.expm1(mean - half), math.expm1(mean + half)
+        ratio = ratio_of(mine / other for mine, other in zip(self.rates, newest.rates, strict=False))
+        return ratio.centre - 1, ratio.low - 1, ratio.high - 1
 
 
 @dataclass

@@ -34,22 +34,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="Take the newest session of FOLDER")
     arguments = parser.parse_args()
-    pairs = [(_list_matrix(), _list_nothing()) for _ in range(REPEATS + 1)][1:]
+    with tempfile.TemporaryDirectory() as empty:
+        pairs = [
+            (_pytest_seconds("perf_tests", Path.cwd()), _pytest_seconds(".", Path(empty))) for _ in range(REPEATS + 1)
+        ][1:]
     _tell("listing the matrix, user time in seconds", [matrix for matrix, _ in pairs])
     _tell("listing the matrix / pytest on an empty folder", [matrix / nothing for matrix, nothing in pairs])
-    shares = _recording_shares()
+    shares = [_recording_seconds() / SHORTEST_STEP_SECONDS for _ in range(REPEATS)]
     _tell("recording a step / the shortest published step", shares)
     _tell_session(arguments.runs_dir)
     return 0 if statistics.median(shares) <= RECORDING_LIMIT else 1
-
-
-def _list_matrix() -> float:
-    return _pytest_seconds("perf_tests", Path.cwd())
-
-
-def _list_nothing() -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        return _pytest_seconds(".", Path(folder))
 
 
 def _pytest_seconds(target: str, folder: Path) -> float:
@@ -63,10 +57,6 @@ def _pytest_seconds(target: str, folder: Path) -> float:
     if done.returncode not in (0, 5):
         raise SystemExit(f"{' '.join(argv)} exited with {done.returncode}:\n{done.stdout}{done.stderr}")
     return seconds
-
-
-def _recording_shares() -> list[float]:
-    return [_recording_seconds() / SHORTEST_STEP_SECONDS for _ in range(REPEATS)]
 
 
 def _recording_seconds() -> float:

@@ -75,7 +75,10 @@ def told(sets: Sequence[Blocks]) -> tuple[list[str], list[str]]:
     ratios = speeds(sets)
     lines = [f"{name}: {ratio}" for name, ratio in ratios.items()]
     wrong = [f"slower, {name}: {ratio}" for name, ratio in ratios.items() if ratio.lies_below(SPEED_LIMIT)]
-    shares = [_recording_seconds(blocks) / sum(block.seconds for block in blocks[TRAIN]) for blocks in sets]
+    shares = [
+        sum(block.recording_seconds for block in blocks[TRAIN]) / sum(block.seconds for block in blocks[TRAIN])
+        for blocks in sets
+    ]
     # The median over turns: where another process takes the core meanwhile, a step of 84 ms is soon filled.
     shortest = [
         statistics.median(block.recording_seconds / block.steps for block in blocks[TRAIN]) / SHORTEST_STEP_SECONDS
@@ -86,10 +89,6 @@ def told(sets: Sequence[Blocks]) -> tuple[list[str], list[str]]:
         if not statistics.median(values) <= RECORDING_LIMIT:
             wrong.append(f"recording takes {_share(values)} of {name}; at most {RECORDING_LIMIT:.1%} is accepted")
     return lines, wrong
-
-
-def _recording_seconds(blocks: Blocks) -> float:
-    return sum(block.recording_seconds for block in blocks[TRAIN])
 
 
 def _share(values: Sequence[float]) -> str:
