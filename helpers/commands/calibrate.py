@@ -34,12 +34,13 @@ from helpers.history.stored import Calibration
 from helpers.judging.calibrate import LEAST_RUNS, CaseNoise, Deviation, calibrating, noise_of
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS, Tolerances
 from helpers.report.text import hanging
 from helpers.session import SuiteOptions
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
-from helpers.session.measure import CaseResult, segment_tonight, utc_now
+from helpers.session.measure import CaseResult, segment_tonight
 from helpers.session.suite import Suite
 from helpers.session.suite_history import history_url
 from helpers.trainers.contract.errors import SuiteError, printable

@@ -6,7 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.loading import add_history, history_of, user_name
-from helpers.session.measure import Clock, utc_now
+from helpers.machine.wall_clock import utc_now
+from helpers.session.measure import Clock
 from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
 
 if TYPE_CHECKING:

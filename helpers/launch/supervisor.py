@@ -119,12 +119,13 @@ class _Run:
         self._ranks = [RankWatch(spec, rank, host) for rank, host in enumerate(hosts)]
         self._cards = CardWatch(meter, self._job, self._io.clock, limits.survey_seconds)
         self._process: StartedProcess | None = None
-        self._watchdog = self._new_watchdog()
 
     def outcome(self) -> JobOutcome:
         environment = self._prepare()
         started = self._io.clock()
-        self._watchdog = self._new_watchdog()
+        self._watchdog = Watchdog(
+            self._spec, self._command, self._limits, self._ranks, self._others, self._io.processes, started
+        )
         self._cards.look(survey=True)
         with stop_signals() as stop:
             try:
@@ -163,10 +164,6 @@ class _Run:
         except OSError as error:
             raise _unusable(Path(spec.run_folder), error) from error
         return clear_for(spec, self._command, spec.job_id, self._io, self._limits.grace_seconds)
-
-    def _new_watchdog(self) -> Watchdog:
-        io = self._io
-        return Watchdog(self._spec, self._command, self._limits, self._ranks, self._others, io.processes, io.clock())
 
     def _start(self, environment: Mapping[str, str]) -> StartedProcess:
         argv, folder = self._command.argv, Path(self._spec.run_folder)

@@ -67,7 +67,7 @@ class Watchdog:
         """Read what the ranks have written, and note the ranks whose process is gone."""
         for rank in self._ranks:
             rank.poll(at)
-            self._miss(rank, at)
+            self._note_gone(rank, at)
         if self.start_up_seconds is None and all(rank.step > 0 for rank in self._ranks):
             self.start_up_seconds = at - self._started
 
@@ -146,7 +146,7 @@ class Watchdog:
         reason = f"{guilty.name} gave no sign of life for {seconds:.3g} s{why}: {self._where()}"
         return Ending(OutcomeKind.HUNG, reason, guilty.rank)
 
-    def _miss(self, rank: RankWatch, at: float) -> None:
+    def _note_gone(self, rank: RankWatch, at: float) -> None:
         """Note when a rank's process is gone although its log has no footer."""
         if rank.footer is not None or rank.gone_at is not None or rank.pid is None:
             return

@@ -16,7 +16,7 @@ from helpers.history.run_folders import ResultStore, write_night
 from helpers.judging.evidence import Build, Compared, Evidence, Past, RecordedReference, Stage
 from helpers.judging.judge import judge
 from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict
-from helpers.machine.wall_clock import utc_now as utc_now
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan, recorded_reference
 from helpers.plan.overrides import neutral_reasons, segment_of
 from helpers.trainers.contract.errors import SuiteError

@@ -13,11 +13,12 @@ from helpers.judging.judge import attempts_used_up, end_without_comparison
 from helpers.judging.rates import rate_unit
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.launch.tail import Progress
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, usual_targets
 from helpers.plan.published import PublishedFigure
 from helpers.session.frameworks.comparison import COMPARED, ConfigurationOutcome, MeasuredConfiguration, outcome_of
 from helpers.session.frameworks.configurations import Configuration
-from helpers.session.measure import CaseResult, Runner, evidence_of, night_of, reusable_runs, utc_now
+from helpers.session.measure import CaseResult, Runner, evidence_of, night_of, reusable_runs
 from helpers.session.measuring import Measurer
 from helpers.session.run_job import RunTerms, leased_runner
 from helpers.session.suite import Suite

@@ -28,12 +28,12 @@ from helpers.judging.evidence import Build, Stage
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.machine.devices import Machine
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.installed import CANDIDATE, REFERENCE
 from helpers.session.bisect import STATE_FILE
 from helpers.session.builds import NamedBuilds
 from helpers.session.examination import ExaminationIO
-from helpers.session.measure import utc_now
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import ConfigError
 from tests.helpers.commands.conftest import MACHINE, Builds

@@ -19,12 +19,13 @@ from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Past
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.baseline_files import BASELINES
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.perf_yaml import HistoryConfig
 from helpers.plan.proposals import ProposalKind
 from helpers.report.row import row_of
-from helpers.session.measure import not_run, utc_now
+from helpers.session.measure import not_run
 from helpers.session.suite import Suite
 from helpers.trainers.contract.errors import BaselineError, ConfigError, DatasetError, HistoryError
 from helpers.trainers.contract.frameworks import Framework
