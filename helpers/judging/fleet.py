@@ -1,12 +1,12 @@
 """Which nodes and cards of a fleet are slow beyond chance. Pure; docs/fleet.md, "How a node is judged".
 
-Every node measured the same cases. A node's case is compared with the median of the other nodes, and a card's case with
+Every node measured the same cases. In each case a node is compared with the median of the other nodes, and a card with
 the median of the other cards of its node. How far healthy nodes, or cards, are apart is learned from the fast half of
-the fleet, because a fault makes them slower and never faster. Each has two tests: all its cases together, and its worst
-case alone. Both become one p-value, and Holm's procedure over all nodes and cards together keeps the probability of any
-false alarm in a healthy fleet at ``error_rate``.
+the fleet, because a fault makes them slower and never faster. A node, or a card, has two tests: all its cases together,
+and its worst case alone. Both become one p-value, and Holm's procedure over all nodes and cards together keeps the
+probability of any false alarm in a healthy fleet at ``error_rate``.
 
-``_Table`` and what works on it speak of nodes; a row of it is a node or a card.
+A row of a ``_Table`` is a node or a card; its functions call both nodes.
 
 The module loads numpy and scipy, so code that only lists cases must not import it.
 """
@@ -36,19 +36,19 @@ ALL_CASES = "all cases"
 Place = tuple[str, str]
 # Degrees of freedom of the tails that healthy nodes may have; the last is nearly the normal distribution.
 _TAILS = (3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 1000.0)
-# Those of a single case. There are as many cases as nodes times cases, and the farthest of so many shows tails that the
-# nodes of one case are too few to teach.
+# The same for a single case, with heavy tails alone: each case of each node is looked at, so the farthest of them lies
+# far out, and the nodes of one case are too few to show that.
 _TAILS_OF_A_CASE = (3.0, 4.0, 5.0)
 _EM_STEPS = 25
 # No two nodes agree better than the smallest night effect that helpers.judging.noise expects.
 _LEAST_SCALE = 0.0007
-# How much better known than the median case a case may count in the mean of all cases.
+# In the mean of all cases, a case weighs at most so many times as much as the median case.
 _MOST_WEIGHT = 4.0
-# A case farther from the node's other cases counts as this many standard deviations from them.
+# A case that is farther from the node's other cases counts as if it were this many standard deviations from them.
 _CLIP = 3.0
-# A card looks fast beside others that are slow. So the others of its node count at least as fast as a node that is so
-# many standard deviations between nodes slower than the median, where the card is faster than they are. Otherwise the
-# healthy one of two cards would teach that healthy cards are as far apart as it is from the slow one.
+# A card looks fast if the others of its node are slow, and the healthy one of two cards would teach that healthy cards
+# are far apart. So if a card is faster than the others of its node, these count as at most so many standard deviations
+# slower than is usual.
 _SLOWEST_OTHERS = 4.0
 _POWER_80 = 0.8416
 _TWO_SIDED_95 = 1.96
@@ -56,9 +56,9 @@ _TWO_SIDED_95 = 1.96
 _TESTS = 2
 # How often the slow nodes are taken out and the others judged again.
 _ROUNDS = 2
-# A case alone makes a node slow only if all of at least so many runs are slow: one run in fifty is bad by chance.
+# A node is slow by one case alone only if all of at least so many runs are slow: one run in fifty is bad by chance.
 LEAST_RUNS = 3
-# So many cases show how far a case lies from a node's others.
+# A node needs so many cases to show how far one of them lies from the others.
 LEAST_CASES = 3
 
 
@@ -69,7 +69,7 @@ class FleetRules:
     # The probability that a fleet of healthy nodes and cards has any false alarm. If there are both, nodes have one
     # half of it and cards the other, so that many cards do not hide a slow node.
     error_rate: float = 0.05
-    # Of the nodes and cards that are called slow or suspect, the expected share of healthy ones.
+    # The expected share of healthy ones among the nodes and cards that are called slow or suspect.
     suspect_rate: float = 0.05
     # The smallest drop that counts, as a fraction: the tolerance of recorded figures.
     tolerance: float = 0.005
@@ -85,13 +85,13 @@ RULES = FleetRules()
 
 @dataclass(frozen=True)
 class NodeVerdict:
-    """One node held against the others, or one card held against the others of its node."""
+    """The verdict on one node, compared with the others, or on one card, compared with the others of its node."""
 
     node: str
     # The card's index; empty for a node.
     card: str
     slow: bool
-    # Not slow, but by Benjamini and Hochberg's procedure most that are like it are.
+    # Whether it is not called slow, but most that look like it are slow (Benjamini and Hochberg's procedure).
     suspect: bool
     # All its cases against the others, as a fraction (-0.02 is 2% slower), with the 95% interval by its own cases.
     shift: float
@@ -99,11 +99,12 @@ class NodeVerdict:
     high: float
     # The probability that a healthy one is as slow.
     p_value: float
-    # The probability that any healthy one of the fleet is as slow: the p-value times the number of nodes, or of cards,
-    # and twice that if both are judged (Holm). It may be more than 1.
+    # An upper bound for the probability that any healthy one of the fleet is as slow: the p-value times the number of nodes, or
+    # of cards, and twice that if both are judged (Holm). It may be more than 1.
     chance: float
-    # The test that says most: ALL_CASES or a case, and how far that is from the others.
+    # The test with the smaller p-value: ALL_CASES, or a case.
     by: str
+    # How far it is from the others by that test, as a fraction.
     by_shift: float
     cases: int
     runs: int
@@ -127,24 +128,24 @@ class Spread:
 
 @dataclass(frozen=True)
 class FleetVerdict:
-    """All nodes and cards, each the slowest evidence first."""
+    """The verdict on all nodes and cards, the slowest first."""
 
-    # Empty if they were too few to be judged, and then without a spread.
+    # Empty if they were too few to be judged; then their spread is None.
     nodes: tuple[NodeVerdict, ...]
-    # Those of nodes with several cards.
+    # The cards of nodes with several cards; as for nodes.
     cards: tuple[NodeVerdict, ...]
     node_spread: Spread | None
     card_spread: Spread | None
     # Whether the spreads were stated by the user.
     stated: bool
     rules: FleetRules
-    # Node → case of one card → on how many cards it was measured, and on how many most nodes have it: so few that the
-    # node is not held against the others by that case.
+    # By node and case of one card: on how many cards the node measured it, and on how many a node usually does. It has
+    # only cases with so few cards that the node is not compared with the others by them.
     few_cards: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
 
     @cached_property
     def judged(self) -> tuple[NodeVerdict, ...]:
-        """Nodes and cards, the slowest evidence first."""
+        """Nodes and cards, the slowest first."""
         return _by_evidence((*self.nodes, *self.cards))
 
     @cached_property
@@ -165,19 +166,19 @@ _NO_CARDS: CardRates = {}
 def judge_fleet(
     rates: Rates, spread: float | None = None, rules: FleetRules = RULES, cards: CardRates = _NO_CARDS
 ) -> FleetVerdict | None:
-    """The verdict on the nodes of ``rates``: node → case → log rates of its runs; and on ``cards``, of which each
-    measured the cases of one card. A node, or a card, may lack cases.
+    """The verdict on the nodes of ``rates`` (node → case → log rates of its runs) and on ``cards``, which measured the
+    cases of one card. A node, or a card, may lack cases.
 
     ``spread`` is the standard deviation between healthy nodes and between healthy cards of a node as a fraction, if it
-    is known. Without it fewer than ``rules.least_nodes`` nodes are not judged, and in any case fewer than two; so are
-    cards. None is returned if neither is judged. Raises SuiteError for a rate that is not finite.
+    is known. With it two nodes are enough to be judged, without it ``rules.least_nodes``; the same holds for cards.
+    Returns None if neither nodes nor cards are judged. Raises SuiteError for a rate that is not finite.
     """
     least = 2 if spread is not None else rules.least_nodes
     few, card_table = few_cards(cards), _card_table(cards, least)
     slow: frozenset[Place] = frozenset()
     verdict = None
-    # The slow ones are taken out of the others' medians and of the spread, and all are judged again. Their number, over
-    # which the error rate holds, stays. A node that was slow by a slow card alone is slow no more then, and so are the
+    # The slow ones are taken out of the medians and of the spread, and all are judged again. The error rate still holds
+    # over all of them. A node that was slow only because of a slow card is no longer slow then, and neither are the
     # cards of a slow node.
     for _ in range(1 + _ROUNDS):
         node_table = _node_table(node_rates(rates, cards, slow, few), least)
@@ -200,8 +201,8 @@ def _explained(place: Place, slow: Collection[Place]) -> bool:
 
 
 def few_cards(cards: CardRates) -> dict[str, dict[str, tuple[int, int]]]:
-    """The nodes on which a case of one card was measured on fewer than half of the usual number of cards, by case:
-    on how many, and on how many usually. The median of so few is not what it is on the other nodes."""
+    """FleetVerdict.few_cards: the nodes that measured a case of one card on fewer than half of the usual number of
+    cards. The median of so few cannot be compared with that of the other nodes."""
     counts: dict[str, dict[str, int]] = {}
     for node, by_card in cards.items():
         for own in by_card.values():
@@ -222,8 +223,8 @@ def node_rates(
     rates: Rates, cards: CardRates, slow: Collection[Place] = (), few: Mapping[str, Collection[str]] = _NO_CARDS
 ) -> dict[str, dict[str, Sequence[float]]]:
     """The rates of nodes. In a case of one card a node's run is the median of its cards' runs with the same number;
-    a slow card is left out if another one is there, because it is no fault of the node. A node has no rate of the cases
-    that ``few`` has of it."""
+    slow cards are left out if the node has others, because they are no fault of the node. ``few`` names, by node, the
+    cases of one card that are left out."""
     found: dict[str, dict[str, Sequence[float]]] = {node: dict(own) for node, own in rates.items()}
     for node, by_card in cards.items():
         kept = [own for card, own in by_card.items() if (node, card) not in slow] or list(by_card.values())
@@ -256,7 +257,7 @@ def shifts_in(rates: Rates, nodes: Mapping[str, str]) -> dict[str, float]:
 
 
 def card_shifts_in(cards: CardRates, places: Mapping[Place, str]) -> dict[Place, float]:
-    """How far cards are from the median of the other cards of their node, as ``shifts_in`` says it of nodes."""
+    """How far cards are from the median of the other cards of their node; as ``shifts_in`` for nodes."""
     found = {}
     for (node, card), by in places.items():
         own = {case: statistics.median(runs) for case, runs in cards.get(node, {}).get(card, {}).items() if runs}
@@ -274,19 +275,17 @@ def card_shifts_in(cards: CardRates, places: Mapping[Place, str]) -> dict[Place,
 
 def _node_table(rates: Rates, least: int) -> _Table | None:
     """None if there are fewer than ``least`` nodes with a case that another one has."""
-    return _table({(node, ""): own for node, own in rates.items()}, least, None)
+    return _table({(node, ""): own for node, own in rates.items()}, least, of_cards=False)
 
 
 def _card_table(cards: CardRates, least: int) -> _Table | None:
-    """Only of nodes with several cards; None if there are fewer than ``least`` cards."""
+    """The cards of nodes with several cards; None if there are fewer than ``least``."""
     several = {node: own for node, own in cards.items() if sum(any(each.values()) for each in own.values()) > 1}
-    return _table({(node, card): own for node, by in several.items() for card, own in by.items()}, least, list(several))
+    rates = {(node, card): own for node, by in several.items() for card, own in by.items()}
+    return _table(rates, least, of_cards=True)
 
 
-def _table(
-    rates: Mapping[Place, Mapping[str, Sequence[float]]], least: int, groups: Sequence[str] | None
-) -> _Table | None:
-    """``groups`` are the nodes within which cards are held against each other; None for nodes."""
+def _table(rates: Mapping[Place, Mapping[str, Sequence[float]]], least: int, *, of_cards: bool) -> _Table | None:
     count: dict[str, int] = {}
     for own in rates.values():
         for case, runs in own.items():
@@ -296,7 +295,7 @@ def _table(
     places = sorted((place for place, own in rates.items() if any(own.get(case) for case in cases)), key=_by_number)
     if len(places) < least:
         return None
-    return _Table.of(rates, places, cases, None if groups is None else _slots(places))
+    return _Table.of(rates, places, cases, _slots(places) if of_cards else None)
 
 
 def _by_number(place: Place) -> tuple[str, int, str]:
@@ -320,7 +319,7 @@ class _Table:
 
     nodes: Sequence[Place]
     cases: Sequence[str]
-    # Of cards: the rows of each node (_slots). None for nodes, which are held against all others.
+    # Of cards: the rows of each node (_slots). None for nodes, which are compared with all others.
     slots: Places | None
     # Medians of the log rates; NaN where a node has none.
     centres: Array
@@ -329,8 +328,8 @@ class _Table:
     runs: Array
     # The variance between runs by case; NaN if no node has two.
     run_variance: Array
-    # By how much the variance of a case is larger because a node has fewer cards than most. A row's cases have this
-    # error in common.
+    # By how much the variance of a case is larger because its median is over fewer cards than usual. All cases of a row
+    # have this error in common.
     fewer: Array
 
     @classmethod
@@ -402,7 +401,8 @@ def _median_variance(count: int) -> float:
 
 
 def _fewer_for_nodes(table: _Table, card_table: _Table, cards: CardRates, slow: Collection[Place]) -> _Table:
-    """A node's case of one card is the median of fewer cards than most have; slow cards are none of them."""
+    """The table with ``fewer``: in a case of one card, a node's rate may be the median of fewer cards than usual. Slow
+    cards are not among them."""
     column = {case: at for at, case in enumerate(table.cases)}
     counts: Array = np.zeros(table.centres.shape)
     for row, (node, _) in enumerate(table.nodes):
@@ -417,7 +417,7 @@ def _fewer_for_nodes(table: _Table, card_table: _Table, cards: CardRates, slow: 
 
 
 def _fewer_for_cards(table: _Table, slow: Collection[Place]) -> _Table:
-    """A card is held against the median of fewer others than most are."""
+    """The table with ``fewer``: a card may be compared with the median of fewer others than usual."""
     healthy, slots = _not_slow(table, slow), table.slots
     assert slots is not None
     there: Truths = (slots >= 0)[:, :, None] & (~np.isnan(table.centres) & healthy[:, None])[slots]
@@ -466,8 +466,9 @@ class _Tested:
     every: _AllCases
     noise: _Noise
     p_value: Array
-    # The test that says most of each row: a case, or ALL_CASES; and how far that is from the others (a log rate).
+    # For each row, the test with the smaller p-value: a case, or ALL_CASES.
     by: Sequence[str]
+    # For each row, how far it is from the others by that test (a log rate).
     by_shift: Array
 
     @classmethod
@@ -477,7 +478,7 @@ class _Tested:
             healthy = np.ones(len(table.nodes), dtype=bool)
         every = _all_cases(table, healthy)
         error = np.hypot(every.error, every.fewer)
-        noise, p_all = _held(every.shift, error, healthy, spread, rules, _TAILS, table.others(healthy))
+        noise, p_all = _compared(every.shift, error, healthy, spread, rules, _TAILS, table.others(healthy))
         p_case, worst = _worst_case(table, healthy, every, spread, rules)
         by_case = p_case < p_all
         return cls(
@@ -556,12 +557,15 @@ def _verdict(
 class _AllCases:
     """All cases of each node together."""
 
-    # Each node's cases against the medians of the other nodes; NaN where it has none.
+    # By node and case: how far the node is from the median of the other nodes; NaN if that is not known.
     apart: Array
+    # By node and case, whether it is known.
     known: Truths
-    # Their weighted mean; its standard deviation by how far a node's cases are apart; and that because of fewer cards.
+    # By node: the weighted mean of its cases.
     shift: Array
+    # By node: the standard error of that mean, from how far a node's cases are apart.
     error: Array
+    # By node: its standard error because of fewer cards than usual.
     fewer: Array
 
 
@@ -586,13 +590,15 @@ def _all_cases(table: _Table, healthy: Truths) -> _AllCases:
 
 @dataclass(frozen=True)
 class _Noise:
-    """How healthy nodes differ: the usual standard deviation (a log rate), and their tail in units of it."""
+    """How healthy nodes differ."""
 
+    # The usual standard deviation, of log rates.
     usual: float
+    # Their distribution, in units of ``usual``.
     tail: _Tail
 
 
-def _held(
+def _compared(
     shift: Array,
     error: Array,
     healthy: Truths,
@@ -601,7 +607,8 @@ def _held(
     tails: Sequence[float],
     others: int,
 ) -> tuple[_Noise, Array]:
-    """The noise of the shifts of healthy nodes, each of which has an ``error`` of its own, and each node's p-value."""
+    """The noise of the ``shift`` of healthy nodes, and each node's p-value. ``error`` is the standard error of each
+    node's own shift, ``others`` is with how many others a node was compared."""
     if spread is None:
         middle = float(np.median(shift[healthy]))
         usual_error = float(np.median(error[healthy] ** 2))
@@ -622,10 +629,11 @@ def _worst_case(
     spread: float | None,
     rules: FleetRules,
 ) -> tuple[Array, Places]:
-    """Each node's p-value by its worst case, and that case.
+    """Each node's p-value by its worst case, and that case's column.
 
-    The fastest run of a case is held against the node's other cases, because what all cases share hides how seldom a
-    single case is far away. A node with fewer than LEAST_CASES and a case with fewer than LEAST_RUNS say nothing.
+    The fastest run of a case is compared with the node's other cases, because a shift that all cases share would hide
+    how far a single case is away. Nodes with fewer than LEAST_CASES cases, and cases with fewer than LEAST_RUNS runs,
+    are left out.
     """
     p_case: Array = np.ones(len(table.nodes))
     worst: Places = np.zeros(len(table.nodes), dtype=np.intp)
@@ -642,14 +650,14 @@ def _worst_case(
         error: Array = np.hypot(own_error, fewer)
         found: Array = np.ones(len(apart))
         others = table.others(healthy & there)
-        _, found[there] = _held(apart[there], error, healthy[there], spread, rules, _TAILS_OF_A_CASE, others)
+        _, found[there] = _compared(apart[there], error, healthy[there], spread, rules, _TAILS_OF_A_CASE, others)
         better = found < p_case
         p_case, worst = np.where(better, found, p_case), np.where(better, column, worst)
     return np.minimum(1.0, p_case * every.known.sum(axis=1)), worst
 
 
 def _extra_variance(table: _Table) -> Array:
-    """By how much the variance of a median is larger for a node with fewer runs of a case than the other nodes."""
+    """By how much the variance of a node's median is larger because it has fewer runs of a case than usual."""
     columns = range(len(table.cases))
     typical: Array = np.array([float(np.median(table.runs[table.runs[:, at] > 0, at])) for at in columns])
     more = 1 / np.maximum(table.runs, 1) - 1 / typical[None, :]
@@ -727,7 +735,7 @@ def _spread_about_zero(values: Array) -> float:
 
 
 def _fast_scale(values: Array) -> float:
-    """The standard deviation by the fast half, as if the slow half were its mirror image."""
+    """The standard deviation of the fast half: as if the slow half were its mirror image."""
     fast = values[values >= 0]
     return max(SIGMA_PER_MAD * float(np.median(fast)) if len(fast) else 0.0, _LEAST_SCALE)
 
@@ -803,8 +811,8 @@ def _log_density(values: Array, freedom: float) -> float:
 
 
 def _holm(p_values: Array, weights: Array, beyond: Truths, error_rate: float) -> Truths:
-    """Which hypotheses Holm's procedure with weights, which sum to 1, rejects, of those that also lie beyond the
-    tolerance (Holm 1979, "A simple sequentially rejective multiple test procedure", section 4)."""
+    """The hypotheses that Holm's procedure rejects and that also lie beyond the tolerance. The weights sum to 1 (Holm
+    1979, "A simple sequentially rejective multiple test procedure", section 4)."""
     found = np.zeros(len(p_values), dtype=bool)
     order = np.argsort(p_values / weights, kind="stable")
     # The weights of those that are not rejected yet.
@@ -817,8 +825,8 @@ def _holm(p_values: Array, weights: Array, beyond: Truths, error_rate: float) ->
 
 
 def _benjamini_hochberg(p_values: Array, weights: Array, beyond: Truths, rate: float) -> Truths:
-    """Which hypotheses Benjamini and Hochberg's procedure with weights, which sum to 1, rejects, of those that also lie
-    beyond the tolerance (Genovese, Roeder and Wasserman 2006, "False discovery control with p-value weighting")."""
+    """The hypotheses that Benjamini and Hochberg's procedure rejects and that also lie beyond the tolerance. The
+    weights sum to 1 (Genovese, Roeder and Wasserman 2006, "False discovery control with p-value weighting")."""
     weighted = p_values / (weights * len(p_values))
     order = np.argsort(weighted, kind="stable")
     below = np.flatnonzero(weighted[order] <= rate * np.arange(1, len(order) + 1) / len(order))
