@@ -105,18 +105,9 @@ class Scene:
         if len(self.reports) != self.runners:
             raise SystemExit("history_writers: a runner ended without a report")
 
-    def wait_for_the_first_night(self) -> None:
-        """The runners make the tables themselves."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            with suppress(psycopg.errors.UndefinedTable):
-                if self.count("SELECT count(*) FROM nights"):
-                    return
-            time.sleep(0.05)
-        raise SystemExit(f"history_writers: no runner kept a night within {START_SECONDS:g} s")
-
-    def count(self, statement: str) -> int:
-        with psycopg.connect(self.url) as connection:
+    def count(self, statement: str, server: Server | None = None) -> int:
+        """What ``server`` answers; without one, the server that is written."""
+        with psycopg.connect((server or self.server).url(self.database)) as connection:
             return int((connection.execute(statement.encode()).fetchone() or (-1,))[0])
 
     def judged(self, most_seconds: float = MOST_SECONDS) -> bool:
@@ -225,7 +216,8 @@ def _migrated(server: Server, asked: Asked) -> bool:
             print(f"{made.name}: left out, because this folder has no commit with tables before {HEAD}")
             return True
         made.begin("old", asked.runners // 2, made.url, asked.seconds, older)
-        made.wait_for_the_first_night()
+        # The runners make the tables themselves.
+        _until(START_SECONDS, lambda: made.count("SELECT count(*) FROM nights"), "no runner has kept a night")
         time.sleep(asked.seconds / 2)
         begun = time.perf_counter()
         with psycopg.connect(made.url) as report:
@@ -302,14 +294,20 @@ def _replicated(server: Server, asked: Asked) -> bool:
 
 
 def _caught_up(made: Scene, replica: Server) -> float:
+    statement = "SELECT count(*) FROM results"
+    wanted = made.count(statement)
+    return _until(CATCH_UP_SECONDS, lambda: made.count(statement, replica) == wanted, "the replica lacks entries")
+
+
+def _until(most_seconds: float, done: Callable[[], object], missing: str) -> float:
+    """How long it takes until ``done`` says so; SystemExit if that is too long."""
     begun = time.perf_counter()
-    wanted = made.count("SELECT count(*) FROM results")
-    while time.perf_counter() < begun + CATCH_UP_SECONDS:
-        with suppress(psycopg.Error), psycopg.connect(replica.url(made.database)) as connection:
-            if connection.execute("SELECT count(*) FROM results").fetchone() == (wanted,):
+    while time.perf_counter() < begun + most_seconds:
+        with suppress(psycopg.Error):
+            if done():
                 return time.perf_counter() - begun
         time.sleep(0.05)
-    raise SystemExit(f"history_writers: the replica lacks entries after {CATCH_UP_SECONDS:g} s")
+    raise SystemExit(f"history_writers: {missing} after {most_seconds:g} s")
 
 
 _FROZEN = "the network of half of them freezes for 2 s, and old connections for ever"

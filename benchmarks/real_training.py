@@ -150,17 +150,9 @@ def judged_right(night: Night) -> bool:
 def _night(kind: str, document: Mapping[str, Any]) -> Night:
     (case,) = document["cases"]
     standing = case["standing"] or {}
-    return Night(
-        kind,
-        case["status"],
-        case["runs"],
-        standing.get("pairs", 0),
-        case["wall_seconds"],
-        case["reason"],
-        standing.get("effect"),
-        standing.get("low"),
-        standing.get("high"),
-    )
+    change = (standing.get(name) for name in ("effect", "low", "high"))
+    pairs = standing.get("pairs", 0)
+    return Night(kind, case["status"], case["runs"], pairs, case["wall_seconds"], case["reason"], *change)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

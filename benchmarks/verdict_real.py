@@ -33,6 +33,7 @@ from benchmarks.verdict_worlds import At, Nights
 from helpers.history.trend import Detect
 from helpers.judging.evidence import Budget, Build
 from helpers.judging.verdict import Status
+from helpers.machine.facts import cpu_list
 
 # A series has one run a night and no other build's.
 _ONE_RUN = Budget(screen_runs=1, first_runs=1)
@@ -144,7 +145,7 @@ def _tigerbeetle_text(folder: Path, detect: Detect | None) -> str:
     told = [f"INCONCLUSIVE on {len(slower)} of {len(said)} nights: {_numbers(slower)}"]
     if detect is not None:
         (points,) = detect([[math.exp(rate) for rate in rates]])
-        told.append(f"Otava: {_numbers([point.index for point in points])}")
+        told.append(f"Otava: {_numbers(point.index for point in points)}")
     return f"{TIGERBEETLE}: agreed changes at {', '.join(agreed)}; {'; '.join(told)}"
 
 
@@ -153,13 +154,6 @@ def _replayed(nights: OneRunANight, count: int) -> list[list[Status]]:
     return [machine.night(At(0, night), memory).statuses for night in range(count)]
 
 
-def _numbers(numbers: Sequence[int], most: int = 30) -> str:
-    """``3, 15-18, 71``: the first ``most`` stretches."""
-    stretches: list[list[int]] = []
-    for each in numbers:
-        if stretches and stretches[-1][-1] == each - 1:
-            stretches[-1].append(each)
-        else:
-            stretches.append([each])
-    told = [f"{each[0]}-{each[-1]}" if len(each) > 1 else str(each[0]) for each in stretches[:most]]
-    return ", ".join(told) + (", …" if len(stretches) > most else "") if told else "none"
+def _numbers(numbers: Iterable[int]) -> str:
+    """``3, 15-18, 71``"""
+    return cpu_list(frozenset(numbers)).replace(",", ", ") or "none"

@@ -22,7 +22,9 @@ from helpers.judging.evidence import Build
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import STEADY_WINDOWS
 from helpers.trainers.contract.models import Model
+from helpers.trainers.contract.steplog import STEADY_SHARE
 
 MLPERF = "mlperf_resnet_windows.csv.gz"
 DLPERF = "dlperf_repeats.csv"
@@ -34,9 +36,6 @@ TIGERBEETLE_CHANGES = (15, 71)
 # A run is 5 windows of 20 steps, as the suite's 100.
 _WINDOW_STEPS = 20
 _RUN_WINDOWS = 5
-# The suite starts to measure where the last three windows agree this well.
-_STEADY_WINDOWS = 3
-_STEADY_SHARE = 0.003
 _LEAST_PLACES = 10
 _LEAST_RUNS = 5
 
@@ -122,11 +121,11 @@ def tigerbeetle(folder: Path, recorded: int) -> OneRunANight:
 
 
 def _steady(seconds: Array) -> tuple[Array, ...]:
-    """Every stretch of five windows before which three agree."""
+    """Every stretch of five windows before which three agree, so that the suite would begin to measure."""
     found = []
-    for place in range(_STEADY_WINDOWS, len(seconds) - _RUN_WINDOWS + 1):
-        before = seconds[place - _STEADY_WINDOWS : place]
-        if before.max() <= before.min() * (1 + _STEADY_SHARE):
+    for place in range(STEADY_WINDOWS, len(seconds) - _RUN_WINDOWS + 1):
+        before = seconds[place - STEADY_WINDOWS : place]
+        if before.max() <= before.min() * (1 + STEADY_SHARE):
             found.append(seconds[place : place + _RUN_WINDOWS])
     return tuple(found)
 

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -145,20 +146,11 @@ class Machine:
         store = HeldRuns(Path(), f"b{at.branch}-n{at.night:04d}")
         runner = DrawnRunner(self.nights, at, store, drops, {} if laid_out is None else laid_out.run_seconds)
         many = len(self.plans) if laid_out is None else laid_out.counted
-
-        def measure(plan: CasePlan, suspicion: str = "") -> CaseResult:
-            when = night_of(at)
-            return measure_case(
-                plan,
-                runner,
-                store,
-                memory,
-                suspicion=suspicion,
-                cases_tonight=many,
-                now=lambda: when,
-                keep_night=lambda folder, night: None,
-            )
-
+        when = night_of(at)
+        measure = partial(
+            measure_case, runner=runner, store=store, memory=memory, cases_tonight=many, now=lambda: when,
+            keep_night=lambda folder, night: None,
+        )  # fmt: skip
         results = {}
         for plan in self.plans if laid_out is None else self._in_order(laid_out.cases):
             if (now := plan if laid_out is None else laid_out.within(plan, runner.elapsed_seconds)) is not None:
@@ -167,7 +159,7 @@ class Machine:
         before = {case.key: case for case in screened}
         confirmed: dict[Key, NightCase] = {}
         while isinstance(answer := judge_night(screened, confirmed), NeedConfirmation):
-            result = measure(results[answer.case_id].plan, answer.why)
+            result = measure(results[answer.case_id].plan, suspicion=answer.why)
             results[answer.case_id] = result
             confirmed[answer.key] = night_case(_UNGATED.outcome(result)) or before[answer.key]
         return JudgedNight(tuple(results.values()), answer, runner.elapsed_seconds)

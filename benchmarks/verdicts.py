@@ -91,8 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     sizes = (QUICK, QUICK_BEHIND) if options.quick else (FULL, FULL_BEHIND)
     if options.worlds is not None:
-        sizes = (replace(sizes[0], worlds=options.worlds), replace(sizes[1], worlds=options.worlds))
-    print(_headline(options.seed, *sizes), flush=True)
+        sizes = replace(sizes[0], worlds=options.worlds), replace(sizes[1], worlds=options.worlds)
+    told, told_behind = map(_counted, sizes)
+    print(f"seed {options.seed}: {told}\nthe good build left behind: {told_behind}", flush=True)
     started = time.monotonic()
     scores = _synthetic(options, *sizes)
     print(f"\n{table_text(scores)}\n\n{more_text(scores)}\n{time.monotonic() - started:.0f} s\n", flush=True)
@@ -111,10 +112,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flush=True,
     )
     return 1 if missed(goals, clearly=options.quick) or not (same and same_behind) else 0
-
-
-def _headline(seed: int, size: Size, behind: Size) -> str:
-    return f"seed {seed}: {_counted(size)}\nthe good build left behind: {_counted(behind)}"
 
 
 def _counted(size: Size) -> str:
