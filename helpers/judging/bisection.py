@@ -35,10 +35,10 @@ _BITS_A_BATCH, _MOST_AT_ONCE = 0.2, 8
 _LEAST_PAIRS = 2
 # How many pairs the bad build gets before they are first looked at.
 _FIRST_PAIRS = 2
-# The probability of a second change from which on the first does not explain the whole drop.
+# If a second change is at least this probable, the first one does not explain the whole drop.
 _UNEXPLAINED = 0.5
 _NORMAL_95 = 1.96
-# By how many bits more than its present size the position's entropy must fall, for 99%.
+# An answer with 99% needs about so many bits more than the position's entropy has.
 _LAST_BITS = 2.0
 
 
@@ -141,7 +141,7 @@ class NeedPairs:
     build: int
     pairs: int
     why: str
-    # Roughly, how many runs an answer will take from here on; None before the bad build is known to be slower.
+    # About how many more runs an answer will take; None before the bad build is known to be slower.
     expected_runs: int | None = None
 
 

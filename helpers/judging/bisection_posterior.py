@@ -50,7 +50,8 @@ _UNLIKELY = 14.0
 _UNSEEN = 40.0
 # So many pairs of a build are fitted at a time.
 _PART = 8
-# Hypotheses less probable than this do not help to choose the next build.
+# To choose the next build, hypotheses less probable than this are left out, and so are all but so many hypotheses of
+# two changes.
 _NEGLIGIBLE, _MOST_DOUBLE = 1e-3, 24
 # The most builds that are considered as the next one.
 _MOST_CANDIDATES = 96
@@ -128,15 +129,15 @@ class _Tables:
 
 @dataclass(frozen=True, eq=False)
 class _Double:
-    """What the hypotheses of two changes come to."""
+    """The likelihoods of the hypotheses of two changes."""
 
-    # By kind of _Sizes.second, the likelihood of each pair of gaps.
+    # For each kind of _Sizes.second: by pair of gaps.
     shares: tuple[Array, ...]
-    # Of all pairs of gaps, by noise factor.
+    # By noise factor, over all pairs of gaps.
     by_factor: Array
-    # By pair of gaps, noise factor and level between the changes, without the second change; and by the second
-    # change's gap, what that one makes of it.
+    # By pair of gaps, noise factor and level between the changes, without the second change.
     between: Array
+    # By gap of the second change, noise factor and level between the changes: the factor for the second change.
     second: Array
 
 
@@ -184,8 +185,9 @@ def weigh(differences: Mapping[int, Sequence[float]], prior: Sequence[float], si
 
 
 def _log_double(tables: _Tables, log_prior: Array, peaks: Array) -> tuple[Indices, Indices, Array]:
-    """The gaps of the first and the second of two changes, by pair of gaps; and by pair, noise factor and level between
-    them, the log likelihood without that of the level behind them, which ``peaks`` stand for."""
+    """The gaps of the first and of the second of two changes, by pair of gaps; and the log likelihoods by pair, noise
+    factor and level between the changes. In place of the likelihood of the level behind both they have its maximum,
+    ``peaks``."""
     # Two changes in one gap look like one change, because only builds around the gap were measured.
     at, to = np.triu_indices(len(tables.prior), 1)
     real = (tables.prior[at] > 0) & (tables.prior[to] > 0)
@@ -199,15 +201,15 @@ def _log_double(tables: _Tables, log_prior: Array, peaks: Array) -> tuple[Indice
 
 
 def _double(tables: _Tables, shapes: Array, to: Indices, two: Array) -> _Double:
-    """``two`` has the likelihoods by pair of gaps, noise factor and level between the changes, ``shapes`` those of the
-    levels behind the second change, by its gap."""
+    """``two`` has the likelihoods by pair of gaps, noise factor and level between the changes; ``shapes`` has those by
+    gap of the second change, noise factor and level behind it; ``to`` are the gaps of the second changes."""
     factors, levels = two.shape[1:]
     kinds = tables.sizes.second.shape[1] // levels
     shares: Array = np.zeros((len(to), kinds))
     second: Array = np.zeros((len(tables.prior), factors, levels))
     by_factor: Array = np.zeros(factors)
     for gap in np.unique(to):
-        # Little is left of the levels once something is measured behind the gap.
+        # If something was measured behind the gap, few levels are likely.
         seen = np.flatnonzero(shapes[gap].max(axis=0) > math.exp(-_UNSEEN))
         reached = slice(int(seen[0]), int(seen[-1]) + 1)
         behind = (shapes[gap][:, reached] @ tables.sizes.second[reached]).reshape(factors, kinds, levels)
@@ -291,8 +293,9 @@ class _Sizes:
 
     # Log prior of the level after a first change.
     log_first: Array
-    # (levels after two changes, kinds x levels between them): the prior of the second change, where: always; the first
-    # is the largest drop; the second is; the first is about as large as the largest; the second is; the end is below 0.
+    # The prior of the second change, by level after it (rows), and by kind and level before it (columns). It is 0 where
+    # a kind does not apply. The kinds are: any; the first change is the largest drop; the second is; the first is about
+    # as large as the largest (AS_LARGE); the second is; the level after both is below 0.
     second: Array
 
     @staticmethod
@@ -440,7 +443,7 @@ def _worth_asking(posterior: Posterior, candidates: Sequence[int]) -> Indices:
 
 
 def _densities(outlook: Outlook, sigma: float) -> Array:
-    """(hypotheses x levels, differences): how probable each difference is; rows sum to 1."""
+    """The probability of each difference (columns) by hypothesis and level (rows); each row sums to 1."""
     scale = outlook.scale * sigma
     means, spreads = outlook.means.ravel(), outlook.spreads.ravel()
     low, high = float(means.min()) - 6 * scale, float(means.max()) + 6 * scale

@@ -128,6 +128,8 @@ def _conclusion(
     differences: list[float],
     e: tuple[float, float, float],
 ) -> Conclusion | None:
+    """What the pairs show; None if more are needed. ``e`` has their e-values for a drop and for a gain, and the
+    threshold."""
     slower, faster, threshold = e
     pairs = len(differences)
     if measures(evidence, screening, level):
@@ -165,8 +167,9 @@ def _no_drop(
 ) -> bool:
     """Whether more pairs would hardly show a drop, and a drop as large as the band is ruled out.
 
-    The first pairs must speak clearly against a drop, and no gain may be suspected while pairs are left. For later
-    pairs it is enough that a drop explains them no better than no change does.
+    The first pairs must speak clearly against a drop, and no gain may be suspected while pairs are left. Later, it is
+    enough that a drop explains the pairs no better than no change does. ``e`` has the e-values for a drop and for a
+    gain; ``last`` says that there will be no further pair.
     """
     slower, faster = e
     late = len(differences) >= evidence.budget.pairs * LATE

@@ -99,8 +99,8 @@ class NodeVerdict:
     high: float
     # The probability that a healthy one is as slow.
     p_value: float
-    # An upper bound for the probability that any healthy one of the fleet is as slow: the p-value times the number of nodes, or
-    # of cards, and twice that if both are judged (Holm). It may be more than 1.
+    # An upper bound for the probability that any healthy one of the fleet is as slow: the p-value times the number of
+    # nodes, or of cards, and twice that if both are judged (Holm). It may be more than 1.
     chance: float
     # The test with the smaller p-value: ALL_CASES, or a case.
     by: str

@@ -1,5 +1,5 @@
-"""What differs between the slow nodes of a fleet and the others: recorded facts that separate them, and since when they
-are slow. Pure; docs/fleet.md, "Read the report"."""
+"""What distinguishes the slow nodes of a fleet from the others, by recorded facts, and since when they are slow. Pure;
+docs/fleet.md, "Read the report"."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from typing import TypeVar
 
 from helpers.judging.statistics import robust_sigma
 
-# A fact separates a node if at most this share of the healthy nodes has the same value,
-_RARE = 0.05
-# and at least this share of them has one other value. A fact that is different on every node, as a serial number,
-# separates nothing.
-_USUAL = 0.5
-# A number separates a node if it is this many standard deviations of the healthy nodes from their median,
-_FAR = 4.0
-# and by at least this share of it.
-_LEAST_SHARE = 0.02
+# A text separates a node if at most _RARE of the healthy nodes have the same text, and at least _USUAL of them have one
+# other text. One that is different on every node, such as a serial number, separates nothing.
+_RARE, _USUAL = 0.05, 0.5
+# A number separates a node if it is _FAR standard deviations of the healthy nodes from their median, and at least
+# _LEAST_SHARE of the median.
+_FAR, _LEAST_SHARE = 4.0, 0.02
 # A node counts as slow in an earlier fleet if it was at least this share of tonight's drop slower than the others.
 _AS_SLOW = 0.5
 
@@ -32,9 +29,11 @@ class Difference:
     """A recorded fact of a slow node that healthy nodes do not have."""
 
     fact: str
+    # Its value on the slow node.
     here: str
-    # What most healthy nodes have, how many of how many.
+    # Its value on most healthy nodes.
     usual: str
+    # How many healthy nodes have about this value, and of how many.
     usual_nodes: int
     healthy_nodes: int
 
@@ -51,11 +50,11 @@ class SharedDifference:
 class Since:
     """When a node became slow, by the fleets in which it was measured."""
 
-    # The first of the unbroken row of fleets in which it was slow, as it was given.
+    # The first fleet of the unbroken row in which it was slow.
     first: str
-    # How many fleets that are, the newest included.
+    # The length of that row, with the newest fleet.
     fleets: int
-    # The fleet before that row and the node's shift in it, as a fraction; empty and None if it was never measured.
+    # The fleet before that row, and the node's shift in it as a fraction; empty and None if it was in none.
     before: str = ""
     before_shift: float | None = None
 
@@ -65,7 +64,7 @@ def differences(
 ) -> dict[K, tuple[Difference, ...]]:
     """For each slow node, or card, the facts that separate it from the healthy ones.
 
-    ``texts`` and ``numbers`` are each one's facts by name.
+    ``texts`` and ``numbers`` have the facts of each, by name.
     """
     healthy = [node for node in texts if node not in slow]
     names = list(dict.fromkeys(name for facts in texts.values() for name in facts))
@@ -92,8 +91,8 @@ def shared(found: Mapping[str, Iterable[Difference]]) -> tuple[SharedDifference,
 
 
 def since(shifts: Sequence[tuple[str, float]]) -> Since:
-    """Since when a node is slow. ``shifts`` are the fleets in which it was measured, oldest first, with how far it was
-    from the others (a fraction); the last is the newest, in which it is slow."""
+    """Since when a node is slow. ``shifts`` has the fleets in which it was measured, oldest first, and how far it was
+    from the others in each (a fraction). It is slow in the last one."""
     enough = _AS_SLOW * shifts[-1][1]
     at = len(shifts) - 1
     while at and shifts[at - 1][1] <= enough:

@@ -28,7 +28,7 @@ _MEDIAN_COST = math.pi / 2
 # A scale from the median absolute deviation is as exact as one from 0.37 of the sample.
 _MAD_WORTH = 0.37
 _PSEUDO_DEGREES = 8.0
-# Of fewer repeated nights none is in the middle.
+# With fewer nights of several runs, no night is in the middle.
 _TYPICAL_NIGHTS = 3
 # For a case without a history and without siblings: the upper quartile of DLPerf's 34 configurations. It is a guess, so
 # the case's own nights outweigh it sooner than they outweigh siblings.
@@ -59,7 +59,7 @@ class Noise:
     sigma: float
     # The standard deviation of a night's offset from ``centre``: the night effect, and the uncertainty of the centre.
     tau: float
-    # The degrees of freedom of ``sigma``, with those that the expected noise is worth.
+    # The degrees of freedom of ``sigma``, with those for which the expected noise counts.
     degrees: float
     # From how many accepted nights all of this was learned.
     nights: int
@@ -164,7 +164,7 @@ def _factor(log_rates: tuple[float, ...], sigma: float) -> float:
 
 
 def _expected_variance(siblings: tuple[tuple[float, ...], ...], known: bool) -> tuple[float, float]:
-    """The variance that is expected of a case with so many cards, and how many degrees of freedom that is worth."""
+    """The variance that is expected by the cases with as many cards, and for how many degrees of freedom it counts."""
     scales = [_step_scale(series) for series in siblings if len(series) >= _SIBLING_NIGHTS]
     if scales:
         return statistics.median(scales) ** 2, _PSEUDO_DEGREES

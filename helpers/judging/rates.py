@@ -1,7 +1,7 @@
-"""Rates are samples/s inside the suite. This module has the names that they have in files and reports.
+"""The names of rates in files and reports. Inside the suite all rates are samples/s.
 
-The file formats were named when every sample was an image, and old results, baselines and histories must still be
-read: a field that ends in ``samples_per_s`` is a key that ends in ``images_per_s`` there.
+When the keys of the file formats were chosen, every sample was an image, and old results, baselines and histories must
+still be read. So a field that ends in ``samples_per_s`` has a key that ends in ``images_per_s``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def sample_of(case_id: str) -> str:
 
 
 def rate_unit_of_model(name: str) -> str:
-    """The same for one model by its name in case ids; images/s for an unknown name."""
+    """The unit of the rates of a model, by its name in case ids; images/s for an unknown name."""
     known = {each.value: each for each in Model}
     return known[name].spec.rate_unit if name in known else _UNIT_OF_FILES
 

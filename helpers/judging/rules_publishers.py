@@ -1,4 +1,4 @@
-"""The publishers' measuring rules, computed from our step logs, and what every rule is made of.
+"""The publishers' measuring rules, computed from our step logs, and the parts of every rule.
 
 docs/measuring-rules.md, "What throughput means in each source". PaddleClas, FleetX and DLPerf count steps or records of
 them. Each of NVIDIA's scripts, and DLPerf's for TensorFlow 2, prints the rates of its first process times the number of
@@ -50,6 +50,7 @@ class Rule:
     """How a publisher, or the suite, computes samples/s from step logs."""
 
     name: str
+    # Where the rule is stated, or how it computes.
     source: str
     # A run's samples/s from the logs of all its ranks.
     run: RunRule
@@ -160,7 +161,7 @@ def _too_few_records(rule: str, logs: Sequence[StepLog], needed: int) -> RuleErr
 
 
 def _steps_of(records: int) -> int:
-    """How many steps one epoch needs for so many of PaddleClas's records after the skipped ones."""
+    """How many steps of one epoch PaddleClas needs to print so many records after the skipped ones."""
     return _PADDLECLAS_PRINT_INTERVAL * (PADDLECLAS_SKIPPED_RECORDS + records)
 
 
@@ -182,7 +183,7 @@ def _ngc_tf_mean(logs: Sequence[StepLog]) -> float:
 
 
 def _ngc_tf_all(name: str) -> RunRule:
-    """Mean of the rates of every step after warm-up, which either version of the script prints at its end."""
+    """The mean of the rates of all steps after warm-up, which both versions of the script print at their end."""
 
     def run(logs: Sequence[StepLog]) -> float:
         return statistics.fmean(_own_rates(_first(logs, name, NGC_TF_STEPS)[NGC_TF_WARM_UP_STEPS:], logs))
@@ -200,7 +201,8 @@ def _ngc_pytorch_summary(logs: Sequence[StepLog]) -> float:
 
 
 def _ngc_pytorch_compute(logs: Sequence[StepLog]) -> float:
-    """Without the seconds in which the script waited for data; ours are the host's wait."""
+    """The mean rate without the seconds in which the script waits for data. Here they are those in which the host
+    waits."""
     rule = "ngc-pytorch-summary-compute"
     steps = _first(logs, rule, _NGC_PYTORCH_ITERATIONS)
     seconds = [taken - step.reader_seconds for taken, step in zip(_turn_seconds(steps), steps, strict=True)]
@@ -247,7 +249,8 @@ def _turn_rates(steps: Sequence[Step], logs: Sequence[StepLog]) -> list[float]:
 
 
 def _turn_seconds(steps: Sequence[Step]) -> list[float]:
-    """Of each turn of a script's loop: from the end of the step before, for it reads the clock once a turn."""
+    """The seconds of each turn of a script's loop. A turn begins at the end of the step before, because the script
+    reads the clock once a turn."""
     return [steps[0].step_seconds, *(step.end - before.end for before, step in itertools.pairwise(steps))]
 
 

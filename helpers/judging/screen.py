@@ -62,7 +62,7 @@ class Screening:
 
     @property
     def effect(self) -> EffectSize:
-        """Against the learned centre."""
+        """The change of tonight's runs against the learned centre."""
         return effect_of(self.differences, self.noise.sigma, self.noise.tau)
 
     @property
@@ -79,7 +79,7 @@ class Screening:
 
     @property
     def log_rates(self) -> tuple[float, ...]:
-        """Of tonight's screening runs, first run first."""
+        """The log rates of tonight's screening runs, first run first."""
         return tuple(self.noise.centre + each for each in self.differences)
 
 

@@ -4,7 +4,7 @@ FLOPs are counted layer by layer over the tables from which the trainers build t
 one is padding). Conventions: a multiply-add is 2 FLOPs; only convolutions and fully connected layers count, biases,
 norms, activations and pooling do not; a training step is the forward pass, the weights' gradient and the inputs'
 gradient, as much arithmetic each, except that nobody needs the gradient of the images, so the first layer has two of
-the three. What an implementation computes besides (padding, another algorithm) is no use and does not count either.
+the three. What an implementation computes beyond that (padding, another algorithm) does not count either.
 """
 
 from __future__ import annotations
@@ -60,10 +60,13 @@ class Peak:
     device_name: str
     # The card's UUID; empty on a CPU.
     uuid: str
-    # The median of so many timings (``repeats``), of square matrices of ``size``.
+    # In TFLOP/s, by the median of the timings.
     tflops: float
+    # The rows of the square matrices.
     size: int
+    # The number of timings.
     repeats: int
+    # In words, how the product was computed.
     how: str
     framework_version: str
 
@@ -111,8 +114,8 @@ class Utilisation:
 
     @staticmethod
     def of_runs(samples_per_s: float, rule: str, case: Case, facts: Iterable[Mapping[str, str]]) -> Utilisation | None:
-        """The utilisation by the peak in the facts of the first run that has one, else with the first reason why there
-        is none (damaged facts are such a reason too); None if no peak was requested."""
+        """The utilisation by the first peak in the facts of the runs. If none has a peak, it holds the first reason;
+        damaged facts are a reason too. None if no peak was requested."""
         found = [each for one in facts if (each := _peak_or_reason(one)) is not None]
         peak = next((each for each in found if isinstance(each, Peak)), found[0] if found else None)
         return None if peak is None else Utilisation.of(samples_per_s, rule, case, peak)

@@ -31,6 +31,8 @@ class Status(enum.Enum):
 
 
 class Question(enum.Enum):
+    """Whether the machine delivers what a document prints, and whether the build is slower than before."""
+
     PUBLISHED = "published"
     RECORDED = "recorded"
 
