@@ -21,7 +21,7 @@ from pathlib import Path
 from helpers.builds.cache import cache_of
 from helpers.builds.naming import NONE, BuildUnavailable
 from helpers.builds.series import series_of_releases
-from helpers.commands.loading import find_cases, say, session_name
+from helpers.commands.loading import find_cases, new_session, say
 from helpers.judging.calibrate import calibrating
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number as digits
@@ -153,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--rounds {arguments.rounds}: expected 2 or more, because an interval needs two")
     runs_folder = arguments.runs_dir.absolute()
     # Each release has a session of its own below this name, so there is no folder of this name itself to look for.
-    session = arguments.resume or session_name(None, "releases", runs_folder)
+    session = arguments.resume or new_session("releases")
     options = SuiteOptions(
         arguments.config.absolute(),
         arguments.baselines.absolute(),

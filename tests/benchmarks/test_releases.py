@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from benchmarks import releases
 from benchmarks.releases import Speed, table_of, turned
 
 CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
@@ -44,3 +48,12 @@ def test_that_each_build_takes_another_place_every_round() -> None:
         ("a", "b", "c"),
         ("a", "c", "b"),
     ]
+
+
+def test_a_measurement_has_a_session_to_go_on_with(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(releases, "series_of_releases", lambda *_: SimpleNamespace(builds=("a==1",)))
+    monkeypatch.setattr(releases.Rounds, "_run", lambda *_: None)
+    assert releases.main(["--runs-dir", str(tmp_path)]) == 0
+    assert re.search(r"1 releases, 6 rounds, session releases-\d+-\d+-\w+ ", capsys.readouterr().err)
