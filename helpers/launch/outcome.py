@@ -188,7 +188,7 @@ def guilty_rank(ranks: Sequence[RankWatch]) -> RankWatch | None:
 
 
 def _unborn(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch]) -> RankWatch | None:
-    """A rank that, by the launcher's output, failed before it ever wrote a heartbeat: the others were ended because of
+    """The rank that failed before it wrote a heartbeat, by the launcher's output: the others were ended because of
     it."""
     each = spec.ranks_per_node
     for first in range(0, len(ranks), each):

@@ -1,4 +1,4 @@
-"""Decides when a running job must be ended, and which rank is to blame: one that died, fell silent, was stopped or
+"""Decides when a running job must be ended, and which rank is to blame: the one that died, fell silent, was stopped or
 never started."""
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _details(search: CaseSearch) -> list[str]:
         lines.append(f"{counted(len(cannot), 'build')} could not be tested:")
         lines += [f"  {each.name}: {each.untestable}" for each in cannot]
     if search.no_drop >= 0.01 and search.runs:
-        lines.append(f"that there is no drop: {share_text(search.no_drop)}")
+        lines.append(f"probability that there is no drop: {share_text(search.no_drop)}")
     return lines
 
 

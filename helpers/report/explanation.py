@@ -207,8 +207,8 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
         f"{step}; the build under test: {interval_text(explanation.drop, explanation.step_seconds)}",
         f"{explanation.pairs} pairs of runs in turn, {found.runs} runs; {found.steps} profiled steps a run, after its "
         f"window ({found.profiler})",
-        f"{explanation.tested} parts were tested; that any of those named is none, has a probability of at most "
-        f"{ERROR_RATE:.0%}",
+        f"{explanation.tested} parts were tested; the probability that any named one differs by chance alone is at "
+        f"most {ERROR_RATE:.0%}",
         f"not explained: {100 * explanation.not_explained_seconds / explanation.step_seconds:+.1f} of "
         f"{explanation.drop.mean / explanation.step_seconds:+.1%}",
     ]
@@ -216,7 +216,7 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
         least, most = min(explanation.shared_speeds), max(explanation.shared_speeds)
         lines.append(
             f"as a whole the runs of a pair differ by {least:.2f} to {most:.2f} times, not beyond chance: the parts "
-            "are compared beside it"
+            "are compared beside this shared speed"
         )
     lines += [f"clocks differ in {_clock(each)}" for each in explanation.clocks]
     if explanation.reduced_beside is not None:

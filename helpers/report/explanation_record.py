@@ -1,5 +1,5 @@
-"""An explanation of a slower step as plain values: for programs, and for the report on a gate in several jobs, which is
-made from it again."""
+"""An explanation of a slower step as plain values, and read back from them: for programs, and for the report on a gate
+that is split among several jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ABOUT = "explanation"
 
 
 def explanation_record(found: CaseExplanation) -> dict[str, Any]:
-    """Its plain values."""
+    """The explanation as plain values."""
     return dict(_plain(asdict(found)))
 
 

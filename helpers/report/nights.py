@@ -47,9 +47,9 @@ class NightLine:
     high: float | None = None
     # The geometric mean of the good build's runs in the pairs of that night, in samples/s; None without pairs.
     good_samples_per_s: float | None = None
-    # Whether a user acknowledged a change on this night, and nobody took that back.
+    # Whether an acknowledgement of a user covers this night and holds.
     acknowledged: bool = False
-    # Whether a user did, and it was taken back.
+    # Whether one covers this night that was taken back.
     taken_back: bool = False
 
 

@@ -1,5 +1,5 @@
-"""What a job leaves of its part of a gate that is split among several jobs, as JSON. The report on the whole gate is
-made of these files."""
+"""The file of one job of a gate that is split among several jobs, as JSON. The report on the whole gate is made from
+these files."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class NightOfPart:
 
 
 def part_json(report: SessionReport) -> str:
-    """The part that the session of a gate is. Raises ResultError for a session without a gate, and on a number that is
-    not finite."""
+    """The file of the session of one job. Raises ResultError for a session without a gate, and on a number that is not
+    finite."""
     if report.gate is None:
         raise ResultError(f"session {report.session}", got="no gate", expected="--gate: only a gate has parts")
     night = report.night
@@ -81,7 +81,7 @@ def part_json(report: SessionReport) -> str:
 
 
 def read_part(path: Path) -> GatePart:
-    """Raises OSError, and ResultError for anything that ``part_json`` did not write."""
+    """Read what ``part_json`` wrote. Raises OSError, and ResultError for anything else."""
     try:
         record: Any = json.loads(read_text_limited(named_by_user(path), _MOST_BYTES))
     except (ValueError, RecursionError) as error:

@@ -125,7 +125,7 @@ class CaseRow:
     pairs: tuple[Pair, ...] = ()
     # The runs that were not used for figures, each with the reason.
     set_aside: tuple[str, ...] = ()
-    # Those of them that ended in a failure, whatever the verdict is.
+    # Those of ``set_aside`` that failed, whatever the verdict is.
     attempts: tuple[str, ...] = ()
     # The class (failure.FailureClass) of the last attempt's failure, if the case has no other verdict because of it.
     failure_class: str = ""

@@ -22,7 +22,7 @@ from helpers.session.outcome import CaseEffect
 if TYPE_CHECKING:
     from helpers.report.results import SessionReport
 
-# Of a case of the gate of which nothing is known.
+# The sentence for a case of the gate that has no outcome.
 NO_RESULT = "The session has no result of this case."
 _LONGEST = 220
 _NEEDS = (CaseEffect.FAIL.value, CaseEffect.ERROR.value, CaseEffect.WARN.value)
@@ -86,7 +86,7 @@ def sentence_of(row: CaseRow) -> str:
 
 
 def doubts_of(row: CaseRow) -> str:
-    """``contended in 4 of 4 runs``: why its figure is to be doubted, without the names of who disturbed it."""
+    """Why the figure of the case is to be doubted, such as ``contended in 4 of 4 runs``, without who disturbed it."""
     return "; ".join(each.partition(": ")[0] for each in row.marks)
 
 

@@ -58,8 +58,8 @@ from helpers.trainers.contract.errors import ConfigError, NoHistory, SuiteError
 STATE_FILE = "bisect.json"
 # 1: first format.
 STATE_SCHEMA_VERSION = 1
-# The code of the night that a build's pairs leave. No later night is compared with it, as with the nights of other
-# commands that compare nothing with the recorded figure.
+# The code of the night of a build's pairs. No later night is compared with it, nor with the nights of other commands
+# that compare nothing with the recorded figure.
 BISECTED = "bisect"
 _COMMANDS = (BISECTED, "calibrated", "compared")
 _REGRESSED = (Status.REGRESSION.value, Status.SLOWER.value)
@@ -74,7 +74,7 @@ _OF_THE_MACHINE = (
 _UNHEALTHY = "device unhealthy"
 # A limit in case a judge goes wrong: no judge requests so many times the budget.
 _MOST_ATTEMPTS = 4
-# How much another case's answer counts before a case is measured.
+# The share of the prior that follows the answers for other cases.
 _SAME_CAUSE = 0.5
 
 

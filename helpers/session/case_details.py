@@ -1,5 +1,5 @@
 """What a page shows of a case beside its outcome: its nights so far, where each setting comes from, its environment and
-what of it is new, every step of tonight's runs, and the command that measures it again."""
+what is new in it, every step of tonight's runs, and the command that measures it again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def environment_of(run: RunResult) -> dict[str, dict[str, str]]:
 
 
 def environment_changes(before: RunResult, now: RunResult) -> tuple[EnvironmentChange, ...]:
-    """In what the run's environment differs from that of an earlier run."""
+    """The differences between the environment of an earlier run and that of the run."""
     return tuple(changes_between(environment_of(before), environment_of(now)))
 
 
@@ -54,8 +54,8 @@ class RunSteps:
 
 
 def steps_of(run: RunResult, folder: str) -> RunSteps:
-    """The run's steps by the logs of its ranks in ``folder``. A log that is gone or damaged takes the warm-up with it:
-    the window is in the result."""
+    """The run's steps by the logs of its ranks in ``folder``. If a log is gone or damaged, the warm-up is not known;
+    the steps of the window are in the result."""
     try:
         logs = [read_step_log(path) for path in sorted(Path(folder).glob("rank*.jsonl"))]
     except StepLogError as error:

@@ -135,8 +135,8 @@ def watch(
     io: ExaminationIO,
     own: Callable[[Sequence[Process]], Collection[int]] = lambda everyone: (),
 ) -> ContentionSample:
-    """How much others used the cores of ``cards`` within these seconds from now. ``own`` picks, of all processes, the
-    ids of those that are no others."""
+    """How much others use the cores of ``cards`` in the next ``seconds``. ``own`` gets all processes and returns the
+    ids of those that are not others."""
     meter = io.meter(cores_of(cards))
 
     def sample() -> float:

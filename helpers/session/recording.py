@@ -56,7 +56,7 @@ class RecordedBaselines:
         return load_recorded(self.path(device), self.key(device), self._places)
 
     def files(self, outcomes: Iterable[CaseOutcome], written: Iterable[Proposal]) -> tuple[Path, ...]:
-        """The files of the cases that were ``written``."""
+        """The files in which entries of these cases were ``written``."""
         new = {each.case_id for each in written if each.kind in (ProposalKind.CREATED, ProposalKind.UPDATED)}
         return tuple(self.path(device) for device in sorted({each.device for each in outcomes if each.case.id in new}))
 
