@@ -39,6 +39,7 @@ from helpers.judging.fleet import judge_fleet
 from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
 from helpers.report.unforeseen import ended
 from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.case import Case
 
 NODES, RUNS = 1000, 4
 SLOW = (-0.01, -0.02, -0.03, -0.05)
@@ -53,7 +54,7 @@ CASES = tuple(
     for model, batch in (("resnet50v1.5", 128), ("vgg16", 96))
     for precision in ("fp32", "amp_o2")
 )
-CARDS = tuple(int(case.split("-1x")[1].partition("-")[0]) for case in CASES)
+CARDS = tuple(Case.parse(case).cards for case in CASES)
 BAD_RUNS, BAD_BASE = 0.02, 0.005
 FLEET = "fleet-20261122-020000Z-abcd"
 EARLIER = "fleet-20261115-020000Z-abcd"
@@ -417,7 +418,7 @@ def _results(
     environment = {**ENVIRONMENT, "host": node, "host_id": uuid.uuid5(uuid.NAMESPACE_OID, node).hex[:16], "pool": ""}
     environment |= {"driver": "535.104.05" if node in fleet.drivers else "550.54.15"}
     for case, rates in cases.items():
-        used = [card] if card else [str(number) for number in range(int(case.split("-1x")[1].partition("-")[0]))]
+        used = [card] if card else [str(number) for number in range(Case.parse(case).cards)]
         links = ["gen4-x8" if (node, each) in fleet.narrow else "gen4-x16" for each in used]
         for number, rate in enumerate(rates[:runs]):
             # As different as real ones are.

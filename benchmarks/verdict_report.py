@@ -150,12 +150,12 @@ def _more(score: Score, first: Score) -> str:
     return "\n".join(lines)
 
 
-def _by_cards(score: Score, shown: Sequence[float] = (1, 2, 3)) -> str:
+def _by_cards(score: Score) -> str:
     """``2% on 32 cards .65 (80)``, for what was injected."""
     return ", ".join(
         f"{percent:g}% on {cards} cards {_short(share(score.found_on[percent, cards], many))} ({many})"
         for (percent, cards), many in sorted(score.injected_on.items())
-        if percent in shown
+        if percent in (1, 2, 3)
     )
 
 

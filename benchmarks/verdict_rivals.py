@@ -123,12 +123,12 @@ def _rank_sums(ones: int, others: int) -> tuple[int, ...]:
     return tuple(sum(ranks) - least for ranks in itertools.combinations(range(ones + others), ones))
 
 
-def asv_regressions(seconds: Sequence[float], threshold: float = ASV_SHARE) -> tuple[int, ...]:
+def asv_regressions(seconds: Sequence[float]) -> tuple[int, ...]:
     """Positions after which asv's own step detection sees the series get slower for good."""
     if len(seconds) < 2:
         return ()
     # Late: asv's package imports all of its commands.
     from asv.step_detect import detect_regressions, detect_steps
 
-    _, _, found = detect_regressions(detect_steps(list(seconds)), threshold)
+    _, _, found = detect_regressions(detect_steps(list(seconds)), ASV_SHARE)
     return tuple(position for position, *_ in found or ())

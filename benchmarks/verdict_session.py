@@ -88,7 +88,24 @@ class DrawnRunner:
         number = self.made[plan.case.id, build]
         self.made[plan.case.id, build] += 1
         drawn = drawn_with(self.nights, self.at, self.nights.cases.index(plan.case), build, number, self.drops)
-        result = run_result(plan, drawn, self.store.session, replicate, build, stage, night_of(self.at))
+        # As a trainer's step log of this run would have given it.
+        result = RunResult(
+            uuid=f"{self.store.session} {plan.case.id} {replicate}",
+            session=self.store.session,
+            case_id=plan.case.id,
+            target=plan.suite_case.target,
+            replicate=replicate,
+            created=night_of(self.at).isoformat(),
+            role=build.value,
+            stage=stage.value,
+            build=_BUILDS[build],
+            settings=plan.settings,
+            protocol=plan.protocol.steps,
+            environment=_ENVIRONMENT,
+            figures={WALL_CLOCK: math.exp(drawn.log_mean_rate), MEDIAN_STEP: math.exp(drawn.log_rate)},
+            step_seconds=drawn.step_seconds,
+            samples_per_step=(1,) * len(drawn.step_seconds),
+        )
         self.store.write(result)
         return result
 
@@ -152,7 +169,8 @@ class Machine:
             keep_night=lambda folder, night: None,
         )  # fmt: skip
         results = {}
-        for plan in self.plans if laid_out is None else self._in_order(laid_out.cases):
+        by_id = {plan.case.id: plan for plan in self.plans}
+        for plan in self.plans if laid_out is None else map(by_id.__getitem__, laid_out.cases):
             if (now := plan if laid_out is None else laid_out.within(plan, runner.elapsed_seconds)) is not None:
                 results[plan.case.id] = measure(now)
         screened = [case for result in results.values() if (case := night_case(_UNGATED.outcome(result))) is not None]
@@ -163,10 +181,6 @@ class Machine:
             results[answer.case_id] = result
             confirmed[answer.key] = night_case(_UNGATED.outcome(result)) or before[answer.key]
         return JudgedNight(tuple(results.values()), answer, runner.elapsed_seconds)
-
-    def _in_order(self, case_ids: Sequence[str]) -> list[CasePlan]:
-        by_id = {plan.case.id: plan for plan in self.plans}
-        return [by_id[case_id] for case_id in case_ids]
 
 
 @dataclass(frozen=True)
@@ -195,35 +209,6 @@ def drawn_with(nights: Nights, at: At, case: int, build: Build, number: int, dro
 
 def night_of(at: At) -> datetime.datetime:
     return _FIRST_DAY + datetime.timedelta(days=at.night)
-
-
-def run_result(
-    plan: CasePlan,
-    drawn: DrawnRun,
-    session: str,
-    replicate: int,
-    build: Build,
-    stage: Stage,
-    when: datetime.datetime,
-) -> RunResult:
-    """The result that a trainer's step log of this run would have given."""
-    return RunResult(
-        uuid=f"{session} {plan.case.id} {replicate}",
-        session=session,
-        case_id=plan.case.id,
-        target=plan.suite_case.target,
-        replicate=replicate,
-        created=when.isoformat(),
-        role=build.value,
-        stage=stage.value,
-        build=_BUILDS[build],
-        settings=plan.settings,
-        protocol=plan.protocol.steps,
-        environment=_ENVIRONMENT,
-        figures={WALL_CLOCK: math.exp(drawn.log_mean_rate), MEDIAN_STEP: math.exp(drawn.log_rate)},
-        step_seconds=drawn.step_seconds,
-        samples_per_step=(1,) * len(drawn.step_seconds),
-    )
 
 
 def _plan(case: Case, first: tuple[DrawnRun, ...], budget: Budget, has_reference: bool, recorded: Build) -> CasePlan:
