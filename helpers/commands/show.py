@@ -255,9 +255,8 @@ def _words(case: Case) -> dict[str, str]:
     }
     if case.execution is not None:
         words["execution"] = _EXECUTIONS[case.execution]
-    switched = [name for name in ("compile", "graphs", "xla", "auto") if getattr(case, name)]
-    if switched:
-        words["switched on"] = ", ".join(switched)
+    if case.features:
+        words["switched on"] = ", ".join(case.features)
     return words
 
 

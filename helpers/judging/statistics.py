@@ -40,11 +40,10 @@ def summarise(samples_per_s: tuple[float, ...]) -> Summary:
     n = len(samples_per_s)
     if n == 1:
         return Summary(centre, None, None, None, 1, ("one run: no spread between runs is known",))
-    mean = statistics.fmean(samples_per_s)
-    half = student_t_95(n - 1) * statistics.stdev(samples_per_s) / math.sqrt(n)
+    found = mean_interval(samples_per_s)
     spread = max(abs(value - centre) for value in samples_per_s) / centre
     warnings = (f"{n} runs: the interval is wide, 3 or more narrow it",) if n < 3 else ()
-    return Summary(centre, mean - half, mean + half, spread, n, warnings)
+    return Summary(centre, found.low, found.high, spread, n, warnings)
 
 
 def student_t_95(degrees_of_freedom: int) -> float:
@@ -102,7 +101,7 @@ def hodges_lehmann(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over the pairs with its 95% interval (Student's t)."""
+    """A mean with its 95% interval (Student's t)."""
 
     mean: float
     low: float

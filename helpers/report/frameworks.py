@@ -201,7 +201,7 @@ def _rate(cell: Cell) -> str:
         return ""
     case = Case.parse(cell.case_id)
     # In the form of the documents: 1438.518(O2).
-    compilers = ",".join(name for name in ("compile", "graphs", "xla") if getattr(case, name))
+    compilers = ",".join(case.compilers)
     text = f"{number(cell.samples_per_s)}{f'({compilers})' if compilers else ''}{'*' if cell.marks else ''}"
     if cell.low is None or cell.high is None:
         return text

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from helpers.judging.statistics import student_t_95
+from helpers.judging.statistics import mean_interval
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.session.suite import SMALL_DATASET
@@ -207,10 +207,8 @@ def ratio_of(pairs: Iterable[float]) -> PairedRatio:
         raise SuiteError("pairs of processes", got=len(values), expected="2 or more: one pair has no interval")
     for value in values:
         _check("the ratio of a pair", value)
-    logs = [math.log(value) for value in values]
-    centre = statistics.fmean(logs)
-    half = student_t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return PairedRatio(math.exp(centre), math.exp(centre - half), math.exp(centre + half), len(logs))
+    found = mean_interval(list(map(math.log, values)))
+    return PairedRatio(math.exp(found.mean), math.exp(found.low), math.exp(found.high), len(values))
 
 
 def _check(what: str, value: float) -> None:

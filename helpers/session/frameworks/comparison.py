@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from helpers.judging.rates import fields_of
-from helpers.judging.statistics import student_t_95, summarise
+from helpers.judging.statistics import mean_interval, summarise
 from helpers.judging.verdict import Status
 from helpers.plan.published import PublishedFigure
 from helpers.session.frameworks.configurations import REFERENCE, Configuration, nearest
@@ -52,11 +51,10 @@ def paired_ratio(ours: Sequence[float], reference: Sequence[float]) -> Ratio:
             expected="as many of the one as of the other, at least one",
         )
     logs = [math.log(one / other) for one, other in zip(ours, reference, strict=True)]
-    n, centre = len(logs), statistics.fmean(logs)
-    if n == 1:
-        return Ratio(math.exp(centre), None, None, 1)
-    half = student_t_95(n - 1) * statistics.stdev(logs) / math.sqrt(n)
-    return Ratio(math.exp(centre), math.exp(centre - half), math.exp(centre + half), n)
+    if len(logs) == 1:
+        return Ratio(math.exp(logs[0]), None, None, 1)
+    found = mean_interval(logs)
+    return Ratio(math.exp(found.mean), math.exp(found.low), math.exp(found.high), len(logs))
 
 
 @dataclass(frozen=True)

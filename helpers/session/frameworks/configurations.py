@@ -21,7 +21,7 @@ from helpers.plan.baseline_files import FigureStatus
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.published import PublishedFigure
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.case import Case, Execution, Precision
+from helpers.trainers.contract.case import COMPILERS, FEATURES, Case, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 
@@ -206,9 +206,8 @@ def _one_each(group: Iterable[SuiteCase]) -> tuple[SuiteCase, ...]:
 
 def _execution_rank(suite_case: SuiteCase) -> tuple[int, int]:
     case = suite_case.case
-    compilers = case.compile + case.graphs + case.xla
     nearest = _executions(suite_case.device, case.precision)
-    return compilers, nearest.index(case.execution) if case.execution else 0
+    return len(case.compilers), nearest.index(case.execution) if case.execution else 0
 
 
 def _completed(wanted: Mapping[Framework, SuiteCase], groups: Groups) -> Configuration:
@@ -323,7 +322,7 @@ def _unlike(mine: Case, theirs: Case) -> list[str]:
     """The words of a published case's id that differ from this one's, except for class, cards and batch."""
     words = [(mine.precision.value, theirs.precision.value), (mine.data.value, theirs.data.value)]
     words += [(_execution(mine), _execution(theirs)), (str(mine.nodes), str(theirs.nodes))]
-    words += [(str(getattr(mine, name)), str(getattr(theirs, name))) for name in ("compile", "graphs", "xla", "auto")]
+    words += [(str(getattr(mine, name)), str(getattr(theirs, name))) for name in FEATURES]
     return [then for now, then in words if now != then]
 
 
@@ -353,7 +352,7 @@ def _differences(
         yield f"data {then}, here {now}"
     if mine.framework is REFERENCE and _execution(paddle.case) != _execution(mine):
         yield f"Paddle {_execution(paddle.case)}, here {_execution(mine)}"
-    for name in ("compile", "graphs", "xla"):
+    for name in COMPILERS:
         if getattr(theirs, name) != getattr(ours, name):
             yield f"{'with' if getattr(theirs, name) else 'without'} {name}"
 

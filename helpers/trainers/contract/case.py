@@ -49,7 +49,9 @@ class Execution(enum.Enum):
     TO_STATIC = "to_static"
 
 
-FEATURES = ("compile", "graphs", "xla", "auto")
+# A framework's own compilers, and all that a case may switch on.
+COMPILERS = ("compile", "graphs", "xla")
+FEATURES = (*COMPILERS, "auto")
 
 _ID = re.compile(
     r"(?P<framework>[^-]+)-(?P<model>[^-]+)-(?P<precision>[^-]+)-bs(?P<batch>\d+)"
@@ -114,6 +116,16 @@ class Case:
         not state it says so of all its tests (docs/measuring-rules.md, "The other frameworks' configurations")."""
         return DataSource.DALI if self.data is DataSource.UNSTATED else self.data
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features that are switched on, in the order of FEATURES."""
+        return tuple(name for name in FEATURES if getattr(self, name))
+
+    @property
+    def compilers(self) -> tuple[str, ...]:
+        """The compilers that are switched on."""
+        return tuple(name for name in COMPILERS if getattr(self, name))
+
     @cached_property
     def id(self) -> str:
         parts = [
@@ -126,8 +138,7 @@ class Case:
         ]
         if self.execution is not None:
             parts.append(self.execution.value)
-        parts.extend(name for name in FEATURES if getattr(self, name))
-        return "-".join(parts)
+        return "-".join([*parts, *self.features])
 
     def __str__(self) -> str:
         return self.id
