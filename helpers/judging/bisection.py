@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from helpers.judging.confirm import THRESHOLD
 from helpers.judging.level import PAIR_TAU
-from helpers.judging.statistics import EffectSize, effect_of
+from helpers.judging.statistics import NORMAL_95, EffectSize, effect_of
 from helpers.judging.wording import effect as effect_text
 from helpers.trainers.contract.errors import SuiteError
 
@@ -37,7 +37,6 @@ _LEAST_PAIRS = 2
 _FIRST_PAIRS = 2
 # If a second change is at least this probable, the first one does not explain the whole drop.
 _UNEXPLAINED = 0.5
-_NORMAL_95 = 1.96
 # An answer with 99% needs about so many bits more than the position's entropy has.
 _LAST_BITS = 2.0
 
@@ -244,7 +243,7 @@ def next_step(search: Bisection, measured: Sequence[Measurement]) -> NeedPairs |
     from helpers.judging.bisection_posterior import choose
 
     build, bits = choose(state.posterior, state.testable, search.pair_sigma)
-    pairs = _batch(bits, left)
+    pairs = max(1, min(round(_BITS_A_BATCH / max(bits, 1e-3)), _MOST_AT_ONCE, left))
     expected = 2 * math.ceil((state.posterior.bits + _LAST_BITS) / max(bits, 1e-3))
     name = search.builds[build]
     why = f"{name}: a pair is expected to give {bits:.2g} of {state.posterior.bits:.2g} bits"
@@ -332,10 +331,6 @@ def _differs(search: Bisection, differences: Sequence[float]) -> bool:
     return max(both) >= THRESHOLD
 
 
-def _batch(bits: float, left: int) -> int:
-    return max(1, min(round(_BITS_A_BATCH / max(bits, 1e-3)), _MOST_AT_ONCE, left))
-
-
 def _certain_gap(state: _State) -> tuple[int, int] | None:
     """The builds around a gap that has 99% and in which nothing is left to test."""
     testable = set(state.testable)
@@ -417,7 +412,7 @@ def _sizes(state: _State, first: int, last: int) -> tuple[EffectSize | None, Eff
 
 
 def _interval(mean: float, deviation: float) -> EffectSize:
-    return EffectSize(math.expm1(mean), *(math.expm1(mean + side * deviation) for side in (-_NORMAL_95, _NORMAL_95)))
+    return EffectSize(math.expm1(mean), *(math.expm1(mean + side * deviation) for side in (-NORMAL_95, NORMAL_95)))
 
 
 def _effect(state: _State, build: int) -> EffectSize | None:

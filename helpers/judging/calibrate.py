@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from helpers.judging.evidence import Budget, Build, Evidence, Past, RunEvidence, Stage
 from helpers.judging.judge import end_without_comparison, no_median_step
 from helpers.judging.noise import learn
-from helpers.judging.statistics import EffectSize, effect_of
+from helpers.judging.statistics import NORMAL_95, EffectSize, effect_of
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.trainers.contract.errors import SuiteError
 
@@ -23,7 +23,6 @@ from helpers.trainers.contract.errors import SuiteError
 LEAST_RUNS = 4
 # At most one in a hundred series of independent runs looks like a drift.
 _NORMAL_ONE_SIDED_99 = 2.326
-_NORMAL_95 = 1.96
 # Tolerances are written to a tenth of a percent.
 _TOLERANCE_STEP = 0.001
 _ROUNDING = 1e-9
@@ -234,7 +233,7 @@ def recommended_tolerance(sigma_run: float, pairs: int, least: float) -> float:
     The estimate of a difference has the standard error √2·σ_run/√pairs. If the threshold lies below its 95% bound, two
     equal builds cross it by accident.
     """
-    bound = _NORMAL_95 * math.sqrt(2) * sigma_run / math.sqrt(pairs)
+    bound = NORMAL_95 * math.sqrt(2) * sigma_run / math.sqrt(pairs)
     return max(least, math.ceil(round(bound / _TOLERANCE_STEP, 6)) * _TOLERANCE_STEP)
 
 

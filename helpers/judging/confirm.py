@@ -1,8 +1,5 @@
-"""Confirmation: interleaved runs of the reference build and the build under test, same cards, same night.
-
-The recorded level may lie above the pinned build (a gain was accepted and the pin stayed) or below it. So pairs are
-compared with that level and not with 0 (docs/verdicts.md, "Level against the good build").
-"""
+"""Confirmation: interleaved runs of the reference build and the build under test, same cards, same night. They are
+compared with the level of the nights before (helpers.judging.level)."""
 
 from __future__ import annotations
 

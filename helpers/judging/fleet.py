@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import gammaln, stdtr, stdtrit
 
 from helpers.judging.noise import UNKNOWN_SPREAD
-from helpers.judging.statistics import SIGMA_PER_MAD
+from helpers.judging.statistics import NORMAL_95, SIGMA_PER_MAD
 from helpers.trainers.contract.errors import SuiteError
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -51,7 +51,6 @@ _CLIP = 3.0
 # slower than is usual.
 _SLOWEST_OTHERS = 4.0
 _POWER_80 = 0.8416
-_TWO_SIDED_95 = 1.96
 # Two tests a node: all its cases, and its worst case.
 _TESTS = 2
 # How often the slow nodes are taken out and the others judged again.
@@ -508,8 +507,8 @@ class _Tested:
                 slow=bool(slow[row]),
                 suspect=bool(suspect[row]),
                 shift=math.expm1(shift[row]),
-                low=math.expm1(shift[row] - _TWO_SIDED_95 * error[row]),
-                high=math.expm1(shift[row] + _TWO_SIDED_95 * error[row]),
+                low=math.expm1(shift[row] - NORMAL_95 * error[row]),
+                high=math.expm1(shift[row] + NORMAL_95 * error[row]),
                 p_value=float(self.p_value[row]),
                 chance=float(chance[row]),
                 by=self.by[row],

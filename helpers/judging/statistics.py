@@ -12,6 +12,8 @@ from helpers.trainers.contract.errors import SuiteError
 
 # Standard deviation of a normal distribution over its median absolute deviation.
 SIGMA_PER_MAD = 1.4826
+# 95% of a normal distribution lie within so many standard deviations of its mean.
+NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from helpers.history.stored import Acknowledgement, SegmentStart, StoredNight
-from helpers.judging.statistics import summarise
+from helpers.judging.statistics import NORMAL_95, summarise
 from helpers.judging.wording import first_few
 from helpers.machine.environment import differences
 
 _SHOWN_DIFFERENCES = 3
-# 95% of a normal distribution are within so many standard deviations.
-_NORMAL_95 = 1.96
 
 Rates = Callable[[StoredNight], Sequence[float]]
 
@@ -131,7 +129,7 @@ def interval_of(log_rates: Sequence[float], sigma: float | None) -> tuple[float 
     if not log_rates:
         return None, None
     if sigma is not None:
-        middle, half = statistics.median(log_rates), _NORMAL_95 * sigma / math.sqrt(len(log_rates))
+        middle, half = statistics.median(log_rates), NORMAL_95 * sigma / math.sqrt(len(log_rates))
         return math.exp(middle - half), math.exp(middle + half)
     summary = summarise(tuple(map(math.exp, log_rates)))
     return None if summary.low is None else max(0.0, summary.low), summary.high

@@ -101,12 +101,10 @@ class Table:
         """Lines of Markdown, with ``shown`` applied to each cell. ``padded`` lines can be shown in a terminal too."""
         widths = self._widths() if padded else [0] * len(self.columns)
         aligns = [column.align for column in self.columns]
-        lines = [list(map(Align.padded, aligns, cells, widths)) for cells in (self.headings, *self._shown(shown))]
+        cells = [list(map(shown, line)) for line in self.cells]
+        lines = [list(map(Align.padded, aligns, line, widths)) for line in (self.headings, *cells)]
         lines.insert(1, list(map(Align.rule, aligns, widths)))
         return [f"| {' | '.join(line)} |" for line in lines]
-
-    def _shown(self, shown: Callable[[str], str]) -> list[list[str]]:
-        return [list(map(shown, cells)) for cells in self.cells]
 
     def _widths(self) -> list[int]:
         return [max(map(len, cells)) for cells in zip(self.headings, *self.cells, strict=True)]

@@ -473,20 +473,15 @@ class Suite:
         from helpers.session.measuring import MeasureRequest
 
         night = self.night
-        if (
-            night is not None
-            and not (suspicion or again)
-            and (why := night.why_not(suite_case.key, utc_now(), self._made_before(suite_case)))
-        ):
+        if night is not None and not (suspicion or again):
             from helpers.session.night_time import out_of_time
 
-            return self._outcome(out_of_time(CasePlan(suite_case), why))
+            # A session that is resumed has runs already.
+            made = self.measurer.made_before(suite_case) if self.options.resume else 0
+            if why := night.why_not(suite_case.key, utc_now(), made):
+                return self._outcome(out_of_time(CasePlan(suite_case), why))
         request = MeasureRequest(suspicion, again=again, cases_tonight=self._cases_tonight, night=night)
         return self._outcome(self.measurer.measure(suite_case, request, on_progress))
-
-    def _made_before(self, suite_case: SuiteCase) -> int:
-        """How many runs of the build under test a session that is resumed has already."""
-        return self.measurer.made_before(suite_case) if self.options.resume else 0
 
     def _outcome(self, result: CaseResult) -> CaseOutcome:
         folders = tuple(str(self.store.run_folder(run.case_id, run.replicate)) for run in result.runs)

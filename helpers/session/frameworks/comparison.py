@@ -141,13 +141,9 @@ class ConfigurationOutcome:
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> ConfigurationOutcome:
         """The outcome that ``to_record`` wrote."""
-        cells = [_from(Cell, each, ratio=_ratio_of(each["ratio"])) for each in record["cells"]]
+        cells = [_from(Cell, each, ratio=each["ratio"] and Ratio(**each["ratio"])) for each in record["cells"]]
         published = [_from(PublishedCell, each) for each in record["published"]]
         return ConfigurationOutcome(**{**record, "cells": tuple(cells), "published": tuple(published)})
-
-
-def _ratio_of(record: Mapping[str, Any] | None) -> Ratio | None:
-    return None if record is None else Ratio(**record)
 
 
 def _from(kind: Any, record: Mapping[str, Any], **given: Any) -> Any:
