@@ -56,7 +56,6 @@ PAIRS = 6
 _STEPS: Mapping[str, Any] = {"warmup_steps": 2, "window_steps": 3}
 # The gradients of ResNet50 that a rank of two sends in a step, in megabytes.
 _SENT_MEGABYTES = 102.2
-_SPAWN_SECONDS = 300.0
 # The first runs set how long a step takes.
 _CALIBRATION_RUNS = 2
 # A part that was not planted differs if so clear a majority of other pairs has the probability of this by chance: 7 or

@@ -45,7 +45,6 @@ TIMES = (0.5, 1.0, 2.0)
 _START_SECONDS, _STEPS = 60.0, 120
 # More would be no usual night: each takes a confirmation.
 _CASES_A_DROP = 1
-_SEARCH_SHARE = 0.1
 # Nights of each case with the drop that the plan says is found with 80% power.
 _NAMED = 3
 _FIRST_BRANCH, _NAMED_BRANCH = 5001, 9000
