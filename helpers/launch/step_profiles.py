@@ -14,6 +14,8 @@ from helpers.trainers.contract.step_profile import NoProfile, StepProfile, from_
 
 # How a profiler is named of which nothing is known.
 _A_PROFILER = "the framework's profiler"
+# Of a rank without an answer. Where another rank's profiler failed, it may only have waited for that rank.
+NO_ANSWER = "the process ended, or was ended, before its profiler had answered; its output says more"
 
 
 def device_time_facts(spec: JobSpec, step_seconds: float) -> dict[str, str]:
@@ -63,7 +65,7 @@ def _profile(spec: JobSpec, folder: Path, rank: int) -> StepProfile | NoProfile:
             raise StepLogError(str(path), field="rank", got=found.rank, expected=str(rank))
         reason = "its file is empty, as on a full disk; the run's output says more"
     except FileNotFoundError:
-        reason = "the process ended, or was ended, before its profiler had answered; its output says more"
+        reason = NO_ANSWER
     except (OSError, UnicodeDecodeError, SuiteError) as error:
         reason = str(error)
     return NoProfile(spec.case.framework.value, rank, _A_PROFILER, reason)

@@ -22,7 +22,7 @@ from helpers.judging.explanation import Explanation, explain
 from helpers.judging.profile_parts import ProfiledPair, ProfiledRun
 from helpers.judging.run_facts import MOST_COST, profiling_cost
 from helpers.judging.verdict import Status
-from helpers.launch.step_profiles import step_profiles
+from helpers.launch.step_profiles import NO_ANSWER, step_profiles
 from helpers.machine.files import MOST_LIST_BYTES, read_limited, write_whole
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan, SuiteCase, build_label
@@ -178,11 +178,11 @@ class _Session:
     def _profiled(self, result: RunResult, folder: Path, build: Build) -> ProfiledRun | None:
         found = step_profiles(folder)
         profiles = tuple(each for each in found if isinstance(each, StepProfile))
-        missing = [
-            f"no profile of the {_NAMES[build]}: {each.reason} ({each.profiler})"
-            for each in found
-            if isinstance(each, NoProfile)
-        ]
+        # A rank that said what is wrong comes before those that waited for it.
+        without = sorted(
+            (each for each in found if isinstance(each, NoProfile)), key=lambda each: each.reason == NO_ANSWER
+        )
+        missing = [_no_profile(each, build, len(found)) for each in without]
         self.notes.update(dict.fromkeys([*(note for each in profiles for note in each.notes), *missing]))
         if missing:
             self.unprofiled += 1
@@ -195,6 +195,11 @@ class _Session:
             return None
         facts = {name: value for name, value in result.facts.items() if name not in _NOT_OF_THE_BUILD}
         return ProfiledRun(statistics.median(result.step_seconds), profiles, facts)
+
+
+def _no_profile(of: NoProfile, build: Build, ranks: int) -> str:
+    rank = f", rank {of.rank}" if ranks > 1 else ""
+    return f"no profile of the {_NAMES[build]}{rank}: {of.reason} ({of.profiler})"
 
 
 def explain_case(

@@ -31,6 +31,7 @@ from helpers.session.explain import FOLDER, clean_traces, explain_night
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.step_profile import NoProfile, OperatorRow, Phase, StepProfile
@@ -52,6 +53,8 @@ class Runner:
     # Why there is no profile; empty if there is one.
     reason: str = ""
     reason_of: tuple[Build, ...] = tuple(Build)
+    # The only rank that answers, of as many as it takes for it to be the last one.
+    rank: int = 0
     # What a profile says of itself.
     notes: tuple[str, ...] = ()
     # By what fraction the profiler makes each run's steps longer; else by about 5%.
@@ -65,13 +68,14 @@ class Runner:
         answer = self.answers.get(len(self.made), {})
         self.made.append(build)
         folder = self.store.new_run_folder(plan.case.id, replicate)
-        spec = JobSpec("job", plan.case, replicate, str(folder), "cpu", 1, 2, explained_steps=5)
+        case = Case.parse(CASE.replace("1x1", f"1x{self.rank + 1}"))
+        spec = JobSpec("job", case, replicate, str(folder), "cpu", 1, 2, explained_steps=5)
         spec.spec_path.write_text(spec.to_json())
         profile = self._profile(build)
         answer = {"step_seconds": (profile.step_seconds_unprofiled,) * 2, **answer}
         reason = str(answer.pop("reason", "")) or (self.reason if build in self.reason_of else "")
-        said = NoProfile("paddle", 0, "a profiler", reason) if reason else profile
-        spec.step_profile_path(0).write_text(said.to_json())
+        said = NoProfile("paddle", self.rank, "a profiler", reason) if reason else profile
+        spec.step_profile_path(self.rank).write_text(said.to_json())
         spec.trace_path(0).write_text("trace")
         result = self.make_run(plan, replicate, **{**roles(plan, build, stage), **answer})
         self.store.write(result)
@@ -174,6 +178,13 @@ def test_a_profiler_that_fails_with_one_build_is_said_with_its_own_reason(bench:
     # Those of runs without a partner are none of a first pair.
     assert "traces of the first pair" not in text
     assert not list(bench.runs.rglob("trace-rank*"))
+
+
+def test_of_several_ranks_the_one_that_says_what_is_wrong_is_named(bench: Bench) -> None:
+    bench.runner.reason, bench.runner.rank = "it crashed", 1
+    status, text = bench.explain(CASE)
+    assert (status, "got 'no profile of the build under test, rank 1: it crashed (a profiler)'" in text) == (6, True), text
+    assert "note: no profile of the reference, rank 0: the process ended" in " ".join(text.split())
 
 
 def test_the_traces_are_those_of_the_first_pair_that_both_profilers_answered(bench: Bench) -> None:
