@@ -160,8 +160,7 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
     runs = [run for run in outcome.runs if run.is_screening]
     measured = [run for run in runs if run.measured]
     failed = [run for run in outcome.runs if run.failure is not None]
-    figures = [run_figure(rule, run.figures) for run in measured]
-    rates = tuple(figure for figure in figures if not isinstance(figure, str))
+    rates = tuple(rate for run in measured if (rate := _rate(run, rule)) is not None)
     summary = summarise(rates) if rates else None
     invalid = [rate for run in runs if run.invalid is not None and (rate := _rate(run, rule)) is not None]
     shares = [run.reader_share for run in measured if run.reader_share is not None]
@@ -231,8 +230,7 @@ def _set_aside(run: RunResult, rule: str) -> str:
     """``r3 (reference build): throttled; invalid: 3.41 samples/s by wall-clock``."""
     build = "" if run.role == Build.CANDIDATE.value else f" ({run.role} build)"
     text = f"r{run.replicate}{build}: {run.failure or run.invalid or run.refusal}"
-    rate = None if run.invalid is None else _rate(run, rule)
-    return text if rate is None else f"{text}; invalid: {number(rate)} {rate_unit(run.case_id)} by {rule}"
+    return text if run.invalid is None or _rate(run, rule) is None else f"{text}; invalid: {_figure(run, rule)}"
 
 
 def _rate(run: RunResult, rule: str) -> float | None:

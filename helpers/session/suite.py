@@ -24,7 +24,7 @@ from helpers.machine.frameworks import BuildFinder, FrameworkBuild, build_missin
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, matrix, refuse_two_targets, usual_targets
 from helpers.plan.installed import CANDIDATE, REFERENCE, Installed
-from helpers.plan.overrides import effective, with_overrides
+from helpers.plan.overrides import with_overrides
 from helpers.plan.perf_yaml import Config, MachineConfig, load_config
 from helpers.plan.proposals import Accepted, Proposal
 from helpers.plan.published import PublishedSet, load_all_published
@@ -242,8 +242,7 @@ class Suite:
             if self.options.overrides:
                 launcher = self.config.launcher_for(case.case)
                 usual = settings_for(case.case, case.device, launcher=launcher)
-                changes = effective(usual, self.options.overrides, case.case.id)
-                given = with_overrides(usual, changes, case.case.id)
+                given = with_overrides(usual, self.options.overrides, case.case.id)
                 check_cards_per_process(case.case, given.get(CARDS_PER_PROCESS_SETTING, 1))
         if any(case.case.data is not DataSource.SYNTHETIC for case in runnable):
             _ = self.data
