@@ -183,7 +183,8 @@ def test_a_profiler_that_fails_with_one_build_is_said_with_its_own_reason(bench:
 def test_of_several_ranks_the_one_that_says_what_is_wrong_is_named(bench: Bench) -> None:
     bench.runner.reason, bench.runner.rank = "it crashed", 1
     status, text = bench.explain(CASE)
-    assert (status, "got 'no profile of the build under test, rank 1: it crashed (a profiler)'" in text) == (6, True), text
+    assert status == 6
+    assert "got 'no profile of the build under test, rank 1: it crashed (a profiler)'" in text.splitlines()[0]
     assert "note: no profile of the reference, rank 0: the process ended" in " ".join(text.split())
 
 
