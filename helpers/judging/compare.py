@@ -74,7 +74,7 @@ class CaseComparison:
     threshold: float | None = None
 
     def of_standing(self, standing: Standing | None) -> CaseComparison:
-        """The same with the numbers of a night's verdict; unchanged if it has none."""
+        """The comparison with the numbers of a night's verdict; unchanged if that has none."""
         if standing is None:
             return self
         slower = (standing.effect or 0.0) < 0

@@ -216,8 +216,8 @@ def runs_of(runs: Sequence[RunEvidence], build: Build) -> tuple[RunEvidence, ...
 
 
 def _stalls(evidence: Evidence, screening: Screening) -> str:
-    """How much more the new build stalls than the reference beside it; empty if it does not. The machine causes the
-    reference's stalls."""
+    """Says how much more the new build stalls than the reference beside it; empty if it does not stall more. Stalls of
+    the reference are the machine's."""
     new, good = (
         [run.stall_share for run in runs_of(evidence.runs, build) if run.stall_share is not None]
         for build in (Build.CANDIDATE, Build.REFERENCE)

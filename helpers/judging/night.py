@@ -165,8 +165,7 @@ def _finding(
 
 
 def _quietest(members: Sequence[NightCase], confirmed: Collection[Key]) -> NightCase | None:
-    """Of the members that can be confirmed and were not confirmed tonight, the one with the least noise between
-    runs."""
+    """The member with the least noise between runs, of those that can be confirmed and were not confirmed tonight."""
     able = [case for case in members if case.can_confirm and not case.standing.pairs and case.key not in confirmed]
     return min(able, key=lambda case: (case.standing.sigma, case.key), default=None)
 

@@ -186,7 +186,7 @@ def _dates(nights: Sequence[Night]) -> tuple[str, ...]:
 
 
 def _stalls(nights: Sequence[Night], runs: Sequence[RunEvidence]) -> str:
-    """How much more tonight's runs stall than those of every earlier night; empty if they do not.
+    """Says how much more tonight's runs stall than those of every earlier night; empty if they do not stall more.
 
     Stalls in only one of two runs are chance.
     """

@@ -135,7 +135,7 @@ class Utilisation:
         return f"{self.share:.1%} of {times}the measured {self.peak.precision} peak ({self.peak.text}{each})"
 
     def details(self, sample: str) -> str:
-        """The same with the figures from which it was computed. ``sample`` is the name of one sample, such as
+        """As ``in_short``, with the figures from which it was computed. ``sample`` is the name of one sample, such as
         ``image``."""
         flops = self.samples_per_s * self.flops_per_sample / _TERA
         rate = f"{number(self.samples_per_s)} {sample}s/s by {self.rule}"
@@ -148,7 +148,7 @@ class Utilisation:
         return "; ".join(parts)
 
     def to_facts(self, sample: str) -> dict[str, str]:
-        """As a run's facts hold it; ``sample`` as in ``details``."""
+        """The facts of a run that hold it; ``sample`` as in ``details``."""
         facts = {UTILISATION_FACT: self.details(sample)}
         if self.peak is None:
             return {**facts, _NO_PEAK_FACT: self.reason}

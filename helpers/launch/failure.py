@@ -281,8 +281,8 @@ def last_words(tail: str) -> str:
 
 
 def exit_text(exit_code: int) -> str:
-    """Such as ``ended by SIGKILL (...)`` or ``exited with 1``; 137 (from a shell) and 247 (from ``sys.exit(-9)``) are
-    signals too."""
+    """The exit code in words, such as ``ended by SIGKILL (...)`` or ``exited with 1``. 137 (from a shell) and 247 (from
+    ``sys.exit(-9)``) are signals too."""
     name = signal_of(exit_code)
     if name is None:
         return f"exited with {exit_code}"

@@ -121,7 +121,7 @@ def _change_text(part: Part) -> str:
 
 
 def interval_text(interval: Interval, whole: float) -> str:
-    """As a share of ``whole``, such as ``+2.1% (95% +1.8% to +2.4%)``."""
+    """The interval as a share of ``whole``, such as ``+2.1% (95% +1.8% to +2.4%)``."""
     low, high = interval.low / whole, interval.high / whole
     return f"{interval.mean / whole:+.1%} (95% {low:+.1%} to {high:+.1%})"
 

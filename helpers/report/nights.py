@@ -142,7 +142,7 @@ def good_rate(night: StoredNight) -> float | None:
 
 
 def build_text(build: Mapping[str, str]) -> str:
-    """Such as ``3.3.1 @0123456``; a dash if the build is not known."""
+    """Version and commit of the build, such as ``3.3.1 @0123456``; a dash if it is not known."""
     commit = f"@{build['commit'][:7]}" if build.get("commit") else ""
     return " ".join(each for each in (build.get("version", ""), commit) if each) or "-"
 

@@ -91,7 +91,7 @@ def doubts_of(row: CaseRow) -> str:
 
 
 def change(fraction: float) -> str:
-    """Such as ``5.4% slower``, ``1.0% faster`` or ``unchanged``."""
+    """The change in words, such as ``5.4% slower``, ``1.0% faster`` or ``unchanged``."""
     if abs(fraction) < 0.0005:
         return "unchanged"
     return f"{abs(fraction):.1%} {'slower' if fraction < 0 else 'faster'}"

@@ -50,8 +50,8 @@ def case_table(rows: Sequence[CaseRow]) -> Table:
 
 
 def summary_line(rows: Sequence[CaseRow]) -> str:
-    """Such as ``4 cases: 3 PASS, 1 not run``, worst first; with ``(replayed)`` if none of them was measured in this
-    session."""
+    """How many cases have each status, such as ``4 cases: 3 PASS, 1 not run``. The worst status comes first, and
+    ``(replayed)`` last if logs were judged."""
     counts = Counter(row.status for row in rows)
     parts = [f"{counts[status.value]} {status.value}" for status in Status if status.value in counts]
     origins = sorted({row.origin for row in rows if not row.is_measured})
@@ -60,8 +60,8 @@ def summary_line(rows: Sequence[CaseRow]) -> str:
 
 
 def rules_line(row: CaseRow) -> str:
-    """Such as ``by rule: wall-clock 102; dlperf-log 101.3; fleetx-20-100-median7: WHY NOT``; with the average if it
-    differs from the median.
+    """The figures by all rules, such as ``by rule: wall-clock 102; dlperf-log 101.3; fleetx-20-100-median7: WHY NOT``;
+    with the average if it differs from the median.
 
     Only the first sentence of a reason is shown; the results file has all of it. Empty if nothing was measured.
     """
@@ -92,7 +92,7 @@ def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> 
 
 
 def _narrow_table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
-    """The same table for a narrow terminal: each case is on a line of its own, since its id fills half a terminal."""
+    """The table for a narrow terminal: the id of each case is on a line of its own, since it fills half a terminal."""
     case, *columns = _columns(rows)
     grid = Table.of(columns, rows).grid(_REASON_INDENT)
     lines = [case.heading, grid.heading, "-" * width]
@@ -104,7 +104,8 @@ def _narrow_table(rows: Sequence[CaseRow], width: int, colour: bool, details: bo
 
 
 def pairs_line(row: CaseRow) -> str:
-    """Such as ``A/B, new against reference, 3 pairs: -2.1 -1.9 -2.0%``; empty without a confirmation."""
+    """The difference of each pair, such as ``A/B, new against reference, 3 pairs: -2.1 -1.9 -2.0%``; empty without a
+    confirmation."""
     if not row.pairs:
         return ""
     text = " ".join(f"{100 * pair.difference:+.1f}" for pair in row.pairs)

@@ -71,7 +71,7 @@ class FrameStream:
         return self._frames.popleft() if self._frames else None
 
     def all(self, timeout_seconds: float) -> list[Frame]:
-        """The same, but all frames that have arrived."""
+        """All frames that have arrived and are no signs of life. Raises as ``next`` does."""
         if not self._frames:
             self.read(timeout_seconds)
         frames, self._frames = list(self._frames), deque()

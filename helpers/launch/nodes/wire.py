@@ -203,5 +203,5 @@ def flag_texts(variables: Mapping[str, str], framework: str) -> list[str]:
 
 
 def variables_along(variables: Mapping[str, str], framework: str) -> dict[str, str]:
-    """Those of the caller's variables that must have the same value on every node."""
+    """The caller's variables that must have the same value on every node."""
     return {**flag_variables(variables, framework), **{name: variables[name] for name in _PORTS if name in variables}}
