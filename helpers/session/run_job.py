@@ -191,15 +191,8 @@ class JobRunner:
                 **({FAILURE_FACT: outcome.cause.value} if outcome.cause else {}),
             },
             system=self.terms.system,
-            figures=figures(logs) if complete else {},
-            step_seconds=step_seconds(logs) if complete else (),
-            samples_per_step=samples_per_step(logs) if complete else (),
-            losses=tuple(step.loss for step in logs[0].window if step.loss is not None) if complete else (),
             wall_seconds=outcome.wall_seconds,
             start_up_seconds=outcome.start_up_seconds or 0.0,
-            training_seconds=max(log.steps[-1].end - log.steps[0].start for log in logs) if complete else 0.0,
-            window_seconds=window_seconds(logs) if complete else 0.0,
-            reader_share=reader_share(logs) if complete else None,
             foreign_share=outcome.contention.foreign_share,
             contention=outcome.contention.describe() if complete else "",
             peak_host_bytes=sum(log.footer.peak_host_bytes for log in logs),
@@ -209,7 +202,21 @@ class JobRunner:
             invalid=invalid,
             refusal=outcome.reason if outcome.kind is OutcomeKind.REFUSED else None,
             log_tail=outcome.log_tail,
+            **(_measured(logs) if complete else {}),
         )
+
+
+def _measured(logs: Sequence[StepLog]) -> dict[str, Any]:
+    """The fields of a result that only a complete job has."""
+    return {
+        "figures": figures(logs),
+        "step_seconds": step_seconds(logs),
+        "samples_per_step": samples_per_step(logs),
+        "losses": tuple(step.loss for step in logs[0].window if step.loss is not None),
+        "training_seconds": max(log.steps[-1].end - log.steps[0].start for log in logs),
+        "window_seconds": window_seconds(logs),
+        "reader_share": reader_share(logs),
+    }
 
 
 def _loaded_by_any(logs: Sequence[StepLog]) -> dict[str, str]:
