@@ -78,6 +78,28 @@ class Nights:
     # In words, whose cases they are.
     what: str
     nights: tuple[NightPlan, ...]
+    # The nights of a week, or as many as are shown if they are more.
+    laid_out: tuple[NightPlan, ...]
+
+    @property
+    def keeps_its_word(self) -> bool:
+        """Whether every case is measured in time on each of these nights."""
+        return all(night.keeps_its_word for night in self.laid_out)
+
+    @property
+    def late(self) -> str:
+        """Which case is the first to be late on a night after this one; empty if none is, or if tonight's plan says
+        that it is too short."""
+        if not self.tonight.keeps_its_word:
+            return ""
+        for number, night in enumerate(self.laid_out):
+            for each in night.no_time:
+                when = f"in {number} night{'' if number == 1 else 's'}"
+                return (
+                    f"night plan: {when} {each.need.case_id} [{each.need.target}] is due without time: whole cases fit "
+                    "these nights badly (budgets.night_minutes, budgets.every_nights)"
+                )
+        return ""
 
     @property
     def tonight(self) -> NightPlan:
@@ -101,7 +123,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     found = _nights_of(suite, arguments)
     print(render(found, width_of(out)), file=output)
     write_files(arguments, FILES, found, out)
-    return EXIT_OK if all(night.keeps_its_word for night in found.nights) else EXIT_NOT_JUDGED
+    return EXIT_OK if found.keeps_its_word else EXIT_NOT_JUDGED
 
 
 def _nights_of(suite: Suite, arguments: argparse.Namespace) -> Nights:
@@ -124,7 +146,7 @@ def _nights_of(suite: Suite, arguments: argparse.Namespace) -> Nights:
         budget = _with_minutes(suite, arguments.minutes)
     nights = nights_of(suite, cases, budget, max(WEEK, arguments.nights), utc_now())
     what = f"the gate's {len(cases)} cases" if gate else f"the {len(cases)} cases that pytest runs here"
-    return Nights(what, (with_week(nights), *nights[1 : arguments.nights]))
+    return Nights(what, (with_week(nights), *nights[1 : arguments.nights]), nights)
 
 
 def _with_minutes(suite: Suite, minutes: float) -> NightBudget:
@@ -143,9 +165,13 @@ def _with_minutes(suite: Suite, minutes: float) -> NightBudget:
     return found
 
 
+def _summary(found: Nights) -> list[str]:
+    return [*plan_summary(found.tonight), *filter(None, [found.late])]
+
+
 def render(found: Nights, width: int) -> str:
     """The division of the night's time, a table of the cases, and of the nights if there are several."""
-    lines = [line for text in plan_summary(found.tonight) for line in hanging(text, width, "", "  ")]
+    lines = [line for text in _summary(found) for line in hanging(text, width, "", "  ")]
     parts = [f"{found.what}, tonight", "\n".join(lines), _as_text(plan_table(found.tonight)), _wrapped(_LEGEND, width)]
     if len(found.nights) > 1:
         parts += [_as_text(_by_night(found)), _wrapped(_NIGHTS_LEGEND, width)]
@@ -153,7 +179,7 @@ def render(found: Nights, width: int) -> str:
 
 
 def render_markdown(found: Nights, _width: int) -> str:
-    parts = [f"# Night plan: {markdown_text(found.what)}", *map(markdown_text, plan_summary(found.tonight))]
+    parts = [f"# Night plan: {markdown_text(found.what)}", *map(markdown_text, _summary(found))]
     parts += ["\n".join(plan_table(found.tonight).markdown(markdown_text)), markdown_text(_LEGEND)]
     if len(found.nights) > 1:
         parts += ["\n".join(_by_night(found).markdown(markdown_text)), markdown_text(_NIGHTS_LEGEND)]
@@ -164,6 +190,7 @@ def plan_json(found: Nights) -> dict[str, Any]:
     return {
         "schema_version": PLAN_SCHEMA_VERSION,
         "of": found.what,
+        "enough": found.keeps_its_word,
         "nights": [plan_record(night) for night in found.nights],
     }
 

@@ -60,6 +60,19 @@ def test_a_night_that_is_too_short_ends_with_6_and_says_how_long_one_would_have_
     assert "11 min a night are too few for every case once in 2 nights, which takes about" in " ".join(text.split())
 
 
+def test_a_case_that_is_late_on_a_coming_night_is_said_though_only_tonight_is_shown(tmp_path: Path) -> None:
+    # Four cases of 10 minutes in three nights would fit 3 · 17 minutes, if a case could be divided.
+    short = "  night_minutes: 17\n  search_minutes: 0\n  every_nights: 3\n"
+    code, text = planned(tmp_path, budget=short)
+    assert code == 6
+    assert "[cpu] is due without time: whole cases fit these nights badly" in " ".join(text.split())
+    assert "night plan: in 2 nights paddle-" in text
+    _, text = planned(tmp_path, "--json", "-", budget=short)
+    assert json.loads(text)["enough"] is False
+    code, text = planned(tmp_path, budget=short.replace("17", "21"))
+    assert (code, "without time" in text) == (0, False)
+
+
 @pytest.mark.parametrize("budget", ["", "  night_minutes: 600\n"])
 def test_other_minutes_are_planned_as_perf_yaml_would_have_them(tmp_path: Path, budget: str) -> None:
     explaining = "explain: {night_minutes: 30}\n"
