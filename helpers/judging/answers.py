@@ -177,12 +177,12 @@ def after_pairs(
     before = wording.suspected(evidence, screening)
     conclusion, point = confirmation.conclusion, confirmation.effect.point
     beside = compare_with_past(evidence, screening, confirmation.level, confirmation.new, confirmation.good)
+    rates = [*screening.log_rates, *confirmation.new]
 
     def found(status: Status, code: str, message: str, settled: bool = False) -> Found:
         return Found(status, code, message, settled, beside)
 
     if conclusion is Conclusion.SLOWER and point < -recorded.tolerance:
-        rates = [*screening.log_rates, *confirmation.new]
         if not confirmation.level.known and not beyond_doubt(evidence, recorded, screening, rates):
             unknown = f"slower than the good build, as the nights before may have been: {_unknown(evidence)}"
             return found(Status.INCONCLUSIVE, LEVEL_UNKNOWN, f"{unknown}; {numbers}; {before}")
@@ -198,7 +198,6 @@ def after_pairs(
     if alike and (
         screening.e_drop > ACCEPT_UP_TO or evidence.past.unexplained or (suspected and not confirmation.level.known)
     ):
-        rates = [*screening.log_rates, *confirmation.new]
         doubtless = beyond_doubt(evidence, recorded, screening, rates)
         return _below_though_alike(evidence, confirmation, beside, f"{numbers}; {before}", doubtless)
     asked_for_drop = screening.drop_suspected or (evidence.suspicion and not screening.gain_suspected)

@@ -16,11 +16,11 @@ from helpers.judging.statistics import Summary, number, summarise
 from helpers.judging.verdict import (
     AnswerAndStanding,
     NeedRuns,
-    Question,
     Reason,
     Status,
     SubVerdict,
     Verdict,
+    answer_about,
     no_baseline,
 )
 from helpers.judging.wording import counted
@@ -144,23 +144,9 @@ def _discarded(evidence: Evidence) -> str:
 
 def against_published(evidence: Evidence, reference: PublishedReference, runs: Sequence[RunEvidence]) -> SubVerdict:
     """The answer for one published figure; ``runs`` are the usable screening runs."""
-
-    def answer(status: Status, code: str, message: str, measured: float | None = None) -> SubVerdict:
-        return SubVerdict(
-            Question.PUBLISHED,
-            status,
-            Reason(code, message),
-            reference.rule,
-            measured,
-            reference.samples_per_s,
-            reference.tolerance,
-            reference.label,
-            reference.gates,
-        )
-
     measured = median_over_runs(reference.rule, [run.figures for run in runs])
     if isinstance(measured, str):
-        return answer(Status.INCONCLUSIVE, "rule-not-computable", f"published: {measured}")
+        return answer_about(reference, Status.INCONCLUSIVE, "rule-not-computable", f"published: {measured}")
     ratio = measured / reference.samples_per_s
     numbers = (
         f"{number(measured)} {rate_unit(evidence.case_id)} is {ratio - 1:+.1%} against the published "
@@ -169,11 +155,11 @@ def against_published(evidence: Evidence, reference: PublishedReference, runs: S
     )
     if changed := [key for key in evidence.overrides if key not in evidence.neutral]:
         message = f"settings changed ({', '.join(changed)}): {numbers}"
-        return answer(Status.INCOMPARABLE, "overridden", message, measured)
+        return answer_about(reference, Status.INCOMPARABLE, "overridden", message, measured)
     numbers += _neutral_note(evidence)
     if ratio < 1 - reference.tolerance - _ROUNDING:
-        return answer(Status.BELOW_PUBLISHED, "below-published", numbers, measured)
-    return answer(Status.PASS, "within-published", numbers, measured)
+        return answer_about(reference, Status.BELOW_PUBLISHED, "below-published", numbers, measured)
+    return answer_about(reference, Status.PASS, "within-published", numbers, measured)
 
 
 def _neutral_note(evidence: Evidence) -> str:

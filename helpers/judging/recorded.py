@@ -51,8 +51,8 @@ from helpers.judging.verdict import (
     Standing,
     Status,
     SubVerdict,
+    answer_about,
     no_baseline,
-    recorded_answer,
 )
 
 HISTORY_UNREACHABLE = "history-unreachable"
@@ -115,7 +115,7 @@ def _answer(
     measured: float | None = None,
     standing: Standing | None = None,
 ) -> AnswerAndStanding:
-    return AnswerAndStanding(recorded_answer(recorded, status, code, message, measured), standing)
+    return AnswerAndStanding(answer_about(recorded, status, code, message, measured), standing)
 
 
 def _incomparable(evidence: Evidence, recorded: RecordedReference, measured: float, runs: int) -> SubVerdict | None:
@@ -133,10 +133,10 @@ def _incomparable(evidence: Evidence, recorded: RecordedReference, measured: flo
     if evidence.overrides:
         changed = f"settings changed ({', '.join(evidence.overrides)})"
         why = "; ".join([changed, "a recorded figure is only for the case as it stands", *apart])
-        return recorded_answer(recorded, Status.INCOMPARABLE, "overridden", f"{why}: {numbers}", measured)
+        return answer_about(recorded, Status.INCOMPARABLE, "overridden", f"{why}: {numbers}", measured)
     if apart:
         code = "other-segment" if recorded.differences else "other-rule"
-        return recorded_answer(recorded, Status.INCOMPARABLE, code, f"{'; '.join(apart)}: {numbers}", measured)
+        return answer_about(recorded, Status.INCOMPARABLE, code, f"{'; '.join(apart)}: {numbers}", measured)
     return None
 
 
@@ -212,13 +212,13 @@ def _detection(
         runs = max(runs, evidence.budget.first_runs)
     settled = level.settled(screening.mature)
     return Detection(
-        scatter * sigma,
-        screening.noise.tau,
-        runs,
-        max(runs, evidence.budget.screen_runs),
-        evidence.budget.pairs if with_reference else 0,
-        threshold_of(evidence),
-        recorded.tolerance,
+        sigma=scatter * sigma,
+        tau=screening.noise.tau,
+        runs=runs,
+        most_runs=max(runs, evidence.budget.screen_runs),
+        pairs=evidence.budget.pairs if with_reference else 0,
+        threshold=threshold_of(evidence),
+        tolerance=recorded.tolerance,
         screened=not (with_reference and (evidence.suspicion or due(evidence, screening, settled))),
         pair_tau=pair_tau(level),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from helpers.judging.evidence import Build, Evidence, RecordedReference, Stage
+from helpers.judging.evidence import Build, Evidence, PublishedReference, RecordedReference, Stage
 from helpers.judging.statistics import Summary
 
 
@@ -171,18 +171,22 @@ def no_baseline(what: str, evidence: Evidence) -> SubVerdict:
     return SubVerdict(Question.RECORDED, Status.NO_BASELINE, Reason("no-baseline", message))
 
 
-def recorded_answer(
-    recorded: RecordedReference, status: Status, code: str, message: str, measured: float | None = None
+def answer_about(
+    reference: PublishedReference | RecordedReference,
+    status: Status,
+    code: str,
+    message: str,
+    measured: float | None = None,
 ) -> SubVerdict:
-    """An answer about ``recorded``; ``measured`` in samples/s by the entry's rule."""
+    """The answer to the question of this reference; ``measured`` is in samples/s by the reference's rule."""
     return SubVerdict(
-        Question.RECORDED,
+        Question.PUBLISHED if isinstance(reference, PublishedReference) else Question.RECORDED,
         status,
         Reason(code, message),
-        recorded.rule,
+        reference.rule,
         measured,
-        recorded.samples_per_s,
-        recorded.tolerance,
-        recorded.label,
-        recorded.gates,
+        reference.samples_per_s,
+        reference.tolerance,
+        reference.label,
+        reference.gates,
     )
