@@ -29,7 +29,7 @@ CERTAIN = 0.99
 _SLOWER = 0.95
 # The share of the budget that may be spent on showing that the bad build is slower at all.
 _CONFIRMING = 0.5
-# Pairs of one build in a row: as many as are expected to give this many bits, and at most so many pairs.
+# How many pairs of one build are made in a row: as many as are expected to give _BITS_A_BATCH, at most _MOST_AT_ONCE.
 _BITS_A_BATCH, _MOST_AT_ONCE = 0.2, 8
 # How many pairs both builds around a change have before it is named.
 _LEAST_PAIRS = 2
@@ -332,7 +332,7 @@ def _differs(search: Bisection, differences: Sequence[float]) -> bool:
 
 
 def _certain_gap(state: _State) -> tuple[int, int] | None:
-    """The builds around a gap that has 99% and in which nothing is left to test."""
+    """The builds around the gap that has 99%, if no build in it is left to test."""
     testable = set(state.testable)
     for (start, end), probability in zip(state.posterior.gaps, state.posterior.in_gap, strict=True):
         if probability >= CERTAIN and not any(build in testable for build in range(start + 1, end)):

@@ -12,8 +12,8 @@ _DROPS, _SEARCHES = (0.05, 0.02), 7
 
 
 def usual_runs(builds: int, most_runs: int, drop: float, sigma: float) -> int | None:
-    """How many runs a search among so many builds takes for a drop, as a fraction, if runs scatter by ``sigma``: the
-    median of simulated searches. None if the budget is too small for most of them."""
+    """How many runs a search among ``builds`` builds takes: the median of simulated searches. ``drop`` is a fraction,
+    ``sigma`` the standard deviation between runs. None if ``most_runs`` are too few for most of the searches."""
     search = Bisection(tuple(map(str, range(builds))), sigma, budget_runs=most_runs)
     taken = sorted(_simulated(search, drop, random.Random(seed)) for seed in range(_SEARCHES))
     middle = taken[_SEARCHES // 2]
@@ -32,7 +32,7 @@ def _simulated(search: Bisection, drop: float, source: random.Random) -> float:
 
 
 def estimate(builds: int, most_runs: int, sigma: float) -> str:
-    """How many runs a search takes, in words."""
+    """How many runs a search takes for each of some drops, in words."""
     parts = []
     for drop in _DROPS:
         runs = usual_runs(builds, most_runs, drop, sigma)

@@ -58,8 +58,8 @@ class CaseNoise:
     # The effect threshold in use, and the finest one that the noise allows, as fractions.
     tolerance: float
     recommended: float
-    # Numbers of interleaved pairs, each with the smallest drop, as a fraction, that so many pairs find with 80% power
-    # where a verdict needs the e-value ``threshold``.
+    # A number of interleaved pairs, and the smallest drop, as a fraction, that they find with 80% power if a verdict
+    # needs the e-value ``threshold``.
     by_pairs: tuple[tuple[int, float], ...]
     # The smallest drop that a night finds which screens first.
     night_drop: float

@@ -21,7 +21,7 @@ from helpers.judging.verdict import NeedRuns
 # The e-value that every night needs. With so many pairs to reach it, 1200 finds as much as 200 does, with a fifth of
 # the false alarms (docs/verdicts.md, "Judge").
 THRESHOLD = 1200.0
-# This e-value is for so many cases; with more cases, each of them needs a higher one.
+# That e-value is for a night of up to so many cases. With more cases, each of them needs a higher one.
 CASES = 60
 # The number of pairs at which they are first looked at.
 FIRST_LOOK = 2
@@ -33,8 +33,8 @@ SAME_BELOW = 0.2
 RULED_OUT = 20.0
 # From this share of the pairs on, there is no drop if a drop explains them no better than no change does.
 LATE = 0.25
-# From so many pairs on, the pairs end if the level's standard error is so many times their own: all further pairs
-# together could make the error of the comparison only a tenth smaller.
+# After FIRST_LIMITED pairs, the pairs end if the level's standard error is at least LEVEL_OUTWEIGHS times their own:
+# all further pairs together could make the error of the comparison only a tenth smaller.
 FIRST_LIMITED, LEVEL_OUTWEIGHS = 8, 2.0
 # A larger gain than this is believed only if both builds' losses agree within this.
 LARGE_GAIN, LOSS_TOLERANCE = 0.10, 0.25

@@ -74,7 +74,8 @@ class FleetRules:
     tolerance: float = 0.005
     # With fewer nodes, or cards, the spread between healthy ones must be stated, because nothing can teach it.
     least_nodes: int = 8
-    # What is known of the spread between nodes (a fraction) before any is measured, and how many nodes that is worth.
+    # The spread between nodes (a fraction) that is expected before any is measured, and for how many measured nodes
+    # that counts.
     unknown_spread: float = UNKNOWN_SPREAD
     worth_nodes: float = 1.0
 
@@ -395,7 +396,7 @@ def _usual_variance(values: Array, counts: Array) -> float:
 
 
 def _median_variance(count: int) -> float:
-    """The variance of the median of so many values, where that of one is 1."""
+    """The variance of the median of ``count`` values, each of which has the variance 1."""
     return min(math.pi / 2, max(1.0, count / 2)) / count
 
 
@@ -581,7 +582,7 @@ def _all_cases(table: _Table, healthy: Truths) -> _AllCases:
     variances = variance[None, :] + _extra_variance(table)
     clipped = own[:, None] + np.clip(residual, -_CLIP * np.sqrt(variances), _CLIP * np.sqrt(variances))
     weights = np.where(known, 1 / variances, 0.0)
-    # A node of which no other node measured a case is as uncertain as can be.
+    # If no other node measured a case of a node, nothing is known of it, and its error is as large as 1.
     total = np.maximum(weights.sum(axis=1), 1.0)
     shift = np.where(known, clipped * weights, 0.0).sum(axis=1) / total
     return _AllCases(apart, known, shift, np.sqrt(1 / total), (weights * np.sqrt(table.fewer)).sum(axis=1) / total)

@@ -202,8 +202,8 @@ def _typical_variance(nights: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def _blend(prior: float, prior_degrees: float, own: float, own_degrees: float) -> float:
-    """A variance between two, weighted by their degrees of freedom. The mean is of logarithms, in which a scale errs
-    evenly."""
+    """The mean of two variances, weighted by their degrees of freedom. It is taken of their logarithms, because an
+    estimated scale is as often too large by a factor as too small by it."""
     logs = [math.log(max(each, _LEAST_SIGMA**2)) for each in (prior, own)]
     return math.exp((prior_degrees * logs[0] + own_degrees * logs[1]) / (prior_degrees + own_degrees))
 

@@ -12,7 +12,7 @@ from helpers.trainers.contract.errors import StepLogError, SuiteError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.step_profile import NoProfile, StepProfile, from_json
 
-# How a profiler is named of which nothing is known.
+# The name of a profiler that did not answer.
 _A_PROFILER = "the framework's profiler"
 # Of a rank without an answer. Where another rank's profiler failed, it may only have waited for that rank.
 NO_ANSWER = "the process ended, or was ended, before its profiler had answered; its output says more"
