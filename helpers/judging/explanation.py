@@ -33,7 +33,7 @@ from helpers.judging.run_facts import (
     facts_of,
     reduced_beside,
 )
-from helpers.judging.shared_speed import PARTS_ERROR_RATE, beside_speed, shared_speeds, speeds_beside
+from helpers.judging.shared_speed import PARTS_ERROR_RATE, beside_speed, may_be_the_builds, shared_speeds, speeds_beside
 from helpers.judging.statistics import Interval, mean_interval
 from helpers.trainers.contract.step_profile import Phase
 
@@ -166,8 +166,8 @@ def _noise_sizes(parts: Sequence[Compared]) -> list[float]:
 def _differences(parts: Sequence[Compared], sizes: Sequence[float], speeds: Sequence[float]) -> list[Difference]:
     """Each part beside the speed of its pair's runs; without speeds as it was measured.
 
-    What is shorter beside the speed may be what a slower part has left behind, if that has moved the speed. So it has
-    the larger of both p-values: it is named only if it is shorter as measured, too.
+    What is shorter beside the speed may be what a slower part has left behind, if that has moved the speed. So it is
+    named only if it is shorter as measured, too. The same holds for all parts if the speed itself may be the builds'.
     """
     measured = [each.differences for each in parts]
     p_measured = adjusted_p_values(measured, sizes)
@@ -178,11 +178,17 @@ def _differences(parts: Sequence[Compared], sizes: Sequence[float], speeds: Sequ
         for each, around in zip(parts, speeds_beside(parts, speeds), strict=True)
     ]
     p_beside = adjusted_p_values(beside, sizes)
+    unsettled = may_be_the_builds(speeds)
     p_values = [
-        new if math.fsum(differences) > 0 else max(new, old)
-        for differences, new, old in zip(beside, p_beside, p_measured, strict=True)
+        new if math.fsum(differences) > 0 and not unsettled else _p_of_both(differences, new, as_measured, old)
+        for differences, new, as_measured, old in zip(beside, p_beside, measured, p_measured, strict=True)
     ]
     return [_difference(*each) for each in zip(parts, beside, p_values, strict=True)]
+
+
+def _p_of_both(beside: Sequence[float], p_beside: float, measured: Sequence[float], p_measured: float) -> float:
+    """The p-value of a part that differs beside the speed and as measured; 1 if it does so in opposite ways."""
+    return max(p_beside, p_measured) if math.fsum(beside) * math.fsum(measured) > 0 else 1.0
 
 
 def _difference(compared: Compared, differences: Sequence[float], p_value: float) -> Difference:

@@ -32,6 +32,12 @@ def shared_speeds(parts: Sequence[Compared]) -> tuple[float, ...]:
     return speeds if p_value > SPEED_ERROR_RATE else ()
 
 
+def may_be_the_builds(speeds: Sequence[float]) -> bool:
+    """Whether the build is slower, or faster, as a whole in each pair, and the pairs are too few to test that."""
+    too_few = 2 / 2 ** len(speeds) > SPEED_ERROR_RATE
+    return too_few and (min(speeds) > 0 or max(speeds) < 0)
+
+
 def speeds_beside(parts: Sequence[Compared], speeds: Sequence[float]) -> list[tuple[float, ...]]:
     """For each part the speed of the rows beside it, without its own and without those of its operator: a slower
     operator that takes most of a step would else be compared with itself. ``speeds`` where no other row is left."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +65,28 @@ def test_a_build_that_is_slower_as_a_whole_is_compared_as_measured() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("share", "own"), [(-0.15, 0.0), (-0.15, -0.08), (0.15, 0.0), (0.6, 0.3)])
+def test_six_pairs_of_a_build_that_differs_as_a_whole_name_no_part_against_what_was_measured(
+    share: float, own: float
+) -> None:
+    """A row that is as long as before, or has changed less than all others, seems to have changed the other way beside
+    their speed."""
+    random = np.random.default_rng(1)
+
+    def run(share: float, own: float) -> ProfiledRun:
+        usual = _run(random, 0.0, share, 0.001)
+        (profile,) = usual.profiles
+        rows = tuple(
+            replace(row, seconds_per_step=row.seconds_per_step * (1 + own) / (1 + share)) if number == 20 else row
+            for number, row in enumerate(profile.operators)
+        )
+        return replace(usual, profiles=(replace(profile, operators=rows),))
+
+    found = explain([ProfiledPair(run(0.0, 0.0), run(share, own)) for _ in range(6)])
+    assert found.shared_speeds
+    assert [one for one in found.named if one.seconds.mean * share < 0] == []
+
+
 def test_the_speed_and_the_parts_share_one_error_rate() -> None:
     assert math.isclose(SPEED_ERROR_RATE + PARTS_ERROR_RATE, ERROR_RATE)
     found = [_explained(seed, busy=0.02) for seed in range(60)]
