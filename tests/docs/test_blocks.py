@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import pytest
@@ -206,19 +206,28 @@ def in_checkout(story: Story, monkeypatch: pytest.MonkeyPatch) -> Path:
     return story.folder
 
 
+# A page is one test: a command may go on from what the one before it on the page has left.
+PAGES_THAT_RUN = [
+    pytest.param(tuple(blocks), id=page)
+    for page, blocks in groupby(of(Mode.RUN), key=lambda block: block.place.partition(":")[0])
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("block", each(Mode.RUN))
-def test_the_commands_run_and_print_what_is_shown(
-    block: Block, in_checkout: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("blocks", PAGES_THAT_RUN)
+def test_the_commands_of_a_page_run_and_print_what_is_shown(
+    blocks: tuple[Block, ...], in_checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for command in block.commands:
+    shown = [(block, command) for block in blocks for command in block.commands]
+    for block, command in shown:
         if command.program.startswith("benchmarks."):
-            assert difference(command.output, output_of_module(command)) == ""
+            assert difference(command.output, output_of_module(command)) == "", block.place
             continue
         assert command.program == "perfgate", command
         out = io.StringIO()
         status = main([*command.arguments, *places(command.arguments, in_checkout)], out)
-        told = f"{' '.join(command.words)}: exit status {status}\n{out.getvalue()}{capsys.readouterr().err}"
+        told = f"{block.place}: {' '.join(command.words)}: exit status {status}\n"
+        told += f"{out.getvalue()}{capsys.readouterr().err}"
         if block.language == TRANSCRIPT:
             assert difference(command.output, out.getvalue()) == "", told
         else:
