@@ -21,6 +21,7 @@ from helpers.commands.loading import (
 )
 from helpers.commands.option_types import count_of
 from helpers.judging.night_plan import NightPlan, PlannedCase
+from helpers.judging.wording import counted
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.night_budget import NightBudget
 from helpers.report.night_plan import plan_record, plan_summary, plan_table
@@ -94,7 +95,7 @@ class Nights:
             return ""
         for number, night in enumerate(self.laid_out):
             for each in night.no_time:
-                when = f"in {number} night{'' if number == 1 else 's'}"
+                when = f"in {counted(number, 'night')}"
                 return (
                     f"night plan: {when} {each.need.case_id} [{each.need.target}] is due without time: whole cases fit "
                     "these nights badly (budgets.night_minutes, budgets.every_nights)"

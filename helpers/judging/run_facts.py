@@ -57,6 +57,7 @@ def _beside(run: ProfiledRun) -> float:
 
 
 def cost_of(runs: Iterable[ProfiledRun]) -> float | None:
+    """The median over the runs of ``profiling_cost``; None if no run tells it."""
     known = [each for each in map(profiling_cost, runs) if each is not None]
     return statistics.median(known) if known else None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from helpers.history.results import RunResult
-from helpers.judging.evidence import Build, Stage
+from helpers.judging.evidence import Build
 from helpers.judging.night_plan import NightPlan
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.plan.case_plan import CasePlan
@@ -135,11 +135,11 @@ class NightTime:
 
 def screening_runs(made: Sequence[RunResult]) -> int:
     """How many of the runs are usable ones of the build under test alone."""
-    return sum(run.measured and (run.role, run.stage) == (Build.CANDIDATE.value, Stage.SCREEN.value) for run in made)
+    return sum(run.measured and run.is_screening for run in made)
 
 
 def _pairs_begun(made: Sequence[RunResult]) -> int:
-    roles = [run.role for run in made if run.measured and run.stage == Stage.CONFIRM.value]
+    roles = [run.role for run in made if run.measured and run.is_confirming]
     return max(roles.count(build.value) for build in Build)
 
 
