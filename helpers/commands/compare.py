@@ -29,6 +29,7 @@ from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Reason, Status
+from helpers.judging.wording import counted
 from helpers.plan.case_plan import SuiteCase
 from helpers.report.table import Align, Column, Grid, Table
 from helpers.report.text import hanging
@@ -103,7 +104,7 @@ def _counted(side: Selection) -> str:
     if side.selector.is_baseline:
         cases = len({run.key for run in side.runs})
         return f"recorded here for {cases} of the cases" if cases else "nothing recorded here of these cases"
-    return f"{runs} run{'' if runs == 1 else 's'} in {sessions} session{'' if sessions == 1 else 's'}"
+    return f"{counted(runs, 'run')} in {counted(sessions, 'session')}"
 
 
 def exit_status(found: Sequence[CaseComparison], gate: bool) -> int:

@@ -90,7 +90,11 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         shown = tuple(_shown(history, each, arguments) for each in known)
     print_answer(arguments, FORMATS, CaseHistory(shown, imported), out)
     if arguments.plot is not None:
-        write_answer("--plot", arguments.plot, plot_history(shown[0].title, shown[0].lines, shown[0].case_id))
+        # Not at the top: no other command draws.
+        from helpers.report.html.night_drawings import night_picture
+
+        picture = night_picture(shown[0].title, shown[0].case_id, shown[0].lines)
+        write_answer("--plot", arguments.plot, picture)
         print("\n" + printable(f"drawn into {arguments.plot}"), file=text_output(arguments, {JSON: render_json}, out))
     return EXIT_OK
 
@@ -264,14 +268,3 @@ def _figure(result: RunResult, rule: str) -> str:
 
 def _wrapped(text: str, width: int, indent: str) -> list[str]:
     return hanging(text, width, indent, indent)
-
-
-def plot_history(title: str, lines: Sequence[NightLine], case_id: str) -> str:
-    """The series as the text of an SVG file, oldest night first; a browser that shows it fetches nothing."""
-    # Not at the top: no other command draws.
-    from helpers.drawing.axes import on_its_own
-    from helpers.report.html.marks import definitions
-    from helpers.report.html.night_drawings import draw_nights, nothing_to_draw
-
-    picture = draw_nights(case_id, lines, ()) or nothing_to_draw(title)
-    return on_its_own(picture, title, definitions())

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from helpers.judging.evidence import Build, RunEvidence, Stage
+from helpers.judging.failure_class import FAILURE_FACT, FailureClass
 from helpers.judging.rules import MEDIAN_STEP
-from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.machine.records_check import Checker, Schema
 from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.job import finite

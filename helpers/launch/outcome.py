@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.failure import (
-    FailureClass,
     class_of_exit,
     class_of_failure,
     crash_reason,

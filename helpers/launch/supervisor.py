@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
-from helpers.launch.failure import FailureClass
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.guarded import GuardLostError, start_guarded
 from helpers.launch.launchers.launcher import LaunchCommand, job_environment
 from helpers.launch.nodes.others import OtherNodes

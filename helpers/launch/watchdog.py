@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helpers.launch.failure import FailureClass
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import Ending, OutcomeKind, ending_of, was_profiling

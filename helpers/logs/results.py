@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helpers.history.results import IMPORTED, LOG_FACT, LOG_WARNINGS_FACT, RunResult
+from helpers.judging.wording import counted
 from helpers.logs.record import Imported, RuleFigure
 from helpers.logs.settings import LogSetting, Stated, card_words
 from helpers.machine.environment import CPU, GPU
@@ -147,8 +148,8 @@ def keep(found: Sequence[Imported], runs_folder: Path, url: str) -> str:
     spool = Spool.of(runs_folder, url)
     for each in found:
         spool.put(imported_result(each))
-    runs = f"{len(found)} run{'' if len(found) == 1 else 's'}"
-    return f"{runs} kept in {spool.folder}; perfgate reindex, or the next session with this history, takes them in"
+    kept = f"{counted(len(found), 'run')} kept in {spool.folder}"
+    return f"{kept}; perfgate reindex, or the next session with this history, takes them in"
 
 
 def stored_of(history: History, case_id: str, target: str | None = None) -> tuple[RunResult, ...]:

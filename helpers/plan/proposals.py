@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 
+from helpers.judging.wording import counted
 from helpers.plan.baseline_files import RECORDED, UNIT, cannot_write, refuse_link, write_document
 from helpers.plan.recorded import LEAST_RUNS, RecordedEntry, RecordedSet, document_of, load_recorded
 from helpers.trainers.contract.errors import BaselineError
@@ -195,9 +196,9 @@ def _worse(before: RecordedEntry | None, new: RecordedEntry, candidate: Candidat
 
 
 def _too_few(entry: RecordedEntry) -> str:
-    runs = len(entry.replicates)
+    runs = counted(len(entry.replicates), "run")
     return (
-        f"{runs} run{'' if runs == 1 else 's'}, an entry rests on {LEAST_RUNS} or more: one says nothing of how far "
+        f"{runs}, an entry rests on {LEAST_RUNS} or more: one says nothing of how far "
         "the next may lie from it. A session with --update-baselines plans as many"
     )
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from helpers.history.results import LOG_FACT, LOG_WARNINGS_FACT, MEASURED, RunResult, interleaved_pairs
 from helpers.judging.evidence import Build
+from helpers.judging.failure_class import FAILURE_FACT
 from helpers.judging.judge import RUN_FAILED
 from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.rules import CaseFigure, case_figure, over_runs, run_figure
 from helpers.judging.statistics import number, summarise
 from helpers.judging.utilisation import Utilisation
 from helpers.judging.verdict import Standing, SubVerdict
-from helpers.launch.failure import FAILURE_FACT
 from helpers.plan.case_plan import CPU
 from helpers.plan.overrides import neutral_reason, segment_of
 from helpers.session.outcome import CaseOutcome

@@ -37,12 +37,12 @@ from helpers.judging.bisection import (
 )
 from helpers.judging.confirm import next_runs
 from helpers.judging.evidence import Build, Evidence
+from helpers.judging.failure_class import FailureClass
 from helpers.judging.judge import end_without_comparison, no_median_step
 from helpers.judging.noise import usual_sigma
 from helpers.judging.rates import rate_unit
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.judging.wording import counted
-from helpers.launch.failure import FailureClass
 from helpers.machine.files import MOST_INDEX_BYTES, read_text_limited, write_whole
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.installed import CANDIDATE, REFERENCE

@@ -15,10 +15,11 @@ from helpers.history import Memory
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build
+from helpers.judging.failure_class import FailureClass
 from helpers.judging.judge import judge
 from helpers.judging.utilisation import UTILISATION_FACT, Peak, Utilisation, peak_precision
 from helpers.judging.verdict import Reason, Status, Verdict
-from helpers.launch.failure import FailureClass, class_of_words
+from helpers.launch.failure import class_of_words
 from helpers.launch.programs import Peaks, Probe
 from helpers.launch.tail import Progress
 from helpers.machine.devices import Card, CpuCard, Machine, environment_of

@@ -13,8 +13,8 @@ from typing import Any
 from helpers.history.results import CARD_INDEX_FACT, CONTENDED, MACHINE_SHARED, SLOWED, RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
+from helpers.judging.failure_class import FAILURE_FACT, FailureClass
 from helpers.judging.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
-from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes, connect_nodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.steadiness import why_unsteady

@@ -21,6 +21,7 @@ from helpers.commands.loading import say
 from helpers.commands.main import EXIT_INTERRUPTED, EXIT_USAGE, parsed
 from helpers.history.run_folders import is_session
 from helpers.history.stored import session_of_place
+from helpers.judging.wording import counted
 from helpers.launch.signals import signals_interrupt
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
@@ -82,7 +83,7 @@ class Node:
 
     def _ended(self, parts: Sequence[Part], options: Sequence[str]) -> list[int]:
         for part in parts:
-            say(f"{part.name}: {len(part.cases)} case{'' if len(part.cases) == 1 else 's'}, {part.session}")
+            say(f"{part.name}: {counted(len(part.cases), 'case')}, {part.session}")
             self.running.append(self.start(part.command(options, resume=is_session(self.runs_folder, part.session))))
         statuses = []
         for part, process in zip(parts, list(self.running), strict=True):

@@ -12,6 +12,7 @@ from helpers.commands.fleets.hostlist import hostlist
 from helpers.commands.loading import JSON, MARKDOWN, Formats, json_text
 from helpers.history.stored import place_name
 from helpers.judging.fleet_facts import Difference, Since
+from helpers.judging.wording import counted
 from helpers.report.table import Align, Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.trainers.contract.errors import printable
@@ -43,8 +44,8 @@ def sentence(found: FleetFindings) -> str:
         text = f"none of {_of_all(verdict)} is slow beyond chance"
     if verdict.suspect:
         text += f"; {len(verdict.suspect)} more suspect"
-    missing = [f"{_count(len(found.lost), 'node')} not measured"] if found.lost else []
-    missing += [f"{_count(len(found.gaps), 'node')} measured in part"] if found.gaps else []
+    missing = [f"{counted(len(found.lost), 'node')} not measured"] if found.lost else []
+    missing += [f"{counted(len(found.gaps), 'node')} measured in part"] if found.gaps else []
     missing += ["the nodes are not held against each other"] if found.nodes_unjudged else []
     missing += [] if found.nodes_known else ["which nodes were asked is not known here"]
     return "; ".join([text, *missing])
@@ -183,9 +184,9 @@ def _parts(found: FleetFindings) -> list[tuple[str, list[str]]]:
 def _about(found: FleetFindings) -> str:
     days = " to ".join(dict.fromkeys(each[:16].replace("T", " ") for each in (found.first, found.last) if each))
     builds = ", ".join(found.builds) or "no build"
-    cards = f" of {_count(found.cards, 'card')}" if found.cards else ""
+    cards = f" of {counted(found.cards, 'card')}" if found.cards else ""
     return (
-        f"{found.fleet}: {_count(len(found.cases), 'case')} on {_count(len(found.nodes), 'node')}{cards}, {builds}, "
+        f"{found.fleet}: {counted(len(found.cases), 'case')} on {counted(len(found.nodes), 'node')}{cards}, {builds}, "
         f"{days} UTC"
     )
 
@@ -282,7 +283,7 @@ def _unrecorded(found: FleetFindings) -> list[str]:
     for name, places in found.unrecorded.items():
         nodes = {node for node, card in places if not card}
         cards = [place_name(place) for place in places if place[1]]
-        who = [f"on {len(nodes)} of {_count(len(found.nodes), 'node')} ({hostlist(nodes)})"] if nodes else []
+        who = [f"on {len(nodes)} of {counted(len(found.nodes), 'node')} ({hostlist(nodes)})"] if nodes else []
         more = f" and {len(cards) - _NAMED} more cards" if len(cards) > _NAMED else ""
         who += [f"on {', '.join(cards[:_NAMED])}{more}"] if cards else []
         lines.append(f"{name}: {' and '.join(who)}; what differs in it there is not known")
@@ -306,7 +307,7 @@ def _few(cases: Mapping[str, tuple[int, int]]) -> str:
     measured = min(measured for measured, _ in cases.values())
     usual = max(usual for _, usual in cases.values())
     return (
-        f"{_count(measured, 'card')} measured {_some(list(cases))}, and {usual} do on most nodes. By such a case the "
+        f"{counted(measured, 'card')} measured {_some(list(cases))}, and {usual} do on most nodes. By such a case the "
         "node is not held against the others, so that it is not known to be healthy"
     )
 
@@ -364,7 +365,3 @@ def drain_lines(found: FleetFindings) -> list[str]:
         )
         for node, mine in reasons.items()
     ]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

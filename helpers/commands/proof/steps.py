@@ -12,9 +12,9 @@ from typing import Any
 from helpers.commands.proof import ProofStep, StepKind
 from helpers.commands.proof.bench import ProofBench, neighbour
 from helpers.history.results import CONTENDED
+from helpers.judging.failure_class import FailureClass
 from helpers.judging.rates import fields_of, rate_unit, to_record
 from helpers.judging.verdict import Status
-from helpers.launch.failure import FailureClass
 from helpers.machine.files import read_text_limited, write_whole
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu

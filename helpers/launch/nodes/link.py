@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from helpers.launch.failure import FailureClass, exit_text
+from helpers.judging.failure_class import FailureClass
+from helpers.launch.failure import exit_text
 from helpers.launch.nodes.stream import ALIVE_SECONDS, FrameStream, Hangup
 from helpers.launch.nodes.wire import AGENT_MODULE, Frame, suite_digest
 from helpers.plan.perf_yaml import HostConfig

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from helpers.launch.failure import FailureClass
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.launchers.launcher import Place
 from helpers.launch.nodes.link import NodeLink
 from helpers.launch.nodes.wire import Frame

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from helpers.launch.failure import FailureClass
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.nodes.link import END_SECONDS, NodeLink
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract.errors import LaunchError

@@ -24,6 +24,7 @@ from helpers.judging.rules import (
     window_seconds,
 )
 from helpers.judging.verdict import Reason
+from helpers.judging.wording import counted
 from helpers.logs.record import HONEST
 from helpers.logs.replay.fit import CaseLogs
 from helpers.logs.replay.logs import AnyRun, LoggedRun
@@ -238,7 +239,7 @@ def _doubts(run: LoggedRun, case: Case) -> tuple[str, ...]:
 
 def _of_own_run(run: OwnRun, case: SuiteCase, session: str, replicate: int) -> RunResult:
     """The run's own result, or a new one if there is none, with its figures computed again from the step logs."""
-    ranks = f"step logs of {case.case.cards} rank{'' if case.case.cards == 1 else 's'}"
+    ranks = f"step logs of {counted(case.case.cards, 'rank')}"
     kept = run.result or _without_result(run, case)
     how = f"measured {kept.created[:10]}" if run.result else "without a result.json: how it was measured is not known"
     judged = replace(

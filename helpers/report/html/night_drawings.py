@@ -9,10 +9,10 @@ from itertools import groupby, pairwise
 
 import svg
 
-from helpers.drawing.axes import LABEL_HEIGHT, Scale, Steps, drawing, grid, label, level_line, line, span_of
+from helpers.drawing.axes import LABEL_HEIGHT, Scale, Steps, drawing, grid, label, level_line, line, on_its_own, span_of
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
-from helpers.report.html.marks import GOOD, mark, small_marks
+from helpers.report.html.marks import GOOD, definitions, mark, small_marks
 from helpers.report.nights import NightLine
 
 _WIDTH, _HEIGHT = 760, 300
@@ -44,6 +44,11 @@ class Level:
     # The full name, with source and rule.
     title: str
     samples_per_s: float
+
+
+def night_picture(title: str, case_id: str, nights: Sequence[NightLine]) -> str:
+    """The nights as the text of an SVG file; a browser that shows it fetches nothing."""
+    return on_its_own(draw_nights(case_id, nights, ()) or nothing_to_draw(title), title, definitions())
 
 
 def draw_nights(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level]) -> svg.SVG | None:

@@ -25,8 +25,8 @@ from helpers.history import default_url, open_history
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
+from helpers.judging.failure_class import FAILURE_FACT, FailureClass
 from helpers.judging.rules import MEDIAN_STEP
-from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.machine.devices import Machine
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan

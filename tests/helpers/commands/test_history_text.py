@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.commands.history import ShownSeries, plot_history, render_history, sparkline
+from helpers.commands.history import ShownSeries, render_history, sparkline
 from helpers.history.stored import Acknowledgement
+from helpers.report.html.night_drawings import night_picture
 from helpers.report.nights import NightLine, build_text
 
 LINE = NightLine("u", "2026-11-01T22:00:00+00:00", "s1", "3.3.1", 100.0, 1, "PASS", "why", -0.001, 1.2, 1)
@@ -87,19 +88,19 @@ def marks_in(svg: str) -> set[str]:
 
 def test_the_picture_marks_segments_statuses_and_exclusions() -> None:
     series = lines(100.0, 101.0, 99.0, 100.0)
-    assert marks_in(plot_history("t", series, CASE)) == {"s-pass"}
+    assert marks_in(night_picture("t", CASE, series)) == {"s-pass"}
     series[0] = replace(series[0], status="SLOWER")
     series[1] = replace(series[1], status="REGRESSION")
     series[2] = replace(series[2], excluded=True)
     series[3] = replace(series[3], segment=2)
-    found = marks_in(plot_history("t", series, CASE))
+    found = marks_in(night_picture("t", CASE, series))
     assert found == {"s-pass", "s-slower", "s-regression", "excluded", "segment"}
 
 
 def test_noise_does_not_fill_the_picture_and_a_picture_of_no_figures_says_so() -> None:
     # 0.1% apart: the axis spans 6%, so its labels are coarser than the noise.
-    assert "99.95" not in plot_history("t", lines(100.0, 100.1), CASE)
-    assert ">no night has a figure<" in plot_history("t", lines(None, None), CASE)
+    assert "99.95" not in night_picture("t", CASE, lines(100.0, 100.1))
+    assert ">no night has a figure<" in night_picture("t", CASE, lines(None, None))
 
 
 @pytest.mark.usefixtures("models_of_sentences")
@@ -108,4 +109,4 @@ def test_the_unit_is_that_of_the_models_samples() -> None:
     text = render_history(shown, 100)
     assert "100 … 107 sentences/s" in text and "images" not in text
     assert any(line.startswith("date") and "  sentences/s  " in line for line in text.splitlines())
-    assert ">sentences/s<" in plot_history("t", shown.lines, shown.case_id)
+    assert ">sentences/s<" in night_picture("t", shown.case_id, shown.lines)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.failure import (
-    FailureClass,
     class_of_exit,
     class_of_failure,
     crash_reason,

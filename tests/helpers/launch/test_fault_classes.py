@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launch.failure import FailureClass
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launch.failure import FailureClass
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.outcome import OutcomeKind, ending_of, guilty_rank
 from helpers.launch.tail import RankWatch

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import helpers.launch.nodes.connected
+from helpers.judging.failure_class import FailureClass
 from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK, figures
-from helpers.launch.failure import FailureClass
 from helpers.launch.nodes.connected import CaseNeeds, connect_nodes
 from helpers.launch.nodes.job import node_mark
 from helpers.launch.outcome import JobOutcome, OutcomeKind

@@ -20,7 +20,7 @@ import helpers.launch.nodes.connected
 import helpers.launch.nodes.link
 import helpers.launch.nodes.slurm
 import helpers.launch.nodes.stream
-from helpers.launch.failure import FailureClass
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.nodes.accounting import NO_ACCOUNTING
 from helpers.launch.nodes.connected import connect_nodes
 from helpers.launch.nodes.job import node_mark

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launch.failure import FailureClass
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import Ending, OutcomeKind

@@ -17,7 +17,7 @@ from helpers.commands.cases import CaseTable, render_markdown
 from helpers.commands.cases import render as render_cases
 from helpers.commands.compare import render_comparisons
 from helpers.commands.doctor import doctor_markdown, doctor_record, doctor_text
-from helpers.commands.history import ShownSeries, plot_history, render_history
+from helpers.commands.history import ShownSeries, render_history
 from helpers.commands.show import CaseSheet
 from helpers.commands.show import render as render_sheet
 from helpers.commands.trend import next_command, render_trends
@@ -31,6 +31,7 @@ from helpers.machine.doctor import Diagnosis
 from helpers.machine.doctor.finding import Finding, Severity
 from helpers.machine.tables import SystemReport
 from helpers.report.frameworks import FrameworksReport, frameworks_json, render_frameworks, render_frameworks_markdown
+from helpers.report.html.night_drawings import night_picture
 from helpers.report.results import SessionReport, results_json
 from helpers.report.scaling import to_text
 from helpers.report.table import markdown_text
@@ -184,7 +185,7 @@ def test_an_error_about_a_megabyte_can_still_be_read() -> None:
 def test_a_picture_stays_well_formed_and_runs_nothing(trick: str) -> None:
     name = TEXTS[trick]
     line = replace(LINE, session=name, build=name, status=name, created=name, notes=(name,))
-    check_xml(plot_history(name, [line, line], name), trick)
+    check_xml(night_picture(name, name, [line, line]), trick)
 
 
 @given(hostile)

@@ -10,11 +10,11 @@ import pytest
 
 from helpers.history.results import RunResult
 from helpers.judging.evidence import Budget, PublishedReference
+from helpers.judging.failure_class import FAILURE_FACT, FailureClass
 from helpers.judging.judge import judge
 from helpers.judging.rates import key_of
 from helpers.judging.rules import RULES
 from helpers.judging.verdict import Reason, Standing, Status, Verdict
-from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.plan.case_plan import CasePlan
 from helpers.report.row import CaseRow, ReferenceAnswer, row_of
 from helpers.report.text import render

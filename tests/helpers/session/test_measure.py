@@ -12,9 +12,9 @@ import pytest
 from helpers.history.results import CONTENDED, SLOWED, RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Budget, Build, Evidence
+from helpers.judging.failure_class import FAILURE_FACT, FailureClass
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
-from helpers.launch.failure import FAILURE_FACT, FailureClass
 from helpers.machine.environment import Environment
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.overrides import segment_of

@@ -14,8 +14,8 @@ import helpers.session.run_job
 from helpers.history.results import CONTENDED, MACHINE_SHARED, SLOWED, RunResult
 from helpers.history.run_folders import ResultStore, read_result
 from helpers.judging.evidence import Build, Stage
+from helpers.judging.failure_class import FailureClass
 from helpers.judging.verdict import Status
-from helpers.launch.failure import FailureClass
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits

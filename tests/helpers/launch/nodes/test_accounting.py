@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.launch.failure import FailureClass
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.nodes.accounting import NO_ACCOUNTING, end_of_step, keeps_accounting, read_starts
 from helpers.trainers.contract.errors import LaunchError
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from helpers.launch.failure import FailureClass, class_of_failure
+from helpers.judging.failure_class import FailureClass
+from helpers.launch.failure import class_of_failure
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
