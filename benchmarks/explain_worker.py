@@ -13,6 +13,7 @@ import importlib
 import json
 import mmap
 import os
+import re
 import secrets
 import signal
 import socket
@@ -58,7 +59,8 @@ def _run(request: Mapping[str, Any], framework: str, trainer: Any, plants: Any) 
     for rank in range(ranks):
         child = os.fork()
         if child == 0:
-            _rank(request, spec, rank, _place(framework, rank, ranks, ports), trainer, plants)
+            place = _place(framework, rank, ranks, ports)
+            _rank(request, spec, rank, place, ports[0], trainer, plants)
         children.append(child)
     ends = [os.wait4(child, 0) for child in children]
     return {
@@ -68,9 +70,10 @@ def _run(request: Mapping[str, Any], framework: str, trainer: Any, plants: Any) 
 
 
 def _rank(
-    request: Mapping[str, Any], spec: Mapping[str, Any], rank: int, place: Mapping[str, str], trainer: Any, plants: Any
-) -> None:
-    """The forked process of one rank; it does not return."""
+    request: Mapping[str, Any], spec: Mapping[str, Any], rank: int, place: Mapping[str, str], port: int, trainer: Any,
+    plants: Any,
+) -> None:  # fmt: skip
+    """The forked process of one rank; it does not return. Rank 0 listens at ``port``."""
     status = 1
     try:
         signal.alarm(_RUN_SECONDS)
@@ -78,6 +81,8 @@ def _rank(
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.environ.update(place)
+        if rank:
+            _wait_for_listener(port)
         kept = _elsewhere_in_memory()
         if request["plant"]:
             plant: Plant = request["plant"]
@@ -115,6 +120,13 @@ def _free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def _wait_for_listener(port: int) -> None:
+    """Until rank 0 listens for the others. Paddle's ranks that come before it try again only 3 s later."""
+    listens = re.compile(rf":{port:04X} \S+ 0A ")
+    while not any(listens.search(Path(table).read_text()) for table in ("/proc/net/tcp", "/proc/net/tcp6")):
+        time.sleep(0.005)
 
 
 def _place(framework: str, rank: int, ranks: int, ports: list[int]) -> dict[str, str]:
