@@ -212,6 +212,7 @@ CHANGES = (
 
 @pytest.mark.slow
 @pytest.mark.training
+@pytest.mark.untimed
 def test_the_steps_make_an_image_that_trains_as_another_user(container: tuple[Workshop, str]) -> None:
     workshop, name = container
 

@@ -11,7 +11,7 @@ from tests.helpers.trainers.colours import learn, two_colours
 from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.environments import MXNET
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, MXNET.needs]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, MXNET.needs, pytest.mark.usefixtures("small_images")]
 
 CORES = own_cores()
 RESNET50, VGG16 = "mxnet-resnet50v1.5", "mxnet-vgg16"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launch.failure import FailureClass
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.contract.device_time import DeviceTime
@@ -18,10 +18,10 @@ from helpers.trainers.contract.step_profile import StepProfile, from_json
 from tests.helpers.trainers.environments import MXNET
 from tests.helpers.trainers.jobs import CORES, TWO_CORES, job, kill, run
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, MXNET.needs]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, MXNET.needs, pytest.mark.usefixtures("small_images")]
 
 RESNET50 = "mxnet-resnet50v1.5"
-# Of address space, in KiB: less than a step of 64 images takes, more than MXNet's import.
+# Of address space, in KiB: less than a step of 1024 small images takes, more than MXNet's import.
 SCARCE_KIB = 6_000_000
 
 
@@ -89,7 +89,7 @@ def test_a_diverging_training_fails(tmp_path: Path, images: Path) -> None:
 
 
 def test_memory_that_mxnet_does_not_get_is_named_as_such(tmp_path: Path, images: Path) -> None:
-    spec = job(tmp_path, f"{RESNET50}-fp32-bs64-1x1-synthetic", images)
+    spec = job(tmp_path, f"{RESNET50}-fp32-bs1024-1x1-synthetic", images)
     outcome = run(spec, MXNET.interpreter, before=("prlimit", f"--as={SCARCE_KIB * 1024}"))
     assert outcome.failure_class is FailureClass.HOST_MEMORY, outcome.log_tail
     assert "Failed to allocate CPU Memory" in outcome.reason

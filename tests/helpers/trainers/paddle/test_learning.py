@@ -15,7 +15,7 @@ import pytest
 from tests.helpers.trainers.colours import learn, two_colours
 from tests.helpers.trainers.cores import own_cores
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, pytest.mark.usefixtures("small_images")]
 
 CORES = own_cores()
 RESNET50, VGG16 = "paddle-resnet50v1.5", "paddle-vgg16"

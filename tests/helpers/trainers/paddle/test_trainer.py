@@ -33,7 +33,7 @@ from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, StepLog
 from tests.helpers.trainers.colours import LEARNING_RATES, has_fallen, two_colours
 from tests.helpers.trainers.cores import own_cores
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, pytest.mark.usefixtures("small_images")]
 
 RESNET50 = "paddle-resnet50v1.5"
 CORES = own_cores()

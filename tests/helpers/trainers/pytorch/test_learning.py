@@ -10,7 +10,7 @@ from tests.helpers.trainers.colours import learn, two_colours
 from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.environments import PYTORCH
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, PYTORCH.needs]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, PYTORCH.needs, pytest.mark.usefixtures("small_images")]
 
 CORES = own_cores()
 RESNET50, VGG16 = "pytorch-resnet50v1.5", "pytorch-vgg16"

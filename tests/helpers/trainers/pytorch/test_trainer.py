@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launch.failure import FailureClass
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.contract.job import JobSpec
@@ -20,7 +20,7 @@ from tests.helpers.trainers.colours import LEARNING_RATES, has_fallen, two_colou
 from tests.helpers.trainers.environments import PYTORCH
 from tests.helpers.trainers.jobs import CORES, LIMITS, TWO_CORES, job, kill, run
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, PYTORCH.needs]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, PYTORCH.needs, pytest.mark.usefixtures("small_images")]
 
 RESNET50 = "pytorch-resnet50v1.5"
 ADAPTIVE = {"warmup_steps": 6, "steady_window_steps": 2, "most_warmup_steps": 8}

@@ -10,7 +10,7 @@ from tests.helpers.trainers.colours import learn, two_colours
 from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.environments import TENSORFLOW
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, TENSORFLOW.needs]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, TENSORFLOW.needs, pytest.mark.usefixtures("small_images")]
 
 CORES = own_cores()
 RESNET50, VGG16 = "tensorflow-resnet50v1.5", "tensorflow-vgg16"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launch.failure import FailureClass
+from helpers.judging.failure_class import FailureClass
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.contract.device_time import PROFILE, DeviceTime
@@ -19,7 +19,7 @@ from helpers.trainers.contract.steplog import StepLog
 from tests.helpers.trainers.environments import TENSORFLOW
 from tests.helpers.trainers.jobs import CORES, LIMITS, TWO_CORES, job, kill, run
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, TENSORFLOW.needs]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, TENSORFLOW.needs, pytest.mark.usefixtures("small_images")]
 
 RESNET50 = "tensorflow-resnet50v1.5"
 ADAPTIVE = {"warmup_steps": 6, "steady_window_steps": 2, "most_warmup_steps": 8}
