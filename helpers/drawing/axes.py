@@ -22,6 +22,8 @@ from helpers.trainers.contract.errors import printable
 LABEL_HEIGHT = 12
 LONGEST_TEXT = 160
 _STEPS = (1, 2, 2.5, 5, 10)
+# A grid has at most so many numbers.
+_MOST_NUMBERS = 5
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
+
+    def within(self, value: float) -> float:
+        """The coordinate of ``value``, or of the end of the axis if ``value`` is beyond it."""
+        return self(min(max(value, self.low), self.high))
 
 
 def span_of(values: Iterable[float], least: float, room: float = 0.08) -> tuple[float, float]:
@@ -68,10 +74,15 @@ def _is_round(step: float) -> bool:
     return not math.isclose(step / 10.0 ** math.floor(math.log10(step) + 1e-9), 2.5)
 
 
+def shortened(text: str, longest: int) -> str:
+    """Foreign text on one line, of at most ``longest`` characters."""
+    shown = printable(text)
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
 def words(text: str, longest: int = LONGEST_TEXT) -> str:
     """Foreign text for an element: put on one line, shortened and escaped."""
-    shown = printable(text)
-    return html.escape(shown if len(shown) <= longest else f"{shown[: longest - 1]}…")
+    return html.escape(shortened(text, longest))
 
 
 def label(text: str, x: float, y: float, *classes: str, longest: int = LONGEST_TEXT) -> svg.Text:
@@ -96,18 +107,19 @@ class Steps(svg.PathData):
 
 
 def level_line(y: float, left: float, right: float, *classes: str) -> svg.Path:
+    """A horizontal line."""
     return line([(left, y), (right, y)], *classes)
 
 
-def grid(scale: Scale, left: float, right: float, most: int = 5) -> list[svg.Element]:
-    """Round numbers along the left side, each with a thin horizontal line."""
-    values = round_numbers(scale.low, scale.high, most)
+def grid(scale: Scale, left: float, right: float, unit: str = "") -> list[svg.Element]:
+    """Round numbers along the left side, each with ``unit`` behind it and a thin horizontal line."""
+    values = round_numbers(scale.low, scale.high, _MOST_NUMBERS)
     places = decimals_of(values)
     parts: list[svg.Element] = []
     for value in values:
         y = scale(value)
         parts.append(level_line(y, left, right, "grid"))
-        parts.append(label(f"{value:.{places}f}", left - 6, y + 4, "e"))
+        parts.append(label(f"{value:.{places}f}{unit}", left - 6, y + 4, "e"))
     return parts
 
 

@@ -89,8 +89,7 @@ def plot(spec: JobSpec, logs: Sequence[StepLog]) -> str:
     parts += [*grid(seconds, _LEFT, _RIGHT), label("s a step", _LEFT - 6, top - 10, "e")]
     # The worst rank is drawn on top of the others, and the bars on top of all ranks.
     for rank in sorted(range(len(logs)), key=lambda rank: rank == worst):
-        times = [min(max(step.step_seconds, seconds.low), seconds.high) for step in logs[rank].steps]
-        points = [(steps(at + 0.5), seconds(each)) for at, each in enumerate(times)]
+        points = [(steps(at + 0.5), seconds.within(each.step_seconds)) for at, each in enumerate(logs[rank].steps)]
         parts.append(line(points, "steps", kinds.get(rank, _OTHERS)))
     for rank in named:
         for place, mean in enumerate(reversed(found[rank].means)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ def draw(search: CaseSearch, good: str) -> str:
     builds = search.builds
     axes = _Axes(_levels(builds), Scale(0, 1, _BOTTOM, _SHARES), Scale(0, len(builds), _LEFT, _RIGHT))
     parts: list[svg.Element] = [label(headline(search), 0, 4), *_frame(axes.levels)]
-    named = max(1, -(-len(builds) // _MOST_NAMES))
+    named = math.ceil(len(builds) / _MOST_NAMES)
     for place, build in enumerate(builds):
         parts += _build(axes, place, build)
         if place % named == 0 or place == len(builds) - 1 or _is_likely(build):
@@ -48,9 +49,6 @@ class _Axes:
 
     def x(self, place: int) -> float:
         return self.places(place + 0.5)
-
-    def level(self, value: float) -> float:
-        return self.levels(min(max(value, self.levels.low), self.levels.high))
 
     @property
     def bar_width(self) -> float:
@@ -80,8 +78,8 @@ def _build(axes: _Axes, place: int, build: BuildFinding) -> Iterator[svg.Element
     x = axes.x(place)
     shown: list[svg.Element] = []
     if build.level is not None:
-        low, high = axes.level(build.level.low), axes.level(build.level.high)
-        shown += [line([(x, low), (x, high)]), svg.Circle(cx=x, cy=axes.level(build.level.point), r=4)]
+        low, high = axes.levels.within(build.level.low), axes.levels.within(build.level.high)
+        shown += [line([(x, low), (x, high)]), svg.Circle(cx=x, cy=axes.levels.within(build.level.point), r=4)]
     top = axes.shares(build.probability)
     if top < _BOTTOM:
         width = axes.bar_width

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import svg
 
-from helpers.drawing.axes import Scale, drawing, label, level_line, line, round_numbers, span_of
+from helpers.drawing.axes import LABEL_HEIGHT, Scale, drawing, grid, label, level_line, line, round_numbers, span_of
+from helpers.judging.wording import counted
 from helpers.report.frameworks import NAMES
 from helpers.report.frameworks import label as configuration
 from helpers.report.scaling import Scaling
@@ -33,20 +34,20 @@ def draw_efficiency(scaling: Scaling) -> svg.SVG | None:
         return None
     bars.insert(0, _Bar(1, 1.0, bool(scaling.reference.marks)))
     most = max(100 * each.efficiency for each in bars)
-    heights, places = Scale(0, most * 1.08, _BOTTOM, _TOP), Scale(0, len(bars), _LEFT, _RIGHT)
-    parts: list[svg.Element] = [label("efficiency", 0, _TOP - 10)]
-    for percent in round_numbers(0, most, 5):
-        y = heights(percent)
-        parts += [level_line(y, _LEFT, _RIGHT, "grid"), label(f"{percent:.0f}%", _LEFT - 6, y + 4, "e")]
+    # Each bar has a text above it.
+    heights, places = Scale(0, most, _BOTTOM, _TOP + LABEL_HEIGHT), Scale(0, len(bars), _LEFT, _RIGHT)
+    parts: list[svg.Element] = [label("efficiency", 0, _TOP - 10), *grid(heights, _LEFT, _RIGHT, "%")]
     for place, each in enumerate(bars):
         middle, top = places(place + 0.5), heights(100 * each.efficiency)
         width, height = min(50.0, round(0.6 * (places(1) - places(0)), 1)), round(_BOTTOM - top, 1)
         kind = ["bar", *(["doubtful"] if each.doubtful else [])]
         parts.append(svg.Rect(x=round(middle - width / 2, 1), y=top, width=width, height=height, class_=kind))
         parts.append(label(f"{each.speed_up:.2f}×{'*' if each.doubtful else ''}", middle, top - 4, "m"))
-        parts.append(label(f"{each.cards} card{'s' if each.cards > 1 else ''}", middle, _BOTTOM + 16, "m"))
-    said = [f"{each.cards} cards {each.speed_up:.2f} times as fast as one, {each.efficiency:.1%}" for each in bars[1:]]
-    return drawing(_WIDTH, _HEIGHT, f"speed-up and efficiency: {'; '.join(said)}", parts)
+        parts.append(label(counted(each.cards, "card"), middle, _BOTTOM + 16, "m"))
+    in_words = "; ".join(
+        f"{each.cards} cards {each.speed_up:.2f} times as fast as one, {each.efficiency:.1%}" for each in bars[1:]
+    )
+    return drawing(_WIDTH, _HEIGHT, f"speed-up and efficiency: {in_words}", parts)
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ def draw_ratios(rows: Sequence[ConfigurationOutcome]) -> svg.SVG | None:
     parts.append(label("as fast as Paddle", ratios(1), 8, "m"))
     for place, each in enumerate(lines):
         parts += _ratio(each, ratios, 30 + _LINE * place)
-    said = "; ".join(f"{each.name} {each.ratio.centre:.3f}" for each in lines)
-    return drawing(_RATIOS_WIDTH, bottom + 20, f"images/s over Paddle's: {said}", parts)
+    in_words = "; ".join(f"{each.name} {each.ratio.centre:.3f}" for each in lines)
+    return drawing(_RATIOS_WIDTH, bottom + 20, f"images/s over Paddle's: {in_words}", parts)
 
 
 def _lines(rows: Sequence[ConfigurationOutcome]) -> Iterator[_Line]:
@@ -109,14 +110,10 @@ def _ratio(each: _Line, ratios: Scale, y: float) -> Iterator[svg.Element]:
     yield label(each.name, 0, y + 4, longest=56)
     interval = ""
     if low is not None and high is not None:
-        yield level_line(y, _within(ratios, low), _within(ratios, high), "interval")
+        yield level_line(y, ratios.within(low), ratios.within(high), "interval")
         interval = f" [{low:.3f}, {high:.3f}]"
     if each.published is not None:
-        at = _within(ratios, each.published)
+        at = ratios.within(each.published)
         yield line([(at, y - 9), (at, y + 9)], "level", "published")
     yield svg.Circle(cx=ratios(each.ratio.centre), cy=y, r=4, class_=["ratio"])
     yield label(f"{each.ratio.centre:.3f}{interval}", _TO + 8, y + 4)
-
-
-def _within(ratios: Scale, value: float) -> float:
-    return ratios(min(max(value, ratios.low), ratios.high))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ import svg
 from helpers.drawing.axes import LABEL_HEIGHT, Scale, Steps, drawing, grid, label, level_line, line, on_its_own, span_of
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
+from helpers.judging.verdict import Status
 from helpers.report.html.marks import GOOD, definitions, mark, small_marks
 from helpers.report.nights import NightLine
+from helpers.session.gate import SLOWER
 
 _WIDTH, _HEIGHT = 760, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 645, 22, 232
@@ -25,12 +28,14 @@ _MOST_DATES = 7
 # Up to so many nights, the small picture has a mark for each.
 _FEW = 12
 # The axis spans at least this fraction of the middle value.
-LEAST_SPAN = 0.06
+_LEAST_SPAN = 0.06
 # A line that is further from the nights than this fraction is drawn at the picture's edge, and so is the end of an
 # interval that is more than this many times as wide as the median interval.
 _FAR, _WIDE_INTERVAL = 0.25, 3
 # Nights have large marks if the distance between them is larger than this.
 _WIDE = 14
+# Statuses whose marks are large however many nights there are.
+_LOUD = tuple(each.value for each in (*SLOWER, Status.IMPROVEMENT))
 _FLAG = "M0 0V-11H9L6.5-8L9-5H0"
 
 
@@ -86,7 +91,7 @@ def draw_small(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level
         return None
     rates = Scale(*_axis(known, levels), _SMALL_HEIGHT - 7, 7)
     across = _Across(len(nights), 4, _SMALL_WIDTH - 8)
-    lines = [level_line(_within(rates, each.samples_per_s), 0, _SMALL_WIDTH, "level", each.kind) for each in levels]
+    lines = [level_line(rates.within(each.samples_per_s), 0, _SMALL_WIDTH, "level", each.kind) for each in levels]
     parts: list[svg.Element] = [*lines, *_trend(nights, across, rates)]
     for at, night in enumerate(nights):
         place = (across(at), _SMALL_HEIGHT - 8 if night.samples_per_s is None else rates(night.samples_per_s))
@@ -127,7 +132,7 @@ def _axis(known: Sequence[NightLine], levels: Sequence[Level]) -> tuple[float, f
     rates += [each.good_samples_per_s for each in known if each.good_samples_per_s is not None]
     low, high = min(rates) * (1 - _FAR), max(rates) * (1 + _FAR)
     lines = [level.samples_per_s for level in levels if low <= level.samples_per_s <= high]
-    return span_of([*rates, *lines, *_ends(known)], LEAST_SPAN)
+    return span_of([*rates, *lines, *_ends(known)], _LEAST_SPAN)
 
 
 def _ends(known: Sequence[NightLine]) -> Iterator[float]:
@@ -139,28 +144,24 @@ def _ends(known: Sequence[NightLine]) -> Iterator[float]:
             yield from (low, high)
 
 
-def _within(rates: Scale, value: float) -> float:
-    return rates(min(max(value, rates.low), rates.high))
-
-
 def _is_loud(night: NightLine) -> bool:
-    return not night.excluded and night.status in ("REGRESSION", "SLOWER", "BELOW_PUBLISHED", "IMPROVEMENT")
+    return not night.excluded and night.status in _LOUD
 
 
 def _segments(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:
-    """A dashed line at the beginning of each segment, with its number if there are several."""
+    """A dashed line where each segment after the first one begins, with its number."""
     places = [at for at, (one, other) in enumerate(pairwise(nights), 1) if one.segment != other.segment]
     for place in places:
         x = round(across.left + place * across.step, 1)
         yield line([(x, _TOP - 6), (x, _BOTTOM)], "segment")
-        yield label(f"segment {nights[place].segment}", x + 4, _TOP - 8, "quiet")
+        yield label(f"segment {nights[place].segment}", x + 4, _TOP - 8)
 
 
 def _levels(levels: Sequence[Level], rates: Scale) -> Iterator[svg.Element]:
     """The lines, each with its name and figure at the right, spaced so that names do not overlap."""
     free = float(_TOP - 2 * LABEL_HEIGHT)
     for each in sorted(levels, key=lambda level: -level.samples_per_s):
-        y = _within(rates, each.samples_per_s)
+        y = rates.within(each.samples_per_s)
         beyond = " ↑" if each.samples_per_s > rates.high else " ↓" if each.samples_per_s < rates.low else ""
         free = max(y + 4, free + LABEL_HEIGHT + 1)
         yield level_line(y, _LEFT, _RIGHT, "level", each.kind)
@@ -184,7 +185,7 @@ def _points(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Itera
     steps = []
     for at, night in enumerate(nights):
         if night.low is not None and night.high is not None and not night.excluded:
-            steps.append(f"M {across(at)} {_within(rates, night.low)} V {_within(rates, night.high)}")
+            steps.append(f"M {across(at)} {rates.within(night.low)} V {rates.within(night.high)}")
     if steps:
         yield svg.Path(d=[Steps(" ".join(steps))], class_=["interval"])
     small: dict[tuple[str, bool], list[tuple[float, float]]] = {}
@@ -192,7 +193,7 @@ def _points(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Itera
     for at, night in enumerate(nights):
         x = across(at)
         if night.good_samples_per_s is not None:
-            small.setdefault((GOOD, False), []).append((x, _within(rates, night.good_samples_per_s)))
+            small.setdefault((GOOD, False), []).append((x, rates.within(night.good_samples_per_s)))
         place = (x, _BOTTOM - 8 if night.samples_per_s is None else rates(night.samples_per_s))
         if _is_loud(night) or across.step >= _WIDE:
             large.append((night, place))
@@ -208,7 +209,7 @@ def _points(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Itera
 
 
 def _dates(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:
-    every = max(1, -(-len(nights) // _MOST_DATES))
+    every = math.ceil(len(nights) / _MOST_DATES)
     for at in range(len(nights) - 1, -1, -every):
         yield label(nights[at].created[:10], across(at), _DATES, "m", longest=10)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import svg
 
 from helpers.drawing.axes import Scale, drawing, grid, label, line, span_of
 from helpers.judging.evidence import Build
+from helpers.judging.wording import counted
 from helpers.report.html.marks import GOOD, mark
 from helpers.report.row import Pair
 from helpers.session.case_details import RunSteps
@@ -40,7 +42,7 @@ def draw_pairs(pairs: Sequence[Pair], status: str, unit: str) -> svg.SVG | None:
     rates = Scale(*span_of(values, 0.02), _BOTTOM, _TOP)
     places = Scale(0.5, len(pairs) + 0.5, _LEFT, _RIGHT)
     parts: list[svg.Element] = [*grid(rates, _LEFT, _RIGHT), label(unit, 0, _TOP - 10)]
-    every = max(1, -(-len(pairs) // _MOST_NUMBERS))
+    every = math.ceil(len(pairs) / _MOST_NUMBERS)
     for at, each in enumerate(pairs, 1):
         x, good, new = places(at), rates(each.reference_samples_per_s), rates(each.candidate_samples_per_s)
         # The first of the two stands a little to the left.
@@ -52,8 +54,10 @@ def draw_pairs(pairs: Sequence[Pair], status: str, unit: str) -> svg.SVG | None:
     parts.append(label("pair", (_LEFT + _RIGHT) / 2, _BOTTOM + 32, "m"))
     slower = sum(each.difference < 0 for each in pairs)
     middle = statistics.median(each.difference for each in pairs)
-    in_turn = f"{len(pairs)} pairs with the good build: the new one is slower in {slower}"
-    name = f"{in_turn}, the middle difference is {middle:+.2%}"
+    name = (
+        f"{counted(len(pairs), 'pair')} with the good build: the new one is slower in {slower}, "
+        f"the middle difference is {middle:+.2%}"
+    )
     return drawing(_WIDTH, _HEIGHT, name, parts)
 
 
@@ -74,8 +78,8 @@ def draw_steps(drawn: Sequence[DrawnRun]) -> svg.SVG | None:
     if warmup:
         width = round(places(0.5) - _LEFT, 1)
         parts.append(svg.Rect(x=_LEFT, y=_TOP, width=width, height=_BOTTOM - _TOP, class_=["warmup"]))
-        parts.append(label(f"warm-up: {warmup} steps", _LEFT + 2, _BOTTOM + 16))
-    parts.append(label(f"window: {window} steps", _RIGHT, _BOTTOM + 16, "e"))
+        parts.append(label(f"warm-up: {counted(warmup, 'step')}", _LEFT + 2, _BOTTOM + 16))
+    parts.append(label(f"window: {counted(window, 'step')}", _RIGHT, _BOTTOM + 16, "e"))
     parts += [*grid(axis, _LEFT, _RIGHT), label("ms a step", 0, _TOP - 10)]
     for each in drawn:
         parts += _steps(each, axis, places)
@@ -83,7 +87,7 @@ def draw_steps(drawn: Sequence[DrawnRun]) -> svg.SVG | None:
         parts.append(label(f"the slowest: {max(times):.4g} ↑", _LEFT + 4, _TOP + 12))
     middle = statistics.median(each for run in runs for each in (run.window or run.warmup))
     name = (
-        f"step times of {len(runs)} runs, {warmup} steps of warm-up and {window} of the window; "
+        f"step times of {counted(len(runs), 'run')}, {counted(warmup, 'step')} of warm-up and {window} of the window; "
         f"the middle step takes {1e3 * middle:.4g} ms"
     )
     return drawing(_WIDTH, _HEIGHT, name, parts)
@@ -94,10 +98,7 @@ def _steps(drawn: DrawnRun, axis: Scale, places: Scale) -> Iterator[svg.Element]
     for seconds, first in ((run.warmup, 1 - len(run.warmup)), (run.window, 1)):
         shown = _thinned(seconds)
         every = len(seconds) / len(shown) if shown else 1
-        points = [
-            (places(first + at * every), axis(min(max(1e3 * each, axis.low), axis.high)))
-            for at, each in enumerate(shown)
-        ]
+        points = [(places(first + at * every), axis.within(1e3 * each)) for at, each in enumerate(shown)]
         if len(points) > 1:
             yield line(points, "steps", kind)
         elif points:

@@ -42,6 +42,11 @@ def test_a_scale_runs_upwards_on_paper_that_counts_downwards() -> None:
     assert [scale(0.0), scale(5.0), scale(10.0)] == [200.0, 110.0, 20.0]
 
 
+def test_a_value_beyond_an_axis_is_at_its_end() -> None:
+    scale = Scale(0.0, 10.0, 200.0, 20.0)
+    assert [scale.within(-5.0), scale.within(5.0), scale.within(99.0)] == [200.0, 110.0, 20.0]
+
+
 @for_each("name", TEXTS)
 def test_foreign_text_stays_text(name: str) -> None:
     """svg.py writes what it gets, so a drawing that is read back as XML has the text and nothing else."""
