@@ -13,6 +13,8 @@ from helpers.judging.statistics import NORMAL_95, summarise
 from helpers.judging.wording import first_few
 from helpers.machine.environment import differences
 
+# In place of the status of a night that calibrated the case; also the code of such a verdict.
+CALIBRATED = "calibrated"
 _SHOWN_DIFFERENCES = 3
 
 Rates = Callable[[StoredNight], Sequence[float]]
@@ -33,9 +35,9 @@ class NightLine:
     reason: str
     # The difference from its reference, as a fraction (-0.02 is 2% slower).
     effect: float | None
-    # The evidence for a drop that it left to the next night.
+    # The evidence for a drop that is carried to the next night.
     evidence: float | None
-    # The case's segments count from 1.
+    # The number of its segment, from 1.
     segment: int
     excluded: bool = False
     # Notes on a new segment, on why nothing is learned from the night, on an exclusion, on an acknowledgement.
@@ -45,9 +47,9 @@ class NightLine:
     high: float | None = None
     # The geometric mean of the good build's runs in the pairs of that night, in samples/s; None without pairs.
     good_samples_per_s: float | None = None
-    # Whether an acknowledgement of a user covers this night and holds.
+    # Whether an acknowledgement that holds covers this night.
     acknowledged: bool = False
-    # Whether one covers this night that was taken back.
+    # Whether an acknowledgement that was taken back covers it.
     taken_back: bool = False
 
 
@@ -79,14 +81,14 @@ def lines_of_nights(
                 build=build_text(record.build),
                 samples_per_s=math.exp(statistics.median(found)) if found else None,
                 runs=len(found),
-                status="calibrated" if record.code == "calibrated" else record.status,
+                status=CALIBRATED if record.code == CALIBRATED else record.status,
                 reason=record.reason,
                 effect=standing.effect if standing else None,
                 evidence=standing.evidence if standing else None,
                 segment=segment,
                 excluded=night.exclusion is not None,
                 notes=(
-                    *_notes(night, before, begun, acknowledgements),
+                    *_notes(night, before, begun, known),
                     *(f"recorded: {each.reason}" for each in recorded_from(nights[place : place + 2], starts)),
                 ),
                 low=low,
@@ -151,8 +153,9 @@ def _notes(
     night: StoredNight,
     before: StoredNight | None,
     begun: Sequence[SegmentStart],
-    acknowledgements: Sequence[Acknowledgement],
+    known: Sequence[Acknowledgement],
 ) -> list[str]:
+    """``begun`` are the segments that users had begun, ``known`` the acknowledgements of this night."""
     record, notes = night.record, []
     if before is not None and record.segment and before.segment_digest != night.segment_digest:
         apart = differences(before.record.segment, record.segment)
@@ -166,11 +169,10 @@ def _notes(
         notes.append(f"not learned from: {night.unlearned}")
     if (out := night.exclusion) is not None:
         notes.append(f"excluded by {out.who} on {out.created[:10]}: {out.reason}")
-    for each in acknowledgements:
-        if each.covers(record.case_id, record.created):
-            commit = f"{each.commit}, " if each.commit else ""
-            back = "" if each.holds else f"; taken back by {each.taken_back_by} on {each.taken_back[:10]}: "
-            notes.append(f"acknowledged by {each.who}: {commit}{each.reason}{back}{each.taken_back_reason}")
+    for each in known:
+        commit = f"{each.commit}, " if each.commit else ""
+        back = "" if each.holds else f"; taken back by {each.taken_back_by} on {each.taken_back[:10]}: "
+        notes.append(f"acknowledged by {each.who}: {commit}{each.reason}{back}{each.taken_back_reason}")
     return notes
 
 

@@ -30,17 +30,18 @@ _ORDER = [each.value for each in (*SLOWER, *(each for each in Status if each not
 
 
 def needs_someone(row: CaseRow) -> bool:
+    """Whether the case failed, or could not be judged."""
     return row.effect in _NEEDS
 
 
-def badness(row: CaseRow) -> int:
+def badness(status: str) -> int:
     """A sort key; 0 is the worst. Slow cases come before cases that could not be judged, as in the gate's verdict."""
-    return _ORDER.index(row.status) if row.status in _ORDER else len(_ORDER)
+    return _ORDER.index(status) if status in _ORDER else len(_ORDER)
 
 
 def urgent(rows: Iterable[CaseRow]) -> list[CaseRow]:
     """The cases that need attention, the worst first."""
-    return sorted(filter(needs_someone, rows), key=badness)
+    return sorted(filter(needs_someone, rows), key=lambda row: badness(row.status))
 
 
 def lost_cases(rows: Iterable[CaseRow], gate: GateVerdict | None) -> tuple[GateCase, ...]:
@@ -70,7 +71,8 @@ def sentence_of(row: CaseRow) -> str:
     status, standing = row.status, row.standing
     if status in (Status.REGRESSION.value, Status.IMPROVEMENT.value) and standing is not None and standing.pairs:
         moved = change(standing.effect or 0.0).capitalize()
-        return f"{moved} than the good build{_interval(standing)}, confirmed by {standing.pairs} pairs of runs in turn."
+        pairs = counted(standing.pairs, "pair")
+        return f"{moved} than the good build{_interval(standing)}, confirmed by {pairs} of runs in turn."
     if status == Status.SLOWER.value and row.recorded is not None and row.recorded.ratio is not None:
         below = f"{1 - row.recorded.ratio:.1%} below what this machine recorded ({_rate(row.recorded, row)})"
         return f"{below}; no good build was there to tell the build from the machine."

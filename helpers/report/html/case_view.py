@@ -16,9 +16,10 @@ from helpers.judging.evidence import Build, Stage
 from helpers.judging.rates import rate_unit, sample_of
 from helpers.judging.rules import MEDIAN_STEP, run_figure
 from helpers.judging.statistics import number
+from helpers.judging.wording import counted
 from helpers.report.explanation import about, headline, tables_of
 from helpers.report.explanation_drawing import draw_step
-from helpers.report.html.marks import badge_shape, markup
+from helpers.report.html.marks import markup
 from helpers.report.html.night_drawings import Level, draw_nights, draw_small
 from helpers.report.html.run_drawings import DrawnRun, draw_pairs, draw_steps
 from helpers.report.nights import NightLine, lines_of_nights
@@ -26,12 +27,7 @@ from helpers.report.row import CaseRow, ReferenceAnswer, reader_note
 from helpers.report.sentences import sentence_of
 from helpers.report.table import Table
 from helpers.report.text import rules_line, shown_published
-from helpers.session.case_details import (
-    CaseDetails,
-    environment_changes,
-    environment_of,
-    steps_of,
-)
+from helpers.session.case_details import CaseDetails, environment_changes, environment_of, steps_of
 from helpers.session.explain import CaseExplanation
 from helpers.session.night import EnvironmentChange
 from helpers.session.outcome import CaseOutcome
@@ -68,10 +64,25 @@ class RunLine:
 
 @dataclass(frozen=True)
 class SettingLine:
+    """A row of the table of settings."""
+
     key: str
     value: str
     source: str
     changed: bool
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Which part of a step is slower."""
+
+    sentence: str
+    # What was measured, line by line.
+    measured: tuple[str, ...]
+    # The steps of both builds as bars; None if there is no explanation.
+    steps: Markup | None
+    # Each with its title.
+    tables: tuple[tuple[str, Table], ...]
 
 
 @dataclass(frozen=True)
@@ -82,7 +93,6 @@ class CaseView:
     place: int
     row: CaseRow
     unit: str
-    badge: Markup
     sentence: str
     notes: tuple[str, ...]
     facts: tuple[Fact, ...]
@@ -108,11 +118,8 @@ class CaseView:
     # The environment tables by section, without those that are the same for the whole machine.
     environment: Mapping[str, Mapping[str, str]]
     command: str
-    # Which part of a step is slower: the sentence, what was measured, both steps as bars, and the tables with titles.
-    explained: str
-    explained_by: tuple[str, ...]
-    explained_steps: Markup | None
-    explained_tables: tuple[tuple[str, Table], ...]
+    # Which part of a step is slower; None if the case was not explained.
+    explained: Explained | None
 
     @property
     def anchor(self) -> str:
@@ -127,7 +134,8 @@ def case_view(
     explained: CaseExplanation | None,
     machine: Mapping[str, Any],
 ) -> CaseView:
-    """Make the view of a case. ``machine`` are the tables that the page shows once."""
+    """Make the view of a case. ``machine`` are the environment tables that the page shows once for all cases."""
+    unit = rate_unit(row.case_id)
     runs = outcome.runs if outcome is not None else ()
     known = details.nights
     rates = dict(zip((each.uuid for each in known.nights), known.log_rates, strict=True))
@@ -137,13 +145,10 @@ def case_view(
     drawn, unknown = _drawn_runs(runs, row.run_folders)
     newest = screened[-1] if screened else next(iter(reversed(runs)), None)
     environment = environment_of(newest) if newest is not None else {}
-    compared = newest is not None and known.before is not None
-    explanation = explained.explanation if explained is not None else None
     return CaseView(
         place=place,
         row=row,
-        unit=rate_unit(row.case_id),
-        badge=badge_shape(row.status),
+        unit=unit,
         sentence=sentence_of(row),
         notes=tuple(_notes(row)),
         facts=tuple(_facts(row)),
@@ -152,7 +157,7 @@ def case_view(
         lines=lines,
         levels=levels,
         unknown=known.unknown,
-        pairs=markup(draw_pairs(row.pairs, row.status, rate_unit(row.case_id))),
+        pairs=markup(draw_pairs(row.pairs, row.status, unit)),
         steps=markup(draw_steps(drawn)),
         drawn=drawn,
         steps_unknown=unknown,
@@ -160,20 +165,22 @@ def case_view(
         rules=rules_line(row).removeprefix("by rule: "),
         health=tuple(_health(newest)) if newest is not None else (),
         settings=tuple(_settings(newest, details.sources)) if newest is not None else (),
-        changes=environment_changes(known.before, newest) if compared and known.before and newest else (),
+        changes=environment_changes(known.before, newest) if known.before and newest else (),
         compared_with=f"{known.before.created[:10]}, session {known.before.session}" if known.before else "",
         environment={name: table for name, table in environment.items() if machine.get(name) != table},
         command=details.command,
-        explained=headline(explained) if explained is not None else "",
-        explained_by=tuple(about(explained)) if explained is not None else (),
-        explained_steps=markup(draw_step(explanation)) if explanation is not None else None,
-        explained_tables=tuple(tables_of(explained)) if explained is not None else (),
+        explained=_explained(explained) if explained is not None else None,
     )
+
+
+def _explained(found: CaseExplanation) -> Explained:
+    steps = None if found.explanation is None else markup(draw_step(found.explanation))
+    return Explained(headline(found), tuple(about(found)), steps, tuple(tables_of(found)))
 
 
 def levels_of(row: CaseRow, lines: Sequence[NightLine]) -> tuple[Level, ...]:
     """The lines to draw, as far as they are known: the recorded level, the good build's level, and the published
-    figures that set the status."""
+    figure, with a star if it is only shown."""
     found = []
     if row.recorded is not None and row.recorded.reference_samples_per_s is not None:
         found.append(_level("recorded", "recorded", row.recorded))
@@ -217,16 +224,19 @@ def _facts(row: CaseRow) -> Iterator[Fact]:
     unit = rate_unit(row.case_id)
     if row.samples_per_s is not None:
         spread = "" if row.spread is None else f" ± {row.spread:.1%}"
-        runs = f"{row.runs} run{'s' if row.runs != 1 else ''}"
         interval = "" if row.low is None or row.high is None else f", 95% {number(row.low)} to {number(row.high)}"
-        yield Fact("tonight", f"{number(row.samples_per_s)} {unit}{spread}", f"by {row.rule}, {runs}{interval}")
+        yield Fact(
+            "tonight",
+            f"{number(row.samples_per_s)} {unit}{spread}",
+            f"by {row.rule}, {counted(row.runs, 'run')}{interval}",
+        )
     elif row.invalid_samples_per_s is not None:
         yield Fact("invalid", f"{number(row.invalid_samples_per_s)} {unit}", "compared with nothing")
     standing = row.standing
     if standing is not None and standing.effect is not None:
         known = standing.low is not None and standing.high is not None
         interval = f"95% {standing.low:+.2%} to {standing.high:+.2%}, " if known else ""
-        by = f"{standing.pairs} pairs with the good build" if standing.pairs else "by the nights before"
+        by = f"{counted(standing.pairs, 'pair')} with the good build" if standing.pairs else "by the nights before"
         yield Fact("change", f"{standing.effect:+.2%}", f"{interval}{by}; evidence {evidence_text(standing.evidence)}")
     if standing is not None and standing.smallest_drop is not None:
         yield Fact("smallest drop", f"{standing.smallest_drop:.2%}", "tonight would have found it with 80% power")

@@ -13,8 +13,8 @@ import svg
 from markupsafe import Markup
 
 from helpers.judging.verdict import Status
+from helpers.report.nights import CALIBRATED
 
-CALIBRATED = "calibrated"
 GOOD = "good build"
 
 _CIRCLE = "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0Z"

@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from helpers.drawing.axes import shortened
 from helpers.drawing.axes import style as drawing_style
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
+from helpers.judging.wording import counted
 from helpers.report.frameworks import frameworks_tables
 from helpers.report.html.case_view import CaseView, case_view
 from helpers.report.html.comparison_drawings import draw_efficiency, draw_ratios
@@ -69,9 +71,9 @@ class Page:
     # Cases of the gate without a result.
     lost: tuple[GateCase, ...]
     # The number of cases by status, the worst first.
-    statuses: tuple[tuple[str, int], ...]
+    statuses: Mapping[str, int]
     night: tuple[str, str] | None
-    # What of the environment is new in most cases since the night before.
+    # What is new in the environment of most cases since the night before.
     changes: tuple[EnvironmentChange, ...]
     not_reached: int
     # Each with its picture, if it has one.
@@ -80,12 +82,12 @@ class Page:
     framework_notes: tuple[str, ...]
     # The picture of their ratios.
     ratios: Markup | None
-    # The tables of the machine that all cases share, by section.
+    # The tables of the machine, by section; they are the same for all cases.
     machine: Mapping[str, Mapping[str, str]]
 
 
 def night_page(report: SessionReport) -> str:
-    """The page of a session. ``report.details`` is asked for each case that it has an outcome of."""
+    """The page of a session. ``report.details`` is called for each case with an outcome."""
     style, script = page_style(), page_script()
     return (
         environment()
@@ -106,7 +108,7 @@ def page_style() -> str:
 
 
 def page_script() -> str:
-    """What sorts, filters and tells values; a page is read without it."""
+    """The script of every page: it sorts and filters tables, and shows a night's values. A page is read without it."""
     return source(_SCRIPT)
 
 
@@ -138,9 +140,11 @@ def page_of(report: SessionReport) -> Page:
         counted=summary_line(rows) if rows else "",
         unit=rate_unit(*(row.case_id for row in rows)),
         cases=cases,
-        urgent=tuple(sorted((each for each in cases if needs_someone(each.row)), key=lambda case: badness(case.row))),
+        urgent=tuple(
+            sorted((each for each in cases if needs_someone(each.row)), key=lambda case: badness(case.row.status))
+        ),
         lost=lost_cases(rows, report.gate),
-        statuses=tuple((status.value, counts[status.value]) for status in Status if counts[status.value]),
+        statuses={status.value: counts[status.value] for status in Status if counts[status.value]},
         night=None if report.night is None else (report.night.status.value, report.night.reason.message),
         changes=_common_changes(cases),
         not_reached=report.not_reached,
@@ -163,6 +167,7 @@ def _view(
 
 
 def _common_changes(cases: Sequence[CaseView]) -> tuple[EnvironmentChange, ...]:
+    """What is new in the environment of more than half of the cases that were compared with the night before."""
     compared = [each for each in cases if each.compared_with]
     counts = Counter(change for case in compared for change in case.changes)
     return tuple(change for change, count in counts.items() if 2 * count > len(compared))
@@ -181,7 +186,7 @@ def _about(report: SessionReport) -> Iterator[tuple[str, str]]:
 
 
 def _machine_tables(outcomes: Sequence[CaseOutcome]) -> dict[str, dict[str, str]]:
-    """The tables of the first run that has any."""
+    """The tables of the first run that has any, without that run's own section."""
     found = (environment_of(run) for outcome in outcomes for run in outcome.runs if run.system)
     tables = next(found, {})
     return {section: table for section, table in tables.items() if section != RUN_SECTION}
@@ -205,7 +210,8 @@ def environment() -> Environment:
         badness=badness,
         needs_someone=needs_someone,
         doubts=doubts_of,
-        cut=_cut,
+        cut=shortened,
+        counted=counted,
     )
     made.globals.update(
         folded_after=FOLDED_AFTER,
@@ -221,12 +227,6 @@ def environment() -> Environment:
 def _shown(value: object) -> object:
     """Foreign text on one line, with what is not printable as an escape. Markup is this package's own."""
     return printable(value) if type(value) is str else value
-
-
-def _cut(text: str, most: int) -> str:
-    """At most so many characters, for a text that stands whole elsewhere on the page or whose rest says nothing
-    more."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _policy(style: str, script: str) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-
-from markupsafe import Markup
+from functools import partial
 
 from helpers.history.listing import BuildKey, ListedNight, SessionKey, build_of
 from helpers.report.nights import NightLine
-from helpers.report.site import names, rendering, rows
+from helpers.report.sentences import badness
+from helpers.report.site import names, rows
 from helpers.report.site.folder import Item
 from helpers.report.site.lines import (
-    badness,
     build_words,
     case_record,
     counts_of,
     json_page,
+    newest_first,
     record_of,
     session_item,
     unit_of,
@@ -99,7 +99,7 @@ class Builds:
     def _add_again(self, key: BuildKey) -> None:
         """Add all sessions of a build anew, as the history has them now."""
         record = self._opened(key)
-        before = sorted(record["sessions"].values(), key=lambda each: (each["first"], each["page"]))
+        before = newest_first(record["sessions"].values())[::-1]
         record["sessions"], record["cases"] = {}, {}
         for each in before:
             session = SessionKey(each["session"], each["host"])
@@ -114,9 +114,7 @@ class Builds:
         page = names.build_page(key)
         del self._open[key]
         self._site.state.builds.pop(page, None)
-        self._site.folder.forget(f"{page}.html")
-        self._site.folder.forget(f"{page}.json")
-        self._site.forget_parts(page, 1)
+        self._site.forget_pages(partial(names.part, page), 0)
 
     def _opened(self, key: BuildKey) -> Item:
         if self._is_shared(key):
@@ -138,7 +136,7 @@ class Builds:
         """Write the page of the build to which nothing was added for the longest time."""
         key, record = self._open.popitem(last=False)
         page = names.build_page(key)
-        sessions = sorted(record["sessions"].values(), key=lambda each: (each["first"], each["page"]), reverse=True)
+        sessions = newest_first(record["sessions"].values())
         cases = sorted(
             record["cases"].items(), key=lambda each: (badness(each[1]["status"]), each[1]["case_id"], each[0])
         )
@@ -152,29 +150,19 @@ class Builds:
             "statuses": sessions[0]["statuses"],
         }
         self._site.state.builds[page] = item
-        made = [rows.of_build(page_of_case, each) for page_of_case, each in cases]
-        parts = rendering.in_parts(made)
-        statuses = counts_of(each["status"] for _, each in cases)
         counting = counts_of(each["status"] for _, each in cases if not each["excluded"])
-        for here, case_rows in enumerate(parts, 1):
-            html = rendering.page(
-                self._site.look,
-                names.part(page, here),
-                "build",
-                title=item["text"],
-                tone=tone_of(counting) if counting else "warn",
-                json=here == 1,
-                item=item,
-                statuses=statuses,
-                case_rows=Markup("").join(case_rows),
-                pages=rendering.part_links(page, len(parts)),
-                here=here,
-                unit=unit_of([each["case_id"] for _, each in cases]),
-                sessions=sessions[:_SESSIONS],
-                left_out=max(0, len(sessions) - _SESSIONS),
-            )
-            self._site.put(names.part(page, here), html)
-        self._site.forget_parts(page, len(parts))
+        self._site.put_in_parts(
+            partial(names.part, page),
+            "build",
+            [rows.of_build(page_of_case, each) for page_of_case, each in cases],
+            title=item["text"],
+            tone=tone_of(counting) if counting else "warn",
+            item=item,
+            statuses=counts_of(each["status"] for _, each in cases),
+            unit=unit_of([each["case_id"] for _, each in cases]),
+            sessions=sessions[:_SESSIONS],
+            left_out=max(0, len(sessions) - _SESSIONS),
+        )
         self._site.folder.put(
             f"{page}.json",
             json_page("build", {**record, "sessions": {each["page"]: each for each in sessions}, "cases": dict(cases)}),

@@ -7,11 +7,13 @@ night changes one page of a case, and once in GROUP nights a second page is made
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from markupsafe import Markup
 
 from helpers.history.listing import CaseKey, ListedNight
 from helpers.judging.statistics import number
+from helpers.judging.wording import counted
 from helpers.report.html.case_view import Fact
 from helpers.report.html.marks import markup
 from helpers.report.html.night_drawings import draw_nights
@@ -51,7 +53,7 @@ def make_case(site: Site, key: CaseKey, since: str) -> None:
         at = begin - first + before
         shown = _shown(site, key, places[max(0, at - _BEFORE) : at], places[at : at + GROUP], nights)
         _put_older(site, key, begin // GROUP + 1, newest_from // GROUP, shown)
-    _forget_older(site, key, newest_from // GROUP)
+    site.forget_pages(partial(names.older_page, key), newest_from // GROUP)
     at = newest_from - first + before
     shown = _shown(site, key, places[max(0, at - _BEFORE) : at], places[at:], nights)
     if shown:
@@ -92,13 +94,6 @@ def _shown(
     return list(zip(there, lines, strict=True))
 
 
-def _forget_older(site: Site, key: CaseKey, last: int) -> None:
-    after = last + 1
-    while site.folder.forget(f"{names.older_page(key, after)}.html"):
-        site.folder.forget(f"{names.older_page(key, after)}.json")
-        after += 1
-
-
 def _keep_regressions(site: Site, found: Sequence[Item], lines: Sequence[NightLine]) -> None:
     kept = site.state.regressions
     uuids = {line.uuid for line in lines}
@@ -111,10 +106,10 @@ def _keep_regressions(site: Site, found: Sequence[Item], lines: Sequence[NightLi
 
 
 def _put_older(site: Site, key: CaseKey, number_of_page: int, last: int, group: _Shown) -> None:
-    page = names.older_page(key, number_of_page)
-    name = names.case_page(key).rpartition("/")[2]
     if not group:
         return
+    page = names.older_page(key, number_of_page)
+    name = names.case_page(key).rpartition("/")[2]
     html = rendering.page(
         site.look,
         page,
@@ -135,7 +130,6 @@ def _put_older(site: Site, key: CaseKey, number_of_page: int, last: int, group: 
 def _put_case(site: Site, key: CaseKey, item: Item, newest: _Shown, older: int) -> None:
     page, lines = item["page"], [line for _, line in newest]
     levels = levels_of(lines)
-    picture = draw_nights(key.case_id, lines, levels)
     name = page.rpartition("/")[2]
     elsewhere = [other for other in site.known.cases if other.case_id == key.case_id and other != key]
     html = rendering.page(
@@ -148,7 +142,7 @@ def _put_case(site: Site, key: CaseKey, item: Item, newest: _Shown, older: int) 
         facts=_facts(site, key, item, newest[-1][0]),
         night_rows=_rows(key, newest),
         shown=len(newest),
-        picture=markup(picture),
+        picture=markup(draw_nights(key.case_id, lines, levels)),
         levels=levels,
         shown_statuses=list(counts_of(line.status for line in lines)),
         unit=unit_of([key.case_id]),
@@ -178,7 +172,7 @@ def _facts(site: Site, key: CaseKey, item: Item, newest: ListedNight) -> list[Fa
         facts.append(Fact("smallest drop", f"{item['smallest_drop']:.2%}", text))
     measured = site.calibration_of(key, newest.night.record.segment)
     if measured is not None:
-        text = f"{measured.runs} runs on {measured.created[:10]}: what a night would find with 80% power"
+        text = f"{counted(measured.runs, 'run')} on {measured.created[:10]}: what a night would find with 80% power"
         facts.append(Fact("smallest drop by calibration", f"{measured.smallest_drop:.2%}", text))
     return facts
 

@@ -82,7 +82,7 @@ def read_state(folder: Path) -> State | None:
         raise StateError(f"{path} is damaged or not of this version ({error})") from error
 
 
-def state_text(state: State) -> str:
+def _state_text(state: State) -> str:
     content = {
         "revision": asdict(state.revision),
         "form": state.form,
@@ -157,7 +157,7 @@ class Folder:
         return self.files.pop(path, None) is not None
 
     def read(self, path: str) -> Any:
-        """The published JSON of a page; None if there is none. Raises ChangedFile."""
+        """The published JSON of a page; None if there is none. Raises ChangedFile, and OSError if it is gone."""
         mark = self.files.get(path)
         if mark is None:
             return None
@@ -213,7 +213,8 @@ def is_of_suite(path: Path) -> bool:
 
 
 def write_state(folder: Path, state: State) -> None:
-    write_whole(folder / STATE, state_text(state).encode())
+    """Write the state, when all pages are written. Raises OSError."""
+    write_whole(folder / STATE, _state_text(state).encode())
     (folder / UNFINISHED).unlink(missing_ok=True)
 
 

@@ -15,9 +15,11 @@ from helpers.history.stored import Acknowledgement, SegmentStart
 from helpers.judging.rates import key_of, rate_unit
 from helpers.judging.verdict import Status
 from helpers.report.html.night_drawings import Level, draw_small
-from helpers.report.nights import NightLine, build_text, lines_of_nights
+from helpers.report.nights import CALIBRATED, NightLine, build_text, lines_of_nights
+from helpers.report.sentences import badness
 from helpers.report.site import names
 from helpers.report.site.folder import MARKER, Item
+from helpers.session.gate import SLOWER
 
 # 1: first format.
 SITE_SCHEMA_VERSION = 1
@@ -26,30 +28,20 @@ _KEYS = [key_of(name) for name in _FIELDS]
 _VALUES = attrgetter(*_FIELDS)
 # How many nights the small picture of a list shows.
 _SMALL_NIGHTS = 30
-_FINE = (Status.PASS.value, Status.IMPROVEMENT.value, Status.NOT_RUN.value, "calibrated")
-_BAD = (
-    Status.REGRESSION.value,
-    Status.SLOWER.value,
-    Status.BELOW_PUBLISHED.value,
-    Status.INFRA_ERROR.value,
-    Status.INVALID.value,
-)
-REGRESSIONS = _BAD[:3]
-# From here on a fall below an acknowledged night is a new one, where intervals do not tell.
+_FINE = (Status.PASS.value, Status.IMPROVEMENT.value, Status.NOT_RUN.value, CALIBRATED)
+_REGRESSIONS = tuple(each.value for each in SLOWER)
+_BAD = (*_REGRESSIONS, Status.INFRA_ERROR.value, Status.INVALID.value)
+# A fall of this fraction below an acknowledged night is a new one, even if their intervals overlap.
 _SECOND_DROP = 0.05
-_ORDER = (*_BAD, *(each.value for each in Status if each.value not in _BAD))
-
-
-def badness(status: str) -> int:
-    """A sort key; 0 is the worst. Slow cases come first, then cases that could not be judged."""
-    return _ORDER.index(status) if status in _ORDER else len(_ORDER)
 
 
 def is_bad(status: str) -> bool:
+    """Whether the build or the machine is slow, or the case has no usable run."""
     return status in _BAD
 
 
 def is_fine(status: str) -> bool:
+    """Whether a case with this status needs nobody."""
     return status in _FINE
 
 
@@ -93,6 +85,11 @@ def levels_of(lines: Iterable[NightLine]) -> tuple[Level, ...]:
     return (Level("good", "good build", f"the good build's runs, {newest.created[:10]}", newest.good_samples_per_s),)
 
 
+def newest_first(items: Iterable[Item]) -> list[Item]:
+    """Entries of sessions or builds, by their first night."""
+    return sorted(items, key=lambda each: (each["first"], each["page"]), reverse=True)
+
+
 def counts_of(statuses: Iterable[str]) -> dict[str, int]:
     """How many nights have each status, the worst first."""
     found = Counter(statuses)
@@ -134,7 +131,7 @@ def case_item(key: CaseKey, count: int, first: str, nights: Sequence[ListedNight
         "reason": newest.reason[:2000],
         "build": newest.build,
         "build_page": names.build_page(build_of(newest_night.night.record)),
-        "session_page": f"{names.session_page(newest_night.session)}.html#{names.anchor(key)}",
+        "session_page": names.row_in_session(newest_night.session, key),
         "images_per_s": newest.samples_per_s,
         "low": newest.low,
         "high": newest.high,
@@ -156,6 +153,7 @@ def _covers(earlier: NightLine, newest: NightLine) -> bool:
 
 
 def session_item(key: SessionKey, nights: Sequence[ListedNight], lines: Sequence[NightLine]) -> Item:
+    """A session's entry, by its nights and their lines."""
     builds = dict.fromkeys(build_of(each.night.record) for each in nights)
     return {
         "session": key.session,
@@ -181,7 +179,7 @@ def regressions_of(key: CaseKey, nights: Sequence[ListedNight], lines: Sequence[
     for night, line in zip(nights, lines, strict=True):
         if line.excluded:
             continue
-        if line.status in REGRESSIONS and line.status != before:
+        if line.status in _REGRESSIONS and line.status != before:
             found.append(
                 {
                     "uuid": line.uuid,
@@ -190,7 +188,6 @@ def regressions_of(key: CaseKey, nights: Sequence[ListedNight], lines: Sequence[
                     "target": key.target,
                     "host": key.host,
                     "page": names.case_page(key),
-                    "session_page": f"{names.session_page(night.session)}.html#{names.anchor(key)}",
                     "status": line.status,
                     "effect": line.effect,
                     "build": build_words(build_of(night.night.record)),
@@ -203,10 +200,12 @@ def regressions_of(key: CaseKey, nights: Sequence[ListedNight], lines: Sequence[
 
 
 def case_record(key: CaseKey, lines: Iterable[NightLine]) -> Item:
+    """A case's record for programs, with its nights if there are lines."""
     own: Item = {"case_id": key.case_id, "target": key.target, "host": key.host}
     found = [record_of(line) for line in lines]
     return {**own, "nights": found} if found else own
 
 
 def without_picture(item: Mapping[str, Any]) -> Item:
+    """A case's entry for programs, which need no picture."""
     return {name: value for name, value in item.items() if name != "picture"}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
+from helpers.report.sentences import badness
 from helpers.report.site import names, rendering
 from helpers.report.site.folder import Item
-from helpers.report.site.lines import badness, counts_of, is_fine, json_page, unit_of, without_picture
+from helpers.report.site.lines import counts_of, is_fine, json_page, newest_first, unit_of, without_picture
 from helpers.report.site.site import Site
 from helpers.report.site.tones import (
     STALE_DAYS,
@@ -32,8 +34,8 @@ def make_lists(site: Site) -> None:
     state = site.state
     newest = max((item["last"] for item in state.cases.values()), default="")
     _make_machines(site)
-    _make_list(site, "nights", names.NIGHTS, list(state.sessions.values()))
-    _make_list(site, "builds", names.BUILDS, list(state.builds.values()))
+    _make_list(site, "nights", names.NIGHTS, state.sessions.values())
+    _make_list(site, "builds", names.BUILDS, state.builds.values())
     _make_index(site, newest)
     entries = sorted(state.regressions.values(), key=lambda each: (each["created"], each["uuid"]), reverse=True)
     updated = entries[0]["created"] if entries else newest or "1970-01-01T00:00:00+00:00"
@@ -53,7 +55,6 @@ def _make_machine(site: Site, host: str, cases: Sequence[Item]) -> None:
     page, newest = names.machine_page(host), max(each["last"] for each in cases)
     earlier = site.state.machines.get(page, {})
     facts = _facts_of_run(site, host) or earlier.get("facts", {})
-    sessions = [each for each in site.state.sessions.values() if each["host"] == host]
     current, stale = _by_age(cases, newest)
     item = {
         "host": host,
@@ -66,29 +67,19 @@ def _make_machine(site: Site, host: str, cases: Sequence[Item]) -> None:
     }
     site.state.machines[page] = item
     ordered = sorted(cases, key=_by_badness)
-    parts = rendering.in_parts(
-        [rendering.row("case_row", each, "../", False, unit_of([each["case_id"]])) for each in ordered]
+    site.put_in_parts(
+        partial(names.part, page),
+        "machine",
+        [rendering.row("case_row", each, "../", False, unit_of([each["case_id"]])) for each in ordered],
+        title=host or "a machine without a name",
+        tone=tone_of_cases(current),
+        item=item,
+        unit=unit_of([each["case_id"] for each in cases]),
+        sessions=newest_first(each for each in site.state.sessions.values() if each["host"] == host)[:_SESSIONS],
+        facts=facts,
+        badge=f"../{names.badge_of(page)}.svg",
+        badge_path=f"{names.badge_of(page)}.svg",
     )
-    for here, case_rows in enumerate(parts, 1):
-        html = rendering.page(
-            site.look,
-            names.part(page, here),
-            "machine",
-            title=host or "a machine without a name",
-            tone=tone_of_cases(current),
-            json=here == 1,
-            item=item,
-            case_rows=case_rows,
-            pages=rendering.part_links(page, len(parts)),
-            here=here,
-            unit=unit_of([each["case_id"] for each in cases]),
-            sessions=sorted(sessions, key=lambda each: (each["first"], each["page"]), reverse=True)[:_SESSIONS],
-            facts=facts,
-            badge=f"../{names.badge_of(page)}.svg",
-            badge_path=f"{names.badge_of(page)}.svg",
-        )
-        site.put(names.part(page, here), html)
-    site.forget_parts(page, len(parts))
     record = {**item, "cases": [without_picture(each) for each in ordered]}
     site.folder.put(f"{page}.json", json_page("machine", record))
     text, tone = badge_words(current, stale)
@@ -102,10 +93,10 @@ def _facts_of_run(site: Site, host: str) -> dict[str, str]:
     return {name: value for name, value in found[0].result.environment.items() if value} if found else {}
 
 
-def _make_list(site: Site, kind: str, page: str, items: list[Item]) -> None:
+def _make_list(site: Site, kind: str, page: str, found: Iterable[Item]) -> None:
     """Make the pages that list all nights or builds, with ``_LISTED`` on each page; the newest page has up to twice as
     many."""
-    items.sort(key=lambda each: (each["first"], each["page"]))
+    items = newest_first(found)[::-1]
     newest_from = max(0, len(items) // _LISTED - 1) * _LISTED
     count = newest_from // _LISTED
     name = page.rpartition("/")[2]
@@ -128,10 +119,7 @@ def _make_list(site: Site, kind: str, page: str, items: list[Item]) -> None:
             here=1 if at > count else count - at + 2,
         )
         site.put(path, html, json_page(f"list of {kind}", {kind: group}))
-    after = count + 1
-    while site.folder.forget(f"{page}.{after}.html"):
-        site.folder.forget(f"{page}.{after}.json")
-        after += 1
+    site.forget_pages(lambda number: f"{page}.{number}", count)
 
 
 def _make_index(site: Site, newest: str) -> None:
@@ -141,43 +129,31 @@ def _make_index(site: Site, newest: str) -> None:
     lately = days_before(newest, _LATELY_DAYS)
     changed = [each for each in current if each["since"] >= lately and _is_change(each)]
     machines = sorted(state.machines.values(), key=lambda each: str(each["host"]))
-    statuses = counts_of(each["status"] for each in items)
     words, tone = headline(current, stale)
-    sessions = sorted(state.sessions.values(), key=lambda each: (each["first"], each["page"]), reverse=True)
+    sessions = newest_first(state.sessions.values())[:_SESSIONS]
     cards = [Markup(rendering.row("card", each, "")) for each in changed[:_CARDS]]
-    rest = [*cards, *(rendering.row("session_row", each, "") for each in sessions[:_SESSIONS])]
+    rest = [*cards, *(rendering.row("session_row", each, "") for each in sessions)]
     rows = [rendering.row("case_row", each, "", True, unit_of([each["case_id"]])) for each in items]
-    parts = rendering.in_parts(rows, sum(len(each.encode()) for each in rest))
-    links = ["index.html", *(f"all-{at}.html" for at in range(2, len(parts) + 1))]
-    builds = sorted(state.builds.values(), key=lambda each: (each["first"], each["page"]), reverse=True)
-    for here, case_rows in enumerate(parts, 1):
-        html = rendering.page(
-            site.look,
-            names.INDEX if here == 1 else f"all-{here}",
-            "index",
-            title=words,
-            tone=tone,
-            json=here == 1,
-            headline=words,
-            counted=extent_of(items, len(machines), newest, len(stale)),
-            lately_from=lately[:10],
-            cards=cards,
-            cards_left_out=max(0, len(changed) - _CARDS),
-            remarks=_remarks(site, newest),
-            statuses=statuses,
-            case_rows=case_rows,
-            unit=unit_of([each["case_id"] for each in items]),
-            pages=links,
-            here=here,
-            machines=machines[:_MACHINES],
-            machines_left_out=max(0, len(machines) - _MACHINES),
-            sessions=sessions[:_SESSIONS],
-            builds=builds[:_BUILDS],
-        )
-        site.put(names.INDEX if here == 1 else f"all-{here}", html)
-    after = len(parts) + 1
-    while site.folder.forget(f"all-{after}.html"):
-        after += 1
+    site.put_in_parts(
+        names.index_part,
+        "index",
+        rows,
+        beside=sum(len(each.encode()) for each in rest),
+        title=words,
+        tone=tone,
+        headline=words,
+        counted=extent_of(items, len(machines), newest, len(stale)),
+        lately_from=lately[:10],
+        cards=cards,
+        cards_left_out=max(0, len(changed) - _CARDS),
+        remarks=_remarks(site, newest),
+        statuses=counts_of(each["status"] for each in items),
+        unit=unit_of([each["case_id"] for each in items]),
+        machines=machines[:_MACHINES],
+        machines_left_out=max(0, len(machines) - _MACHINES),
+        sessions=sessions,
+        builds=newest_first(state.builds.values())[:_BUILDS],
+    )
     record = {
         "newest": newest,
         "cases": [without_picture(each) for each in items],

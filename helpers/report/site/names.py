@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from helpers.history.listing import BuildKey, CaseKey, SessionKey
 
-INDEX, FEED, STATE, LOCK = "index", "feed", "publish-state.json", "publish.lock"
+INDEX, STATE, LOCK = "index", "publish-state.json", "publish.lock"
 # It is there while pages are written, and stays if the process is killed.
 UNFINISHED = "publish-unfinished"
 STYLE, SCRIPT = "style.css", "script.js"
@@ -62,9 +62,19 @@ def anchor(key: CaseKey) -> str:
     return f"c-{_digest(key.case_id, key.target, key.host)}"
 
 
+def row_in_session(session: SessionKey, case: CaseKey) -> str:
+    """The address of the case's row on the page of a session."""
+    return f"{session_page(session)}.html#{anchor(case)}"
+
+
 def part(page: str, number: int) -> str:
     """Part ``number`` of a page, counted from 1."""
     return page if number == 1 else f"{page}.part{number}"
+
+
+def index_part(number: int) -> str:
+    """Part ``number`` of the first page, counted from 1."""
+    return INDEX if number == 1 else f"all-{number}"
 
 
 def is_ours(path: str) -> bool:

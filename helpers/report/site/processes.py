@@ -27,7 +27,7 @@ from helpers.trainers.contract.errors import SuiteError
 _MOST = 4
 # With fewer cases, starting the processes would take more time than they save.
 _LEAST_CASES = 20
-# As many sessions are divided among the processes.
+# From so many sessions on, they are divided among the processes.
 _LEAST_SESSIONS = 50
 
 
@@ -42,7 +42,7 @@ class _Made:
     cases: Mapping[str, Item]
     sessions: Mapping[str, Item]
     builds: Mapping[str, Item]
-    # Records of builds that another process made sessions of too.
+    # The records of builds of which another process made sessions too.
     shared_builds: Mapping[BuildKey, Item]
     regressions: Mapping[str, Item]
     # UUIDs of nights that were regressions and no longer are.
@@ -77,13 +77,13 @@ def make_pages(
     try:
         if not any(work.sessions for work in works):
             _make_sessions(site, builds, in_order)
-        for _, answer in begun:
-            _take(site, builds, answer)
+        for _, receiver in begun:
+            _take(site, builds, receiver)
     finally:
-        for process, answer in begun:
+        for process, receiver in begun:
             process.terminate()
             process.join()
-            answer.close()
+            receiver.close()
     builds.close()
 
 
@@ -127,15 +127,15 @@ def _make_sessions(site: Site, builds: Builds, sessions: Iterable[SessionKey]) -
 
 def _begin(site: Site, work: _Work, number: int) -> tuple[ForkProcess, Connection]:
     context = multiprocessing.get_context("fork")
-    answer, question = context.Pipe(duplex=False)
-    process = context.Process(target=_make, args=(site, work, number, question), daemon=True)
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_make, args=(site, work, number, sender), daemon=True)
     process.start()
     # If this end stayed open here too, the pipe would not close when the process dies.
-    question.close()
-    return process, answer
+    sender.close()
+    return process, receiver
 
 
-def _make(site: Site, work: _Work, number: int, question: Connection) -> None:
+def _make(site: Site, work: _Work, number: int, sender: Connection) -> None:
     # The terminal sends an interrupt to this process too. The parent handles it, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     site.history.after_fork()
@@ -147,11 +147,11 @@ def _make(site: Site, work: _Work, number: int, question: Connection) -> None:
             make_case(site, key, since)
         own = Builds(site, lambda key: (key.version, key.commit) not in work.own_builds)
         shared = _make_sessions(site, own, work.sessions).close()
-    except Exception as error:  # noqa: BLE001 - it is raised where the answer is waited for
-        question.send(error)
+    except Exception as error:  # noqa: BLE001 - the parent raises it
+        sender.send(error)
         return
     now, state = site.folder.files, site.state
-    question.send(
+    sender.send(
         _Made(
             files={path: mark for path, mark in now.items() if files.get(path) != mark},
             forgotten=[path for path in files if path not in now],
@@ -168,9 +168,9 @@ def _make(site: Site, work: _Work, number: int, question: Connection) -> None:
     )
 
 
-def _take(site: Site, builds: Builds, answer: Connection) -> None:
+def _take(site: Site, builds: Builds, receiver: Connection) -> None:
     try:
-        made: _Made | Exception = answer.recv()
+        made: _Made | Exception = receiver.recv()
     except EOFError:
         raise ProcessLost(
             "perfgate publish",

@@ -17,14 +17,13 @@ import svg
 from jinja2 import Environment
 from markupsafe import Markup
 
-from helpers.drawing.axes import words
-from helpers.report.html import page as night_of_page
-from helpers.report.html.marks import definitions
+from helpers.drawing.axes import shortened, words
+from helpers.report.html.marks import definitions, markup
+from helpers.report.html.page import environment, page_script, page_style, source
 from helpers.report.site import names
 from helpers.report.site.folder import MARKER, Item
-from helpers.report.site.lines import SITE_SCHEMA_VERSION, badness
+from helpers.report.site.lines import SITE_SCHEMA_VERSION
 from helpers.report.site.tones import tone_of_case
-from helpers.trainers.contract.errors import printable
 
 _POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'"
 # The most bytes of a list's rows on one page; the rest of a page is below 150 kB.
@@ -43,45 +42,36 @@ class Look:
 
 @cache
 def _templates() -> Environment:
-    made = night_of_page.environment().overlay()
-    made.filters.update(
-        cut=cut, markup=Markup, machine_page=names.machine_page, site_badness=badness, tone=tone_of_case
-    )
+    made = environment().overlay()
+    made.filters.update(markup=Markup, machine_page=names.machine_page, tone=tone_of_case)
     return made
-
-
-def cut(text: str, most: int) -> str:
-    """Foreign text on one line, of at most so many characters."""
-    shown = printable(text)
-    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def form_of(look: Look) -> str:
     """A digest of everything that determines how pages look."""
-    templates = night_of_page.environment().list_templates(filter_func=lambda name: name.startswith(("site/", "parts")))
+    templates = environment().list_templates(filter_func=lambda name: name.startswith(("site/", "parts")))
     chosen = f"{SITE_SCHEMA_VERSION} {look.title}\x00{look.url}"
-    texts = [*map(night_of_page.source, templates), chosen]
+    texts = [*map(source, templates), chosen]
     return hashlib.sha256("\x00".join(texts).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
 def shared_files() -> dict[str, str]:
     """The files that all pages use."""
-    style = f"{night_of_page.page_style()}{night_of_page.source('site/site.css')}"
+    style = f"{page_style()}{source('site/site.css')}"
     return {
         names.STYLE: f"/* {MARKER} */\n{style}",
-        names.SCRIPT: f"// {MARKER}\n{night_of_page.page_script()}",
+        names.SCRIPT: f"// {MARKER}\n{page_script()}",
     }
 
 
 def row(macro: str, *values: object) -> str:
     """A row of a list, made by its macro in ``site/rows.html``."""
-    return str(_rows()(macro)(*values))
+    return str(getattr(_macros(), macro)(*values))
 
 
 @cache
-def _rows() -> Any:
-    module = _templates().get_template("site/rows.html").module
-    return lambda macro: getattr(module, macro)
+def _macros() -> Any:
+    return _templates().get_template("site/rows.html").module
 
 
 def page(
@@ -107,27 +97,22 @@ def page(
 
 @cache
 def _definitions() -> Markup:
-    return Markup(definitions().as_str())
+    return markup(definitions())
 
 
-def in_parts(rows: Sequence[str], beside: int = 0) -> list[list[Markup]]:
+def in_parts(rows: Sequence[str], beside: int) -> list[Markup]:
     """The rows of each part of a page; there is at least one part. The first part has ``beside`` bytes besides its
     rows."""
-    parts: list[list[Markup]] = [[]]
-    size, most_bytes = beside, _MOST_ROWS_BYTES
+    parts: list[list[str]] = [[]]
+    size = beside
     for each in rows:
         length = len(each.encode("utf-8", "backslashreplace"))
-        if parts[-1] and size + length > most_bytes:
+        if parts[-1] and size + length > _MOST_ROWS_BYTES:
             parts.append([])
             size = 0
-        parts[-1].append(Markup(each))
+        parts[-1].append(each)
         size += length
-    return parts
-
-
-def part_links(path: str, count: int) -> list[str]:
-    """The relative address of each part."""
-    return [f"{names.part(path, number).rpartition('/')[2]}.html" for number in range(1, count + 1)]
+    return [Markup("".join(part)) for part in parts]
 
 
 def feed(look: Look, first: str, updated: str, entries: Iterable[Item]) -> str:
@@ -164,7 +149,7 @@ _BADGE_COLOURS = {"fail": "#b3261e", "warn": "#7d5a00", "pass": "#1a7340", "plai
 
 def badge(name: str, status: str, tone: str) -> str:
     """A small picture with a name and a status, for a README or a dashboard."""
-    left, right = cut(name, 70), cut(status, 40)
+    left, right = shortened(name, 70), shortened(status, 40)
     first, second = (round(len(text) * _LETTER + 2 * _ROOM) for text in (left, right))
     width = first + second
     elements: list[svg.Element] = [

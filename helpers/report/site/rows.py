@@ -12,29 +12,32 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from helpers.drawing.axes import shortened
 from helpers.history.listing import BuildKey, CaseKey, ListedNight, SessionKey, build_of
 from helpers.judging.statistics import number
 from helpers.report.html.page import FOLDED_AFTER
 from helpers.report.nights import NightLine
+from helpers.report.sentences import badness
 from helpers.report.site import names, rendering
-from helpers.report.site.lines import badness, unit_of
+from helpers.report.site.lines import unit_of
 
 _LONGEST_REASON = 20_000
 _LONGEST_NOTE = 160
 _NOTES = 3
 # On the page of a session, where a night has more room.
 _LONGEST_OWN_NOTE, _OWN_NOTES = 1000, 10
+_ACKNOWLEDGED = " <small>acknowledged</small>"
 
 
 @lru_cache(maxsize=2**14)
 def text(value: str, most: int) -> str:
     """Foreign text on one line, of at most so many characters, escaped."""
-    return str(escape(rendering.cut(value, most)))
+    return str(escape(shortened(value, most)))
 
 
 def of_case(key: CaseKey, night: ListedNight, line: NightLine) -> Markup:
     """A night on a page of its case."""
-    session = f"../{names.session_page(night.session)}.html#{names.anchor(key)}"
+    session = f"../{names.row_in_session(night.session, key)}"
     build = _build_link(build_of(night.night.record), line.build)
     notes = "; ".join(text(note, _LONGEST_NOTE) for note in line.notes[:_NOTES])
     if len(line.notes) > _NOTES:
@@ -52,7 +55,7 @@ def of_session(night: ListedNight, line: NightLine) -> Markup:
     key = night.case
     notes = [text(each, _LONGEST_OWN_NOTE) for each in line.notes[:_OWN_NOTES]]
     reason = "; ".join([_folded(line.reason), *notes])
-    known = ' <small class="known">acknowledged</small>' if line.acknowledged else ""
+    known = _ACKNOWLEDGED if line.acknowledged else ""
     return Markup(
         f'<tr id="{names.anchor(key)}" data-status="{text(line.status, 40)}">'
         f'<td data-v="{badness(line.status)}">{_status(line)}{known}'
@@ -70,8 +73,8 @@ def of_build(page: str, record: Mapping[str, Any]) -> Markup:
     """A case on the page of a build, by its newest night in the build's record."""
     host, words = record["host"], record["status"]
     case = CaseKey(record["case_id"], record["target"], host)
-    session = f"../{names.session_page(SessionKey(record['session'], host))}.html#{names.anchor(case)}"
-    known = ' <small class="known">acknowledged</small>' if record["acknowledged"] else ""
+    session = f"../{names.row_in_session(SessionKey(record['session'], host), case)}"
+    known = _ACKNOWLEDGED if record["acknowledged"] else ""
     kind, known = (' class="excluded-night"', f"{known} (excluded)") if record["excluded"] else ("", known)
     return Markup(
         f'<tr{kind} data-status="{text(words, 40)}"><td data-v="{badness(words)}">{_badge(words)}{known}'
@@ -112,7 +115,7 @@ def _interval(line: NightLine) -> str:
 
 
 def _percent(fraction: float | None) -> str:
-    return "-" if fraction is None else f"{100 * fraction:+.2f}%"
+    return "-" if fraction is None else f"{fraction:+.2%}"
 
 
 def _value(number_of: float | None) -> str:
@@ -122,7 +125,7 @@ def _value(number_of: float | None) -> str:
 @lru_cache(maxsize=2**12)
 def _folded(value: str) -> str:
     """A text, folded if it is long, and cut only at a length that no normal text has."""
-    shown = rendering.cut(value, _LONGEST_REASON)
+    shown = shortened(value, _LONGEST_REASON)
     if len(shown) <= FOLDED_AFTER:
         return str(escape(shown))
     return str(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from markupsafe import Markup
+from functools import partial
 
 from helpers.history.listing import SessionKey
-from helpers.report.site import names, rendering, rows
+from helpers.report.sentences import badness
+from helpers.report.site import names, rows
 from helpers.report.site.build_pages import Builds
-from helpers.report.site.lines import badness, json_page, record_of, session_item, unit_of
+from helpers.report.site.lines import json_page, record_of, session_item, unit_of
 from helpers.report.site.site import Site
 from helpers.report.site.tones import headline_of, tone_of
 
@@ -22,24 +23,16 @@ def make_session(site: Site, builds: Builds, key: SessionKey) -> None:
     item, earlier = session_item(key, nights, lines), site.state.sessions.get(page)
     site.state.sessions[page] = item
     order = sorted(range(len(lines)), key=lambda at: (badness(lines[at].status), nights[at].case))
-    parts = rendering.in_parts([rows.of_session(nights[at], lines[at]) for at in order])
-    for here, judged_rows in enumerate(parts, 1):
-        html = rendering.page(
-            site.look,
-            names.part(page, here),
-            "session",
-            title=f"{key.session}, {item['first'][:10]}",
-            tone=tone_of(item["statuses"]),
-            json=here == 1,
-            item=item,
-            headline=headline_of(item["statuses"], item["cases"]),
-            judged_rows=Markup("").join(judged_rows),
-            pages=rendering.part_links(page, len(parts)),
-            here=here,
-            unit=unit_of([each.case.case_id for each in nights]),
-        )
-        site.put(names.part(page, here), html)
-    site.forget_parts(page, len(parts))
+    site.put_in_parts(
+        partial(names.part, page),
+        "session",
+        [rows.of_session(nights[at], lines[at]) for at in order],
+        title=f"{key.session}, {item['first'][:10]}",
+        tone=tone_of(item["statuses"]),
+        item=item,
+        headline=headline_of(item["statuses"], item["cases"]),
+        unit=unit_of([each.case.case_id for each in nights]),
+    )
     record = {
         "session": key.session,
         "host": key.host,

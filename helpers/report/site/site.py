@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from helpers.history.listing import CaseKey, ListedNight, Listing
 from helpers.history.stored import Acknowledgement, Calibration, SegmentStart
 from helpers.report.nights import NightLine
-from helpers.report.site import names
+from helpers.report.site import rendering
 from helpers.report.site.folder import Folder, State
 from helpers.report.site.lines import lines_of
 from helpers.report.site.rendering import Look
@@ -46,11 +46,27 @@ class Site:
         if json is not None:
             self.folder.put(f"{page}.json", json)
 
-    def forget_parts(self, page: str, last: int) -> None:
-        """Mark the parts of the page after ``last`` as no longer needed."""
-        after = last + 1
-        while self.folder.forget(f"{names.part(page, after)}.html"):
-            after += 1
+    def put_in_parts(
+        self, page_of: Callable[[int], str], template: str, rows: Sequence[str], *, beside: int = 0, **values: Any
+    ) -> None:
+        """Write a page with a list of ``rows``, in as many parts as their size needs. ``page_of`` returns the page of a
+        part by its number, from 1; the first part has ``beside`` bytes besides its rows."""
+        parts = rendering.in_parts(rows, beside)
+        links = [f"{page_of(number).rpartition('/')[2]}.html" for number in range(1, len(parts) + 1)]
+        for here, own in enumerate(parts, 1):
+            page = page_of(here)
+            html = rendering.page(
+                self.look, page, template, json=here == 1, list_rows=own, pages=links, here=here, **values
+            )
+            self.put(page, html)
+        self.forget_pages(page_of, len(parts))
+
+    def forget_pages(self, page_of: Callable[[int], str], last: int) -> None:
+        """Mark the pages after number ``last`` of numbered pages as no longer needed, and so their records."""
+        number = last + 1
+        while self.folder.forget(f"{page_of(number)}.html"):
+            self.folder.forget(f"{page_of(number)}.json")
+            number += 1
 
     def lines_of(self, nights: Sequence[ListedNight]) -> list[NightLine]:
         """A line for each night on its own, whichever case it is of."""
