@@ -13,7 +13,7 @@ from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.plan.case_plan import CPU
 from helpers.plan.published import title_of
-from helpers.report.table import Align, Column, Table, markdown_text
+from helpers.report.table import Align, Column, Table, markdown_list, markdown_text
 from helpers.report.text import hanging
 from helpers.session.frameworks.comparison import Cell, ConfigurationOutcome, PublishedCell
 from helpers.session.frameworks.configurations import REFERENCE
@@ -92,12 +92,13 @@ def render_frameworks(report: FrameworksReport, width: int) -> str:
 
 
 def render_frameworks_markdown(report: FrameworksReport, _width: int = 0) -> str:
+    """The lines about the session, the tables and the notes as Markdown."""
     tables, notes = _contents(report.outcomes)
     parts = ["\n".join(f"- {name}: {markdown_text(value)}" for name, value in report.about.items())]
     for titled in tables:
         parts.append(f"**{markdown_text(titled.title)}**")
         parts.append("\n".join(titled.table.markdown(markdown_text)))
-    parts.append("\n".join(f"- {markdown_text(note)}" for note in notes))
+    parts.append(markdown_list(notes))
     return "\n\n".join(parts) + "\n"
 
 
@@ -110,7 +111,8 @@ def frameworks_tables(
 
 
 def frameworks_json(report: FrameworksReport, _width: int = 0) -> str:
-    """All numbers behind the tables as JSON; ``configurations`` has a record of each ConfigurationOutcome."""
+    """All numbers behind the tables as JSON; ``configurations`` has a record of each ConfigurationOutcome. Raises
+    ValueError on a number that is not finite."""
     record = {
         "schema_version": FRAMEWORKS_SCHEMA_VERSION,
         "about": dict(report.about),
@@ -121,7 +123,7 @@ def frameworks_json(report: FrameworksReport, _width: int = 0) -> str:
     return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
-# The formats of the files, by the name of the option.
+# The formats of the files, by the name of the option. They do not depend on the terminal's width.
 FRAMEWORKS_FORMATS: Mapping[str, Callable[[FrameworksReport, int], str]] = {
     "markdown": render_frameworks_markdown,
     "json": frameworks_json,
@@ -241,23 +243,24 @@ def _published(row: ConfigurationOutcome, found: PublishedCell | None, notes: _N
 
 def _reasons(rows: Sequence[ConfigurationOutcome]) -> list[str]:
     """Why cells are empty: one line for each reason, with frameworks and rows."""
-    found: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for row in rows:
-        tried = any(cell.runs_here for cell in row.cells)
         for cell in row.cells:
             if not cell.measured:
                 status = "" if cell.status == Status.NOT_RUN.value else f"{cell.status}: "
-                of = found.setdefault(("not measured", status + cell.reason), {})
-                of.setdefault(NAMES[Framework(cell.framework)], {})[_place(row)] = None
-        for each in row.published:
-            if each.ratio is None and tried:
-                of = found.setdefault(("no published ratio", each.reason), {})
-                of.setdefault(NAMES[Framework(each.framework)], {})[_place(row)] = None
+                empty = found.setdefault(("not measured", status + cell.reason), [])
+                empty.append((NAMES[Framework(cell.framework)], _place(row)))
+        if any(cell.runs_here for cell in row.cells):
+            for each in row.published:
+                if each.ratio is None:
+                    empty = found.setdefault(("no published ratio", each.reason), [])
+                    empty.append((NAMES[Framework(each.framework)], _place(row)))
     parts = []
-    for (what, why), names in found.items():
-        places = list(dict.fromkeys(place for each in names.values() for place in each))
+    for (what, why), empty in found.items():
+        frameworks = dict.fromkeys(name for name, _ in empty)
+        places = list(dict.fromkeys(place for _, place in empty))
         where = places[0] if len(places) == 1 else f"{len(places)} rows"
-        parts.append(f"{', '.join(names)}: {what}, {where}: {why}")
+        parts.append(f"{', '.join(frameworks)}: {what}, {where}: {why}")
     return parts
 
 

@@ -4,7 +4,7 @@ everything else is folded."""
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from helpers.judging.wording import counted
@@ -14,7 +14,7 @@ from helpers.report.results import SessionReport
 from helpers.report.row import CaseRow
 from helpers.report.scaling import AGAINST, Scaling, scaling_tables
 from helpers.report.sentences import NO_RESULT, doubts_of, headline, in_short, lost_cases, sentence_of, urgent
-from helpers.report.table import Column, Table, markdown_text
+from helpers.report.table import Column, Table, markdown_list, markdown_text
 from helpers.report.text import case_table, summary_line
 from helpers.session.gate_verdict import GateCase
 from helpers.trainers.contract.errors import printable
@@ -48,17 +48,17 @@ def _folded(report: SessionReport) -> Iterator[str]:
     if report.plan is not None and report.plan.later:
         later = report.plan.later
         lines = [f"{each.need.case_id} [{each.need.target}]: {when_measured(each)}" for each in later]
-        yield _fold(f"{counted(len(later), 'case')} not tonight", _list([*plan_summary(report.plan), *lines]))
+        yield _fold(f"{counted(len(later), 'case')} not tonight", markdown_list([*plan_summary(report.plan), *lines]))
     if rows:
         yield _fold(f"All {summary_line(rows)}", _laid_out(case_table(rows)))
         reasons = [f"{row.case_id} [{row.target}]: {row.reason}" for row in rows]
-        yield _fold("The verdicts, with every number", _list(reasons))
+        yield _fold("The verdicts, with every number", markdown_list(reasons))
     if report.scaling:
         yield _fold(f"Speed-up and efficiency {AGAINST}", "\n\n".join(_speed_ups(report.scaling)))
     if report.frameworks:
         tables, notes = frameworks_tables(report.frameworks)
         parts = [part for title, table in tables for part in _titled(title, table)]
-        yield _fold("Frameworks side by side", "\n\n".join([*parts, _list(notes)]))
+        yield _fold("Frameworks side by side", "\n\n".join([*parts, markdown_list(notes)]))
     yield _fold("The machine", markdown_text(report.machine["found"]))
 
 
@@ -92,7 +92,7 @@ def _speed_ups(found: Sequence[Scaling]) -> Iterator[str]:
     for each in scaling_tables(found):
         yield from _titled(each.title, each.table)
         if each.notes:
-            yield _list(each.notes)
+            yield markdown_list(each.notes)
 
 
 def _titled(title: str, table: Table | None) -> Iterator[str]:
@@ -103,10 +103,6 @@ def _titled(title: str, table: Table | None) -> Iterator[str]:
 
 def _laid_out(table: Table) -> str:
     return "\n".join(table.markdown(markdown_text))
-
-
-def _list(texts: Iterable[str]) -> str:
-    return "\n".join(f"- {markdown_text(text)}" for text in texts)
 
 
 _NEEDED = (

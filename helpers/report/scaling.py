@@ -223,18 +223,18 @@ def marks_of(row: CaseRow) -> tuple[str, ...]:
 
 
 def to_text(found: Sequence[Scaling], width: int) -> str:
-    """Both forms for a terminal of ``width`` columns; an empty string if nothing was found."""
+    """The tables for a terminal of ``width`` columns; an empty string if nothing was found."""
     if not found:
         return ""
     lines = [f"speed-up and efficiency {AGAINST}"]
-    for each in found:
-        if _needs_table(each):
-            lines += ["", _title(each), *dlperf_table(each).markdown(padded=True)]
-            lines += [line for note in _notes(each) for line in _wrapped(note, width)]
-        else:
-            lines += ["", *_wrapped(_sentence(each), width)]
-    for group in _by_configuration(filter(_needs_table, found)):
-        lines += ["", f"{_place(group[0])}: {_unit(group[0])}", *fleetx_table(group).markdown()]
+    for each in scaling_tables(found):
+        if each.table is None:
+            notes = "; ".join(note.removeprefix("* ") for note in each.notes)
+            lines += ["", *_wrapped(f"{each.title}: {notes}", width)]
+            continue
+        # FleetX's documents do not pad their cells.
+        lines += ["", each.title, *each.table.markdown(padded=each.scaling is not None)]
+        lines += [line for note in each.notes for line in _wrapped(note, width)]
     return "\n".join(lines)
 
 
@@ -243,10 +243,10 @@ class ScalingTable:
     """The speed-ups of one configuration as a table."""
 
     title: str
-    # None if a sentence in ``notes`` says as much.
+    # None for a single case without a reference, of which ``notes`` say all.
     table: Table | None
     notes: tuple[str, ...]
-    # Of a table of one configuration.
+    # What a table in DLPerf's form shows; None for one in FleetX's form.
     scaling: Scaling | None = None
 
 
@@ -259,7 +259,7 @@ def scaling_tables(found: Sequence[Scaling]) -> tuple[ScalingTable, ...]:
             for each in found
         ),
         *(
-            ScalingTable(f"{_place(group[0])}, {_unit(group[0])}", fleetx_table(group), ())
+            ScalingTable(f"{_place(group[0])}: {_unit(group[0])}", fleetx_table(group), ())
             for group in _by_configuration(shown)
         ),
     )
@@ -304,10 +304,6 @@ def _fleetx_column(shape: tuple[int, int]) -> Column[Scaling]:
 def _needs_table(scaling: Scaling) -> bool:
     """Whether a table is useful; a single case without a reference needs only a sentence."""
     return len(scaling.rows) > 1 or any(row.speed_up is not None for row in scaling.rows)
-
-
-def _sentence(scaling: Scaling) -> str:
-    return f"{_title(scaling)}: " + "; ".join(note.removeprefix("* ") for note in _notes(scaling))
 
 
 def _dlperf_cells(row: ScalingRow) -> tuple[str, ...]:

@@ -126,3 +126,8 @@ def _left_out(items: tuple[Item, ...], place: int) -> tuple[Item, ...]:
 def markdown_text(text: str) -> str:
     """The text, escaped so that Markdown shows it unchanged, also in the cell of a table."""
     return _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), printable(text))
+
+
+def markdown_list(texts: Iterable[str]) -> str:
+    """The texts as a list in Markdown, which shows them unchanged."""
+    return "\n".join(f"- {markdown_text(text)}" for text in texts)
