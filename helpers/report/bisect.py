@@ -32,7 +32,7 @@ def headline(search: CaseSearch) -> str:
     if answer.end not in _SEARCHED or answer.first is None or answer.last is None:
         return f"NOT JUDGED: {answer.message}; {runs}"
     change = f", {effect_text(answer.change)}" if answer.change else ""
-    left = _left_over(answer)
+    left = "".join(f"; {each}" for each in _left_over(answer))
     if answer.first == answer.last:
         name = search.builds[answer.first].name
         what = "FIRST BAD" if answer.end is BisectEnd.FOUND else "FIRST BAD, NOT CERTAIN"
@@ -50,6 +50,7 @@ def headline(search: CaseSearch) -> str:
 
 
 def effect_text(effect: EffectSize) -> str:
+    """The effect with its interval, such as ``-2.1% (95% -2.4% to -1.8%)``."""
     return f"{effect.point:+.1%} (95% {effect.low:+.1%} to {effect.high:+.1%})"
 
 
@@ -88,18 +89,8 @@ def to_record(searches: Sequence[CaseSearch], session: str) -> dict[str, Any]:
 
 
 def _details(search: CaseSearch) -> list[str]:
-    answer, lines = search.answer, []
-    if answer is not None and answer.whole is not None:
-        lines.append(f"the bad build against the good one: {effect_text(answer.whole)}")
-    if answer is not None and answer.unexplained and answer.residual is not None:
-        lines.append(f"it does not explain the whole drop: {effect_text(answer.residual)} is left, by another change")
-    if answer is not None and answer.first is not None and answer.first == answer.last:
-        alone = search.builds[answer.first].probability
-        if share_text(alone) != share_text(answer.probability):
-            lines.append(
-                f"with {share_text(alone)} it holds the largest change (the last column), with "
-                f"{share_text(answer.probability)} the largest or one of two that are about as large"
-            )
+    """What the headline does not say, line by line."""
+    lines = [] if search.answer is None else _answer_details(search.answer, search.builds)
     cannot = [each for each in search.builds if each.untestable]
     if cannot:
         lines.append(f"{counted(len(cannot), 'build')} could not be tested:")
@@ -109,10 +100,27 @@ def _details(search: CaseSearch) -> list[str]:
     return lines
 
 
-def _left_over(answer: BisectAnswer) -> str:
+def _answer_details(answer: BisectAnswer, builds: Sequence[BuildFinding]) -> list[str]:
+    lines = []
+    if answer.whole is not None:
+        lines.append(f"the bad build against the good one: {effect_text(answer.whole)}")
+    lines += _left_over(answer)
+    if answer.first is not None and answer.first == answer.last:
+        alone = share_text(builds[answer.first].probability)
+        together = share_text(answer.probability)
+        if alone != together:
+            lines.append(
+                f"with {alone} it holds the largest change (the last column), with {together} the largest or one of "
+                "two that are about as large"
+            )
+    return lines
+
+
+def _left_over(answer: BisectAnswer) -> list[str]:
+    """How much of the drop the build does not explain, in one line; no line if it explains all."""
     if not answer.unexplained or answer.residual is None:
-        return ""
-    return f"; it does not explain the whole drop, {effect_text(answer.residual)} is left"
+        return []
+    return [f"it does not explain the whole drop: another change makes up {effect_text(answer.residual)}"]
 
 
 def _likeliest(builds: Sequence[BuildFinding]) -> str:
@@ -125,10 +133,10 @@ def _looked_at(build: BuildFinding) -> bool:
 
 
 def build_words(build: BuildFinding) -> str:
-    level = f"{effect_text(build.level)} by {build.pairs} pairs" if build.level else "not measured"
-    return f"{build.name}: {level}; {share_text(build.probability)}" + (
-        f"; {build.untestable}" if build.untestable else ""
-    )
+    """What was found of the build, in one line."""
+    level = f"{effect_text(build.level)} by {counted(build.pairs, 'pair')}" if build.level else "not measured"
+    why_not = f"; {build.untestable}" if build.untestable else ""
+    return f"{build.name}: {level}; {share_text(build.probability)}{why_not}"
 
 
 def _level(build: BuildFinding) -> str:

@@ -49,7 +49,7 @@ def headline(found: CaseExplanation) -> str:
 
 
 def _differing(explanation: Explanation) -> list[str]:
-    """What differs for all parts of a step, so that it comes before them."""
+    """What differs and affects all parts of a step. It comes before them."""
     threads = [f"threads differ: {old} and {new}" for name, old, new in explanation.facts if name == THREADS]
     return [*threads, *(f"clocks differ: {_clock(each)}" for each in explanation.clocks)]
 
@@ -86,7 +86,7 @@ def _longer(explanation: Explanation) -> str:
 
 def _with_share(what: str, share: float, explanation: Explanation, also: str) -> str:
     if not explanation.is_slower:
-        # Of an uncertain whole no share can be given.
+        # If the whole step may be as fast, there is nothing of which this part could be a share.
         whole = interval_text(explanation.drop, explanation.step_seconds)
         return f"{what}, {share:+.1%} of a step; the whole step: {whole}{also}"
     drop = f"{explanation.drop.mean / explanation.step_seconds:+.1%}"
@@ -194,7 +194,7 @@ def about(found: CaseExplanation) -> list[str]:
     if explanation is not None:
         lines += _about_measured(found, explanation)
     else:
-        lines.append(f"{found.runs} runs were made")
+        lines.append(f"{counted(found.runs, 'run was', 'runs were')} made")
     lines += [f"note: {each}" for each in found.notes]
     if found.traces:
         lines.append(f"traces of the first pair, for a trace viewer: {', '.join(map(str, found.traces))}")
@@ -261,14 +261,14 @@ def _columns(step_seconds: float) -> Sequence[Column[Difference]]:
         Column("what", _what),
         Column("calls", _calls, Align.RIGHT),
         Column("reference ms", lambda each: _ms(each.reference.seconds), Align.RIGHT),
-        Column("difference ms", _difference, Align.RIGHT),
+        Column("difference ms", lambda each: _difference_text(each.seconds), Align.RIGHT),
         Column("explains", lambda each: f"{each.seconds.mean / step_seconds:+.1%}", Align.RIGHT),
         Column("p", lambda each: f"{each.p_value:.2f}", Align.RIGHT),
     )
 
 
 def _what(each: Difference) -> str:
-    """A phase says in what way it differs only if it is beyond chance."""
+    """In what way the part differs. A phase is listed in any case, so it says this only if it differs beyond chance."""
     return each.kind.value if each.is_named or each.part.level is not Level.PHASE else ""
 
 
@@ -277,10 +277,6 @@ def _calls(each: Difference) -> str:
     if not (old or new) or each.part.operator == HOST:
         return ""
     return f"{old:g}" if old == new else f"{old:g} → {new:g}"
-
-
-def _difference(each: Difference) -> str:
-    return _difference_text(each.seconds)
 
 
 def _difference_text(seconds: Interval) -> str:

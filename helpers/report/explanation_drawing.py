@@ -13,11 +13,11 @@ from helpers.report.explanation import PHASES
 _WIDTH, _HEIGHT = 640, 170
 _LEFT, _RIGHT = 10, 630
 _BAR = 34
-# The tops of the bars, and of the texts below them.
+# The tops of the bars; the texts of marks stand so far below a bar.
 _REFERENCE, _CANDIDATE, _BELOW = 26, 96, 14
 # A mark that is narrower has no text: those of neighbours would overlap.
 _WORTH_A_TEXT = 12
-# What a letter of a phase's name takes, about.
+# About the width of a letter of a phase's name.
 _LETTER = 6.2
 
 
@@ -26,8 +26,11 @@ def draw_step(explanation: Explanation) -> svg.SVG:
     phases = [each for each in explanation.phases if each.reference.seconds or each.candidate.seconds]
     longest = max(_whole(phases, _old), _whole(phases, _new))
     places = Scale(0.0, longest or 1.0, _LEFT, _RIGHT)
-    parts = [*_bar(phases, _old, places, _REFERENCE), *_bar(phases, _new, places, _CANDIDATE)]
-    parts += [*_longer(phases, places)]
+    parts: list[svg.Element] = [
+        *_bar(phases, _old, places, _REFERENCE),
+        *_bar(phases, _new, places, _CANDIDATE),
+        *_longer(phases, places),
+    ]
     for title, seconds, top in (("reference", _old, _REFERENCE), ("under test", _new, _CANDIDATE)):
         parts.append(label(f"{title}: {1000 * _whole(phases, seconds):.4g} ms a step", _LEFT, top - 6))
     words = ", ".join(
@@ -45,9 +48,9 @@ def _bar(
     phases: Sequence[Difference], seconds: Callable[[Difference], float], places: Scale, top: float
 ) -> Iterator[svg.Element]:
     begin = 0.0
-    for number, each in enumerate(phases):
+    for at, each in enumerate(phases):
         end = begin + seconds(each)
-        yield _rectangle(places(begin), places(end), top, "band", "odd" if number % 2 == 0 else "even")
+        yield _rectangle(places(begin), places(end), top, "band", "even" if at % 2 else "odd")
         name = PHASES[each.part.phase]
         if places(end) - places(begin) > _LETTER * len(name):
             yield label(name, (places(begin) + places(end)) / 2, top + _BAR / 2 + 4, "m")
@@ -63,9 +66,8 @@ def _longer(phases: Sequence[Difference], places: Scale) -> Iterator[svg.Element
         more = min(each.seconds.mean, _new(each))
         if more > 0:
             yield _rectangle(places(end - more), places(end), _CANDIDATE, "longer")
-            text = f"{1000 * more:+.3g} ms"
             if places(end) - places(end - more) >= _WORTH_A_TEXT:
-                yield label(text, places(end - more), _CANDIDATE + _BAR + _BELOW)
+                yield label(f"{1000 * more:+.3g} ms", places(end - more), _CANDIDATE + _BAR + _BELOW)
         begin = end
 
 

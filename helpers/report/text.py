@@ -285,4 +285,4 @@ def night_lines(night: NightVerdict, width: int) -> list[str]:
     """The verdict on the night, such as ``the night: PASS (12 cases)``, and its reason below."""
     text = night.status.value if not night.suspect else f"{night.status.value}, suspect: the {night.suspect}"
     wrapped = _wrapped(night.reason.message, width - len(_REASON_INDENT))
-    return [f"the night: {text} ({night.cases} cases)", *(_REASON_INDENT + line for line in wrapped)]
+    return [f"the night: {text} ({counted(night.cases, 'case')})", *(_REASON_INDENT + line for line in wrapped)]
