@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from helpers.judging.night_plan import GUESSED, NightPlan, PlannedCase, Why
+from helpers.judging.night_plan import GUESSED, Choice, NightPlan, PlannedCase, Why
 from helpers.judging.wording import counted
 from helpers.report.table import Align, Column, Table
 
@@ -17,7 +17,7 @@ def plan_summary(plan: NightPlan) -> Iterator[str]:
     """How the night's time is divided, and whether it is enough."""
     if plan.note:
         yield f"night plan: {plan.note}"
-    cases = (*plan.tonight, *plan.no_time, *plan.later)
+    cases = _cases(plan)
     limits, many = plan.limits, len(cases)
     if guessed := [each.need.run_seconds for each in cases if each.need.seconds_from == GUESSED]:
         yield (
@@ -60,11 +60,11 @@ def when_measured(case: PlannedCase) -> str:
 
 def plan_table(plan: NightPlan) -> Table:
     """A line for each case, in the order of measuring."""
-    return Table.of(_COLUMNS, (*plan.tonight, *plan.no_time, *plan.later))
+    return Table.of(_COLUMNS, _cases(plan))
 
 
 def plan_record(plan: NightPlan) -> dict[str, Any]:
-    """Plain values; drops are fractions."""
+    """The plan as plain values; drops are fractions."""
     limits = plan.limits
     return {
         "minutes": limits.minutes,
@@ -77,20 +77,25 @@ def plan_record(plan: NightPlan) -> dict[str, Any]:
         "enough": plan.keeps_its_word,
         "cases_counted": plan.counted,
         "note": plan.note,
-        "cases": [_case_record(each) for each in (*plan.tonight, *plan.no_time, *plan.later)],
+        "cases": [_case_record(each) for each in _cases(plan)],
     }
 
 
+def _cases(plan: NightPlan) -> tuple[PlannedCase, ...]:
+    """All cases, in the order of measuring."""
+    return (*plan.tonight, *plan.no_time, *plan.later)
+
+
 def _case_record(case: PlannedCase) -> dict[str, Any]:
-    need, choice = case.need, case.choice
+    need, choice = case.need, _choice_of(case)
     return {
         "case_id": need.case_id,
         "target": need.target,
         "tonight": case.tonight,
         "why": case.why.value,
-        "runs": choice.runs if choice is not None and case.tonight else 0,
-        "in_pairs": bool(choice is not None and choice.in_pairs),
-        "minutes": choice.minutes if choice is not None and case.tonight else 0.0,
+        "runs": choice.runs if choice is not None else 0,
+        "in_pairs": bool(case.choice is not None and case.choice.in_pairs),
+        "minutes": choice.minutes if choice is not None else 0.0,
         "run_seconds": need.run_seconds,
         "run_seconds_from": need.seconds_from,
         "sigma": need.sigma,
@@ -103,6 +108,11 @@ def _case_record(case: PlannedCase) -> dict[str, Any]:
     }
 
 
+def _choice_of(case: PlannedCase) -> Choice | None:
+    """How the case is measured tonight; None if the plan has no time for it."""
+    return case.choice if case.tonight else None
+
+
 def _named(case: PlannedCase) -> str:
     return f"{case.need.case_id} [{case.need.target}]"
 
@@ -112,14 +122,16 @@ def _last(case: PlannedCase) -> str:
 
 
 def _tonight(case: PlannedCase) -> str:
-    if not case.tonight or case.choice is None:
+    choice = _choice_of(case)
+    if choice is None:
         return "-"
-    runs = counted(case.choice.runs, "run")
-    return f"{runs} + pairs" if case.choice.in_pairs else runs
+    runs = counted(choice.runs, "run")
+    return f"{runs} + pairs" if choice.in_pairs else runs
 
 
 def _minutes(case: PlannedCase) -> str:
-    return f"{case.choice.minutes:.1f}" if case.tonight and case.choice is not None else "-"
+    choice = _choice_of(case)
+    return "-" if choice is None else f"{choice.minutes:.1f}"
 
 
 def _drop(drop: float | None) -> str:
@@ -132,7 +144,7 @@ def _why(case: PlannedCase) -> str:
     why: str = case.why.value
     if case.need.recorded:
         return why
-    # It finds nothing, so it is there for the time alone.
+    # Without a recorded figure it finds no drop, so time alone is the reason for it.
     why = "there is time" if case.why is Why.GAIN else why
     return f"{why}; nothing recorded (--update-baselines), so it finds no drop"
 

@@ -27,7 +27,7 @@ from helpers.trainers.contract.errors import ConfigError
 
 @dataclass(frozen=True)
 class ReferenceAnswer:
-    """The comparison with one reference: images/s measured by ``rule``, and those of the reference."""
+    """The comparison of the case with one reference; both figures are samples/s by ``rule``."""
 
     status: str
     rule: str
@@ -105,7 +105,7 @@ class CaseRow:
     overrides: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    # The share of the window that a rank spent waiting for data: of the rank that waited longest, median over runs.
+    # The share of the window that the rank which waited longest spent waiting for data; the median over the runs.
     reader_share: float | None = None
     # The loader of the data, in words.
     loader: str = ""
