@@ -14,7 +14,7 @@ import signal
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,13 +24,14 @@ from helpers.builds.making import prepare
 from helpers.builds.naming import parse_build
 from helpers.commands.doctor import diagnosis_of, doctor_json, doctor_record, doctor_text
 from helpers.commands.loading import load_suite
-from helpers.commands.proof import CPU, GPU, ProofStep, proof_on_cpu, proof_on_gpu
+from helpers.commands.proof import ProofStep, proof_on_cpu, proof_on_gpu
 from helpers.commands.proof.bench import ProofBench, write_config
 from helpers.commands.proof.steps import ProofState, StepRecord, StepRunner, failed, read_state
 from helpers.commands.proof.summary import ProofEvidence, ProofReport, not_reached, summary
 from helpers.judging.rates import rate_unit
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
+from helpers.machine.environment import CPU, GPU
 from helpers.machine.files import write_whole
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.perf_yaml import load_config
@@ -86,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         type=Path,
         metavar="FOLDER",
-        help="Read images from FOLDER (as ImageNet has them: a folder for each class). Default: some that it makes",
+        help="Read images from FOLDER (as ImageNet has them: a folder for each class). Default: a few that it makes",
     )
 
 
@@ -120,7 +121,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if reason := bench.why_not(proof.steps[0]):
         raise LaunchError("PyTorch", got=reason, expected="an interpreter that has it", remedy="make env-pytorch")
     doctor = ask_doctor(folder, arguments)
-    proving = ProofRun(bench, proof.steps, StepRunner(bench, doctor).run, report)
+    proving = ProofRun(bench, StepRunner(bench, doctor).run, report)
     state = proving.go_on(state, Deadline(arguments.seconds))
     found = proving.report_of(state, doctor)
     write_whole(folder / SUMMARY, summary(found).encode())
@@ -166,7 +167,6 @@ class ProofRun:
     """One call of the command."""
 
     bench: ProofBench
-    steps: Sequence[ProofStep]
     run_step: Callable[[ProofStep], StepRecord]
     # Called with a line for the user.
     report: Callable[[str], None] = print
@@ -177,7 +177,8 @@ class ProofRun:
         begins."""
         try:
             with deadline:
-                for number, step in enumerate(self.steps, start=1):
+                steps = self.bench.proof.steps
+                for number, step in enumerate(steps, start=1):
                     if deadline.over:
                         break
                     if state.settled(step.key):
@@ -185,7 +186,7 @@ class ProofRun:
                     record = self._timed(step)
                     state = state.with_record(record)
                     state.write(self.bench.folder)
-                    self.report(f"[{number}/{len(self.steps)}] {step.key}, {record.seconds:.0f} s: {_line(record)}")
+                    self.report(f"[{number}/{len(steps)}] {step.key}, {record.seconds:.0f} s: {_line(record)}")
         except KeyboardInterrupt:
             self.report(f"{'the time is over' if deadline.over else 'interrupted'} - a second call goes on")
         return state
@@ -202,7 +203,7 @@ class ProofRun:
         bench = self.bench
         runs = [run for record in state.records.values() for run in bench.runs_of(record.run_folders)]
         evidence = ProofEvidence(bench.machine, bench.proof, state.records, runs)
-        return ProofReport(evidence, self.steps, doctor, f"{utc_now():%Y-%m-%d %H:%M} UTC")
+        return ProofReport(evidence, doctor, f"{utc_now():%Y-%m-%d %H:%M} UTC")
 
 
 def _line(record: StepRecord) -> str:

@@ -10,19 +10,18 @@ from functools import cache
 
 from helpers.history.stored import FleetPlace, FleetRun
 from helpers.machine.environment import GPU, SM_MHZ
-from helpers.machine.watch.gpu_health import NOT_SAID, NVLINKS_FACT, PCIE_FACT
+from helpers.machine.watch.gpu_health import HELD_BY_FACT, NOT_SAID, NVLINKS_FACT, PCIE_FACT
 
 # Facts of a machine that name it and do not describe it.
 _NAMES = ("host", "host_id", "card_ids", "machine", "nodes", "system: host", "legend")
 # Rows of a card's tables that name the card by its number.
 _NUMBERED = ("topology: ", "CPU: CPU cards")
-# Numbers of a run. Of several cards the worst counts: the lowest, and of these the highest.
+# Of the numbers of several cards the worst counts: the highest of facts with these endings, of others the lowest.
 _HIGHEST = ("_c", "_ecc")
 _MEASURED = re.compile(r"(?:gpu|cpu|sm|memory)(?:_\w+)?_(?:mhz|watts|c|ecc)")
-# What lowered the clocks in a smaller share of the looks is left out (helpers.machine.watch.gpu_health).
+# A reason that lowered the clocks in a smaller share of the samples is left out (helpers.machine.watch.gpu_health).
 _LEAST_HELD_PERCENT = 2.0
-_HELD_BY = "gpu_clocks_held_by"
-# Texts of a run with a word for each card.
+# Facts of a run with a word for each card, and their titles.
 _LINKS = {PCIE_FACT: "PCI Express link", NVLINKS_FACT: "active NVLinks"}
 _TEMPERATURE, _POWER_CAP = "gpu_temperature_c", "power_limit_watts"
 # Nodes that may share a pool have these in common.
@@ -73,7 +72,7 @@ class _Parsed:
     @classmethod
     def of(cls, facts: Mapping[str, str]) -> _Parsed:
         words = [(title, facts[name].split()) for name, title in _LINKS.items() if name in facts]
-        words += [(_HELD_BY, held)] if (held := _held_by(facts.get(_HELD_BY, ""))) else []
+        words += [(HELD_BY_FACT, held)] if (held := _held_by(facts.get(HELD_BY_FACT, ""))) else []
         measured = ((name, _number(name, text)) for name, text in facts.items() if _is_measured(name))
         return cls(words, [(name, number) for name, number in measured if number is not None])
 
@@ -82,7 +81,7 @@ _NOT_PARSED = _Parsed()
 
 
 class _Gathered:
-    """Texts are those of the newest run; links and numbers are those of all runs. A number is held against that of
+    """Gathers facts: texts from the newest run, links and numbers from all runs. A number is compared with those of
     others in the same case, because cases heat a card differently."""
 
     def __init__(self) -> None:
@@ -120,13 +119,13 @@ class _Gathered:
 
 
 def unrecorded(runs: Sequence[FleetRun]) -> dict[str, tuple[FleetPlace, ...]]:
-    """Which of the facts that explain a slow GPU are not recorded with its newest run, each with its nodes, and with
-    its cards where only some of a node's are meant. Nothing of CPU cards, which have none of them."""
+    """The facts that may explain a slow GPU and that its newest run does not have, each with the nodes that lack it,
+    and with the cards where not all of a node lack it. CPU cards have none of these facts and are left out."""
     newest = {(run.node, run.card): run for run in runs if run.environment.get("device") == GPU}
     found: dict[str, list[FleetPlace]] = {}
     for place, run in newest.items():
         environment, facts = run.environment, run.facts
-        # A limit of 0 W is how one is recorded that NVML does not say.
+        # 0 W stands for a limit that NVML does not say.
         power_cap = environment.get(_POWER_CAP, "")
         known = {
             "driver": environment.get("driver"),
@@ -141,7 +140,7 @@ def unrecorded(runs: Sequence[FleetRun]) -> dict[str, tuple[FleetPlace, ...]]:
     all_of: dict[str, set[FleetPlace]] = {}
     for place in newest:
         all_of.setdefault(place[0], set()).add(place)
-    # A node of which nothing is known is said once, without its cards.
+    # A node all of whose cards lack the fact is named once, without them.
     return {name: tuple(sorted(_whole_nodes(set(places), all_of))) for name, places in found.items()}
 
 
@@ -151,7 +150,7 @@ def _whole_nodes(places: set[FleetPlace], all_of: Mapping[str, set[FleetPlace]])
 
 
 def equality_of(runs: Sequence[FleetRun]) -> tuple[str, ...]:
-    """What nodes have in common that may share a pool: of all their runs, because cases use different cards."""
+    """What must be equal for nodes to share a pool, from all runs of a node, because cases use different cards."""
     environments = {id(run.environment): run.environment for run in runs}.values()
     texts = [" ".join(sorted({each.get(name, "") for each in environments})) for name in _EQUAL]
     facts = {id(run.facts): run.facts for run in runs}.values()

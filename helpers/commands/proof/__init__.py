@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from helpers.judging.evidence import Budget
+from helpers.machine.environment import CPU, GPU
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.session.lockstep import Turns
 from helpers.trainers.contract.case import Case
-
-CPU, GPU = "cpu", "gpu"
 
 
 class StepKind(enum.Enum):
@@ -99,7 +98,7 @@ def proof_on_gpu() -> Proof:
         *(_measure(_SYNTHETIC, f"pytorch-resnet50v1.5-{each}-bs256-1x1-synthetic", _ON_GPU) for each in
           ("bf16", "amp", "tf32")),
         *_repeats(first, _ON_GPU),
-        _slowed(first, _ON_GPU, 0.05, Budget(rotation=100)),
+        _slowed(first, _ON_GPU, 0.05, _CONFIRM),
         _measure(_DALI, "pytorch-resnet50v1.5-bf16-bs256-1x1-dali", few),
         _measure(_DALI, "pytorch-resnet50v1.5-amp-bs256-1x1-dali_cpu", few),
         *(_measure(_VGG16, f"pytorch-vgg16-{each}-bs128-1x1-synthetic", few) for each in ("bf16", "amp", "tf32")),

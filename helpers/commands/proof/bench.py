@@ -19,12 +19,13 @@ from typing import Any, cast
 
 import yaml
 
-from helpers.commands.proof import CPU, Proof, ProofStep, StepKind
+from helpers.commands.proof import Proof, ProofStep, StepKind
 from helpers.history.results import RunResult
 from helpers.history.run_folders import read_result
 from helpers.launch.launchers import CHOICES
 from helpers.launch.programs import card_environment
 from helpers.machine.devices import Card, Machine
+from helpers.machine.environment import CPU
 from helpers.machine.files import write_whole
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase

@@ -157,9 +157,8 @@ class StepRunner:
         row = self.bench.measure(step)
         if row.status == Status.NOT_RUN.value:
             return not_run(step, row.reason)
-        fits = row.failure_class != FailureClass.GPU_MEMORY.value
-        right = row.samples_per_s is not None or (step.may_not_fit and not fits)
-        return self._record(step, row, right and (Status(row.status) not in _NOT_SETTLED or not fits))
+        right = row.samples_per_s is not None or (step.may_not_fit and _out_of_memory(row))
+        return self._record(step, row, right and _settled(row))
 
     def _judged(self, step: ProofStep, wanted: tuple[Status, ...]) -> StepRecord:
         row = self.bench.measure(step)
@@ -167,7 +166,7 @@ class StepRunner:
 
     def _too_large(self, step: ProofStep) -> StepRecord:
         row = self.bench.measure(step)
-        return self._record(step, row, row.failure_class == FailureClass.GPU_MEMORY.value)
+        return self._record(step, row, _out_of_memory(row))
 
     def _neighbour(self, step: ProofStep) -> StepRecord:
         bench = self.bench
@@ -203,10 +202,7 @@ class StepRunner:
         return next((f["found"] for f in findings if f["name"] == _KERNELS and name in f["found"]), "")
 
     def _record(self, step: ProofStep, row: CaseRow, right: bool) -> StepRecord:
-        """The record of a measured step. The next call repeats a step that ended by an infrastructure failure or a
-        disturbance, except for a batch that does not fit."""
-        fits = row.failure_class != FailureClass.GPU_MEMORY.value
-        settled = Status(row.status) not in _NOT_SETTLED or not fits
+        """The record of a measured step."""
         standing = asdict(row.standing) if row.standing else {}
         extra = {key: standing.get(key) for key in ("effect", "low", "high", "pairs")} if standing else {}
         if row.utilisation is not None:
@@ -215,7 +211,7 @@ class StepRunner:
             key=step.key,
             status=row.status,
             right=right,
-            settled=settled,
+            settled=_settled(row),
             message=row.reason,
             case_id=row.case_id,
             target=row.target,
@@ -227,6 +223,16 @@ class StepRunner:
             run_folders=tuple(self.bench.within(each) for each in row.run_folders),
             extra=extra,
         )
+
+
+def _out_of_memory(row: CaseRow) -> bool:
+    return row.failure_class == FailureClass.GPU_MEMORY.value
+
+
+def _settled(row: CaseRow) -> bool:
+    """Whether the next call need not repeat the step. It repeats one that ended by an infrastructure failure or a
+    disturbance, except for a batch that does not fit."""
+    return Status(row.status) not in _NOT_SETTLED or _out_of_memory(row)
 
 
 def not_run(step: ProofStep, reason: str) -> StepRecord:

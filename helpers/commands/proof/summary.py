@@ -7,17 +7,17 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from helpers.commands.proof import CPU, Proof, ProofStep, StepKind
+from helpers.commands.proof import Proof, ProofStep, StepKind
 from helpers.commands.proof.steps import UTILISATION, StepRecord
 from helpers.history.results import RunResult
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Status
 from helpers.machine.devices import GIB, Machine
-from helpers.machine.environment import MEMORY_MHZ, SM_MHZ
+from helpers.machine.environment import CPU, MEMORY_MHZ, SM_MHZ
+from helpers.machine.watch.gpu_health import HELD_BY_FACT
 from helpers.report.table import markdown_text
 
-_HELD_BY = "gpu_clocks_held_by"
 _ON_GPU = "decoding on GPU"
 
 
@@ -50,7 +50,11 @@ class ProofEvidence:
         return [run.facts[name] for run in self.gpu_runs if name in run.facts]
 
     def of_kind(self, kind: StepKind) -> list[StepRecord]:
-        return [self.records[step.key] for step in self.proof.steps if step.kind is kind and step.key in self.records]
+        return [record for step, record in self.done() if step.kind is kind]
+
+    def done(self) -> list[tuple[ProofStep, StepRecord]]:
+        """The steps that have a record, in their order."""
+        return [(step, self.records[step.key]) for step in self.proof.steps if step.key in self.records]
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,6 @@ class ProofReport:
     """The content of the summary."""
 
     evidence: ProofEvidence
-    steps: Sequence[ProofStep]
     # The record that ``perfgate doctor --json`` prints.
     doctor: Mapping[str, object]
     date: str
@@ -86,12 +89,12 @@ def summary(report: ProofReport) -> str:
 def not_reached(report: ProofReport) -> list[str]:
     """The steps without a result, by part and in order, and the parts that are impossible on this device."""
     missing: dict[str, list[str]] = {}
-    for step in report.steps:
+    for step in report.evidence.proof.steps:
         if step.key not in report.records:
             missing.setdefault(step.part, []).append(step.key)
     lines = [f"{part}: {', '.join(keys)}" for part, keys in missing.items()]
     unable: dict[str, list[str]] = {}
-    for record in (report.records[step.key] for step in report.steps if step.key in report.records):
+    for _, record in report.evidence.done():
         if record.status == Status.NOT_RUN.value:
             unable.setdefault(record.message, []).append(record.key)
     lines += [f"{', '.join(keys)}: {why}" for why, keys in unable.items()]
@@ -100,17 +103,16 @@ def not_reached(report: ProofReport) -> list[str]:
 
 def shares(report: ProofReport) -> dict[str, str]:
     """The utilisation of each measured case as text, or why there is none; slowed and repeated cases are left out."""
-    keys = [step.key for step in report.steps if step.kind is StepKind.MEASURE]
-    found = [report.records[key] for key in keys if key in report.records]
+    found = report.evidence.of_kind(StepKind.MEASURE)
     return {each.case_id: str(each.extra.get(UTILISATION, "no measured peak")) for each in found if each.samples_per_s}
 
 
 def _headline(report: ProofReport) -> str:
     machine, records = report.evidence.machine, report.records
-    done = len([s for s in report.steps if s.key in records and records[s.key].status != Status.NOT_RUN.value])
+    done = sum(record.status != Status.NOT_RUN.value for _, record in report.evidence.done())
     wrong = [key for key, record in records.items() if not record.right]
     where = machine.device_name(report.evidence.proof.device)
-    text = f"{done} of {len(report.steps)} steps done on {where}, until {report.date}."
+    text = f"{done} of {len(report.evidence.proof.steps)} steps done on {where}, until {report.date}."
     if report.evidence.proof.device == CPU:
         text = f"**Nothing here ran on a GPU: {machine.gpu_note or 'the CPU was asked for'}.** {text}"
     return text + (f" **Wrong: {', '.join(wrong)}.**" if wrong else " None of them wrong.")
@@ -140,7 +142,7 @@ def _versions(runs: Iterable[RunResult]) -> dict[str, str]:
 
 
 def _table(report: ProofReport) -> list[str]:
-    measured = [report.records[s.key] for s in report.steps if s.kind is StepKind.MEASURE and s.key in report.records]
+    measured = report.evidence.of_kind(StepKind.MEASURE)
     unit = rate_unit(*(record.case_id for record in measured))
     lines = [
         f"| case | {unit} (95% interval, runs) | utilisation | data | status |",
@@ -168,7 +170,7 @@ def _figure(record: StepRecord) -> str:
 
 
 def _repeats(report: ProofReport) -> list[str]:
-    records = [report.records[s.key] for s in report.steps if s.kind is StepKind.REPEAT and s.key in report.records]
+    records = report.evidence.of_kind(StepKind.REPEAT)
     rates = [rate for record in records for rate in record.run_samples_per_s]
     if not records:
         return []
@@ -185,9 +187,8 @@ def _repeats(report: ProofReport) -> list[str]:
 
 def _others(report: ProofReport) -> list[str]:
     lines = []
-    for step in report.steps:
-        record = report.records.get(step.key)
-        if record is None or step.kind in (StepKind.MEASURE, StepKind.REPEAT):
+    for step, record in report.evidence.done():
+        if step.kind in (StepKind.MEASURE, StepKind.REPEAT):
             continue
         verdict = "as it must be" if record.right else "WRONG"
         name = step.kind.value
@@ -256,7 +257,7 @@ def _clocks(evidence: ProofEvidence) -> tuple[bool, str]:
 
 
 def _throttling(evidence: ProofEvidence) -> tuple[bool, str]:
-    found = evidence.facts(_HELD_BY)
+    found = evidence.facts(HELD_BY_FACT)
     if not found:
         return False, "no run has NVML's reasons in its window"
     reasons = sorted({each for each in found if each})

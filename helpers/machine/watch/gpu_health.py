@@ -33,6 +33,8 @@ MOST_THROTTLED_SHARE = 0.02
 # only a cap other than usual is a fault.
 _IDLE, _AT_POWER_CAP = 0x01, 0x04
 _OTHER_REASONS = {_IDLE: "idle", 0x02: "applications clocks setting", _AT_POWER_CAP: "software power cap"}
+# The fact with what lowered the clocks in the window.
+HELD_BY_FACT = "gpu_clocks_held_by"
 # The facts with each card's links in the window, and the word for a card of which NVML does not say it.
 PCIE_FACT, NVLINKS_FACT, NOT_SAID = "gpu_pcie_link", "gpu_nvlinks_active", "unknown"
 # So close to its limit, a card slows down as soon as the air is slightly warmer. Its sensor shows whole degrees.
@@ -130,7 +132,7 @@ def gpu_facts(
         "gpu_hottest_c": each([card.hottest_c for card in cards]),
         "gpu_power_watts": each([f"{_median([s.power_watts for s in card.states]):.0f}" for card in cards]),
         "gpu_uncorrected_ecc": each([card.states[-1].uncorrected_ecc for card in cards]),
-        "gpu_clocks_held_by": _held_by(cards),
+        HELD_BY_FACT: _held_by(cards),
         "not_measured": _not_measured(cards),
     }
     limits = [card.settings[-1].power_limit_watts for card in cards if card.settings]

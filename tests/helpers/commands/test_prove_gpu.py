@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from helpers.commands.proof import CPU, GPU, Proof, ProofStep, StepKind, proof_on_cpu, proof_on_gpu
+from helpers.commands.proof import Proof, ProofStep, StepKind, proof_on_cpu, proof_on_gpu
 from helpers.commands.proof.bench import ProofBench, _slowdown, write_config
 from helpers.commands.proof.steps import UTILISATION, ProofState, StepRecord, StepRunner, failed, not_run, read_state
 from helpers.commands.proof.summary import ProofEvidence, ProofReport, gpu_parts, not_reached, shares, summary
@@ -22,6 +22,7 @@ from helpers.history.results import RunResult
 from helpers.judging.utilisation import Peak, Utilisation
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
+from helpers.machine.environment import CPU, GPU
 from helpers.machine.nvml import Gpu
 from helpers.plan.perf_yaml import load_config
 from helpers.report.row import CaseRow
@@ -48,7 +49,8 @@ def run_of(
     bench: ProofBench, run_step: Callable[[ProofStep], StepRecord], steps: tuple[ProofStep, ...] = PROOF.steps
 ) -> ProofRun:
     seconds: Iterator[int] = iter(range(0, 10_000, 7))
-    return ProofRun(bench, steps, run_step, clock=lambda: float(next(seconds)))
+    bench = replace(bench, proof=replace(bench.proof, steps=steps))
+    return ProofRun(bench, run_step, clock=lambda: float(next(seconds)))
 
 
 def result(case_id: str, **values: Any) -> RunResult:
@@ -307,12 +309,10 @@ def measured(uuid: str = H100.uuid) -> RunResult:
     )  # fmt: skip
 
 
-def story(
-    machine: Machine, proof: Proof, records: list[StepRecord], *runs: RunResult, steps: Any = None
-) -> ProofReport:
+def story(machine: Machine, proof: Proof, records: list[StepRecord], *runs: RunResult) -> ProofReport:
     kept = {each.key: each for each in records}
     doctor = {"system": {"pytorch": {"version": "2.13.0"}}, "findings": []}
-    return ProofReport(ProofEvidence(machine, proof, kept, runs), steps or proof.steps, doctor, "today")
+    return ProofReport(ProofEvidence(machine, proof, kept, runs), doctor, "today")
 
 
 FIGURE = record(FIRST.key, "NO_BASELINE", case_id=FIRST.key, samples_per_s=2800.0, run_samples_per_s=(2790.0, 2810.0))
