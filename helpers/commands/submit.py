@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -33,7 +33,7 @@ from helpers.history.run_folders import JOBS_FOLDER, sessions
 from helpers.launch.signals import signals_interrupt
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.clusters import ClusterConfig
-from helpers.session.gate import EXIT_NOT_JUDGED
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.gate_verdict import GateState
 from helpers.session.suite import Suite
 from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
@@ -50,9 +50,7 @@ EXITS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="Print the job's script, and submit nothing")
-    parser.add_argument(
-        "--cluster", metavar="NAME", help="Use perf.yaml's clusters.NAME. Default: the one that it has, if it is one"
-    )
+    parser.add_argument("--cluster", metavar="NAME", help="Use perf.yaml's clusters.NAME. Default: the only one")
     parser.add_argument(
         "--shape",
         type=typed(parse_shape),
@@ -92,7 +90,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
     scripts = [script_of(request, planned.cluster) for request in planned.requests]
     if arguments.dry_run:
         out.write("\n".join(scripts))
-        return 0
+        return EXIT_OK
     submission = _submission(arguments, planned)
     _refuse_running(planned, submission)
     if planned.split is not None:
@@ -165,7 +163,7 @@ def _sessions_of(submission: Submission) -> set[str]:
     if submission.session:
         return {f"{submission.session}-{each.label}" for each in submission.jobs}
     command = read_command(submission.words)
-    given = command.arguments.resume if command.resumed else getattr(command.arguments, "session", None)
+    given = command.resume if command.resumed else command.session
     return {name for name in (given, *(Path(each.session).name for each in submission.jobs)) if name}
 
 
@@ -345,22 +343,25 @@ def _planned(arguments: argparse.Namespace, load: Callable[[argparse.Namespace],
         whole = _request(command, shape or Shape.for_all(cases), minutes)
         return _Planned((whole if shape else replace(whole, cards=command.cards(parts)),), cluster, command)
     split = _split(command, suite, cluster, parts)
-    requests = []
-    for part in split.parts:
-        at_once = command.side_by_side(part.shape, parts)
-        whole = _request(command, part.shape, minutes or _minutes(command, part.cases, suite), part.session)
-        goes_on = command.resumed and (command.runs_folder / part.session).is_dir()
-        options = command.options_for(part.cases, part.output, at_once, part.path, part.session if goes_on else "")
-        requests.append(
-            replace(
-                whole,
-                cards=part.shape.cards * at_once,
-                options=options,
-                requeue=True,
-                session=None if goes_on else command.runs_folder / part.session,
-            )
-        )
-    return _Planned(tuple(requests), cluster, command, split)
+    requests = tuple(_request_of_part(command, suite, each, parts, minutes) for each in split.parts)
+    return _Planned(requests, cluster, command, split)
+
+
+def _request_of_part(
+    command: MeasuringCommand, suite: Suite, part: PlannedPart, shapes: Collection[Shape], minutes: int | None
+) -> JobRequest:
+    """The request for the job that measures one part of a gate whose parts have these shapes."""
+    at_once = command.side_by_side(part.shape, shapes)
+    folder = command.runs_folder / part.session
+    goes_on = command.resumed and folder.is_dir()
+    whole = _request(command, part.shape, minutes or _minutes(command, part.cases, suite), part.session)
+    return replace(
+        whole,
+        cards=part.shape.cards * at_once,
+        options=command.options_for(part.cases, part.output, at_once, part.path, part.session if goes_on else ""),
+        requeue=True,
+        session=None if goes_on else folder,
+    )
 
 
 def _minutes(command: MeasuringCommand, cases: Sequence[SuiteCase], suite: Suite) -> int:
@@ -372,7 +373,7 @@ def _minutes(command: MeasuringCommand, cases: Sequence[SuiteCase], suite: Suite
 def _naming_session(command: MeasuringCommand) -> MeasuringCommand:
     """The command of one job with the name of the session that ``--resume`` alone means: the newest one by now, since
     another may be newer when the job begins. Raises ConfigError if there is none."""
-    if getattr(command.arguments, "resume", None) != "":
+    if command.resume != "":
         return command
     there = sessions(command.runs_folder)
     if not there:
@@ -386,7 +387,7 @@ def _split(
 ) -> SplitGate:
     """Raises ConfigError for a session to go on with that no earlier gate in several jobs had, and for a new one that
     exists."""
-    given = command.arguments.resume if command.resumed else command.arguments.session
+    given = command.resume if command.resumed else command.session
     session = new_session(command.name) if given is None else given
     split = _split_of(command, suite, cluster, parts, session)
     there = [each.session for each in split.parts if (command.runs_folder / each.session).is_dir()]
@@ -420,27 +421,26 @@ def _split_of(
     words = ("perfgate", "submit", *(("--cluster", cluster.name) if cluster.name else ()), "--", command.name)
     options = command.without_session
     return SplitGate(
-        suite,
-        gate_of(suite, cluster),
-        made,
-        session,
-        output,
-        (*words, *command.options),
-        (*words, *options, *(() if "--" in options else ("--",)), "-k"),
+        suite=suite,
+        gate=gate_of(suite, cluster),
+        parts=made,
+        session=session,
+        output=output,
+        command=(*words, *command.options),
+        again=(*words, *options, *(() if "--" in options else ("--",)), "-k"),
     )
 
 
 def _request(command: MeasuringCommand, shape: Shape, minutes: int, name: str = "") -> JobRequest:
-    """``name`` is that of the session, which is else a new one."""
+    """The request for a job. ``name`` is that of its session; empty for a new one."""
     new = new_session(command.name)
     session = command.runs_folder / (name or new)
     log = command.runs_folder / JOBS_FOLDER / f"{session.name}.log"
     if log.exists() or log.with_suffix(".json").exists():
-        # An earlier submission's, whose output is not shown again and whose jobs can still be taken up.
+        # They are an earlier submission's: its output is not shown again, and its jobs can still be waited for.
         log = log.with_name(f"{session.name}.{new}.log")
     return JobRequest(
-        # No other job has it, also none that goes on with the same session: a job is found by it whose submission got
-        # no answer.
+        # Unique, also among jobs that go on with the same session: a job whose submission got no answer is found by it.
         name=f"perfgate-{new}",
         shape=shape,
         cards=shape.cards,
@@ -451,7 +451,6 @@ def _request(command: MeasuringCommand, shape: Shape, minutes: int, name: str = 
         session=session if command.with_new_session else None,
         folder=Path.cwd(),
         log=log,
-        output=command.output,
     )
 
 

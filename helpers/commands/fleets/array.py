@@ -3,6 +3,7 @@ the wait for its end."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import socket
@@ -15,7 +16,7 @@ from fnmatch import fnmatchcase
 
 from helpers.commands.fleets.gres import devices
 from helpers.commands.fleets.hostlist import hostlist
-from helpers.commands.submission.job import Ask, Clock, JobState, NoAnswer, submit
+from helpers.commands.submission.job import FORGOTTEN_JOB, Ask, Clock, JobState, NoAnswer, submit
 from helpers.commands.submission.script import JobRequest, head_of
 from helpers.commands.submission.waiting import Patience, Say, cancel_each
 from helpers.history.stored import place_of_session, session_of_place
@@ -30,8 +31,8 @@ _POLL_SECONDS, _POLL_SECONDS_A_NODE = 1.0, 0.01
 # launch, and would never begin it again by itself.
 _UNAVAILABLE_SECONDS = 60.0
 _UNAVAILABLE = ("ReqNodeNotAvail", "NodeDown", "BadConstraints", "launch_failed", "JobHoldMaxRequeue")
-# Words in a node's state with which it gets no job; a star means that it does not respond. A node that Slurm has
-# powered down (POWERED_DOWN) gets one, and is powered up for it.
+# A node with one of these words in its state gets no job, nor one with a star, which does not respond. A node that
+# Slurm has powered down (POWERED_DOWN) gets one, and is powered up for it.
 _NOT_USABLE = {
     *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVALID_REG", "MAINT"),
     *("NOT_RESPONDING", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "UNKNOWN"),
@@ -106,8 +107,8 @@ def _known_nodes(partition: str | None, ask: Ask) -> list[SlurmNode]:
 
 
 def cards_of_all(nodes: Sequence[SlurmNode], gres: str) -> int:
-    """How many cards each of the nodes has by Slurm's list. Raises ConfigError if one has none or others than most,
-    or if Slurm's list cannot be read."""
+    """How many cards each of the nodes has by Slurm's list. Raises ConfigError if a node has none or not as many as the
+    others, or if the list cannot be read."""
     counts: dict[int, list[str]] = {}
     for node in nodes:
         counts.setdefault(node.cards(gres), []).append(node.name)
@@ -134,8 +135,8 @@ def is_here(address: str) -> bool:
 
 
 def array_script(request: JobRequest, cluster: ClusterConfig, fleet: str, nodes: Sequence[str]) -> str:
-    """The script of the array. Its task number K measures on the node at that place of ``nodes``, in sessions of its
-    own, which a second start of the task continues, and refuses any other node."""
+    """The script of the array. Task number K measures on the node at place K of ``nodes``, and refuses any other node.
+    It has sessions of its own, which a second start of the task continues."""
     return "\n".join(
         [
             *head_of(replace(request, tasks=len(nodes)), cluster),
@@ -155,7 +156,7 @@ def array_script(request: JobRequest, cluster: ClusterConfig, fleet: str, nodes:
 
 
 def pin_commands(job: str, nodes: Sequence[str]) -> list[str]:
-    """What is told to scontrol, so that each task runs on its node and the array begins."""
+    """The commands for scontrol by which each task runs on its node and the array begins."""
     pins = [f"update JobId={job}_{task} ReqNodeList={node}" for task, node in enumerate(nodes)]
     return [*pins, f"release {job}"]
 
@@ -193,12 +194,11 @@ def submit_pinned(
 
 
 def _left_after_cancelling(job: str, run: Callable[..., subprocess.CompletedProcess[str]]) -> str | None:
-    """Cancel the array, none of whose tasks has begun; returns what is to be done if Slurm did not do it."""
-    try:
-        done = run(["scancel", job], capture_output=True, text=True, timeout=_ANSWER_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return f"The array waits for ever; when Slurm answers: scancel {job}"
-    return f"The array waits for ever; when Slurm answers: scancel {job}" if done.returncode else None
+    """Cancel the array, none of whose tasks has begun. Returns what the user must do if Slurm did not cancel it."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        if not run(["scancel", job], capture_output=True, text=True, timeout=_ANSWER_SECONDS).returncode:
+            return None
+    return f"The array waits for ever; when Slurm answers: scancel {job}"
 
 
 @dataclass
@@ -243,10 +243,10 @@ class WatchedArray:
             if task in seen:
                 self.states[task] = JobState.of(seen[task])
             elif task in self.states and not self.states[task].is_over:
-                self.states[task] = JobState("FORGOTTEN", "Slurm knows it no more")
+                self.states[task] = FORGOTTEN_JOB
         if not seen:
             for task in range(len(self.nodes)):
-                self.states.setdefault(task, JobState("FORGOTTEN", "Slurm knows it no more"))
+                self.states.setdefault(task, FORGOTTEN_JOB)
         return ""
 
     def progress(self) -> str:

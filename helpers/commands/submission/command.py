@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from itertools import zip_longest
@@ -29,7 +29,7 @@ _COLLECTED = re.compile(r"\btest_(?P<target>\w+)\[(?P<case>[^][\s]+)\]")
 _COLLECT_SECONDS = 300.0
 _SESSION = re.compile(r"--(?:session|resume)(?:=.*)?", re.DOTALL)
 _SHARE, _WORKERS = "--share-machine", re.compile(r"(?:-n=?|--numprocesses=?)(?P<number>\d+|auto|logical|)")
-# Options of pytest that leave cases out, and of which a gate in several jobs cannot know which.
+# Options of pytest that leave cases out. A gate in several jobs cannot know which cases these are.
 _LEAVES_OUT = re.compile(
     r"-m.*|--(?:deselect|ignore|ignore-glob|lf|last-failed|sw|stepwise)(?:=.*)?|[^-].*::.*", re.DOTALL
 )
@@ -58,15 +58,28 @@ class MeasuringCommand:
     @property
     def argv(self) -> tuple[str, ...]:
         """The words that start it on a node, without its options."""
-        return ("env", f"PYTHONPATH={ROOT}", sys.executable, "-u", "-m", *self._kind.module, *self._kind.words)
+        module = ("helpers.commands", self.name) if self._kind.is_perfgate else (self.name,)
+        return ("env", f"PYTHONPATH={ROOT}", sys.executable, "-u", "-m", *module)
+
+    @property
+    def session(self) -> str | None:
+        """The name of a new session."""
+        found: str | None = getattr(self.arguments, "session", None)
+        return found
+
+    @property
+    def resume(self) -> str | None:
+        """The session with which it goes on; empty for the newest one."""
+        found: str | None = getattr(self.arguments, "resume", None)
+        return found
 
     @property
     def named(self) -> bool:
-        return getattr(self.arguments, "session", None) is not None
+        return self.session is not None
 
     @property
     def resumed(self) -> bool:
-        return getattr(self.arguments, "resume", None) is not None
+        return self.resume is not None
 
     @property
     def with_new_session(self) -> bool:
@@ -119,12 +132,11 @@ class MeasuringCommand:
         """The options without ``--session`` and ``--resume``."""
         kept: list[str] = []
         own, of_pytest = self._halves()
-        values = (getattr(self.arguments, "session", None), getattr(self.arguments, "resume", None))
         skip = False
         for word, following in zip_longest(own, own[1:]):
             if not skip and not _SESSION.fullmatch(word):
                 kept.append(word)
-            skip = not skip and word in ("--session", "--resume") and following in values
+            skip = not skip and word in ("--session", "--resume") and following in (self.session, self.resume)
         return (*kept, *(("--", *of_pytest) if of_pytest else ()))
 
     def going_on_with(self, session: str) -> MeasuringCommand:
@@ -140,8 +152,8 @@ class MeasuringCommand:
     def options_for(
         self, cases: Sequence[SuiteCase], output: Path, at_once: int, part: Path, resume: str = ""
     ) -> tuple[str, ...]:
-        """A gate's options for a job that measures only ``cases``, so many at the same time, and that leaves its part
-        of the gate in the file ``part``. It goes on with the session ``resume`` if that is given."""
+        """A gate's options for a job that measures only ``cases``, ``at_once`` of them at the same time, and that
+        leaves its part of the gate in the file ``part``. It goes on with the session ``resume`` if that is given."""
         whole = replace(self, options=self.without_session)
         own, of_pytest = whole._halves()
         _refuse_for_several_jobs(of_pytest)
@@ -262,25 +274,26 @@ class _Kind:
     resumes: bool = True
     cases: _FindCases = _by_pattern
     read: Callable[[Sequence[str]], argparse.Namespace] = parsed
-    module: tuple[str, ...] = ("helpers.commands",)
-    words: tuple[str, ...] = field(default=())
+    # Whether it is a command of perfgate; if not, a Python module has its name.
+    is_perfgate: bool = True
 
 
 # The commands that measure.
 COMMANDS: Mapping[str, _Kind] = MappingProxyType(
     {
-        GATE: _Kind(cases=_of_gate, words=(GATE,)),
-        PYTEST: _Kind(cases=_by_pytest, read=_read_pytest, module=(PYTEST,)),
-        "calibrate": _Kind(words=("calibrate",)),
-        "compare-frameworks": _Kind(words=("compare-frameworks",)),
-        "bisect": _Kind(Restart.NEVER, resumes=False, words=("bisect",)),
-        "prove-gpu": _Kind(Restart.SAME, words=("prove-gpu",)),
+        GATE: _Kind(cases=_of_gate),
+        PYTEST: _Kind(cases=_by_pytest, read=_read_pytest, is_perfgate=False),
+        "calibrate": _Kind(),
+        "compare-frameworks": _Kind(),
+        "bisect": _Kind(Restart.NEVER, resumes=False),
+        "prove-gpu": _Kind(Restart.SAME),
     }
 )
 
 
 def _refuse_for_several_jobs(options: Sequence[str]) -> None:
-    """Raises ConfigError for options of pytest by which nobody knows which cases each job has, or how many at once."""
+    """Raises ConfigError for options of pytest with which it is not known which cases each job has, or how many it
+    measures at the same time."""
     one_job = "Or one job: --shape"
     if any(word.startswith("-k") for word in options) and not _keyword(options):
         raise ConfigError("-k", got="an expression", expected="one text, for a gate in several jobs", remedy=one_job)
@@ -308,7 +321,7 @@ def _number_of_workers(options: Sequence[str]) -> str:
 
 
 def _with_workers(options: Sequence[str], workers: int) -> tuple[str, ...]:
-    """``options`` for so many cases at the same time; for one, the machine is not shared."""
+    """``options`` with which ``workers`` cases are measured at the same time; for one, the machine is not shared."""
     kept: list[str] = []
     skip = False
     for word in options:

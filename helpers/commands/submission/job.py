@@ -133,6 +133,9 @@ class JobState:
         return EXIT_NOT_JUDGED, f"Slurm ended the job: {how}{f' ({self.reason})' if self.reason else ''}"
 
 
+FORGOTTEN_JOB = JobState(FORGOTTEN, "Slurm knows it no more")
+
+
 def seconds_of(text: str) -> int | None:
     """A time such as ``2-03:04:05`` in seconds; None for other texts, such as UNLIMITED."""
     match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
@@ -219,7 +222,7 @@ class WatchedJob:
     answered: bool = True
     cancelled: bool = False
     clock: Clock = time.monotonic
-    # Called when the id of a job is known whose submission got no answer.
+    # Called when the id is known at last, after a submission that got no answer.
     found: Callable[[], None] = lambda: None
     _rest: str = ""
     _missing_since: float | None = None
@@ -230,11 +233,11 @@ class WatchedJob:
         return f"{job} ({self.label})" if self.label else job
 
     def printed(self) -> str:
-        """What the command has printed since the last call; of one of several jobs, whole lines with its label."""
+        """What the command has printed since the last call; for a job among several, whole lines with its label."""
         return self._labelled(self.log.read())
 
     def last_printed(self) -> Iterator[str]:
-        """All that is left when the job is over, also a last line without an end."""
+        """All that is left to show when the job is over, including a last line without a line break."""
         while text := self.log.read():
             yield self._labelled(text)
         if self._rest:
@@ -262,7 +265,7 @@ class WatchedJob:
             if "Invalid job id" not in str(error):
                 self.answered = False
                 return f"{self.name}: Slurm does not answer ({error.got}); the job may go on without it"
-            self.state = JobState(FORGOTTEN, "Slurm knows it no more")
+            self.state = FORGOTTEN_JOB
         if before is not None and before.text == self.state.text and before.restarts == self.state.restarts:
             return ""
         again = f", start {self.state.restarts + 1}" if self.state.restarts else ""

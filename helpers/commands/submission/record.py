@@ -66,7 +66,7 @@ class Submission:
         return Path(self.jobs[0].log).with_suffix(".json")
 
     def with_ids(self, jobs: Sequence[WatchedJob]) -> Submission:
-        """With the ids that ``jobs`` have by now; there may be fewer of them than in here."""
+        """The submission with the ids that ``jobs``, its first jobs, have by now."""
         known = [replace(each, job=job.job) for each, job in zip(self.jobs, jobs, strict=False)]
         return replace(self, jobs=(*known, *self.jobs[len(known) :]))
 

@@ -39,8 +39,6 @@ class JobRequest:
     folder: Path
     # The file for the output of all starts.
     log: Path
-    # Where the command writes its reports.
-    output: Path = Path()
     # How many tasks a job array has, which waits until it is released; 0 for a single job. A task's log has its number.
     tasks: int = 0
 
@@ -93,7 +91,8 @@ def _options(request: JobRequest, cluster: ClusterConfig) -> Sequence[str]:
 
 
 def _path(path: Path, ending: str = "") -> str:
-    """A path as sbatch reads it in a script, where quotes group words and % begins a pattern. ``ending`` is one."""
+    """A path as sbatch reads it in a script, where quotes group words and % begins a pattern. ``ending`` may be such
+    a pattern."""
     text = str(path)
     if any(sign in text for sign in "'\"\\\n"):
         raise ConfigError("folder", got=text, expected="a path without quotes, backslashes and line breaks")

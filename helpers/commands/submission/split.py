@@ -28,7 +28,7 @@ from helpers.trainers.contract.errors import ResultError, printable
 
 PART = "gate.part"
 WHOLE = (RESULTS, SUMMARY, PAGE, JUNIT)
-# A network file system may show another machine's new file so much later (nfs(5): acdirmax).
+# A network file system may show a new file of another machine as late as this (nfs(5): acdirmax).
 PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 1.0
 # A gate with one of these exit statuses has written its part.
@@ -78,7 +78,7 @@ class EndedPart:
 
     @property
     def exit_status(self) -> int:
-        """The job's; that of its session if the job seems to have succeeded and the session has not."""
+        """The job's status, or its session's if the job seems to have succeeded and the session has not."""
         if self.part is None:
             return self.status or EXIT_NOT_JUDGED
         return self.status or self.part.exit_code
@@ -256,7 +256,7 @@ def _suites(path: Path) -> list[ElementTree.Element]:
 
 
 def _error_suite(name: str, errors: Sequence[tuple[str, str, str]]) -> ElementTree.Element:
-    """A suite of errors, each with its message, its test and the class of that."""
+    """A suite with an error for each message, test and class of ``errors``."""
     number = str(len(errors))
     suite = ElementTree.Element("testsuite", name=name, tests=number, errors=number, failures="0", skipped="0")
     for message, test, of in errors:

@@ -38,7 +38,7 @@ class Patience:
     _since: float | None = None
 
     def note(self, answered: bool, asked: float) -> None:
-        """Tell it whether Slurm answered a question that was asked then, by ``clock``."""
+        """Keep in mind whether Slurm answered a question; ``asked`` is when it was asked, by ``clock``."""
         if answered:
             self._since = None
         elif self._since is None:
@@ -54,7 +54,7 @@ class Patience:
 
 
 def cancel_each(jobs: Iterable[Cancellable], say: Say) -> None:
-    """Cancel all of them, and say of which Slurm did not allow it."""
+    """Cancel the jobs, and say for each whether Slurm did it."""
     for job in jobs:
         try:
             job.cancel()
