@@ -15,10 +15,12 @@ from helpers.builds.naming import anchored
 from helpers.builds.series import BuildSeries, Newest, series_of_lines, series_of_releases
 from helpers.commands.loading import (
     PLAIN_JSON,
+    add_data,
     add_history,
     add_json,
     add_session,
     find_cases,
+    is_pattern,
     matching_cases,
     measuring_options,
     say,
@@ -27,8 +29,9 @@ from helpers.commands.loading import (
     write_files,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
-from helpers.commands.option_types import count_of, hours
+from helpers.commands.option_types import count_of, hours, time_is_over
 from helpers.judging.noise import usual_sigma
+from helpers.judging.wording import counted
 from helpers.machine.files import MOST_INDEX_BYTES, read_text_limited, write_whole
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
@@ -70,8 +73,8 @@ _WORST_FIRST = (EXIT_NOT_JUDGED, EXIT_NOT_REPRODUCED, EXIT_RANGE, EXIT_OK)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--good", metavar="BUILD", help="The good build, named as for --build")
-    parser.add_argument("--bad", metavar="BUILD", help="The bad build, named as for --build")
+    parser.add_argument("--good", metavar="BUILD", help="The good build, named as for pytest --build")
+    parser.add_argument("--bad", metavar="BUILD", help="The bad build, named as for pytest --build")
     lists = parser.add_mutually_exclusive_group()
     lists.add_argument(
         "--builds", metavar="FILE", help="Search the builds in FILE (-: standard input), oldest first, one a line"
@@ -91,7 +94,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-k", dest="keyword", metavar="TEXT", help="Search for the cases that run here and match")
     parser.add_argument("--target", choices=TARGETS, help="Only this target's cases")
     parser.add_argument(
-        "--most-runs", type=_runs, metavar="N", help=f"Make at most N runs of each case. Default: {_MOST_RUNS}"
+        "--most-runs",
+        type=count_of("runs", _LEAST_RUNS, 100_000),
+        metavar="N",
+        help=f"Make at most N runs of each case. Default: {_MOST_RUNS}",
     )
     parser.add_argument("--hours", type=hours, metavar="H", help="Begin no pair after H hours of this call")
     parser.add_argument(
@@ -99,16 +105,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="Then say which part of a step is slower with the first bad build than with the one before it",
     )
-    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    add_data(parser)
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
     add_session(parser, "an interrupted search, or with a larger budget")
     add_json(parser)
     parser.set_defaults(build=None)
     add_history(parser)
-
-
-def _runs(text: str) -> int:
-    return count_of("runs", text, _LEAST_RUNS, 100_000)
 
 
 def run(
@@ -134,17 +136,16 @@ def run(
         print(printable(f"NOT JUDGED: {text}"), file=out)
         return EXIT_NOT_JUDGED
     write_plan(options, plan)
-    end = None if arguments.hours is None else clock() + 3600 * arguments.hours
     search = BuildSearch(
         options,
         plan,
         prepare or Workshop(options, suite.config, say).builds,
         load,
         say,
-        time_is_over=lambda: end is not None and clock() >= end,
+        time_is_over=time_is_over(arguments.hours, clock),
         on_progress=say_each_run(lambda run: f"  {run.case_id}: run {run.replicate + 1} of this build"),
     )
-    say(f"{len(plan.builds)} builds, {len(cases)} case{'s' * (len(cases) != 1)}, session {options.session}")
+    say(f"{len(plan.builds)} builds, {counted(len(cases), 'case')}, session {options.session}")
     found, interrupted = _search(search, cases)
     for note in search.history_notes():
         say(note)
@@ -195,7 +196,7 @@ def _new(arguments: argparse.Namespace, suite: Suite, newest: Newest | None) -> 
     good, bad = (anchored(each, here) or each for each in (arguments.good, arguments.bad))
     series = _series(arguments, good, bad, suite, newest)
     if series.left_out:
-        say(f"{series.left_out} builds of the list lie outside the range and are left out")
+        say(f"left out: {counted(series.left_out, 'build')} of the list outside the range")
     cases = _cases(arguments, suite)
     for each in cases:
         if reason := suite.why_not(each):
@@ -237,7 +238,7 @@ def _cases(arguments: argparse.Namespace, suite: Suite) -> tuple[SuiteCase, ...]
         return cases
     keys = {each.key for case_id in wanted for each in find_cases(suite.cases, case_id, arguments.target)}
     if arguments.keyword is not None:
-        pattern = arguments.keyword if any(sign in arguments.keyword for sign in "*?[") else f"*{arguments.keyword}*"
+        pattern = arguments.keyword if is_pattern(arguments.keyword) else f"*{arguments.keyword}*"
         matching = matching_cases(suite.cases, pattern, arguments.target) or ()
         keys |= {each.key for each in matching if suite.why_not(each) is None}
     found = tuple(each for each in suite.cases if each.key in keys)

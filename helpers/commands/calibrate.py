@@ -13,6 +13,7 @@ from helpers.commands.loading import (
     PLAIN_JSON,
     absolute,
     add_build,
+    add_data,
     add_history,
     add_json,
     add_session,
@@ -34,6 +35,7 @@ from helpers.history.stored import Calibration
 from helpers.judging.calibrate import LEAST_RUNS, CaseNoise, Deviation, calibrating, noise_of
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
+from helpers.judging.wording import counted
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS, Tolerances
@@ -69,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", choices=TARGETS, help="Calibrate only this target's cases")
     parser.add_argument(
         "--runs",
-        type=_runs,
+        type=count_of("runs", LEAST_RUNS, _MOST_RUNS),
         default=10,
         metavar="N",
         help="Make N runs of each case; earlier ones do not count. Default: 10",
@@ -85,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="The same with the build in PATH, a Python or a virtual environment's folder",
     )
-    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    add_data(parser)
     parser.add_argument(
         "--allow-contention", action="store_true", help="Run even if others use the machine; then nothing is stored"
     )
@@ -100,10 +102,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_session(parser, "an interrupted calibration")
     add_json(parser)
     add_history(parser)
-
-
-def _runs(text: str) -> int:
-    return count_of("runs", text, LEAST_RUNS, _MOST_RUNS)
 
 
 def _card(text: str) -> int:
@@ -327,7 +325,7 @@ def _spread(spread: Deviation | None) -> str:
         return "not known"
     return (
         f"{spread.value:.2%} [{spread.low:.2%}, {spread.high:.2%}], "
-        f"{spread.degrees_of_freedom} degree{'s' if spread.degrees_of_freedom != 1 else ''} of freedom"
+        f"{counted(spread.degrees_of_freedom, 'degree')} of freedom"
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from helpers.commands.loading import (
     JSON,
@@ -25,8 +25,11 @@ from helpers.commands.loading import (
     load_suite,
     matching_cases,
     print_answer,
+    say,
 )
+from helpers.commands.option_types import number_in
 from helpers.judging.rates import rate_unit
+from helpers.judging.wording import counted
 from helpers.launch.programs import (
     TIMEOUT_SECONDS,
     BuildReport,
@@ -49,7 +52,7 @@ from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.errors import ConfigError, printable
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import JobSpec, finite
+from helpers.trainers.contract.job import JobSpec
 
 NAME = "cases"
 HELP = "List the cases: whether each is fully configured, whether it runs and builds here, and what it needs"
@@ -97,14 +100,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=TIMEOUT_SECONDS,
         metavar="S",
-        help="Give each build S seconds. Default: 300",
+        help=f"Give each build S seconds. Default: {TIMEOUT_SECONDS:g}",
     )
     add_printed_formats(parser, FORMATS)
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not finite(value) or value <= 0:
+    value = number_in(text)
+    if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time: expected seconds above 0")
     return value
 
@@ -244,7 +247,7 @@ def _progress(total: int) -> Callable[[JobSpec, BuildReport], None]:
     number = itertools.count(1)
 
     def tell(spec: JobSpec, report: BuildReport) -> None:
-        print(f"{next(number)} of {total} tried: {spec.case.id}: {report.state.value}", file=sys.stderr, flush=True)
+        say(f"{next(number)} of {total} tried: {spec.case.id}: {report.state.value}")
 
     return tell
 
@@ -276,7 +279,7 @@ def _new_folder(parent: str, place: int) -> str:
 def _needs(suite_case: SuiteCase) -> str:
     case = suite_case.case
     if suite_case.target == CPU:
-        return f"{case.cards} CPU card{'s' if case.cards > 1 else ''}"
+        return counted(case.cards, "CPU card")
     cards = f"{case.cards_per_node} x {suite_case.target.upper()}"
     cards = cards if case.nodes == 1 else f"{case.nodes} nodes of {cards}"
     needed = images_needed(case, (figure.rule for figure in suite_case.figures))
@@ -322,9 +325,6 @@ class CaseLine:
     # How many the built program has; None if it was not built.
     operators: int | None = None
     parameters: int | None = None
-
-    def to_record(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -399,7 +399,7 @@ def render_json(table: CaseTable, _width: int = WIDTH) -> str:
         "schema_version": CASES_SCHEMA_VERSION,
         "about": table.about,
         "summary": summary(table.lines),
-        "cases": [line.to_record() for line in table.lines],
+        "cases": [asdict(line) for line in table.lines],
     }
     return json_text(record)
 

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from helpers.commands.loading import (
     add_build,
+    add_data,
     add_file_formats,
     add_history,
     add_session,
@@ -85,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"Run each framework N times, in turn, {LEAST_PAIRS} to {MOST_PAIRS}. Default: {USUAL_PAIRS}",
     )
     add_build(parser)
-    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    add_data(parser)
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
     parser.add_argument("--build-envs", action="store_true", help="Build the environments that frameworks lack here")
     add_session(parser, "an interrupted comparison")

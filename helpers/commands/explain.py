@@ -16,6 +16,7 @@ from helpers.commands.loading import (
     MARKDOWN,
     Formats,
     add_build,
+    add_data,
     add_file_formats,
     build_option,
     check_files,
@@ -29,7 +30,7 @@ from helpers.commands.loading import (
     width_of,
     write_files,
 )
-from helpers.commands.option_types import count_of, hours
+from helpers.commands.option_types import count_of, hours, time_is_over
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
 from helpers.session import SuiteOptions
@@ -84,10 +85,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pairs", type=_pairs, default=8, metavar="N", help="Make N pairs of runs, from 6 to 14. Default: 8"
     )
     parser.add_argument(
-        "--steps", type=_steps, default=10, metavar="N", help="Profile N steps after each run's window. Default: 10"
+        "--steps",
+        type=count_of("steps", 1, _MOST_STEPS),
+        default=10,
+        metavar="N",
+        help="Profile N steps after each run's window. Default: 10",
     )
     parser.add_argument("--hours", type=hours, metavar="H", help="Begin no pair after H hours")
-    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    add_data(parser)
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine")
     parser.add_argument("--session", metavar="NAME", help="Name this session's folder NAME")
     add_file_formats(parser, _FILES)
@@ -101,11 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _pairs(text: str) -> int:
     from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 
-    return count_of("pairs", text, LEAST_PAIRS, MOST_PAIRS)
-
-
-def _steps(text: str) -> int:
-    return count_of("steps", text, 1, _MOST_STEPS)
+    return count_of("pairs", LEAST_PAIRS, MOST_PAIRS)(text)
 
 
 def run(
@@ -132,8 +133,7 @@ def run(
     if text := suite.disturbance([suite_case]):
         print(printable(f"NOT EXPLAINED: {text}"), file=out)
         return EXIT_NOT_JUDGED
-    end = None if arguments.hours is None else clock() + 3600 * arguments.hours
-    request = ExplainRequest(arguments.pairs, arguments.steps, lambda: end is not None and clock() >= end)
+    request = ExplainRequest(arguments.pairs, arguments.steps, time_is_over(arguments.hours, clock))
     tell = say_each_run(lambda each: f"  {each.case_id}: run {each.replicate + 1}")
     found = explain_case(suite, suite_case, request, say, tell)
     _report(arguments, suite, found, output, out)
@@ -174,7 +174,7 @@ def _report(arguments: argparse.Namespace, suite: Suite, found: CaseExplanation,
 
 
 def _link(markdown: str | None, picture: Path) -> str:
-    """The picture from the folder of the page ``--markdown``, or from this one if the page is printed."""
+    """The link to the picture from the page ``--markdown``, or from the current folder if the page is printed."""
     folder = Path.cwd() if markdown in (None, "-") else Path(str(markdown)).expanduser().absolute().parent
     return quote(Path(os.path.relpath(picture, folder)).as_posix())
 

@@ -30,6 +30,7 @@ from helpers.commands.fleets.on_node import MODULE
 from helpers.commands.fleets.text import FILES, fleet_text
 from helpers.commands.loading import (
     add_build,
+    add_data,
     add_file_formats,
     add_history,
     check_files,
@@ -44,7 +45,7 @@ from helpers.commands.loading import (
     write_files,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
-from helpers.commands.option_types import count_of, typed
+from helpers.commands.option_types import count_of, number_in, typed
 from helpers.commands.submission.job import FollowedFile, WatchedJob
 from helpers.commands.submission.needs import Shape, minutes_for_runs, parse_minutes
 from helpers.commands.submission.script import JobRequest
@@ -53,6 +54,7 @@ from helpers.commands.submit import cluster_of
 from helpers.history.run_folders import JOBS_FOLDER
 from helpers.history.stored import FLEET_KIND, session_of_place
 from helpers.judging.calibrate import LEAST_RUNS
+from helpers.judging.wording import counted
 from helpers.launch.signals import signals_interrupt
 from helpers.machine.files import read_text_limited, write_whole
 from helpers.machine.wall_clock import utc_now
@@ -105,14 +107,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", choices=TARGETS, help="Measure only this target's cases. Default: the cluster's")
     parser.add_argument(
         "--runs",
-        type=_runs,
+        type=count_of("runs", LEAST_RUNS, _MOST_RUNS),
         default=LEAST_RUNS,
         metavar="N",
         help=f"Run each case N times on each node, those of one card N times on each card. Default: {LEAST_RUNS}",
     )
     parser.add_argument(
         "--cards",
-        type=_cards,
+        type=count_of("cards", 1, _MOST_CARDS),
         metavar="N",
         help="Measure the cases of one card on N cards of each node. Default: on all that Slurm lists",
     )
@@ -140,7 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="Print the array's script, and submit nothing")
     add_build(parser)
-    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    add_data(parser)
     parser.add_argument(
         "--allow-contention", action="store_true", help="Measure although others use a node, and let such runs count"
     )
@@ -148,20 +150,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_history(parser)
 
 
-def _runs(text: str) -> int:
-    return count_of("runs", text, LEAST_RUNS, _MOST_RUNS)
-
-
-def _cards(text: str) -> int:
-    return count_of("cards", text, 1, _MOST_CARDS)
-
-
 def _spread(text: str) -> float:
     """A fraction from a text such as ``0.5%`` or ``0.5``, both in percent."""
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = 0.0
+    value = number_in(text.removesuffix("%"))
     if not 0 < value <= 20:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a percentage above 0 and up to 20")
     return value / 100
@@ -172,7 +163,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
     check_files(arguments, FILES)
     if arguments.report is not None:
         return _report(arguments, out, arguments.report)
-    # Several machines read the name, and the order of names is the order in time: no local time.
+    # In UTC, because several machines read the name, and because sorted names are then in the order of time.
     fleet = new_session(FLEET_KIND, f"{utc_now():%Y%m%d-%H%M%SZ}")
     suite = load(arguments)
     cluster = cluster_of(arguments, suite)
@@ -181,7 +172,9 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
     usable = [each for each in nodes if not each.problem]
     if not usable:
         raise ConfigError(
-            "--nodes", got=f"{len(nodes)} nodes, none of which takes a job", expected=_first_problem(nodes)
+            "--nodes",
+            got=f"{counted(len(nodes), 'node')}, none of which takes a job",
+            expected=f"a node that does; {nodes[0].name}: {nodes[0].problem}",
         )
     names = [each.name for each in usable]
     _check_history(arguments, usable)
@@ -190,17 +183,20 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
     script = array_script(request, cluster, fleet, names)
     if arguments.dry_run:
         out.write(script)
-        print("\n".join(f"# scontrol {line}" for line in pin_commands("JOB", names)), file=out)
-        for each in nodes:
-            if each.problem:
-                print(f"# not asked: {each.name}: {each.problem}", file=out)
+        comments = [f"scontrol {line}" for line in pin_commands("JOB", names)]
+        comments += [f"not asked: {each.name}: {each.problem}" for each in nodes if each.problem]
+        print("\n".join(f"# {line}" for line in comments), file=out)
         return EXIT_OK
     place = _asked_file(arguments, fleet)
     request.log.parent.mkdir(parents=True, exist_ok=True)
     ids = tuple(sorted(case_names((each.case.id, each.target) for each in cases).values()))
     # If this command is killed, nobody has seen how a task ended.
     asked = Asked(
-        {each.name: each.problem or None for each in nodes}, ids, arguments.runs, cards, arguments.allow_contention
+        nodes={each.name: each.problem or None for each in nodes},
+        cases=ids,
+        runs=arguments.runs,
+        cards=cards,
+        contended=arguments.allow_contention,
     )
     _write_asked(place, fleet, asked)
     ended = _measured(arguments, script, names, request, cluster)
@@ -214,8 +210,8 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[argparse.Nam
 def _measured(
     arguments: argparse.Namespace, script: str, names: Sequence[str], request: JobRequest, cluster: ClusterConfig
 ) -> dict[str, str] | None:
-    """Submit the array and wait; an interrupt cancels it. Returns why a node did not end well, empty where it did; None
-    if Slurm stayed away."""
+    """Submit the array and wait; an interrupt cancels it. Returns for each node why its task did not end well (empty if
+    it did), or None if Slurm stayed away."""
     patience = Patience(cluster.away_minutes)
     with signals_interrupt():
         try:
@@ -245,10 +241,6 @@ def _cancel_by_name(request: JobRequest, cluster: ClusterConfig) -> None:
     cancel_each([job], say)
     if not wait_for([job], say, say, patience, cancelling=True):
         say(f"{job.name}: {patience.text}; it may wait for ever. When Slurm answers: scancel {job.for_scancel}")
-
-
-def _first_problem(nodes: Sequence[SlurmNode]) -> str:
-    return f"a node that does; {nodes[0].name}: {nodes[0].problem}"
 
 
 def _report(arguments: argparse.Namespace, out: TextIO, fleet: str) -> int:
@@ -313,8 +305,8 @@ def _one_card(case: SuiteCase) -> bool:
 def _asked_cards(
     arguments: argparse.Namespace, cluster: ClusterConfig, cases: Sequence[SuiteCase], nodes: Sequence[SlurmNode]
 ) -> int:
-    """On how many cards of each node the cases of one card are measured; 0 for all that the node has, if nobody says
-    how many that are. Raises ConfigError if nodes have different numbers."""
+    """On how many cards of each node the cases of one card are measured; 0 for all cards of a node if their number is
+    not known. Raises ConfigError if nodes have different numbers."""
     of_one = [each for each in cases if _one_card(each)]
     if not of_one:
         return 0

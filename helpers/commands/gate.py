@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from helpers.commands.loading import add_build, history_option
+from helpers.commands.loading import add_build, add_data, history_option
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help=f"Write {RESULTS}, {SUMMARY}, {PAGE} and {JUNIT} into FOLDER. Default: gate",
     )
-    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+    add_data(parser)
     parser.add_argument("--runs-dir", metavar="FOLDER", help="Keep each run's logs and result under FOLDER")
     parser.add_argument("--history", metavar="URL", type=history_option, help="Keep every result in this database")
     parser.add_argument("--session", metavar="NAME", help="Name this session's folder NAME")

@@ -96,6 +96,11 @@ def add_build(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """Add ``--data``: the images for training."""
+    parser.add_argument("--data", metavar="FOLDER", help="Train from the ImageNet-layout FOLDER")
+
+
 def build_option(given: str | None) -> str | None:
     """A build of the command line in the form that SuiteOptions needs."""
     from helpers.builds.naming import anchored
@@ -158,7 +163,8 @@ def history_of(arguments: argparse.Namespace, *, writes: bool = False) -> Histor
     url = history_url(arguments)
     spool = Spool.of(arguments.runs_dir.expanduser(), url)
     if waiting := spool.waiting():
-        say(f"note: {waiting} entries are spooled in {spool.folder} and not in this answer: perfgate reindex")
+        note = f"note: {waiting} entries are spooled in {spool.folder} and not in this answer"
+        say(f"{note}; perfgate reindex takes them in")
     reading = open_history(url, say, writes=False)
     if not writes:
         return reading
@@ -247,12 +253,17 @@ def load_suite(arguments: argparse.Namespace) -> Suite:
     )
 
 
+def is_pattern(text: str) -> bool:
+    """Whether it is a shell pattern, which no case id is."""
+    return any(sign in text for sign in "*?[")
+
+
 def matching_cases(cases: Iterable[SuiteCase], pattern: str, target: str | None) -> tuple[SuiteCase, ...] | None:
     """The cases whose ids match the pattern, on ``target`` or on any target; None if the text is not a pattern.
 
     Raises ConfigError if no case matches.
     """
-    if not any(sign in pattern for sign in "*?["):
+    if not is_pattern(pattern):
         return None
     found = tuple(each for each in cases if fnmatchcase(each.case.id, pattern) and target in (None, each.target))
     if not found:
@@ -344,13 +355,13 @@ def _add_file_format(parser: argparse._ActionsContainer, name: str, **given: Any
 
 def _answer_file(text: str) -> Path:
     """Check the FILE of an answer. FILE may be left out, so the word behind the option may be another argument."""
-    if any(sign in text for sign in "*?[") or _is_case(text):
+    if is_pattern(text) or _is_case(text):
         raise argparse.ArgumentTypeError(f"{text!r} is a case, expected a file: write - before it")
     return Path(text)
 
 
 def _json_file(text: str) -> Path:
-    """The same; a file with other content is not replaced by JSON."""
+    """Check the FILE of an answer in JSON, which does not replace a file with other content."""
     path = _answer_file(text)
     first = b""
     with contextlib.suppress(OSError), open_regular(named_by_user(path.expanduser())) as file:

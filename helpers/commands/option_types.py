@@ -1,9 +1,10 @@
-"""What several commands let argparse make of an option's word. Each raises argparse.ArgumentTypeError, which argparse
-prints as a usage error, with what was expected."""
+"""Functions that check the value of an option for several commands. Each raises argparse.ArgumentTypeError, which
+argparse prints as a usage error, with what was expected."""
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -23,19 +24,36 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
     return checked
 
 
-def count_of(what: str, text: str, least: int, most: int) -> int:
-    """A whole number of ``what`` (a plural), from ``least`` to ``most``."""
-    if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of {what} from {least} to {most}")
-    return int(text)
+def count_of(what: str, least: int, most: int) -> Callable[[str], int]:
+    """A function that reads a whole number of ``what`` (a plural), from ``least`` to ``most``."""
+
+    def checked(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a number of {what} from {least} to {most}")
+        return int(text)
+
+    return checked
+
+
+def number_in(text: str) -> float:
+    """The number in a text; NaN, which lies in no range, if there is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def hours(text: str) -> float:
     """Hours that a command may take."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
+    found = number_in(text)
     if not 0 < found <= _MOST_HOURS:
         raise argparse.ArgumentTypeError(f"{text!r}: expected hours, above 0 and at most {_MOST_HOURS}")
     return found
+
+
+def time_is_over(limit_hours: float | None, clock: Callable[[], float]) -> Callable[[], bool]:
+    """A function that says whether ``limit_hours`` from now are over; None is no limit."""
+    if limit_hours is None:
+        return lambda: False
+    end = clock() + 3600 * limit_hours
+    return lambda: clock() >= end

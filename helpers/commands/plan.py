@@ -19,7 +19,7 @@ from helpers.commands.loading import (
     width_of,
     write_files,
 )
-from helpers.commands.option_types import count_of
+from helpers.commands.option_types import count_of, number_in
 from helpers.judging.night_plan import NightPlan, PlannedCase
 from helpers.judging.wording import counted
 from helpers.machine.wall_clock import utc_now
@@ -52,24 +52,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Plan with N minutes a night. Default: perf.yaml's budgets.night_minutes",
     )
     parser.add_argument(
-        "--nights", type=_nights, default=1, metavar="N", help="Show N nights, tonight first. Default: 1"
+        "--nights",
+        type=count_of("nights", 1, _MOST_NIGHTS),
+        default=1,
+        metavar="N",
+        help="Show N nights, tonight first. Default: 1",
     )
     add_file_formats(parser, FILES)
     add_history(parser)
 
 
 def _minutes(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
+    found = number_in(text)
     if not 0 < found < 7 * 24 * 60:
         raise argparse.ArgumentTypeError(f"{text!r}: expected minutes, above 0 and below a week")
     return found
-
-
-def _nights(text: str) -> int:
-    return count_of("nights", text, 1, _MOST_NIGHTS)
 
 
 @dataclass(frozen=True)
@@ -91,16 +88,16 @@ class Nights:
     def late(self) -> str:
         """Which case is the first to be late on a night after this one; empty if none is, or if tonight's plan says
         that it is too short."""
-        if not self.tonight.keeps_its_word:
+        late = ((number, each.need) for number, night in enumerate(self.laid_out) for each in night.no_time)
+        first = next(late, None)
+        if first is None or not self.tonight.keeps_its_word:
             return ""
-        for number, night in enumerate(self.laid_out):
-            for each in night.no_time:
-                when = f"in {counted(number, 'night')}"
-                return (
-                    f"night plan: {when} {each.need.case_id} [{each.need.target}] is due without time: whole cases fit "
-                    "these nights badly (budgets.night_minutes, budgets.every_nights)"
-                )
-        return ""
+        number, need = first
+        when = f"in {counted(number, 'night')}"
+        return (
+            f"night plan: {when} {need.case_id} [{need.target}] is due without time: whole cases fit these nights "
+            "badly (budgets.night_minutes, budgets.every_nights)"
+        )
 
     @property
     def tonight(self) -> NightPlan:
