@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.loading import add_history, history_of, user_name
 from helpers.history.stored import Acknowledgement, StoredNight
+from helpers.machine.wall_clock import utc_now
 from helpers.report.nights import acknowledgement_text
+from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     others.add_argument(
         "--undo",
         action="store_true",
-        help="Take back what was acknowledged for CASE at --at: of these nights alone, else the one that covers them",
+        help="Take back what was acknowledged for CASE at --at: for just these nights, else what alone covers them",
     )
     others.add_argument("--list", action="store_true", help="List what was acknowledged, and what was taken back")
     parser.add_argument("--who", metavar="NAME", default=None, help="Name who says so. Default: the user")
@@ -56,7 +58,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         lines = _listed(history, arguments.case) if arguments.list else _changed(history, arguments)
     for line in lines:
         print(printable(line), file=out)
-    return 0
+    return EXIT_OK
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -79,7 +81,7 @@ def _changed(history: History, arguments: argparse.Namespace) -> list[str]:
         )
     nights = [night for case_id in case_ids for night in history.series(case_id)]
     first, last = bounds_of(nights, arguments.at)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    now = utc_now().isoformat(timespec="seconds")
     who, reason = arguments.who or user_name(), arguments.reason.strip()
     made = Acknowledgement(arguments.case, first, last, arguments.commit or "", reason, who, now)
     if not arguments.undo:

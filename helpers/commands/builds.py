@@ -16,11 +16,12 @@ from helpers.builds.cache import BuildCache, KeptBuild, cache_of, refuse_unknown
 from helpers.builds.making import ImportedBuild, PreparedBuild, import_build, prepare
 from helpers.builds.naming import parse_build
 from helpers.commands.loading import PLAIN_JSON, add_json, say, text_output, write_files
-from helpers.commands.main import EXIT_OK, add_configuration
+from helpers.commands.main import add_configuration
 from helpers.launch.launchers import CHOICES
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.report.table import Align, Column, Table
 from helpers.session.builds import named_builds
+from helpers.session.gate import EXIT_OK
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError, printable

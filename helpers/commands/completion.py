@@ -10,6 +10,7 @@ from typing import TextIO
 
 from helpers.commands.loading import load_suite
 from helpers.history.run_folders import JOBS_FOLDER
+from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         elif metavar in _FILES or metavar in _FOLDERS:
             _complete(action, shtab.FILE if metavar in _FILES else shtab.DIRECTORY)
     print(shtab.complete(parser, arguments.shell), file=out)
-    return 0
+    return EXIT_OK
 
 
 def _complete(action: argparse.Action, how: Mapping[str, object]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.loading import add_history, history_of, user_name
 from helpers.machine.wall_clock import utc_now
+from helpers.session.gate import EXIT_OK
 from helpers.session.measure import Clock
 from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
 
@@ -44,13 +45,13 @@ def run(arguments: argparse.Namespace, out: TextIO, now: Clock = utc_now) -> int
     with history_of(arguments, writes=not arguments.list) as history:
         if arguments.list:
             _list(history, out)
-            return 0
+            return EXIT_OK
         uuid = _uuid_of(history, arguments.what)
         change = history.restore if arguments.restore else history.exclude
         done = change(uuid, user_name(), now().isoformat(timespec="seconds"), reason)
     text = f"{'restored' if arguments.restore else 'excluded'}: {done.subject} {done.uuid}: {reason}"
     print(printable(text), file=out)
-    return 0
+    return EXIT_OK
 
 
 def _list(history: History, out: TextIO) -> None:
@@ -61,8 +62,8 @@ def _list(history: History, out: TextIO) -> None:
 
 
 def _uuid_of(history: History, what: str) -> str:
-    """The uuid of a result or night, which may be given by the beginning of its uuid, a night by session and case, a
-    run by its folder."""
+    """The uuid of what the user named: by a uuid (perhaps only its first digits), a night by SESSION/CASE, or a run by
+    SESSION/CASE/rN."""
     session, slash, case_id = what.partition("/")
     if not slash:
         return what

@@ -24,7 +24,6 @@ from helpers.report.unforeseen import EXIT_UNFORESEEN, unforeseen
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import SuiteError, printable
 
-EXIT_OK = 0
 # A wrong command line or an unreadable file: there is no answer. It is pytest's number for a usage error.
 EXIT_USAGE = 4
 # A shell gives this status to a command that Ctrl-C ended.

@@ -4,7 +4,6 @@ when and why."""
 from __future__ import annotations
 
 import argparse
-import datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -15,8 +14,10 @@ from helpers.commands.loading import add_history, history_of, history_url, say, 
 from helpers.history import open_history
 from helpers.history.stored import Pin
 from helpers.launch.launchers import CHOICES
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.perf_yaml import load_config
 from helpers.plan.yaml_edit import replace_text, set_values
+from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract.errors import ConfigError, NoHistory, printable
 
 NAME = "pin"
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         build = prepare(source, cache=cache, progress=say, settings=config.builds)
         kept = next((each for each in cache.kept() if each.digest == build.digest), None)
     text = lasting_name(arguments.build, source, build, kept.note["sha256"] if kept is not None else "")
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    now = utc_now().isoformat(timespec="seconds")
     who = arguments.who or user_name()
     before = config.builds.good or ""
     pin = Pin(text, build.name, build.version, build.commit, build.digest, before, reason, who, now)
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         raise
     after = f", after {before}" if before else ""
     print(printable(f"pinned by {who}: {text} ({build.name} {build.commit[:12]}){after}: {reason}"), file=out)
-    return 0
+    return EXIT_OK
 
 
 def lasting_name(given: str, source: BuildSource, build: PreparedBuild, sha256: str) -> str:
@@ -93,4 +94,4 @@ def _list(arguments: argparse.Namespace, out: TextIO) -> int:
         built = f"{each.build} ({each.name} {each.commit[:12]})"
         print(printable(f"{each.created[:16].replace('T', ' ')} {each.who}: {built}: {each.reason}"), file=out)
     print(f"{len(found)} pinned", file=out)
-    return 0
+    return EXIT_OK

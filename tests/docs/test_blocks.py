@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from helpers.commands.main import EXIT_OK, main, parsed
+from helpers.commands.main import main, parsed
 from helpers.launch.launchers import CHOICES
 from helpers.plan.matrix import TARGETS
 from helpers.plan.perf_yaml import load_config
+from helpers.session.gate import EXIT_OK
 from tests.docs.blocks import MODES, REASONS, ROOT, TRANSCRIPT, Block, Command, Mode, all_blocks
 from tests.docs.conftest import Story
 from tests.docs.shape import difference

@@ -9,8 +9,9 @@ import pytest
 
 import helpers.session.suite
 from helpers.commands import compare_frameworks
-from helpers.commands.main import EXIT_OK, parsed
+from helpers.commands.main import parsed
 from helpers.machine.frameworks import FrameworkBuild
+from helpers.session.gate import EXIT_OK
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.frameworks import Framework
 from tests.docs.blocks import ROOT, Command, Mode, all_blocks

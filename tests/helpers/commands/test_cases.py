@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import helpers.commands.cases
-from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.commands.main import EXIT_USAGE, main
 from helpers.launch.programs import BuildReport, BuildState
 from helpers.plan.recipes.recipe import settings_for
-from helpers.session.gate import EXIT_NOT_JUDGED
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError

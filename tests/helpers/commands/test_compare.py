@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import helpers.session.suite
-from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.commands.main import EXIT_USAGE, main
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.devices import Machine
 from helpers.plan.overrides import segment_of
 from helpers.plan.proposals import Proposal, ProposalKind, write_recorded
 from helpers.plan.recorded import Provenance, RecordedEntry
+from helpers.session.gate import EXIT_OK
 from tests.helpers.commands.known import CASE, GOOD, NEW, OTHER, add_night, history_in, moment, rates, two_builds
 from tests.helpers.history.made import ENVIRONMENT, SETTINGS
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from helpers.commands.import_log import EXIT_UNREAD
-from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.commands.main import EXIT_USAGE, main
+from helpers.session.gate import EXIT_OK
 from tests.helpers.logs.made_logs import fleetx_lines, time_history_lines, write
 
 ONE = (310.0, 300.11, 305.25)

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.commands.main import EXIT_USAGE, main
 from helpers.history import default_url
 from helpers.history.run_folders import ResultStore, write_night
 from helpers.history.spool import Spool
 from helpers.history.stored import Acknowledgement, SegmentStart
+from helpers.session.gate import EXIT_OK
 from tests.helpers.commands.known import CASE, NEW, OTHER, add_night, history_in, moment, two_builds
 from tests.helpers.history.made import SEGMENT, night, run
 from tests.helpers.hostile_files import UNREADABLE, in_time

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from helpers.commands.import_log import EXIT_UNREAD
-from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.commands.main import EXIT_USAGE, main
 from helpers.history import default_url, open_history
 from helpers.history.history import History
 from helpers.logs.figures.rules import RULES
 from helpers.logs.formats import FORMATS
 from helpers.logs.own import LOOKED_FOR
 from helpers.logs.results import SESSION
-from helpers.session.gate import EXIT_NOT_JUDGED
+from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from tests.helpers.logs.made_logs import paddleclas_lines, tensorflow_lines, time_history_lines, write
 
 RATES = [500.0 + each for each in range(30)]

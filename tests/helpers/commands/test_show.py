@@ -12,7 +12,7 @@ import pytest
 
 import helpers.commands.show
 from helpers.commands.loading import load_suite
-from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.commands.main import EXIT_USAGE, main
 from helpers.commands.show import render, sheet_of
 from helpers.machine.devices import Machine
 from helpers.plan.baseline_files import BASELINES
@@ -20,6 +20,7 @@ from helpers.plan.proposals import Proposal, ProposalKind, write_recorded
 from helpers.plan.published import load_published
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.recorded import Provenance, RecordedEntry
+from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError

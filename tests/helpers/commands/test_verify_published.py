@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.commands.main import EXIT_USAGE, main
 from helpers.commands.verify_published import EXIT_DIFFERS
 from helpers.logs.published import NEEDED_COLUMNS, unit_of
+from helpers.session.gate import EXIT_OK
 from tests.helpers.hostile_files import UNREADABLE, in_time
 from tests.helpers.logs.made_logs import TENSORFLOW, tensorflow_lines, write
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from helpers.commands.main import EXIT_OK, main
+from helpers.commands.main import main
 from helpers.history import open_history
 from helpers.logs.results import SESSION
+from helpers.session.gate import EXIT_OK
 
 ROOT = Path(__file__).parents[3]
 LOG = ROOT / "tests/helpers/logs/samples/resnet50_gpu2_fp32_bs32.txt"

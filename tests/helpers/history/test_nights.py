@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.commands.main import EXIT_USAGE, main
 from helpers.history import nights
 from helpers.history.codec import pack, unpack
 from helpers.history.history import History
@@ -21,6 +21,7 @@ from helpers.history.run_folders import write_night
 from helpers.history.stored import Acknowledgement, SegmentStart
 from helpers.judging.evidence import Compared
 from helpers.judging.verdict import Standing
+from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract.errors import HistoryError, ResultError
 from tests.helpers.commands.conftest import machine  # noqa: F401 - the fixture
 from tests.helpers.history.made import CASE, SEGMENT, moment, night, run

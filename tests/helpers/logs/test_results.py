@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from helpers.commands.main import EXIT_OK, EXIT_USAGE, main
+from helpers.commands.main import EXIT_USAGE, main
 from helpers.history import default_url, open_history
 from helpers.history.results import IMPORTED, RunResult
 from helpers.logs.results import SESSION, case_of, imported_result, store, stored_of
+from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.commands.known import CASE, add_night, history_in
 from tests.helpers.importing_double import MXNET, PADDLE, imported
