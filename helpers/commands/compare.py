@@ -221,12 +221,11 @@ def _fitting(table: Table, width: int) -> Grid:
 
 
 def comparison_summary(found: Sequence[CaseComparison]) -> str:
-    """Such as ``3 cases compared: 1 REGRESSION, 2 PASS``, worst first; cases that could not be compared are counted
-    too."""
+    """Such as ``2 of 3 cases compared: 1 REGRESSION, 1 PASS, 1 INCOMPARABLE``, worst first."""
     counts = Counter(each.status for each in found)
     parts = [f"{counts[status]} {status.value}" for status in Status if counts[status]]
     compared = sum(bool(each.basis) for each in found)
-    return f"{compared} of {len(found)} case{'s' if len(found) != 1 else ''} compared: {', '.join(parts) or 'none'}"
+    return f"{compared} of {counted(len(found), 'case')} compared: {', '.join(parts) or 'none'}"
 
 
 @dataclass(frozen=True)

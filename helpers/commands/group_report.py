@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from helpers.commands.import_log import AUTO, EXIT_UNREAD, add_settings, asked_of, print_error
+from helpers.commands.import_log import AUTO, EXIT_UNREAD, add_log_format, add_settings, asked_of, print_error
 from helpers.commands.loading import JSON, Formats, add_file_formats, check_files, text_output, width_of, write_files
 from helpers.judging.rates import rate_unit_of_model
 from helpers.report.table import Align, Column, Table
@@ -33,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", metavar="DIR", type=Path, help="Folder of folders by cards, with a log for each run in them"
     )
-    parser.add_argument(
-        "--log-format", default=AUTO, metavar="NAME", help="Read logs as format NAME. Default: found from content"
-    )
+    add_log_format(parser)
     parser.add_argument(
         "--rule", default=AUTO, metavar="NAME", help="Compute the figures by rule NAME. Default: their publisher's"
     )

@@ -249,8 +249,8 @@ def render_stored(results: Sequence[RunResult], width: int) -> str:
         rule = each.facts.get(USUAL_RULE_FACT, "")
         figures = "; ".join(f"{_figure(each, name)} by {name}" for name in dict.fromkeys((rule, HONEST)) if name)
         first = f"{each.created[:10]}  {each.case_id} [{each.target}] ({each.origin})  {figures}"
-        lines += hanging(first, width, "", "    ")
-        lines += hanging(f"{each.uuid[:12]}  {each.facts.get(LOG_FACT, '')}", width, "    ", "    ")
+        lines += hanging(first, width, "", _INDENT)
+        lines += hanging(f"{each.uuid[:12]}  {each.facts.get(LOG_FACT, '')}", width, _INDENT, _INDENT)
     return "\n".join(lines)
 
 

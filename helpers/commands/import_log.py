@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import enum
 import math
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -58,6 +57,7 @@ EXIT_UNREAD = EXIT_USAGE
 AUTO = "auto"
 _INDENT = "  "
 _HASH_DIGITS = 12
+_MOST_COUNT = 1_000_000
 _LEFT_OUT = "left out"
 _SETTING_NAMES: Mapping[LogSetting, str] = {
     LogSetting.BATCH_SIZE_PER_CARD: "batch size a card",
@@ -73,9 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="Read this log, which may be in .gz or .zip, or every log in this folder, by its INDEX.csv if it has one",
     )
-    parser.add_argument(
-        "--log-format", default=AUTO, metavar="NAME", help="Read logs as format NAME. Default: found from content"
-    )
+    add_log_format(parser)
     parser.add_argument(
         "--rule", default=AUTO, metavar="NAME", help="Take the figure of rule NAME[:skip=N]. Default: its publisher's"
     )
@@ -89,6 +87,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     parser.add_argument("--store", action="store_true", help="Put the runs into history, each file once")
     add_history(parser)
+
+
+def add_log_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--log-format", default=AUTO, metavar="NAME", help="Read logs as format NAME. Default: found from content"
+    )
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -111,8 +115,8 @@ def _add_choice(parser: argparse.ArgumentParser, name: str, values: type[enum.En
 
 
 def _count(text: str) -> str:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 1_000_000):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 on")
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= _MOST_COUNT):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 to {_MOST_COUNT}")
     return str(int(text))
 
 
@@ -181,14 +185,14 @@ def _wanted(paths: Sequence[Path]) -> tuple[list[ToImport], list[str]]:
 def print_error(command: str, lines: Sequence[str]) -> None:
     """Print an error on standard error: what is wrong, with the command's name, then the reasons."""
     first, *rest = lines
-    print(printable(f"perfgate {command}: error: {first}"), file=sys.stderr)
+    say(f"perfgate {command}: error: {first}")
     for line in rest:
-        print(f"  {printable(line)}", file=sys.stderr)
+        say(f"  {line}")
 
 
 def _lacks_its_figure(found: Imported, rule: str) -> bool:
     """Whether the run lacks the figure of ``rule``; for AUTO, whether it has none at all."""
-    wanted = (*found.figures, found.honest) if rule == AUTO else (found.figure(found.usual),)
+    wanted = (*found.figures, found.honest) if rule == AUTO else (found.usual_figure,)
     return all(figure is None or figure.samples_per_s is None for figure in wanted)
 
 
@@ -289,7 +293,7 @@ def render_imported(found: Imported, width: int) -> str:
 def imported_record(found: Imported) -> dict[str, Any]:
     """The run as plain values; a setting has its value and its place."""
     record = {key_of(each.name): _plain(getattr(found, each.name)) for each in fields(found)}
-    usual = found.figure(found.usual)
+    usual = found.usual_figure
     record["images_per_s"] = None if usual is None else usual.samples_per_s
     return record
 
@@ -331,7 +335,7 @@ def _settings(settings: Mapping[LogSetting, Stated], width: int) -> list[str]:
 def _figures(found: Imported, width: int) -> list[str]:
     """The computed figures, the publisher's first. The column ``against`` is the difference from the publisher's
     figure."""
-    usual = found.figure(found.usual)
+    usual = found.usual_figure
     known = [each for each in (*found.figures, found.honest) if each.samples_per_s is not None]
     if not known:
         return [f"{_INDENT}no figure can be computed"]

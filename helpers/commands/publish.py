@@ -22,14 +22,14 @@ _TITLE = "perfgate"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="Write the site into FOLDER, which it has for itself"
+        "folder", type=Path, metavar="FOLDER", help="Write the site into FOLDER, which is for the site alone"
     )
     parser.add_argument("--title", default=_TITLE, metavar="TEXT", help=f"Name the site TEXT. Default: {_TITLE}")
     parser.add_argument(
         "--url",
         type=_address,
         metavar="URL",
-        help="Have the feed's links begin with URL, where the site will be found. Default: they are relative",
+        help="Begin the feed's links with URL, the site's address. Default: relative links",
     )
     add_history(parser)
 

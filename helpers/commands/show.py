@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
@@ -24,6 +24,7 @@ from helpers.commands.loading import (
 from helpers.history import may_be_at
 from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.statistics import number
+from helpers.judging.wording import counted
 from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import LaunchCommand, Place
 from helpers.launch.programs import check_settings
@@ -249,7 +250,7 @@ def _words(case: Case) -> dict[str, str]:
         "framework": FRAMEWORKS[case.framework].title,
         "model": case.model.spec.title,
         "precision": _PRECISIONS[case.precision],
-        "batch": f"{_count(case.batch_size_per_card, 'image')} a card, {case.batch_size_per_card * case.cards} a step",
+        "batch": f"{counted(case.batch_size_per_card, 'image')} a card, {case.batch_size_per_card * case.cards} a step",
         "cards": _cards(case),
         "data": _DATA[case.data],
     }
@@ -261,12 +262,8 @@ def _words(case: Case) -> dict[str, str]:
 
 
 def _cards(case: Case) -> str:
-    cards = _count(case.cards_per_node, "card")
+    cards = counted(case.cards_per_node, "card")
     return cards if case.nodes == 1 else f"{case.nodes} nodes of {cards}, {case.cards} in all"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' if number > 1 else ''}"
 
 
 @dataclass(frozen=True)
@@ -433,7 +430,7 @@ def _figures(sheet: CaseSheet, width: int) -> list[str]:
 
 def _protocol(sheet: CaseSheet, width: int) -> list[str]:
     steps = f"{_warm_up(sheet)} steps of warm-up, {sheet.window_steps} measured"
-    runs = f"{sheet.runs} run{'s' if sheet.runs > 1 else ''} in fresh processes"
+    runs = f"{counted(sheet.runs, 'run')} in fresh processes"
     published = f"-{sheet.published_tolerance:.1%} against a published figure"
     recorded = f"±{sheet.recorded_tolerance:.1%} is the smallest change that counts against the reference build"
     return [
@@ -562,21 +559,20 @@ def _continued(command: Sequence[str], width: int) -> list[str]:
     return [*lines, current]
 
 
-def _groups(words: Sequence[str]) -> Iterator[str]:
+def _groups(words: Sequence[str]) -> list[str]:
     """The words of a command; an option is joined with its value."""
-    waiting: str | None = None
+    groups: list[str] = []
+    takes_value = False
     for word in words:
-        if waiting is not None and not word.startswith("-"):
-            yield f"{waiting} {word}"
-            waiting = None
-            continue
-        if waiting is not None:
-            yield waiting
-        waiting = word if word.startswith("-") and word != "-u" else None
-        if waiting is None:
-            yield word
-    if waiting is not None:
-        yield waiting
+        is_option = word.startswith("-")
+        if takes_value and not is_option:
+            groups[-1] += f" {word}"
+            takes_value = False
+        else:
+            groups.append(word)
+            # Python's -u takes no value.
+            takes_value = is_option and word != "-u"
+    return groups
 
 
 def value_text(value: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
@@ -18,6 +17,7 @@ from helpers.commands.loading import (
     history_of,
     json_text,
     nights_option,
+    say,
     text_output,
     width_of,
     write_files,
@@ -36,9 +36,10 @@ from helpers.history.trend import (
     find_trends,
     series_of,
 )
+from helpers.judging.wording import counted
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
-from helpers.trainers.contract.errors import ConfigError, printable
+from helpers.trainers.contract.errors import ConfigError
 
 if TYPE_CHECKING:
     from helpers.history.history import History
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     try:
         trends = find_trends(series, known, lambda several: change_points(several, sensitivity), sensitivity)
     except TrendError as error:
-        print(f"perfgate {NAME}: error: {printable(str(error))}", file=sys.stderr)
+        say(f"perfgate {NAME}: error: {error}")
         return EXIT_NOT_JUDGED
     write_files(arguments, FILES, (trends, sensitivity), out)
     print(render_trends(trends, sensitivity, width_of(out)), file=output)
@@ -155,9 +156,8 @@ def _word(case_id: str) -> str:
 def _lines(trend: Trend, sensitivity: Sensitivity, width: int) -> list[str]:
     series, points = trend.series, trend.series.points
     span = f" from {points[0].day} to {points[-1].day}" if points else ""
-    many = "" if len(points) == 1 else "s"
     lines = _wrapped(
-        f"{series.case_id} [{series.target}]: {series.kind.value}, {len(points)} night{many}{span}", width, 0
+        f"{series.case_id} [{series.target}]: {series.kind.value}, {counted(len(points), 'night')}{span}", width, 0
     )
     if trend.too_short:
         return [*lines, *_wrapped(f"too few nights to find a step in: {LEAST_NIGHTS} are needed", width, 1)]
@@ -186,7 +186,7 @@ def _drift(drift: SlowDrift, series: Series) -> str:
     text = (
         f"drift {drift.effect:+.2%} ({interval}) in {drift.nights} nights since {since}, {drift.a_night:+.3%} a night"
     )
-    whole = "a slope tells these nights better than steps" if drift.explains_steps else "beside the steps, if any"
+    whole = "a slope fits these nights better than steps" if drift.explains_steps else "beside the steps, if any"
     against = " against the pinned build" if series.kind is SeriesKind.PAIRS else ""
     return f"{text}{against}: {whole}"
 

@@ -14,6 +14,7 @@ from helpers.judging.compare_sides import KeptRun
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.rates import rate_unit
 from helpers.judging.rules import MEDIAN_STEP
+from helpers.judging.wording import counted
 from helpers.plan.overrides import segment_of
 from helpers.plan.recorded import RecordedEntry
 from helpers.report.nights import build_text
@@ -206,4 +207,4 @@ def _left_out(stored: Iterable[StoredResult], allow_marked: bool) -> list[str]:
             no_figure = f"without {rate_unit(result.case_id)} by the median step"
             why = why or result.failure or result.invalid or result.refusal or no_figure
             counts[why] = counts.get(why, 0) + 1
-    return [f"{count} run{'s' if count > 1 else ''} left out: {why}" for why, count in counts.items()]
+    return [f"{counted(count, 'run')} left out: {why}" for why, count in counts.items()]

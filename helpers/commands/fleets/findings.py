@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from helpers.judging.fleet import CardRates, FleetVerdict, NodeVerdict
     from helpers.judging.fleet import Rates as NodeRates
 
-# So many earlier fleets are looked at to say since when a node is slow.
+# How many earlier fleets are read, at most, to say since when a node is slow.
 EARLIER_FLEETS = 10
-# The facts of so many healthy nodes show what is usual.
+# How many healthy nodes are enough to show what is usual.
 MOST_COMPARED = 200
 Rates = Mapping[FleetPlace, Mapping[str, Sequence[float]]]
+# Why runs do not count, by their place and case.
+Whys = Mapping[tuple[FleetPlace, str], str]
 _UNSEEN = "nobody has seen the end of its task"
 
 
@@ -73,7 +75,7 @@ class FleetFindings:
     # Which of driver, power cap, clocks, temperature and links are not recorded of whom.
     unrecorded: Mapping[str, tuple[FleetPlace, ...]] = field(default_factory=dict)
     equal: EqualNodes | None = None
-    # Whether a case of several cards was measured: it is held against those of other nodes alone.
+    # Whether a case of several cards was measured. Only other nodes can judge its rates.
     several_cards: bool = False
 
     @property
@@ -138,19 +140,19 @@ def findings_of(
     of_nodes, of_cards = _split(rates)
     verdict = judge_fleet(of_nodes, spread, RULES, of_cards)
     found = FleetFindings(
-        fleet,
-        runs[0].created if runs else "",
-        runs[-1].created if runs else "",
-        tuple(sorted({_build(run) for run in {id(run.build): run for run in usable}.values()})),
-        cases,
-        nodes,
-        bool(asked.nodes),
-        cards,
-        verdict,
-        "" if verdict else _why_none(len({run.node for run in usable}), cards, RULES.least_nodes, spread),
-        lost,
-        gaps,
-        _uncounted(runs, others, lost),
+        fleet=fleet,
+        first=runs[0].created if runs else "",
+        last=runs[-1].created if runs else "",
+        builds=tuple(sorted({_build(run) for run in {id(run.build): run for run in usable}.values()})),
+        cases=cases,
+        nodes=nodes,
+        nodes_known=bool(asked.nodes),
+        cards=cards,
+        verdict=verdict,
+        why_none="" if verdict else _why_none(len({run.node for run in usable}), cards, RULES.least_nodes, spread),
+        lost=lost,
+        gaps=gaps,
+        uncounted=_uncounted(runs, others, lost),
         several_cards=any(not run.card for run in runs),
     )
     if verdict is None:
@@ -252,12 +254,9 @@ def _build(run: FleetRun) -> str:
     return " ".join(filter(None, (*(run.build.get(name, "") for name in names), commit and f"@{commit}")))
 
 
-Whys = Mapping[tuple[FleetPlace, str], str]
-
-
 def _of_one_kind(runs: Sequence[FleetRun]) -> tuple[list[FleetRun], dict[tuple[FleetPlace, str], str]]:
-    """The runs that count, have the build that most runs of their case have, and are of the card that most runs of
-    their place are of; and why the others do not count."""
+    """The runs that count, and why the others do not: a run counts only with the build that most runs of its case have,
+    and on the card on which most runs of its place were made."""
     counted = [run for run in runs if run.log_rate is not None]
     builds: dict[str, Counter[str]] = {}
     cards: dict[FleetPlace, Counter[str]] = {}
@@ -404,7 +403,7 @@ def _ids(runs: Iterable[FleetRun]) -> dict[FleetPlace, str]:
 
 
 def _shifts(rates: Rates, by: Mapping[FleetPlace, str]) -> dict[FleetPlace, float]:
-    """How far the nodes and cards of ``by`` are from the others."""
+    """How far each node and card is from the others by its test in ``by``: a case, or all cases."""
     from helpers.judging.fleet import card_shifts_in, few_cards, node_rates, shifts_in
 
     of_nodes, of_cards = _split(rates)
@@ -421,8 +420,8 @@ def _shifts(rates: Rates, by: Mapping[FleetPlace, str]) -> dict[FleetPlace, floa
 
 
 def _equal(runs: Sequence[FleetRun], others: set[str], bad: set[str]) -> EqualNodes | None:
-    """The largest group of equal nodes that are not among the ``others``; None if no two are equal. ``bad`` are those
-    that should not take part in a pool."""
+    """The largest group of equal nodes without the ``others``; None if no two are equal. The nodes ``bad`` should not
+    take part in a pool."""
     by_node: dict[str, list[FleetRun]] = {}
     for run in runs:
         by_node.setdefault(run.node, []).append(run)

@@ -91,7 +91,7 @@ class Node:
             self.running.remove(process)
             if status:
                 say(f"{part.name}: ended with {status}")
-            # A shell gives a command that a signal ended such a status.
+            # As a shell does, 128 and the number of the signal that ended the command.
             statuses.append(status if status >= 0 else 128 - status)
         return statuses
 

@@ -327,7 +327,7 @@ def test_a_step_of_a_slope_is_told_as_part_of_it() -> None:
     drift = replace(DRIFT, explains_steps=True)
     told = text(Trend(SERIES, (replace(STEP, part_of_drift=True),), drift))
     assert "part of the drift" in told
-    assert "a slope tells these nights better than steps" in told
+    assert "a slope fits these nights better than steps" in told
     assert told.endswith("series: 1; steps: 0, open: 0; drifts: 1; never a gate")
 
 
