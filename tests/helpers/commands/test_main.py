@@ -19,7 +19,6 @@ import helpers.commands.main
 from helpers.commands.main import (
     EXIT_INTERRUPTED,
     EXIT_NO_READER,
-    EXIT_OK,
     EXIT_USAGE,
     EXITS_OF_ANY,
     asked_commands,
@@ -27,6 +26,7 @@ from helpers.commands.main import (
     main,
     parser_of,
 )
+from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 from tests.for_each import for_each
