@@ -33,6 +33,7 @@ def test_a_night_of_the_same_build_raises_no_alarm_and_one_of_a_slower_build_doe
 
 
 @pytest.mark.training
+@pytest.mark.usefixtures("small_images")
 def test_a_slowdown_in_the_trainer_is_a_confirmed_regression(tmp_path: Path) -> None:
     # 25%: what a busy machine of 2 cores shows in a few pairs; 5% takes a quiet one (benchmarks.real_training).
     (night,) = nights(Nights(tmp_path), quiet=0, slowed=1, slowdown=0.25)

@@ -14,7 +14,7 @@ import pytest
 
 from helpers.trainers.contract import ROOT
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed]
+pytestmark = [pytest.mark.training, pytest.mark.untimed, pytest.mark.usefixtures("small_images")]
 
 CASE = "paddle-resnet50v1.5-fp32-bs1-1x1-synthetic-dynamic"
 # Half the speed: a busy machine makes no such difference. It computes and does not sleep, because a process that sleeps

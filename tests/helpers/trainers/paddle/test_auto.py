@@ -223,6 +223,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., JobSpec]:
 
 @pytest.mark.training
 @pytest.mark.untimed
+@pytest.mark.usefixtures("small_images")
 @TWO_CORES
 def test_a_network_that_paddle_would_not_share_out_is_refused(job: Callable[..., JobSpec]) -> None:
     # Through the supervisor: the launcher may end one rank before it has said why, and hides their exit status.
@@ -236,6 +237,7 @@ def test_a_network_that_paddle_would_not_share_out_is_refused(job: Callable[...,
 
 @pytest.mark.training
 @pytest.mark.untimed
+@pytest.mark.usefixtures("small_images")
 def test_the_static_form_trains_on_one_cpu_card_and_says_why_it_is_not_the_switch(job: Callable[..., JobSpec]) -> None:
     status, logs, errors = _run(job("paddle-resnet50v1.5-fp32-bs1-1x1-synthetic-static-auto", learning_rate=0.001))
     assert (status, logs[0].footer.status) == (0, COMPLETE), errors[-2000:]
