@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     others.add_argument(
         "--undo",
         action="store_true",
-        help="Take back what was acknowledged for CASE at --at: for just these nights, else what alone covers them",
+        help="Take back the acknowledgement of CASE for exactly the nights at --at, else the only one that has them",
     )
     others.add_argument("--list", action="store_true", help="List what was acknowledged, and what was taken back")
     parser.add_argument("--who", metavar="NAME", default=None, help="Name who says so. Default: the user")
