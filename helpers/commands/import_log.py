@@ -90,6 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_log_format(parser: argparse.ArgumentParser) -> None:
+    """Add ``--log-format``: the format in which the logs are read, found from their content without it."""
     parser.add_argument(
         "--log-format", default=AUTO, metavar="NAME", help="Read logs as format NAME. Default: found from content"
     )
