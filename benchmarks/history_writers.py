@@ -46,6 +46,8 @@ START_SECONDS = 60.0
 # Runners of an older suite wait for two minutes several times. A replica is behind by less than a second.
 END_SECONDS = 1200.0
 CATCH_UP_SECONDS = 60.0
+# The names of an older suite's runners begin so.
+_OLDER = "old"
 CASE = made_night(0, 0, (5.0,), ()).case_id
 
 
@@ -69,8 +71,6 @@ class Scene:
     database: str
     network: Network
     suite: Path = ROOT
-    # Older suites let two runners keep the start of one segment.
-    has_older_runners: bool = False
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
     runners: int = 0
     reports: list[dict[str, Any]] = field(default_factory=list)
@@ -127,8 +127,11 @@ class Scene:
             there = {uuid for (uuid,) in connection.execute("SELECT uuid FROM results").fetchall()}
         lost = len(set(made) - there - runs_spooled)
         twice = sum(each - len(made) for each in kept.values() if each > len(made))
-        if not self.has_older_runners:
-            twice += max(0, self.count("SELECT count(*) FROM segment_starts") - 1)
+        # All runners begin one segment, and give their session as the reason. Two of an older suite may both keep it,
+        # but no runner keeps it twice, and of this suite's only one.
+        twice += self.count("SELECT count(*) - count(DISTINCT reason) FROM segment_starts")
+        own = self.count(f"SELECT count(*) FROM segment_starts WHERE reason NOT LIKE '{_OLDER}%'")
+        twice += max(0, own - 1)
         left = sorted({text for each in self.reports for text in each["left"]})
         trouble = sorted({str(each["trouble"]) for each in self.reports if each["trouble"]})
         unknown, still = (sum(each[name] for each in self.reports) for name in ("unknown", "still_unknown"))
@@ -217,8 +220,7 @@ def _migrated(server: Server, asked: Asked) -> bool:
         if older is None:
             print(f"{made.name}: left out, because this folder has no commit with tables before {HEAD}")
             return True
-        made.has_older_runners = True
-        made.begin("old", asked.runners // 2, made.url, asked.seconds, older)
+        made.begin(_OLDER, asked.runners // 2, made.url, asked.seconds, older)
         # The runners make the tables themselves.
         _until(START_SECONDS, lambda: made.count("SELECT count(*) FROM nights"), "no runner has kept a night")
         time.sleep(asked.seconds / 2)
