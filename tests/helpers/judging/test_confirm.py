@@ -248,6 +248,15 @@ def test_the_error_of_a_level_counts_that_both_runs_of_a_pair_vary() -> None:
     assert level.error == pytest.approx(math.sqrt(2) * noise().sigma / 4)
 
 
+def test_an_unknown_level_is_measured_by_three_pairs_and_by_more_where_these_know_it_badly() -> None:
+    level_unknown = {"recorded": recorded(build="another build"), "in_pairs": True}
+    assert more(run(), *pairs(0.0, 0.0), **level_unknown).count == 2
+    assert standing(confirmed(run(), *pairs(0.0, 0.0, 0.0), **level_unknown)).pairs == 3
+    apart = pairs(0.02, -0.02, 0.0)
+    assert more(run(), *apart, **level_unknown).count == 2
+    assert standing(confirmed(run(), *apart, **level_unknown, budget=Budget(pairs=3))).pairs == 3
+
+
 def barely_known(*runs: RunEvidence, learned_from: int = 16, known: int = 20, rotation: int = 1) -> NeedRuns | Verdict:
     """Of noisy nights whose level, 2% above the good build, was learned from pairs 2% apart."""
     around = [CENTRE + 0.02 + 0.01 * (-1) ** at for at in range(learned_from)]

@@ -1,12 +1,15 @@
-"""Both builds beside their own past: when the good build's fall explains the new one's."""
+"""Both builds beside their own past: which nights tell it, and when the good build's fall explains the new one's."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from helpers.judging.level import Level, compare_with_past
+from helpers.judging.evidence import Compared, Past
+from helpers.judging.level import Level, compare_with_past, learn_level
 from helpers.judging.screen import screen
-from tests.helpers.judging.evidences import CENTRE, evidence, nights, run
+from tests.helpers.judging.evidences import CENTRE, GOOD, evidence, nights, noise, recorded, run
 
 
 @pytest.mark.parametrize(("good_fall", "explained"), [(0.06, True), (0.04, False), (-0.06, False)])
@@ -17,3 +20,21 @@ def test_a_fall_half_as_large_of_the_good_build_explains_the_new_ones(good_fall:
     new = [screening.noise.centre - 0.1] * 4
     beside = compare_with_past(tonight, screening, level, new, [CENTRE - good_fall] * 4)
     assert (beside.below, beside.good_below) == (True, explained)
+
+
+def learned(*compared: Compared) -> Level:
+    """The level against a good build that the case was not recorded with."""
+    past = Past(nights(), compared=compared)
+    return learn_level(replace(evidence(recorded=recorded(build="another build")), past=past), noise())
+
+
+def test_a_level_that_is_known_well_does_not_follow_later_nights() -> None:
+    oldest, later = (Compared(GOOD, (CENTRE + level,) * 16, (CENTRE,) * 16) for level in (0.02, 0.01))
+    level = learned(oldest, later, later)
+    assert (level.pairs, level.offset) == (16, pytest.approx(0.02))
+
+
+def test_the_good_builds_own_level_is_that_of_its_newest_nights() -> None:
+    older, newer = ([Compared(GOOD, (rate,) * 3, (rate,) * 3)] * 8 for rate in (CENTRE, CENTRE - 0.02))
+    level = learned(*older, *newer)
+    assert (level.good, level.good_nights) == (CENTRE - 0.02, 8)
