@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from helpers.judging.evidence import Night, Past
-from helpers.judging.noise import KNOWN_NIGHTS, MOST_SCATTER, entry_scatter, learn, most_scatter, usual_sigma
+from helpers.judging.noise import (
+    KNOWN_NIGHTS,
+    MOST_SCATTER,
+    Noise,
+    entry_scatter,
+    learn,
+    learn_nights,
+    most_scatter,
+    usual_sigma,
+)
 
 RNG_SEED = 7
 # Up and down by the same amount: only their number differs.
@@ -193,3 +202,14 @@ def test_where_a_scattered_entry_stands_is_as_badly_known_as_its_runs_say() -> N
     assert wide.tau > 0.05 > 0.02 > narrow.tau
     later = learn(series(KNOWN_NIGHTS, 0.005), (), tuple(map(math.log, (2.652, 1.691))))
     assert later.tau < wide.tau / 3
+
+
+def test_in_a_pool_the_next_night_may_lie_further_off_than_the_nodes_do_the_more_so_the_fewer_they_are() -> None:
+    def pool(nodes: int) -> Noise:
+        nights = [Night(rates, node=f"n{at % nodes}") for at, rates in enumerate(series(40, 0.0005))]
+        return learn_nights(nights, Past(pool=True), ())
+
+    two, twenty = pool(2), pool(20)
+    assert (two.nodes, twenty.nodes) == (2, 20)
+    assert two.tau > 1.2 * two.node_spread
+    assert twenty.node_spread < two.node_spread
