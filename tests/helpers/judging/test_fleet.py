@@ -136,10 +136,13 @@ def test_what_most_healthy_fleets_would_not_show_is_suspect() -> None:
     slow = [f"n{number:03}" for number in range(0, 400, 20)]
     for node in slow:
         slowed(fleet, node, -0.013)
+    slowed(fleet, "n007", -0.05)
     verdict = judge_fleet(fleet)
     assert verdict is not None
+    # What is called slow is not called suspect, too.
+    assert [each.node for each in verdict.slow] == ["n007"]
     suspects = {each.node for each in verdict.suspect}
-    assert suspects and not suspects & {each.node for each in verdict.slow}
+    assert suspects and "n007" not in suspects
     assert len(suspects - set(slow)) <= 2
 
 
@@ -340,3 +343,8 @@ def test_the_shift_of_a_card_in_an_earlier_fleet_is_against_its_nodes_other_card
     found = card_shifts_in(cards, {("n003", "2"): ALL_CASES, ("n004", "0"): "c1", ("n005", "11"): ALL_CASES})
     assert found.keys() == {("n003", "2"), ("n004", "0")}
     assert found["n003", "2"] == pytest.approx(-0.04, abs=0.012)
+
+
+def test_the_shift_of_one_card_of_two_is_against_the_other_alone() -> None:
+    cards = {"n0": {"0": {"c0": [6.0]}, "1": {"c0": [6.0 + math.log1p(-0.04)]}}}
+    assert card_shifts_in(cards, {("n0", "1"): ALL_CASES}) == {("n0", "1"): pytest.approx(-0.04)}
