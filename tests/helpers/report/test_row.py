@@ -78,6 +78,17 @@ def test_tells_what_the_runs_cost_and_where_they_are(row: CaseRow) -> None:
     assert (row.loader, row.overrides) == ("DALI 2", ("dali.threads",))
 
 
+def test_tells_who_disturbed_the_worst_run(make_plan: MakePlan, make_run: MakeRun) -> None:
+    plan = make_plan(runs=3)
+    shares = {0.1: "make (pid 7)", 0.4: "cc1 (pid 8)", None: "not measured"}
+    runs = (
+        make_run(plan, number, 100.0, foreign_share=share, marks=("contended",), contention=who)
+        for number, (share, who) in enumerate(shares.items())
+    )
+    found = judged(plan, *runs)
+    assert (found.marks, found.foreign_share) == (("contended in 3 of 3 runs: cc1 (pid 8)",), 0.4)
+
+
 def test_tells_the_figures_of_every_rule_with_the_reasons(row: CaseRow) -> None:
     by_rule = {each.rule: each for each in row.figures}
     assert by_rule.keys() == RULES.keys()
