@@ -170,6 +170,17 @@ def test_in_a_new_segment_a_figure_lower_by_more_than_the_tolerance_needs_a_reas
     assert proposal.kind is kind
 
 
+@pytest.mark.parametrize(
+    ("own", "kind"), [(0.0, ProposalKind.REFUSED), (0.02, ProposalKind.UPDATED), (None, ProposalKind.REFUSED)]
+)
+def test_an_entrys_own_tolerance_decides_how_much_lower_a_figure_may_be(own: float | None, kind: ProposalKind) -> None:
+    old = recorded(replace(entry(100.0), tolerance=own))
+    new = replace(entry(99.0), segment={"driver": "535", "cuda": "11.2"})
+    (proposal,) = proposed(old, Candidate(new, answer=RecordedAnswer.INCOMPARABLE, tolerance=0.005))
+
+    assert proposal.kind is kind
+
+
 def test_a_new_segment_replaces_the_entry_and_says_what_differs() -> None:
     new = replace(entry(150.0), segment={"driver": "535", "power_cap": "300 W"})
     (proposal,) = proposed(recorded(entry(100.0)), Candidate(new, answer=RecordedAnswer.INCOMPARABLE))

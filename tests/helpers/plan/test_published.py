@@ -118,6 +118,17 @@ def test_a_damaged_published_file_is_an_error_with_its_field(tmp_path: Path, fie
     assert caught.value.remedy
 
 
+def test_a_document_may_print_a_case_once_for_each_card_model(tmp_path: Path) -> None:
+    data = published_data()
+    first = data["figures"][0]
+    other = {**first, "gpu": "A100-PCIE-40GB"}
+    data["figures"] = [first, other]
+    assert {each.gpu for each in load_published(saved(tmp_path, data)).figures} == {first["gpu"], other["gpu"]}
+    data["figures"].append(other)
+    with pytest.raises(BaselineError, match="each case, card, source and table once"):
+        load_published(saved(tmp_path, data))
+
+
 def test_a_missing_published_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BaselineError, match="no such file"):
         load_published(tmp_path / "v100.json")
