@@ -208,3 +208,8 @@ def test_two_runs_of_one_file_are_read_as_two(tmp_path: Path) -> None:
         [400.25, 401.25],
     ]
     assert [run.dropped for run in runs] == [(), ()]
+
+
+@for_each("script", ["tensorflow", "pytorch", "mxnet"])
+def test_a_record_of_the_json_report_covers_what_one_of_the_scripts_lines_does(script: str) -> None:
+    assert FORMATS[f"nvidia-{script}-json"].record_covers == FORMATS[f"nvidia-{script}"].record_covers

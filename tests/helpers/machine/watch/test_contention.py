@@ -218,6 +218,8 @@ def test_proc_stat_is_read_by_core() -> None:
     assert after[0][0] - before[0][0] == pytest.approx(0.9)
     assert after[1][0] - before[1][0] == pytest.approx(1.0)
     assert after[0][1] - before[0][1] == pytest.approx(0.1)
+    # user, nice, system, idle, iowait, irq, softirq, steal
+    assert core_seconds("cpu0 100 200 400 800 1600 3200 6400 12800 0 0") == {0: pytest.approx((103.0, 128.0))}
 
 
 def test_the_meter_joins_cores_and_processes(tmp_path: Path) -> None:
