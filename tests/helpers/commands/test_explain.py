@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
 import gzip
 import io
+import itertools
 import json
 import os
 import random
@@ -25,9 +27,11 @@ from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.machine.devices import Machine
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.perf_yaml import ExplainConfig
 from helpers.session.explain import FOLDER, clean_traces, explain_night
+from helpers.session.night_time import NightTime
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
@@ -323,6 +327,18 @@ def test_a_night_whose_time_is_over_begins_no_case(bench: Bench) -> None:
     times = iter([0.0, 3600.0])
     (found,) = explain_night(suite, _outcomes(suite), lambda line: None, lambda: next(times))
     assert (found.why_not, bench.runner.made) == ("the time is over before its first pair", [])
+
+
+@pytest.mark.parametrize(("later", "begins"), [(300.0, True), (3000.0, False)])
+def test_in_a_night_of_limited_time_explaining_has_the_minutes_kept_for_it_and_ends_with_the_night(
+    bench: Bench, later: float, begins: bool
+) -> None:
+    suite = _suite_of_a_night(bench, 60)
+    tonight = NightTime(utc_now() + datetime.timedelta(seconds=600), 600.0, 60.0, 1, {})
+    suite.options = replace(suite.options, night=tonight.to_record())
+    times = itertools.chain([0.0], itertools.repeat(later))
+    (found,) = explain_night(suite, _outcomes(suite), lambda line: None, lambda: next(times))
+    assert (found.explanation is not None, bool(bench.runner.made)) == (begins, begins)
 
 
 def test_a_trace_that_an_interrupted_run_left_is_removed_by_its_size_too(tmp_path: Path) -> None:
