@@ -262,7 +262,7 @@ def test_of_several_owners_and_quarantines_the_last_that_matches_counts(tmp_path
         (changed("[4]", "[4, 4]"), "matrix.cpu[0]", "expected every case once. It is already in matrix.cpu[0]"),
         (changed("[4]", "[]"), "matrix.cpu[0].batch_size_per_card", "got 'an empty list'"),
         (changed("[1, 2]", "0"), "matrix.cpu[0].cards", "got 0"),
-        (changed("resnet50v1.5", "resnet50"), "matrix.cpu[0].model", "Did you mean 'resnet50v1.5'?"),
+        (changed("resnet50v1.5", "resnet50v15"), "matrix.cpu[0].model", "Did you mean 'resnet50v1.5'?"),
         (changed("amp_o1", "fp16"), "matrix.cpu[0].precision[1]", "expected one of fp32, tf32, bf16"),
         (changed("framework: paddle", "framework: padle"), "matrix.cpu[0].framework", "Did you mean 'paddle'?"),
         (changed("data: dali", "data: [dali, no]"), "matrix.cpu[0].data[1]", "got False, expected one of dali"),

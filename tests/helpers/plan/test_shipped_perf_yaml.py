@@ -52,7 +52,7 @@ def test_the_shipped_matrix_has_both_models_precisions_batch_sizes_and_card_coun
     cases = [item.case for item in shipped.matrix if item.case.data is DataSource.DALI]
     cases = [case for case in cases if case.framework is Framework.PADDLE and case.nodes == 1 and not case.auto]
     cases = [case for case in cases if case.execution is not Execution.STATIC]
-    for model in Model:
+    for model in (Model.RESNET50, Model.VGG16):
         own = [case for case in cases if case.model is model]
         assert {case.precision for case in own} == {Precision.FP32, Precision.AMP_O1}
         assert {case.cards for case in own} == {1, 2}
@@ -63,7 +63,7 @@ def test_the_shipped_matrix_has_both_models_precisions_batch_sizes_and_card_coun
 def test_the_shipped_matrix_has_pytorch_on_a_cpu_in_every_precision_data_source_and_card_count(shipped: Config) -> None:
     cases = [each for each in shipped.matrix if each.case.framework is Framework.PYTORCH and each.target == "cpu"]
     assert not any(each.short for each in cases)
-    for model in Model:
+    for model in (Model.RESNET50, Model.VGG16):
         own = [each.case for each in cases if each.case.model is model]
         single = [case for case in own if case.precision is Precision.FP32]
         assert {case.precision for case in own} >= {Precision.FP32, Precision.BF16, Precision.AMP_O1}

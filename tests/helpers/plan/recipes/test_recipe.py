@@ -115,7 +115,7 @@ def test_the_trainer_reads_what_the_recipe_writes(model: str, device: str) -> No
 @pytest.mark.parametrize("card", ["v100", "a100"])
 def test_every_published_case_has_settings_that_its_trainer_takes_and_its_departures(card: str) -> None:
     cases = load_published(PUBLISHED / f"{card}.json").cases()
-    assert {case.framework for case in cases} == set(Framework)
+    assert {case.framework for case in cases} == {each for each in Framework if RECIPES[each].departures}
     for case in cases:
         settings = json.loads(json.dumps(settings_for(case, "gpu"), allow_nan=False))
         assert Settings.of(JobSpec("j", case, 0, "r", "gpu", 0, 1, settings=settings)).optimizer == "momentum"

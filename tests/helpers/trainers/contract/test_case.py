@@ -120,9 +120,9 @@ def test_a_case_has_one_spelling(wrong: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "field", "known"),
     [
-        ("resnet50v1.5", "resnet51", "model", "resnet50v1.5, vgg16"),
+        ("resnet50v1.5", "resnet51", "model", ", ".join(each.value for each in Model)),
         ("amp_o2", "fp8", "precision", "fp32, tf32, bf16, amp_o1, amp_o2, amp, unstated"),
-        ("paddle", "caffe", "framework", "paddle, pytorch, tensorflow, mxnet"),
+        ("paddle", "caffe", "framework", ", ".join(each.value for each in Framework)),
         ("-dali-", "-floppy-", "data", "dali, dali_cpu, native, synthetic, unstated"),
         ("static", "lazy", "feature", "compile, graphs, xla, auto"),
     ],
