@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import resource
 import sys
-import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,42 +24,20 @@ class ThereAndBack(nn.Module):  # type: ignore[misc]
         return images.to(torch.bfloat16).float()
 
 
-_TRIES, _STEPS = 8, 20
 CONVOLUTION = nn.Conv2d(3, 3, 3)
 # The convolution twice: its name is that of its first place.
 MODEL = nn.Sequential(CONVOLUTION, ThereAndBack(), CONVOLUTION, nn.BatchNorm2d(3), nn.ReLU(inplace=True))
 
 
-def train_steps(profiler: Any, steps: int) -> None:
-    for _ in range(steps):
-        with profiler.part(Phase.FORWARD) if profiler else nullcontext():
-            loss = MODEL(torch.ones(1, 3, 16, 16)).sum()
-        with profiler.part(Phase.BACKWARD) if profiler else nullcontext():
-            loss.backward()
-
-
 def profiled(trace: Path, train: bool = True, without: Sequence[str] = ()) -> Recording:
     profiler = PytorchStepProfiler(MODEL, torch.device("cpu"), without)
     profiler.start()
-    train_steps(profiler, 2 if train else 0)
+    for _ in range(2 if train else 0):
+        with profiler.part(Phase.FORWARD):
+            loss = MODEL(torch.ones(1, 3, 16, 16)).sum()
+        with profiler.part(Phase.BACKWARD):
+            loss.backward()
     return profiler.stop(2, trace)
-
-
-def costs_of(trace: Path, detail: Sequence[Sequence[str]]) -> list[float]:
-    """By what fraction the profiler makes a step longer that records so much, in CPU time; the shortest of some
-    tries."""
-    shortest = [math.inf] * (1 + len(detail))
-    for _ in range(_TRIES):
-        for place, without in enumerate((None, *detail)):
-            profiler = None if without is None else PytorchStepProfiler(MODEL, torch.device("cpu"), without)
-            if profiler:
-                profiler.start()
-            began = time.process_time()
-            train_steps(profiler, _STEPS)
-            shortest[place] = min(shortest[place], time.process_time() - began)
-            if profiler:
-                profiler.stop(_STEPS, trace)
-    return [each / shortest[0] - 1 for each in shortest[1:]]
 
 
 def error_of(trace: Path, train: bool = True) -> str:
@@ -115,7 +90,6 @@ def main(folder: Path) -> None:
         }
         for each in (profiled(folder / "level.json", without=without) for without in levels)
     ]
-    answer["costs"] = costs_of(folder / "costs.json", levels)
     torch.set_num_threads(2)
     answer["threads"] = [profiled(folder / "threads.json").threads, computing_threads()]
     answer["unread"] = unread(folder / "unread.json")

