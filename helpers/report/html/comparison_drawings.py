@@ -92,7 +92,7 @@ def draw_ratios(rows: Sequence[ConfigurationOutcome]) -> svg.SVG | None:
     for place, each in enumerate(lines):
         parts += _ratio(each, ratios, 30 + _LINE * place)
     in_words = "; ".join(f"{each.name} {each.ratio.centre:.3f}" for each in lines)
-    return drawing(_RATIOS_WIDTH, bottom + 20, f"images/s over Paddle's: {in_words}", parts)
+    return drawing(_RATIOS_WIDTH, bottom + 20, f"speed over Paddle's: {in_words}", parts)
 
 
 def _lines(rows: Sequence[ConfigurationOutcome]) -> Iterator[_Line]:

@@ -194,7 +194,7 @@ def test_speed_ups_and_frameworks_have_their_tables_and_pictures(session: Sessio
     compared = ConfigurationOutcome("c", "v100", "vgg16", "fp32", 8, 1, 1, "dali", "static", cells)
     text = night_page(replace(session, frameworks=(compared,)))
     assert "Frameworks side by side" in text and "0.900 [0.800, 1.000]" in text
-    assert "aria-label=\"images/s over Paddle's: PyTorch" in text or "images/s over Paddle&#x27;s: PyTorch" in text
+    assert "aria-label=\"speed over Paddle's: PyTorch" in text or "speed over Paddle&#x27;s: PyTorch" in text
     assert "Frameworks side by side" not in page
 
 

@@ -43,7 +43,9 @@ def refusal(act: Any) -> str:
 
 def parameters() -> dict[str, int]:
     def count(model: Model, channels: int) -> int:
-        trained = network_of(model.spec, NetworkForm(channels=channels)).weights.trained
+        # In a graph that nobody runs the weights get no values.
+        with tf.Graph().as_default():
+            trained = network_of(model.spec, NetworkForm(channels=channels)).weights.trained
         return sum(int(each.shape.num_elements()) for each in trained.values())
 
     return {
