@@ -22,7 +22,7 @@ from helpers.launch.supervisor import run_job
 from helpers.launch.tail import Progress
 from helpers.machine.watch.processes import JOB_VARIABLE, JobProcesses, Process, Processes, end_processes
 from helpers.trainers.contract import ROOT
-from tests.helpers.launch.test_supervisor import LIMITS, QuietMeter, command, job
+from tests.helpers.launch.test_supervisor import LIMITS, PATIENT, QuietMeter, command, job
 from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow
@@ -211,7 +211,7 @@ def test_no_signal_but_sigkill_drives_a_guard_away(tmp_path: Path, number: int) 
             sent.append(guard_of(spec.job_id).pid)
             os.kill(sent[0], number)
 
-    outcome = run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), on_progress=send)
+    outcome = run_job(spec, command(spec, "trains"), PATIENT, QuietMeter(), on_progress=send)
     assert outcome.kind is OutcomeKind.COMPLETE and sent
 
 

@@ -39,6 +39,8 @@ LIMITS = JobLimits(
     poll_seconds=0.02,
     survey_seconds=0.2,
 )
+# For a job that must not be taken for one that hangs, on a busy machine either.
+PATIENT = replace(LIMITS, no_progress_seconds=15.0)
 
 
 # Run by every Python that starts with its folder on the path.
@@ -89,7 +91,7 @@ def run(folder: Path, *behaviours: str, limits: JobLimits = LIMITS) -> JobOutcom
 
 
 def test_a_job_that_goes_well_gives_its_logs_in_rank_order(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "trains", "trains")
+    outcome = run(tmp_path, "trains", "trains", limits=PATIENT)
     assert (outcome.kind, outcome.reason, outcome.exit_code) == (OutcomeKind.COMPLETE, "", 0)
     assert [log.header.rank for log in outcome.logs] == [0, 1]
     assert all(len(log.window) == 5 for log in outcome.logs)
@@ -100,7 +102,7 @@ def test_a_job_that_goes_well_gives_its_logs_in_rank_order(tmp_path: Path) -> No
 def test_progress_is_told_to_the_last_step(tmp_path: Path) -> None:
     told: list[Progress] = []
     spec = job(tmp_path)
-    run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), on_progress=told.append)
+    run_job(spec, command(spec, "trains"), PATIENT, QuietMeter(), on_progress=told.append)
     assert (told[0].phase, told[0].step, told[0].steps) == ("start", 0, 7)
     assert told[-1].step == 7 and told[-1].seconds_left == 0.0
     assert 0 < (told[-1].samples_per_s or 0) <= 8 / 0.02
@@ -109,7 +111,7 @@ def test_progress_is_told_to_the_last_step(tmp_path: Path) -> None:
 
 def test_the_meter_sees_the_jobs_processes_and_the_window_of_all_ranks(tmp_path: Path) -> None:
     meter, spec = QuietMeter(), job(tmp_path, 2)
-    outcome = run_job(spec, command(spec, "trains", "trains"), LIMITS, meter)
+    outcome = run_job(spec, command(spec, "trains", "trains"), PATIENT, meter)
     assert {log.header.pid for log in outcome.logs} <= meter.own
     steps = [step for log in outcome.logs for step in log.window]
     assert meter.windows == [(min(step.start for step in steps), max(step.end for step in steps))]
@@ -117,7 +119,7 @@ def test_the_meter_sees_the_jobs_processes_and_the_window_of_all_ranks(tmp_path:
 
 def test_a_real_meter_encloses_the_window(tmp_path: Path) -> None:
     spec = job(tmp_path)
-    outcome = run_job(spec, command(spec, "trains"), LIMITS, CpuMeter(()))
+    outcome = run_job(spec, command(spec, "trains"), PATIENT, CpuMeter(()))
     assert outcome.contention.foreign_share is not None
     assert outcome.contention.window_seconds == pytest.approx(
         outcome.logs[0].window[-1].end - outcome.logs[0].window[0].start
@@ -157,7 +159,7 @@ def test_each_fault_of_a_rank_is_named(tmp_path: Path, behaviour: str, kind: Out
 @pytest.mark.parametrize(
     ("behaviours", "limits"),
     [
-        (("crashes-profiling",), LIMITS),
+        (("crashes-profiling",), PATIENT),
         # The others wait for the one that is gone.
         (("hangs-profiling", "crashes-profiling"), replace(LIMITS, no_progress_seconds=2.0)),
     ],
@@ -172,7 +174,7 @@ def test_what_becomes_of_the_steps_after_the_window_changes_no_measurement(
 
 @pytest.mark.parametrize("order", [("killed", "waits-for-peer"), ("waits-for-peer", "killed")])
 def test_when_one_rank_dies_and_the_others_wait_the_dead_one_is_named(tmp_path: Path, order: tuple[str, str]) -> None:
-    outcome = run(tmp_path, *order, limits=replace(LIMITS, no_progress_seconds=15.0))
+    outcome = run(tmp_path, *order, limits=PATIENT)
     assert outcome.kind is OutcomeKind.CRASHED
     assert outcome.guilty_rank == order.index("killed")
     assert outcome.reason.startswith(f"rank {order.index('killed')} ended without a footer at step 3")
@@ -192,7 +194,7 @@ def test_a_launcher_that_dies_leaves_no_rank_behind(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_its_launcher_never_started_is_named(tmp_path: Path) -> None:
-    limits = replace(LIMITS, no_progress_seconds=15.0, rank_start_seconds=0.5)
+    limits = replace(PATIENT, rank_start_seconds=0.5)
     outcome = run(tmp_path, "waits-for-peer", "absent", limits=limits)
     assert outcome.kind is OutcomeKind.START_UP_FAILED and outcome.guilty_rank == 1
     assert outcome.reason.startswith("rank 1 never started: no sign of life 0.5 s after another rank's: rank 0 at step")
@@ -223,7 +225,7 @@ def test_a_wall_clock_that_is_set_back_changes_nothing(tmp_path: Path, monkeypat
     now = itertools.count(2_000_000_000, -3600)
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     monkeypatch.setattr(time, "time_ns", lambda: next(now) * 10**9)
-    outcome = run(tmp_path, "trains", "trains")
+    outcome = run(tmp_path, "trains", "trains", limits=PATIENT)
     assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
     assert 7 * 0.02 < outcome.wall_seconds < 20.0
     hung = run(tmp_path / "hung", "trains", "hangs")
@@ -243,7 +245,7 @@ def test_the_start_up_limit_names_the_phase(tmp_path: Path) -> None:
 
 
 def test_the_run_limit_says_where_the_job_was(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "hangs", limits=replace(LIMITS, run_seconds=0.7, no_progress_seconds=15.0))
+    outcome = run(tmp_path, "hangs", limits=replace(PATIENT, run_seconds=0.7))
     assert outcome.kind is OutcomeKind.TIMED_OUT
     assert outcome.reason.startswith("not done after 0.7 s: rank 0 at ")
 
@@ -266,7 +268,7 @@ def test_files_that_repeat_the_environment_are_removed(tmp_path: Path) -> None:
     dump = Path(spec.run_folder) / "logs" / "envlog.0"
     dump.parent.mkdir(parents=True)
     dump.write_text("TOKEN=x")
-    run_job(spec, replace(command(spec, "trains"), discard=("logs/envlog.*",)), LIMITS, QuietMeter())
+    run_job(spec, replace(command(spec, "trains"), discard=("logs/envlog.*",)), PATIENT, QuietMeter())
     assert not dump.exists() and spec.step_log_path(0).exists()
 
 
@@ -302,7 +304,7 @@ def test_an_interrupt_that_somebody_swallows_ends_the_job_all_the_same(tmp_path:
                 swallowed.append(progress.step)
 
     with pytest.raises(KeyboardInterrupt):
-        run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), on_progress=careless)
+        run_job(spec, command(spec, "trains"), PATIENT, QuietMeter(), on_progress=careless)
     assert swallowed and swallowed[0] < 7
     assert processes_of_job(spec.job_id) == []
 
@@ -381,7 +383,7 @@ def test_a_fault_of_the_progress_line_ends_the_job_too(tmp_path: Path) -> None:
 
 def test_outside_the_main_thread_a_job_still_runs(tmp_path: Path) -> None:
     outcomes: list[JobOutcome] = []
-    thread = threading.Thread(target=lambda: outcomes.append(run(tmp_path, "trains")))
+    thread = threading.Thread(target=lambda: outcomes.append(run(tmp_path, "trains", limits=PATIENT)))
     thread.start()
     thread.join()
     assert [outcome.kind for outcome in outcomes] == [OutcomeKind.COMPLETE]
@@ -393,9 +395,9 @@ def test_a_program_that_does_not_exist_is_a_launch_error(tmp_path: Path) -> None
 
 
 def test_a_run_folder_is_used_once(tmp_path: Path) -> None:
-    run(tmp_path, "trains")
+    run(tmp_path, "trains", limits=PATIENT)
     with pytest.raises(LaunchError, match="a new, writable folder"):
-        run(tmp_path, "trains")
+        run(tmp_path, "trains", limits=PATIENT)
 
 
 def test_an_orphan_of_a_killed_suite_is_ended_before_the_next_job_starts(tmp_path: Path) -> None:
@@ -408,7 +410,7 @@ def test_an_orphan_of_a_killed_suite_is_ended_before_the_next_job_starts(tmp_pat
     # Until its own program runs, a new process has no environment in /proc.
     assert orphan.stdout is not None
     assert orphan.stdout.readline() == b"up\n"
-    outcome = run_job(spec, command(spec, "trains"), LIMITS, QuietMeter(), io=SupervisorIO(processes=processes))
+    outcome = run_job(spec, command(spec, "trains"), PATIENT, QuietMeter(), io=SupervisorIO(processes=processes))
     assert outcome.kind is OutcomeKind.COMPLETE
     orphan.communicate()
     assert orphan.returncode == -signal.SIGTERM
