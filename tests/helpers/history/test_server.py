@@ -18,7 +18,6 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from helpers.history import open_history
-from helpers.history.database import WAIT_SECONDS
 from helpers.history.history import History
 from helpers.history.server import Connections
 from helpers.history.spool import Spool
@@ -268,8 +267,9 @@ def test_a_runner_whose_network_froze_in_a_transaction_does_not_hold_the_others(
         connection.exec_driver_sql("SET idle_in_transaction_session_timeout = 300")
         connection.exec_driver_sql("LOCK TABLE results")
         network.freeze()
-        # It raises an error where it waits for more than its 8 s.
+        begun = time.monotonic()
         other.add_result(run("a"))
+        assert time.monotonic() - begun < 4
         network.drop()
 
 
@@ -386,8 +386,7 @@ def test_a_migration_that_waits_for_a_reader_lets_the_writers_write(
         report.close()
         newer.join(10)
         assert not newer.is_alive()
-        # The migration gives its place up after half a second, and not when the report ends.
-        assert slowest < WAIT_SECONDS / 2
+        assert slowest < 2
         with psycopg.connect(server.url(database)) as connection:
             assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == (HEAD,)
 

@@ -19,7 +19,6 @@ import pytest
 from helpers.commands.main import main
 from helpers.history import default_url, open_history
 from helpers.history.codec import utc
-from helpers.history.database import WAIT_SECONDS
 from helpers.history.history import History
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
@@ -149,8 +148,7 @@ def test_a_server_that_crashes_loses_nothing(
     night.at[when] = lambda: server.end(signal.SIGKILL)
     begun = time.monotonic()
     assert night.run().verdict.status is Status.PASS
-    # No attempt takes as long as a call may wait for another process.
-    assert time.monotonic() - begun < WAIT_SECONDS
+    assert time.monotonic() - begun < 10
     waiting = {"start": 4, "run 0": 4, "run 1": 3, "night": 2, "end": 1}[when]
     assert night.spool.waiting() == waiting
     assert bool(night.unreachable) is (when in ("start", "run 0"))
@@ -229,7 +227,7 @@ def test_a_stopped_server_does_not_hold_the_session(server: Server, url: str, ma
     begun = time.monotonic()
     try:
         night.run()
-        assert time.monotonic() - begun < WAIT_SECONDS
+        assert time.monotonic() - begun < 15
         assert night.spool.waiting() == 3
     finally:
         for pid in stopped:
