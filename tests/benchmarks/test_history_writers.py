@@ -79,12 +79,12 @@ def test_runners_that_do_not_end_and_a_replica_that_stays_behind_end_the_benchma
 
 
 @pytest.mark.slow
-def test_eight_runners_lose_nothing_whatever_happens_to_their_server(
+def test_sixteen_runners_lose_nothing_whatever_happens_to_their_server(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # How long they wait is the benchmark's: this machine may be busy with other tests.
     monkeypatch.setattr(history_writers, "MOST_SECONDS", 60.0)
     monkeypatch.setattr(history_writers, "PAUSE_SECONDS", 1.0)
     scenes = [part for name in ("killed", "frozen", "migrated") for part in ("--scene", name)]
-    monkeypatch.setattr(sys, "argv", ["history_writers", "--runners", "8", "--seconds", "3", *scenes])
+    monkeypatch.setattr(sys, "argv", ["history_writers", "--runners", "16", "--seconds", "4", *scenes])
     assert history_writers.main() == 0, capsys.readouterr().out
