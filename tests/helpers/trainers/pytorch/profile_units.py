@@ -88,8 +88,9 @@ def main(folder: Path) -> None:
             "threads": each.threads,
             "notes": each.notes,
         }
-        for each in (profiled(folder / "level.json", without=without) for without in levels)
+        for each in (profiled(folder / f"level{len(without)}.json", without=without) for without in levels)
     ]
+    answer["bytes"] = [(folder / f"level{number}.json").stat().st_size for number in range(3)]
     torch.set_num_threads(2)
     answer["threads"] = [profiled(folder / "threads.json").threads, computing_threads()]
     answer["unread"] = unread(folder / "unread.json")

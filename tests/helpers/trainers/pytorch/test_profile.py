@@ -52,6 +52,8 @@ def test_it_can_record_less(told: dict[str, Any]) -> None:
     assert set(bare["operators"]) <= set(whole["operators"])
     # They are left out on purpose: a note that the model is compiled would be wrong.
     assert bare["notes"] == []
+    whole_bytes, untyped_bytes, bare_bytes = told["bytes"]
+    assert whole_bytes > untyped_bytes > bare_bytes
 
 
 def test_the_threads_are_pytorchs_own(told: dict[str, Any]) -> None:
