@@ -22,9 +22,8 @@ from helpers.judging.profile_parts import (
     ProfiledPair,
     ProfiledRun,
     compared_parts,
-    own_seconds,
-    slowest_seconds,
 )
+from helpers.judging.rank_parts import own_seconds, parts_and_ranks, slowest_seconds
 from helpers.judging.run_facts import (
     Clock,
     ReducedBeside,
@@ -42,6 +41,8 @@ _MOST_OF_IT = 0.5
 _FEW = 3
 # A rank is shown by one of its phases if that explains so much of what the rank takes longer.
 _MOST_OF_A_RANK = 0.8
+# The levels that hold a rank as a whole, the one that is shown first.
+_WHOLE_RANK = (Level.RANK, Level.RANK_SPEED)
 
 
 @dataclass(frozen=True)
@@ -119,12 +120,13 @@ class Explanation:
         return self.drop.low > 0
 
 
-def explain(pairs: Sequence[ProfiledPair], shown: int = 5) -> Explanation:
-    """Compare the runs of both builds, part by part. At most ``shown`` unnamed parts are in the answer.
+def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = False) -> Explanation:
+    """Compare the runs of both builds, part by part. At most ``shown`` unnamed parts are in the answer. ``is_slower``
+    says that the candidate is known to be slower, as after a confirmed regression.
 
     Raises SuiteError for too few or too many pairs: ``LEAST_PAIRS`` to ``MOST_PAIRS``.
     """
-    parts = compared_parts(pairs)
+    parts = parts_and_ranks(pairs)
     usual = statistics.fmean(pair.reference.step_seconds for pair in pairs) if pairs else 0.0
     sizes = _noise_sizes(parts)
     speeds = shared_speeds(parts)
@@ -132,7 +134,7 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5) -> Explanation:
     rows = [each.part for each in parts if each.part.level is Level.ROW]
     # A consequence, such as values that are no longer in a cache, may be beyond chance and explain nothing.
     beyond_chance = [each for each in found if each.is_named and _size(each) >= LEAST_SHARE * usual]
-    slow_ranks = _slow_ranks(beyond_chance, pairs)
+    slow_ranks = _slow_ranks(beyond_chance, pairs, is_slower)
     of_all = _not_of_ranks([each for each in beyond_chance if not each.part.level.is_of_a_rank], slow_ranks, pairs)
     named = tuple(sorted([*apart(of_all, rows), *slow_ranks], key=lambda each: -each.seconds.mean))
     return Explanation(
@@ -198,26 +200,35 @@ def _difference(compared: Compared, differences: Sequence[float], p_value: float
     return Difference(compared.part, kind, reference, candidate, seconds, p_value)
 
 
-def _slow_ranks(named: Sequence[Difference], pairs: Sequence[ProfiledPair]) -> list[Difference]:
+def _slow_ranks(named: Sequence[Difference], pairs: Sequence[ProfiledPair], is_slower: bool) -> list[Difference]:
     """The ranks that take longer beside the others than they did; of a rank that does so in one phase, that phase. That
     the others take less beside it is the same once more."""
     longer = [
-        each for each in named if each.part.level.is_of_a_rank and each.seconds.mean > 0 and _is_longer(each, pairs)
+        each
+        for each in named
+        if each.part.level.is_of_a_rank and each.seconds.mean > 0 and _is_longer(each, pairs, is_slower)
     ]
     shown = []
-    for whole in [each for each in longer if each.part.level is Level.RANK]:
-        inside = [each for each in longer if whole.part.holds(each.part)]
-        one = max(inside, key=_size, default=whole)
-        shown.append(one if _size(one) >= _MOST_OF_A_RANK * _size(whole) else whole)
-    ranks = {each.part.rank for each in shown}
-    return [*shown, *(each for each in longer if each.part.rank not in ranks)]
+    for rank in sorted({each.part.rank for each in longer}):
+        mine = [each for each in longer if each.part.rank == rank]
+        phases = [each for each in mine if each.part.level is Level.RANK_PHASE]
+        whole = [each for level in _WHOLE_RANK for each in mine if each.part.level is level]
+        if not whole:
+            shown += phases
+            continue
+        one = max(phases, key=_size, default=whole[0])
+        shown.append(one if _size(one) >= _MOST_OF_A_RANK * _size(whole[0]) else whole[0])
+    return shown
 
 
-def _is_longer(of_a_rank: Difference, pairs: Sequence[ProfiledPair]) -> bool:
-    """Whether what is longer beside the other ranks is so because it changed, more than because the others did."""
+def _is_longer(of_a_rank: Difference, pairs: Sequence[ProfiledPair], is_slower: bool) -> bool:
+    """Whether what is longer beside the other ranks is so because it changed, more than because the others did. If the
+    others had become faster, the step would not be longer: so if it is known to be, this holds unless the rank's own
+    time says otherwise, which on a machine with other work differs from run to run more than the ranks do."""
     part = of_a_rank.part
-    longer = statistics.fmean(own_seconds(pair.candidate, part) - own_seconds(pair.reference, part) for pair in pairs)
-    return longer >= _MOST_OF_IT * of_a_rank.seconds.mean
+    longer = [own_seconds(pair.candidate, part) - own_seconds(pair.reference, part) for pair in pairs]
+    most = mean_interval(longer).high if is_slower else statistics.fmean(longer)
+    return most >= _MOST_OF_IT * of_a_rank.seconds.mean
 
 
 def _is_for_the_slowest(waiting: Difference, pairs: Sequence[ProfiledPair]) -> bool:
@@ -263,7 +274,7 @@ def _beside_each_other(found: Sequence[Difference], slow_ranks: Sequence[Differe
         for each in sorted(
             found, key=lambda each: (each.part.rank, each.part.level is not Level.RANK, _place_in_step(each))
         )
-        if each.part.level is Level.RANK or (each.part.level is Level.RANK_PHASE and each.part.rank in slow)
+        if each.part.level is Level.RANK or (each.part.level.is_of_a_rank and each.part.rank in slow)
     )
 
 

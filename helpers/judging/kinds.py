@@ -97,5 +97,6 @@ _KIND_OF_LEVEL: Mapping[Level, Callable[[Compared, Amount, Amount, float], Kind]
     Level.PHASE: _kind_of_phase,
     Level.CHANGE: _kind_of_change,
     Level.RANK_PHASE: lambda *_: Kind.RANK,
+    Level.RANK_SPEED: lambda *_: Kind.RANK,
     Level.RANK: lambda *_: Kind.RANK,
 }

@@ -32,12 +32,14 @@ class Level(enum.Enum):
     PHASE = "phase"
     # A phase of one rank beside the median of the others'.
     RANK_PHASE = "phase of a rank"
+    # How long one rank takes for what it computes, beside the others.
+    RANK_SPEED = "speed of a rank"
     # One rank's own time beside the median of the others'.
     RANK = "rank"
 
     @property
     def is_of_a_rank(self) -> bool:
-        return self in (Level.RANK, Level.RANK_PHASE)
+        return self in (Level.RANK, Level.RANK_SPEED, Level.RANK_PHASE)
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ class Part:
         if self == other:
             return False
         if self.level is Level.RANK:
-            return other.level is Level.RANK_PHASE and other.rank == self.rank
-        if self.level is Level.RANK_PHASE or other.level.is_of_a_rank or self.phase is not other.phase:
+            return other.level.is_of_a_rank and other.rank == self.rank
+        if self.level.is_of_a_rank or other.level.is_of_a_rank or self.phase is not other.phase:
             return False
         return {
             Level.ROW: False,
@@ -152,12 +154,15 @@ def compared_parts(pairs: Sequence[ProfiledPair]) -> tuple[Compared, ...]:
     candidate = [_amounts(pair.candidate) for pair in pairs]
     parts = sorted({part for run in (*reference, *candidate) for part in run}, key=_order)
     found = [Compared(part, _series(part, reference), _series(part, candidate)) for part in parts]
-    usual = statistics.fmean(run.step_seconds for pair in pairs for run in (pair.reference, pair.candidate))
+    least = LEAST_SHARE * step_seconds_of(pairs)
     return tuple(
-        each
-        for each in (*found, *_changes(found), *_ranks(pairs))
-        if each.size_seconds >= LEAST_SHARE * usual and not _is_one_row(each.part, parts)
+        each for each in (*found, *_changes(found)) if each.mean_seconds >= least and not _is_one_row(each.part, parts)
     )
+
+
+def step_seconds_of(pairs: Sequence[ProfiledPair]) -> float:
+    """A step of either build, on average."""
+    return statistics.fmean(run.step_seconds for pair in pairs for run in (pair.reference, pair.candidate))
 
 
 def _is_one_row(part: Part, parts: Sequence[Part]) -> bool:
@@ -241,65 +246,11 @@ def _of_ranks(part: Part, seconds: Sequence[float], ranks: int) -> float:
 
 
 def _parts_of(row: OperatorRow) -> Iterable[Part]:
-    whole = Part(Level.ROW, row.phase, row.layer, row.operator, row.kernel, row.dtypes, row.device)
-    return whole, Part(Level.OPERATOR, row.phase, operator=row.operator)
+    return row_of(row), Part(Level.OPERATOR, row.phase, operator=row.operator)
 
 
-def _ranks(pairs: Sequence[ProfiledPair]) -> list[Compared]:
-    """By how much each rank's own time, and each phase of it, is above the median of the other ranks'. Ranks of one job
-    have steps of one length, so a rank's own time is what it does not wait for the others or for the network. One rank
-    of many that changes moves the median of the others little, and their mean more.
-
-    A run that is slower as a whole has larger differences between its ranks, so they are in parts of the others' own
-    time, and in seconds of the usual one.
-    """
-    runs = [[pair.reference for pair in pairs], [pair.candidate for pair in pairs]]
-    if any(len(run.profiles) < 2 for side in runs for run in side):
-        return []
-    owns = [[_own(run.profiles) for run in side] for side in runs]
-    usual = statistics.fmean(math.fsum(each.values()) for side in owns for run in side for each in run.values())
-    ranks = sorted({rank for side in owns for run in side for rank in run})
-    phases = sorted({phase for side in owns for run in side for each in run.values() for phase in each}, key=_number)
-    found = []
-    for rank in ranks:
-        for these in (phases, *([phase] for phase in phases)):
-            part = Part(Level.RANK, rank=rank) if these is phases else Part(Level.RANK_PHASE, these[0], rank=rank)
-            sides = [tuple(Amount(usual * _beside_others(run, rank, these)) for run in side) for side in owns]
-            whole = statistics.fmean(_seconds(each, these) for side in owns for run in side for each in run.values())
-            found.append(Compared(part, sides[0], sides[1], whole))
-    return found
-
-
-def _own(profiles: Sequence[StepProfile]) -> dict[int, dict[Phase, float]]:
-    return {
-        each.rank: {phase: taken for phase, taken in each.phases.items() if phase is not Phase.ALL_REDUCE}
-        for each in profiles
-    }
-
-
-def _beside_others(run: Mapping[int, Mapping[Phase, float]], rank: int, phases: Sequence[Phase]) -> float:
-    others = [each for other, each in run.items() if other != rank]
-    above = _seconds(run.get(rank, {}), phases) - statistics.median(_seconds(each, phases) for each in others)
-    return above / statistics.median(math.fsum(each.values()) for each in others)
-
-
-def own_seconds(run: ProfiledRun, part: Part) -> float:
-    """What the part of one rank takes in a run, not beside the other ranks."""
-    own = _own(run.profiles).get(part.rank, {})
-    return _seconds(own, list(own) if part.level is Level.RANK else [part.phase])
-
-
-def slowest_seconds(run: ProfiledRun) -> float:
-    """The own time of the slowest rank."""
-    return max(math.fsum(each.values()) for each in _own(run.profiles).values())
-
-
-def _seconds(phases: Mapping[Phase, float], which: Sequence[Phase]) -> float:
-    return math.fsum(phases.get(phase, 0.0) for phase in which)
-
-
-def _number(phase: Phase) -> int:
-    return list(Phase).index(phase)
+def row_of(row: OperatorRow) -> Part:
+    return Part(Level.ROW, row.phase, row.layer, row.operator, row.kernel, row.dtypes, row.device)
 
 
 def _series(part: Part, runs: Sequence[Mapping[Part, Amount]]) -> tuple[Amount, ...]:

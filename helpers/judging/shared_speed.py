@@ -27,7 +27,7 @@ def shared_speeds(parts: Sequence[Compared]) -> tuple[float, ...]:
     count at most half as much as all others together: if one that takes most of the step were the speed, and it became
     slower, all others would seem faster. Empty if there are no such rows, or if the speeds differ beyond chance: then
     it may be the build that is slower as a whole."""
-    speeds = _speeds_of(_rows(parts))
+    speeds = speeds_of(_rows(parts))
     (p_value,) = adjusted_p_values([speeds], [1.0]) if speeds else (0.0,)
     return speeds if p_value > SPEED_ERROR_RATE else ()
 
@@ -47,7 +47,7 @@ def speeds_beside(parts: Sequence[Compared], speeds: Sequence[float]) -> list[tu
     for each in parts:
         beside = tuple(not _of_one_operator(each.part, row.part) and not each.part.holds(row.part) for row in rows)
         if beside not in known:
-            known[beside] = _speeds_of([row for row, other in zip(rows, beside, strict=True) if other]) or tuple(speeds)
+            known[beside] = speeds_of([row for row, other in zip(rows, beside, strict=True) if other]) or tuple(speeds)
         found.append(known[beside])
     return found
 
@@ -67,8 +67,9 @@ def _rows(parts: Sequence[Compared]) -> list[Compared]:
     return [each for each in parts if each.part.level is Level.ROW and not each.part.may_be_beside]
 
 
-def _speeds_of(rows: Sequence[Compared]) -> tuple[float, ...]:
-    """Empty if no row has times with both builds in each pair."""
+def speeds_of(rows: Sequence[Compared]) -> tuple[float, ...]:
+    """The logarithm of how much longer the second side's rows take than the first's, for each pair: the weighted median
+    of the rows that both have. Empty if a pair has no such row."""
     weights = _weights(rows)
     speeds = tuple(_median(rows, weights, pair) for pair in range(len(rows[0].reference) if rows else 0))
     return () if any(math.isnan(speed) for speed in speeds) else speeds

@@ -98,6 +98,8 @@ def part_text(part: Part) -> str:
     where = PHASES[part.phase]
     if part.level is Level.RANK:
         return f"rank {part.rank}"
+    if part.level is Level.RANK_SPEED:
+        return f"what rank {part.rank} computes"
     if part.level is Level.RANK_PHASE:
         return f"{where} of rank {part.rank}"
     if part.level is Level.PHASE:

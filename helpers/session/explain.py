@@ -84,6 +84,8 @@ class ExplainRequest:
     steps: int
     # Whether the time for new pairs is over.
     time_is_over: Callable[[], bool] = lambda: False
+    # Whether the build is known to be slower, by runs that no profiler was in.
+    is_slower: bool = False
 
     def __post_init__(self) -> None:
         if not LEAST_PAIRS <= self.pairs <= MOST_PAIRS:
@@ -244,7 +246,7 @@ def explain_case(
         target=suite_case.target,
         reference=build_label(plan.reference),
         candidate=build_label(plan.build),
-        explanation=None if why_not else explain(pairs),
+        explanation=None if why_not else explain(pairs, is_slower=request.is_slower),
         why_not=why_not,
         runs=session.made if session else 0,
         steps=request.steps,
@@ -270,7 +272,7 @@ def explain_night(
     if suite.night is not None:
         seconds = min(seconds, suite.night.seconds_left(utc_now(), searching=True))
     end = clock() + seconds
-    request = ExplainRequest(allowed.pairs, allowed.steps, lambda: clock() >= end)
+    request = ExplainRequest(allowed.pairs, allowed.steps, lambda: clock() >= end, is_slower=True)
     for suite_case in [each for each in suite.cases if each.key in regressed]:
         case_id = suite_case.case.id
         if request.time_is_over():

@@ -26,7 +26,7 @@ def explain_change(search: BuildSearch, suite_case: SuiteCase, found: CaseSearch
             options = replace(search.options, session=session, builds=named, resume=False, same_build=True)
             suite = search.load(options)
             wanted = suite.config.explain
-            request = ExplainRequest(wanted.pairs, wanted.steps, search.time_is_over)
+            request = ExplainRequest(wanted.pairs, wanted.steps, search.time_is_over, is_slower=True)
             return explain_case(suite, suite_case, request, search.say, search.on_progress)
     except (SuiteError, OSError) as error:
         names = search.names[before], search.names[answer.first]

@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 import pytest
 
 import helpers.plan.installed
+import helpers.session.explain_change
 from helpers.builds.naming import BuildUnavailable, Why
 from helpers.commands import bisect
 from helpers.commands.main import EXIT_INTERRUPTED, commands, parser_of
@@ -29,11 +30,12 @@ from helpers.judging.failure_class import FAILURE_FACT, FailureClass
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.devices import Machine
 from helpers.machine.wall_clock import utc_now
-from helpers.plan.case_plan import CasePlan
+from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.installed import CANDIDATE, REFERENCE
 from helpers.session.bisect import STATE_FILE
 from helpers.session.builds import NamedBuilds
 from helpers.session.examination import ExaminationIO
+from helpers.session.explain import CaseExplanation, ExplainRequest, explain_case
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import ConfigError
 from tests.helpers.commands.conftest import MACHINE, Builds
@@ -181,11 +183,21 @@ def test_the_first_bad_of_nine_builds_is_found_written_and_kept(bench: Bench) ->
 
 
 @pytest.mark.slow
-def test_the_change_is_explained_by_the_build_before_it_and_no_history_takes_those_runs(bench: Bench) -> None:
+def test_the_change_is_explained_by_the_build_before_it_and_no_history_takes_those_runs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[bool] = []
+
+    def explained(suite: Suite, suite_case: SuiteCase, request: ExplainRequest, *more: Any) -> CaseExplanation:
+        known.append(request.is_slower)
+        return explain_case(suite, suite_case, request, *more)
+
+    monkeypatch.setattr(helpers.session.explain_change, "explain_case", explained)
     # The stand-in's runs have no profile: that this is said, and where, is of interest here.
     status, text = bench.bisect("--case", SYNTHETIC, "--explain")
     assert status == 0, text
     assert text.splitlines()[-1].startswith("NOT EXPLAINED: ")
+    assert known == [True]
     assert bench.prepared[-1] == NAMES[5]
     assert bench.runner.made[-1] == (SYNTHETIC, NAMES[4], Build.REFERENCE)
     markdown = bench.written("bisect.md")

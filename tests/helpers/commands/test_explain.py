@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import helpers.judging.explanation
 import helpers.plan.installed
 import helpers.session.explain
 from helpers.commands import explain
@@ -25,6 +26,8 @@ from helpers.commands.main import commands, parser_of
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
+from helpers.judging.explanation import Explanation
+from helpers.judging.profile_parts import ProfiledPair
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.machine.devices import Machine
 from helpers.machine.wall_clock import utc_now
@@ -313,6 +316,23 @@ def test_a_night_explains_what_regressed_and_nothing_if_it_has_no_time(bench: Be
     made = len(bench.runner.made)
     assert list(explain_night(silent, _outcomes(silent), lambda line: None, lambda: 0.0)) == []
     assert len(bench.runner.made) == made
+
+
+def test_that_the_build_is_slower_is_known_of_a_regression_and_not_of_builds_that_are_only_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[bool] = []
+
+    def explained(pairs: list[ProfiledPair], *, is_slower: bool) -> Explanation:
+        known.append(is_slower)
+        return judged(pairs, is_slower=is_slower)
+
+    judged = helpers.judging.explanation.explain
+    monkeypatch.setattr(helpers.session.explain, "explain", explained)
+    suite = _suite_of_a_night(bench, 60)
+    list(explain_night(suite, _outcomes(suite), lambda line: None, lambda: 0.0))
+    bench.explain(CASE, "--pairs", "6")
+    assert known == [True, False]
 
 
 def test_a_night_says_what_kept_it_from_explaining(bench: Bench) -> None:

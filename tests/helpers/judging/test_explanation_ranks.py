@@ -32,6 +32,10 @@ class Job:
     # By how much the network differs; as much as all else if it is None.
     network_noise: float | None = None
     data_wait: dict[int, float] = field(default_factory=dict)
+    # What all ranks of a run share; as much as all else if it is None.
+    shared_noise: float | None = None
+    # So many rows of each rank, others in each run, take half as long again.
+    disturbed_rows: int = 0
     rows: dict[tuple[Phase, str, str], float] = field(
         default_factory=lambda: {
             (phase, f"blocks.{number}", operator): seconds * (1 + 0.1 * number)
@@ -47,7 +51,7 @@ class Job:
 
     def run(self, random: np.random.Generator, noise: float) -> ProfiledRun:
         """All ranks share ``noise``, each has half as much of its own, and so has each row."""
-        speed = random.normal(1.0, noise)
+        speed = random.normal(1.0, noise if self.shared_noise is None else self.shared_noise)
         owns = [self._own(rank, speed * random.normal(1.0, noise / 2), random, noise) for rank in range(self.ranks)]
         network = self.network * random.normal(1.0, noise if self.network_noise is None else self.network_noise)
         step = max(map(sum, (phases.values() for phases, _ in owns))) + network
@@ -63,10 +67,11 @@ class Job:
         self, rank: int, speed: float, random: np.random.Generator, noise: float
     ) -> tuple[dict[Phase, float], list[OperatorRow]]:
         speed *= self.slow if rank in self.slow_ranks else 1.0
-        rows = [
-            OperatorRow(*key, "", "", "cpu", 1.0, seconds * speed * random.normal(1.0, noise / 2))
-            for key, seconds in self.rows.items()
-        ]
+        longer = random.choice(len(self.rows), self.disturbed_rows, replace=False)
+        rows = []
+        for place, (key, usual) in enumerate(self.rows.items()):
+            seconds = usual * speed * random.normal(1.0, noise / 2) * (1.5 if place in longer else 1.0)
+            rows.append(OperatorRow(*key, "", "", "cpu", 1.0, seconds))
         phases = {Phase.DATA_WAIT: self.data_wait.get(rank, 0.002) * random.normal(1.0, noise)}
         for row in rows:
             phases[row.phase] = phases.get(row.phase, 0.0) + row.seconds_per_step
@@ -81,12 +86,14 @@ def _explained(
     pairs: int = 8,
     seed: int = 5,
     both: Callable[[Job], None] = lambda job: None,
+    is_slower: bool = False,
 ) -> Explanation:
     random, good, bad = np.random.default_rng(seed), Job(ranks), Job(ranks)
     both(good)
     both(bad)
     change(bad)
-    return explain([ProfiledPair(good.run(random, noise), bad.run(random, noise)) for _ in range(pairs)])
+    made = [ProfiledPair(good.run(random, noise), bad.run(random, noise)) for _ in range(pairs)]
+    return explain(made, is_slower=is_slower)
 
 
 def _slow_rank(job: Job) -> None:
@@ -157,6 +164,41 @@ def test_no_rank_is_slow_because_others_became_faster(faster: tuple[int, ...], r
         assert [each.part for each in found.named if each.kind is Kind.RANK or each.part == waited] == []
         if len(faster) < ranks:
             assert next(each.seconds.low for each in found.phases if each.part == waited) > 0
+
+
+def test_where_a_rank_became_faster_no_other_is_slow_even_if_the_build_is_known_to_be_slower() -> None:
+    def change(job: Job) -> None:
+        job.slow, job.slow_ranks = 0.9, (0,)
+
+    found = _explained(change, is_slower=True)
+    assert next(each.p_value for each in found.ranks if each.part.rank == SLOW) < 0.01
+    assert [each.part for each in found.named if each.kind is Kind.RANK] == []
+
+
+def test_a_build_known_to_be_slower_has_its_slow_rank_named_where_whole_runs_differ_by_more() -> None:
+    def unlike(job: Job) -> None:
+        job.shared_noise = 0.2
+
+    def ranks(is_slower: bool) -> list[int]:
+        found = [_explained(_slow_rank, both=unlike, seed=seed, is_slower=is_slower) for seed in range(6)]
+        return [each.part.rank for explanation in found for each in explanation.named if each.kind is Kind.RANK]
+
+    assert ranks(is_slower=True) == [SLOW] * 6
+    assert len(ranks(is_slower=False)) < 5
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_is_named_by_what_it_computes_where_other_work_makes_some_rows_longer(ranks: int) -> None:
+    """A quarter of a rank's rows, others in each run: by their sum the rank would be named in half of the answers."""
+
+    def disturbed(job: Job) -> None:
+        job.disturbed_rows = 8
+
+    first = [_explained(_slow_rank, both=disturbed, ranks=ranks, pairs=10, seed=seed).named[0] for seed in range(6)]
+    assert [(each.part.rank, each.kind) for each in first] == [(SLOW, Kind.RANK)] * 6
+    by_speed = [each.seconds.mean for each in first if each.part.level is Level.RANK_SPEED]
+    assert len(by_speed) >= 2
+    assert by_speed == pytest.approx([0.0105] * len(by_speed), rel=0.15)
 
 
 @pytest.mark.slow
