@@ -35,7 +35,8 @@ from scipy.special import bdtrc
 
 from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 from helpers.judging.explanation import Difference, Explanation, Kind, explain
-from helpers.judging.profile_parts import Level, Part, ProfiledPair, ProfiledRun, compared_parts
+from helpers.judging.profile_parts import Level, Part, ProfiledPair, ProfiledRun
+from helpers.judging.rank_parts import parts_and_ranks
 from helpers.judging.shared_speed import beside_speed, speeds_beside
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
@@ -193,7 +194,7 @@ class Repeat:
         """The differences of each part in the other pairs."""
         if not self.others:
             return {}
-        parts = compared_parts(self.others)
+        parts = parts_and_ranks(self.others)
         speeds = speeds_beside(parts, [0.0] * len(self.others))
         return {each.part: beside_speed(each, around) for each, around in zip(parts, speeds, strict=True)}
 
@@ -433,7 +434,7 @@ class Recorder:
 def _repeats(made: Sequence[ProfiledPair], pairs: int) -> Iterator[Repeat]:
     """So many pairs each, none of them twice; what is left at the end is no repeat."""
     for first in range(0, len(made) - pairs + 1, pairs):
-        yield Repeat(explain(made[first : first + pairs]), (*made[:first], *made[first + pairs :]))
+        yield Repeat(explain(made[first : first + pairs], is_slower=True), (*made[:first], *made[first + pairs :]))
 
 
 def _own_seconds(folder: Path) -> float:

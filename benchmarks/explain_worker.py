@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import itertools
 import json
 import mmap
 import os
@@ -22,6 +23,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,8 @@ def _rank(
         if rank:
             _wait_for_listener(port)
         kept = _elsewhere_in_memory()
+        if len(spec["cores"]) > 1:
+            _exchange_cores(rank, [core for each in spec["cores"] for core in each])
         if request["plant"]:
             plant: Plant = request["plant"]
             arm = _PLANTS.get(plant["cause"]) or plants.PLANTS[plant["cause"]]
@@ -159,18 +163,23 @@ def spin(seconds: float) -> None:
         pass
 
 
-def _python_work(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
-    """Python between the steps: in what the loop calls when a step is done."""
+def _after_each_beat(do: Callable[[str, int], None]) -> None:
+    """``do`` is called with the phase and the step when the loop says that a step is done, or that another phase is
+    begun; then the step is 0."""
     from helpers.trainers.common.process import Trainer
 
     beat = Trainer.beat
 
-    def slower(trainer: Any, phase: str, step: int = 0) -> None:
+    def longer(trainer: Any, phase: str, step: int = 0) -> None:
         beat(trainer, phase, step)
-        if step:
-            spin(plant["seconds"])
+        do(phase, step)
 
-    Trainer.beat = slower  # type: ignore[method-assign]
+    Trainer.beat = longer  # type: ignore[method-assign]
+
+
+def _python_work(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
+    """Python between the steps: in what the loop calls when a step is done."""
+    _after_each_beat(lambda phase, step: spin(plant["seconds"]) if step else None)
 
 
 def _slow_rank(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
@@ -204,21 +213,31 @@ def _slow_network(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
 
 def _step_cost(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
     """Writes how long a step computes, by the process's own clock: what others do on the core does not count."""
-    from helpers.trainers.common.process import Trainer
     from helpers.trainers.contract.steplog import WINDOW
 
-    beat, began = Trainer.beat, [0.0]
-    costs: list[float] = []
+    began, costs = [0.0], []
 
-    def measured(trainer: Any, phase: str, step: int = 0) -> None:
-        beat(trainer, phase, step)
+    def measured(phase: str, step: int) -> None:
         now = time.process_time()
         if phase == WINDOW:
             costs.append(now - began[0])
             (Path(spec["run_folder"]) / f"cost-rank{rank}.json").write_text(json.dumps(statistics.median(costs)))
         began[0] = now
 
-    Trainer.beat = measured  # type: ignore[method-assign]
+    _after_each_beat(measured)
+
+
+def _exchange_cores(rank: int, cores: list[int]) -> None:
+    """Let the ranks exchange their cores after each step. Else what others do on a core is as a slow rank."""
+    turns = itertools.count(rank + 1)
+
+    def move(phase: str, step: int) -> None:
+        core = cores[next(turns) % len(cores)]
+        for task in Path("/proc/self/task").iterdir():
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(task.name), {core})
+
+    _after_each_beat(move)
 
 
 _PLANTS: dict[str, Callable[[Plant, int, Mapping[str, Any]], None]] = {

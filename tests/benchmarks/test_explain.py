@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from benchmarks import explain
 from benchmarks.explain import CAST_LAYER, CAST_READER, CAUSES, LAYER, SAME, Recorder, Repeat, Setup, Tally
 from helpers.judging.explanation import Difference, Explanation, Interval, Kind
 from helpers.judging.profile_parts import Amount, Level, Part, ProfiledPair, ProfiledRun
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase, StepProfile
 
 GRADIENT = Part(Level.ROW, Phase.BACKWARD, LAYER, "aten::convolution_backward")
@@ -110,7 +112,8 @@ def test_a_repeat_takes_rounds_that_no_other_repeat_has(tmp_path: Path, monkeypa
             (tmp_path / name / "done").touch()
     compared: list[list[str]] = []
 
-    def explained(pairs: list[ProfiledPair]) -> Explanation:
+    def explained(pairs: list[ProfiledPair], is_slower: bool) -> Explanation:
+        assert is_slower, "what is planted makes it slower"
         compared.append([f"{pair.reference.facts['folder']} {pair.candidate.facts['folder']}" for pair in pairs])
         return _named()
 
@@ -127,6 +130,32 @@ def test_a_repeat_takes_rounds_that_no_other_repeat_has(tmp_path: Path, monkeypa
     assert (same.cause, len(same.explanations)) == (SAME, 1)
     rounds = ((0, 1), (3, 2), (4, 5), (7, 6), (8, 9), (11, 10))
     assert compared[2:] == [[f"{first:03d}.reference.0 {second:03d}.reference.0" for first, second in rounds]]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="ranks exchange cores")
+def test_the_ranks_of_a_run_exchange_their_cores_after_each_step_with_all_threads() -> None:
+    program = """
+import json, os, sys, threading
+from benchmarks.explain_worker import _exchange_cores
+from helpers.trainers.common.process import Trainer
+Trainer.beat = lambda trainer, phase, step=0: None
+rank, cores = json.loads(sys.argv[1])
+_exchange_cores(rank, cores)
+ready, done = threading.Barrier(2), threading.Event()
+thread = threading.Thread(target=lambda: (ready.wait(), done.wait()))
+thread.start()
+ready.wait()
+places = []
+for step in range(1, 4):
+    Trainer.beat(None, "window", step)
+    places.append([sorted(os.sched_getaffinity(each)) for each in (0, thread.native_id)])
+done.set()
+print(json.dumps(places))
+"""
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    own, other = [[first], [first]], [[second], [second]]
+    for rank, places in enumerate(([other, own, other], [own, other, own])):
+        assert json.loads(_printed(program, {}, json.dumps([rank, [first, second]]))) == places
 
 
 @pytest.mark.slow
@@ -171,11 +200,9 @@ one.close()
     assert 0.38 < float(_printed(program, environment)) < 2.0
 
 
-def _printed(program: str, environment: Mapping[str, str]) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, check=True
-    )
-    return done.stdout
+def _printed(program: str, environment: Mapping[str, str], *words: str) -> str:
+    command, variables = [sys.executable, "-c", program, *words], {**os.environ, **environment}
+    return subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def test_every_cause_of_the_issue_is_planted_in_both_frameworks() -> None:
