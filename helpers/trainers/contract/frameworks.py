@@ -76,7 +76,7 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         flags=("FLAGS_", "GLOG_v"),
         launcher="paddle.distributed.launch",
         names_execution=True,
-        explained_on=("cpu",),
+        explained_on=("cpu", "gpu"),
         explained_without=(LAYERS,),
     ),
     Framework.PYTORCH: FrameworkSpec(

@@ -17,9 +17,7 @@ from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, KeyedBat
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.device import card_events, gpu_index
 from helpers.trainers.paddle.settings import PaddleSettings
-
-# The profiler's scope around the reading of an image on the loader's thread (helpers.trainers.paddle.profile).
-LOADING = "perfgate loading"
+from helpers.trainers.paddle.tree import LOADING
 
 
 def program_feed(place: Any) -> Feed:

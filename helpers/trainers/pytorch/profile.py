@@ -15,13 +15,12 @@ from typing import Any, Callable, ContextManager, Dict, List, Mapping, Sequence
 
 import torch
 
+from helpers.trainers.common.card_times import NOT_TRIED
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.step_profile import Recording, keep_trace
 from helpers.trainers.contract.frameworks import DATA_TYPES, LAYERS
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.pytorch.trace import LAYER, PART, recording_of
-
-NOT_TRIED = "the suite's reader of a card's kernels has been tried on a trace written by hand, not on a GPU"
 
 
 class PytorchStepProfiler:
@@ -39,7 +38,7 @@ class PytorchStepProfiler:
         self._profiler: Any = torch.profiler.profile(activities=activities, record_shapes=DATA_TYPES not in without)
         self._model = model
         self._named = model is not None and LAYERS not in without
-        self._notes = (NOT_TRIED,) if device.type == "cuda" else ()
+        self._on_a_card = device.type == "cuda"
         self._hooks: List[Any] = []
 
     def start(self) -> None:
@@ -65,8 +64,9 @@ class PytorchStepProfiler:
         notes = keep_trace(trace, export)
         if not read:
             raise ProfileError(notes[0])
-        recording = recording_of(read[0], steps, layers=self._model is not None)
-        notes = (*recording.notes, *self._notes, *notes)
+        recording = recording_of(read[0], steps, self._model is not None, self._on_a_card)
+        tried = (NOT_TRIED,) if self._on_a_card else ()
+        notes = (*recording.notes, *tried, *notes)
         return replace(recording, notes=notes, threads=int(torch.get_num_threads()))
 
 

@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from helpers.trainers.common.card_times import UNKNOWN_OPERATOR, CardWork, on_card
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.phase_times import Claim, divided
 from helpers.trainers.common.step_profile import Call, Nested, Recording, Span, nested, rows_of
@@ -25,7 +26,6 @@ PART, LAYER = "perfgate.part:", "perfgate.layer:"
 _OPERATOR, _SCOPE = "cpu_op", "user_annotation"
 _ON_CARD = ("kernel", "gpu_memcpy", "gpu_memset")
 _COLLECTIVE = re.compile(r"^(gloo|nccl|mpi|ucc):")
-_NCCL_KERNEL = re.compile(r"^nccl", re.IGNORECASE)
 _TO_CARD = "Memcpy HtoD"
 _COPIES = ("aten::copy_", "aten::to", "aten::_to_copy", "aten::clone")
 _NODE = "autograd::engine::evaluate_function: "
@@ -48,9 +48,6 @@ _TYPES = {
 }  # fmt: skip
 _NO_TENSORS = ("", "Scalar", "ScalarList", "TensorList", "GenericList")
 _MICROSECOND = 1e-6
-# A rank has one card. Its number is left out, or the ranks of a job would have no row in common.
-_CARD = "cuda"
-UNKNOWN_OPERATOR = "(not told)"
 NO_LAYERS = "the layers are not known: the model is compiled, or replayed as a graph"
 
 
@@ -92,9 +89,9 @@ class _Place:
     operator: str
 
 
-def recording_of(trace: Mapping[str, Any], steps: int, layers: bool = True) -> Recording:
+def recording_of(trace: Mapping[str, Any], steps: int, layers: bool = True, on_a_card: bool = False) -> Recording:
     """What ``steps`` profiled steps say. ``layers`` is false if no layer had a scope. Raises ProfileError if the trace
-    has no operators, or is in another format."""
+    has no operators, is in another format, or has no kernels although the steps ran on a card."""
     try:
         events = list(_events(trace["traceEvents"]))
     except (KeyError, TypeError, ValueError) as error:
@@ -106,11 +103,16 @@ def recording_of(trace: Mapping[str, Any], steps: int, layers: bool = True) -> R
     card = [each for each in events if each.kind in _ON_CARD]
     if not calls:
         raise ProfileError("torch.profiler recorded no operator")
-    if not card:
+    if on_a_card and not card:
+        raise ProfileError(
+            "torch.profiler recorded no kernel: does CUPTI work here, and may this user profile the GPU?"
+        )
+    if not on_a_card:
         calls += host.code()
         seconds, overlapped = host.phases()
     else:
-        calls, seconds, overlapped = _on_card(card, host)
+        waiting = [each for each in host.part_claims() if each.what is Phase.DATA_WAIT]
+        calls, seconds, overlapped = on_card([_work(each, host) for each in card], waiting)
     # However often the host's code is left for an operator, it is one thing.
     rows = tuple(replace(row, calls_per_step=1.0) if row.operator == HOST else row for row in rows_of(calls, steps))
     notes = () if layers else (NO_LAYERS,)
@@ -257,22 +259,7 @@ def _event(each: Nested) -> _Event:
     return each.span
 
 
-def _on_card(card: Sequence[_Event], host: _Host) -> Tuple[List[Call], Dict[Phase, float], float]:
-    """The calls on the card, the seconds of each phase there, and those of all-reduce beside other phases."""
-    calls: List[Call] = []
-    computing: List[Claim[Phase]] = []
-    reducing: List[Claim[Phase]] = []
-    copying: List[Claim[Phase]] = []
-    for each in card:
-        place = host.places.get(each.details.get("External id"), _Place(Phase.OTHER, "", UNKNOWN_OPERATOR))
-        group, phase = computing, place.phase
-        if _NCCL_KERNEL.match(each.name):
-            group, phase = reducing, Phase.ALL_REDUCE
-        elif each.kind == "gpu_memcpy" and each.name.startswith(_TO_CARD):
-            group, phase = copying, Phase.TRANSFER
-        group.append(Claim(phase, each.start, each.end))
-        calls.append(Call(phase, place.layer, place.operator, each.name, "", _CARD, each.seconds))
-    waiting = [each for each in host.part_claims() if each.what is Phase.DATA_WAIT]
-    seconds = divided([computing, reducing, copying, waiting])
-    whole = divided([reducing]).get(Phase.ALL_REDUCE, 0.0)
-    return calls, seconds, max(0.0, whole - seconds.get(Phase.ALL_REDUCE, 0.0))
+def _work(each: _Event, host: _Host) -> CardWork:
+    place = host.places.get(each.details.get("External id"), _Place(Phase.OTHER, "", UNKNOWN_OPERATOR))
+    to_card = each.kind == "gpu_memcpy" and each.name.startswith(_TO_CARD)
+    return CardWork(each.name, each.start, each.end, place.phase, place.layer, place.operator, to_card)

@@ -33,7 +33,7 @@ from helpers.machine.devices import Machine
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.perf_yaml import ExplainConfig
-from helpers.session.explain import FOLDER, clean_traces, explain_night
+from helpers.session.explain import FOLDER, ExplainRequest, clean_traces, explain_case, explain_night
 from helpers.session.night_time import NightTime
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.session.suite import Suite, SuiteOptions
@@ -279,6 +279,14 @@ def test_when_the_time_is_over_after_enough_pairs_they_are_compared(bench: Bench
     times = iter([0.0, *[1800.0] * 6, *[7200.0] * 9])
     status, text = bench.explain(CASE, "--hours", "1", clock=lambda: next(times))
     assert (status, "note: the time is over after 6 of 8 pairs" in text) == (0, True)
+
+
+def test_a_case_whose_profile_cannot_be_read_on_its_device_is_refused_before_anything_runs(bench: Bench) -> None:
+    suite = _suite_of_a_night(bench, 60)
+    on_gpus = replace(suite.cases[0], case=Case.parse("mxnet-resnet50v1.5-fp32-bs4-1x1-synthetic"), target="v100")
+    with pytest.raises(ConfigError, match="MXNet's can on cpu"):
+        explain_case(suite, on_gpus, ExplainRequest(6, 5), lambda line: None)
+    assert bench.runner.made == []
 
 
 def test_a_case_without_a_good_build_is_refused_before_anything_runs(bench: Bench) -> None:

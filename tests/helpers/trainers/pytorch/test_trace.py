@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from helpers.trainers.common.card_times import UNKNOWN_OPERATOR
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.step_profile import Recording
 from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase
-from helpers.trainers.pytorch.trace import LAYER, PART, UNKNOWN_OPERATOR, recording_of
+from helpers.trainers.pytorch.trace import LAYER, PART, recording_of
 
 NODE = "autograd::engine::evaluate_function: "
 
@@ -32,10 +33,9 @@ class Trace:
     def scope(self, name: str, start: float, end: float) -> Trace:
         return self.add(name, start, end, "user_annotation")
 
-    def read(self, steps: int = 1, layers: bool = True) -> Recording:
-        return recording_of(
-            {"schemaVersion": 1, "traceEvents": [{"ph": "M", "name": "x"}, *self.events]}, steps, layers
-        )
+    def read(self, steps: int = 1, layers: bool = True, on_a_card: bool = False) -> Recording:
+        record = {"schemaVersion": 1, "traceEvents": [{"ph": "M", "name": "x"}, *self.events]}
+        return recording_of(record, steps, layers, on_a_card)
 
 
 def operators(recording: Recording) -> list[OperatorRow]:
@@ -171,7 +171,7 @@ def on_a_card(number: int = 0) -> Trace:
 
 
 def test_on_a_card_its_own_times_count() -> None:
-    recording = on_a_card().read()
+    recording = on_a_card().read(on_a_card=True)
     rows = {row.kernel: row for row in recording.operators}
     assert rows["gemm_nn"].key == ("forward", "classifier", "aten::linear", "gemm_nn", "", "cuda")
     assert rows["gemm_nt"].key == ("backward", "classifier", "aten::mm", "gemm_nt", "", "cuda")
@@ -189,8 +189,13 @@ def test_on_a_card_its_own_times_count() -> None:
     assert recording.all_reduce_overlapped_seconds == pytest.approx(50e-6)
 
 
+def test_on_a_card_without_a_kernel_the_host_s_times_are_not_taken_for_it() -> None:
+    with pytest.raises(ProfileError, match="no kernel"):
+        forward().read(on_a_card=True)
+
+
 def test_the_ranks_of_a_job_have_the_same_rows_whichever_card_each_has() -> None:
-    assert on_a_card(3).read() == on_a_card(0).read()
+    assert on_a_card(3).read(on_a_card=True) == on_a_card(0).read(on_a_card=True)
 
 
 def test_without_scopes_of_layers_it_says_so() -> None:

@@ -1,0 +1,52 @@
+"""What a card did in profiled steps: its kernels and copies as calls of operators, and the time of each phase there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Dict, Iterable, List, Sequence, Tuple
+
+from helpers.trainers.common.phase_times import Claim, divided
+from helpers.trainers.common.step_profile import Call
+from helpers.trainers.contract.step_profile import Phase
+
+# A rank has one card. Its number is left out, or the ranks of a job would have no row in common.
+CARD = "cuda"
+UNKNOWN_OPERATOR = "(not told)"
+NO_KERNEL = "{} recorded no kernel: does CUPTI work here, and may this user profile the GPU?"
+NOT_TRIED = "the suite's reader of a card's kernels has been tried on a trace written by hand, not on a GPU"
+_NCCL_KERNEL = re.compile(r"^nccl", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class CardWork:
+    """A kernel, a copy or a fill, from ``start`` to ``end`` (seconds), with the operator that launched it."""
+
+    name: str
+    start: float
+    end: float
+    phase: Phase
+    layer: str = ""
+    operator: str = UNKNOWN_OPERATOR
+    # From the host's memory.
+    is_copy_to_card: bool = False
+
+
+def on_card(works: Sequence[CardWork], waiting: Iterable[Claim[Phase]]) -> Tuple[List[Call], Dict[Phase, float], float]:
+    """The calls, the seconds of each phase, and those of all-reduce beside other phases. ``waiting`` is when the host
+    waited for data; it counts where the card did nothing."""
+    calls: List[Call] = []
+    computing: List[Claim[Phase]] = []
+    reducing: List[Claim[Phase]] = []
+    copying: List[Claim[Phase]] = []
+    for each in works:
+        group, phase = computing, each.phase
+        if _NCCL_KERNEL.match(each.name):
+            group, phase = reducing, Phase.ALL_REDUCE
+        elif each.is_copy_to_card:
+            group, phase = copying, Phase.TRANSFER
+        group.append(Claim(phase, each.start, each.end))
+        calls.append(Call(phase, each.layer, each.operator, each.name, "", CARD, each.end - each.start))
+    seconds = divided([computing, reducing, copying, waiting])
+    whole = divided([reducing]).get(Phase.ALL_REDUCE, 0.0)
+    return calls, seconds, max(0.0, whole - seconds.get(Phase.ALL_REDUCE, 0.0))

@@ -1,0 +1,340 @@
+"""Reads the trees that paddle.profiler makes: operators with their layers and phases, kernels and copies of a card.
+
+Imports no framework. There is a tree for each thread: the parts of a step, the layers in them, operators, and what an
+operator calls. On a CPU the call of a kernel is its computation. On a GPU the kernels' own times count; a tree holds
+them under the host's calls of CUDA that launched them, and what the host took for these is part of HOST_GAP where the
+card waited for it. The backward operators of a layer are found by marks, which stand where its gradients begin.
+
+Without worker processes Paddle's loader reads images on a thread of the training's process, beside the step. While it
+reads, a step on a CPU waits for Python's lock and for the core. That wait is counted as DATA_WAIT (``_without_waits``).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from helpers.trainers.common.card_times import UNKNOWN_OPERATOR, CardWork, on_card
+from helpers.trainers.common.device_time import Operation, ProfileError, busy_seconds
+from helpers.trainers.common.phase_times import Claim
+from helpers.trainers.common.step_profile import Call, Nested, Recording, Span, nested, rows_of
+from helpers.trainers.contract.step_profile import HOST, Phase
+
+# The scope around the reading of an image, in the loader's thread.
+LOADING = "perfgate loading"
+# The names of the scopes around the parts of a step, of those around layers, and of the marks begin so.
+PART, LAYER, MARK = "perfgate part ", "perfgate layer ", "perfgate gradient of "
+_OPERATOR = "Operator"
+# A kernel, as Paddle 3 and 2.6 name its call.
+_LAUNCH = re.compile(r" (?:kernel launch|compute)$")
+# conv2d dygraph; Global_Conv2dGradNodeFinal; pd_op.batch_norm_
+_AROUND_NAME = re.compile(r"^(?:Global_|pd_op\.)|(?:_? dygraph|_)$")
+_GRADIENT = "_grad"
+_ACCUMULATION, _BUFFER = "GradNodeAccumulation", "empty"
+# The parts whose scopes only dynamic execution has.
+_STEPS_OWN = (Phase.FORWARD.value, Phase.BACKWARD.value, Phase.OPTIMIZER.value)
+# The operators of an optimizer begin with its name; before it the gradients are taken back from the loss's scale.
+_OPTIMIZERS = (
+    "momentum", "merged_momentum", "sgd", "adam", "lars_momentum", "check_finite_and_unscale", "update_loss_scaling",
+)  # fmt: skip
+
+# As Paddle names a copy from the host's memory.
+_TO_CARD = "MEMCPY_HtoD"
+
+NO_TYPES = "Paddle's profiler does not tell the data types of operators"
+NOT_TOLD = "Paddle's profiler tells neither the kernels of a CPU nor the data types of operators"
+NO_LAYERS = "the layers are not known: the step is a compiled program"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A kernel, a copy or a fill on the card, and the innermost span of the host that launched it; None if the thread
+    had no span then."""
+
+    name: str
+    start: float
+    end: float
+    launcher: Optional[Span]
+
+
+def spans_of(threads: Mapping[Any, Any]) -> Tuple[List[Span], List[Launched]]:
+    """The spans of the profiler's trees, and what they launched on a card. There is a tree for each thread, whose root
+    stands for no span. Times begin with the first span: a float holds a date only to a quarter of a microsecond."""
+    nodes = [(str(thread), root, True) for thread, root in threads.items()]
+    for lane, node, _ in nodes:
+        nodes += [(lane, child, False) for child in node.children_node]
+    began = min((node.start_ns for _, node, is_root in nodes if not is_root), default=0)
+    spans: List[Span] = []
+    launched: List[Launched] = []
+    for lane, node, is_root in nodes:
+        span = None if is_root else Span(lane, node.name, *_seconds(node, began), str(node.type).rpartition(".")[2])
+        if span is not None:
+            spans.append(span)
+        for call in node.runtime_node:
+            launched += [Launched(each.name, *_seconds(each, began), span) for each in call.device_node]
+    return spans, launched
+
+
+def _seconds(node: Any, began: int) -> Tuple[float, float]:
+    return (node.start_ns - began) * 1e-9, (node.end_ns - began) * 1e-9
+
+
+def recording_of(
+    spans: Sequence[Span],
+    steps: int,
+    off_core: Mapping[Phase, float] = MappingProxyType({}),
+    launched: Optional[Sequence[Launched]] = None,
+) -> Recording:
+    """What the spans of ``steps`` steps say. ``off_core`` is how many seconds the training's thread did not compute in
+    each part of the steps; ``launched`` is None on a CPU. Raises ProfileError if no span is an operator, and on a GPU
+    if none launched anything."""
+    if not any(span.kind == _OPERATOR for span in spans):
+        raise ProfileError("paddle.profiler recorded no operator")
+    if launched is not None and not launched:
+        raise ProfileError(
+            "paddle.profiler recorded no kernel: does CUPTI work here, and may this user profile the GPU?"
+        )
+    loading = [span for span in spans if span.name == LOADING]
+    loaders = {span.lane for span in loading}
+    found = sorted(nested(span for span in spans if span.lane not in loaders), key=lambda each: each.span.start)
+    operators, host = _owners(found, _beside(found, loading), launched or ())
+    if launched is not None:
+        return _on_card(operators, host, launched, found, steps)
+    in_parts = any(_value(each.span, PART) in _STEPS_OWN for each in found)
+    waits = _without_waits(host, operators, off_core) if in_parts else {}
+    waited = [Call(Phase.DATA_WAIT, "", HOST, "", "", "cpu", seconds) for seconds in waits.values()]
+    # In a compiled program the host only waits for the threads that compute.
+    rows = rows_of([*_calls(operators), *(each.call for each in host if in_parts and each.seconds), *waited], steps)
+    # However often the host's code is left for an operator, it is one thing.
+    rows = tuple(replace(row, calls_per_step=1.0) if row.operator == HOST else row for row in rows)
+    notes = (NOT_TOLD,) if any(row.layer for row in rows) else (NOT_TOLD, NO_LAYERS)
+    phases = _parts(operators, found) if in_parts else _phases(operators, found)
+    for phase, seconds in waits.items():
+        phases[phase] -= seconds
+        phases[Phase.DATA_WAIT] = phases.get(Phase.DATA_WAIT, 0.0) + seconds
+    return Recording(rows, {phase: seconds / steps for phase, seconds in phases.items()}, notes=notes)
+
+
+def _on_card(
+    operators: Sequence[_Owner],
+    host: Sequence[_HostCode],
+    launched: Sequence[Launched],
+    found: Sequence[Nested],
+    steps: int,
+) -> Recording:
+    works = [
+        _work(one, each.phase, layer, each.operator) for each, layer in _in_layers(operators) for one in each.launched
+    ]
+    for code in host:
+        phase = Phase.OTHER if code.phase is Phase.HOST_GAP else code.phase
+        works += [_work(one, phase, code.layer) for one in code.launched]
+    known = {id(each.span) for each in found}
+    # By other libraries, such as DALI, and by the loader's thread.
+    works += [_work(one, Phase.OTHER) for one in launched if id(one.launcher) not in known]
+    waits = [each.span for each in found if _value(each.span, PART) == Phase.DATA_WAIT.value]
+    calls, seconds, overlapped = on_card(works, [Claim(Phase.DATA_WAIT, each.start, each.end) for each in waits])
+    rows = rows_of(calls, steps)
+    notes = (NO_TYPES,) if any(row.layer for row in rows) else (NO_TYPES, NO_LAYERS)
+    return Recording(rows, {phase: each / steps for phase, each in seconds.items()}, overlapped / steps, notes)
+
+
+def _work(each: Launched, phase: Phase, layer: str = "", operator: str = UNKNOWN_OPERATOR) -> CardWork:
+    return CardWork(each.name, each.start, each.end, phase, layer, operator, each.name == _TO_CARD)
+
+
+@dataclass
+class _HostCode:
+    """The host's code in one span, without what the span holds."""
+
+    phase: Phase
+    layer: str
+    seconds: float
+    # For how long of that the loader's thread was reading.
+    beside: float
+    launched: Sequence[Launched] = ()
+
+    @property
+    def call(self) -> Call:
+        return Call(self.phase, self.layer, HOST, "", "", "cpu", self.seconds)
+
+
+@dataclass
+class _Owner:
+    """One call of an operator, with the time of what it called and is no operator itself."""
+
+    span: Span
+    phase: Phase
+    # The layer around the call; none in a backward pass.
+    layer: str
+    seconds: float = 0.0
+    # For how long of that the loader's thread was reading.
+    beside: float = 0.0
+    # The kernels that it launched, and the layers whose gradients begin in it.
+    kernels: List[str] = field(default_factory=list)
+    marks: List[str] = field(default_factory=list)
+    launched: List[Launched] = field(default_factory=list)
+
+    @property
+    def reduces(self) -> bool:
+        """Whether a group of gradients is reduced over the ranks: DataParallel does that in the accumulation of the
+        group's last gradient, which alone makes a buffer first."""
+        return _ACCUMULATION in self.span.name and _BUFFER in self.kernels
+
+    @property
+    def operator(self) -> str:
+        """A node of the backward pass has the operator's name in its kernel only."""
+        if self.reduces:
+            return Phase.ALL_REDUCE.value
+        name = self.kernels[0] if self.kernels and "GradNode" in self.span.name else self.span.name
+        return _AROUND_NAME.sub("", _LAUNCH.sub("", name))
+
+
+def _owners(
+    found: Sequence[Nested], beside: Mapping[int, float], launched: Sequence[Launched]
+) -> Tuple[List[_Owner], List[_HostCode]]:
+    """The calls of operators in the order of their beginnings, and the host's code outside of them."""
+    launched_by: Dict[int, List[Launched]] = defaultdict(list)
+    for one in launched:
+        launched_by[id(one.launcher)].append(one)
+    owners: Dict[int, _Owner] = {}
+    host: List[_HostCode] = []
+    for each in found:
+        span, around = each.span, (*each.around, each.span)
+        owner = next((owners[id(outer)] for outer in reversed(each.around) if id(outer) in owners), None)
+        if span.kind == _OPERATOR or (owner is None and _LAUNCH.search(span.name)):
+            owner = owners[id(span)] = _Owner(span, _phase_of(around), _innermost(around, LAYER))
+        if owner is None:
+            # Between the parts the host's clock counts it as HOST_GAP.
+            phase = _phase_of(around) if _innermost(around, PART) else Phase.HOST_GAP
+            layer = _innermost(around, LAYER)
+            host.append(_HostCode(phase, layer, each.self_seconds, beside[id(span)], launched_by[id(span)]))
+            continue
+        owner.launched += launched_by[id(span)]
+        owner.seconds += each.self_seconds
+        owner.beside += beside[id(span)]
+        if _LAUNCH.search(span.name):
+            owner.kernels.append(_LAUNCH.sub("", span.name))
+        if mark := _value(span, MARK):
+            owner.marks.append(mark)
+    return list(owners.values()), host
+
+
+def _beside(found: Sequence[Nested], loading: Sequence[Span]) -> Dict[int, float]:
+    """For how many seconds of each span's self time, by the span's id, the loader's thread was reading."""
+    beside: Dict[int, float] = defaultdict(float)
+    reading = sorted(loading, key=lambda each: each.start)
+    ends = [each.end for each in reading]
+    for each in found:
+        span, seconds = each.span, 0.0
+        for other in reading[bisect_right(ends, span.start) :]:
+            if other.start >= span.end:
+                break
+            seconds += min(span.end, other.end) - max(span.start, other.start)
+        beside[id(span)] += seconds
+        if each.around:
+            beside[id(each.around[-1])] -= seconds
+    return beside
+
+
+def _without_waits(
+    host: Sequence[_HostCode], operators: Sequence[_Owner], off_core: Mapping[Phase, float]
+) -> Dict[Phase, float]:
+    """How long the step waits in each phase for the loader's thread: what is beside the reading of an image, as far as
+    the training's thread did not compute in that phase. That time is taken from the host's code, which waits for
+    Python's lock, and what is left of it from the operators, which only lose the core from time to time."""
+    waits: Dict[Phase, float] = {}
+    for phase in map(Phase, _STEPS_OWN):
+        left = max(0.0, off_core.get(phase, 0.0))
+        for rows in (host, operators):
+            of_phase = [each for each in rows if each.phase is phase and each.beside > 0]
+            beside = sum(min(each.beside, each.seconds) for each in of_phase)
+            share = min(1.0, left / beside) if beside else 0.0
+            for each in of_phase:
+                each.seconds -= share * min(each.beside, each.seconds)
+            left -= share * beside
+            waits[phase] = waits.get(phase, 0.0) + share * beside
+    return {phase: seconds for phase, seconds in waits.items() if seconds}
+
+
+def _calls(operators: Sequence[_Owner]) -> Iterator[Call]:
+    """The calls on the host."""
+    for each, layer in _in_layers(operators):
+        phase = Phase.ALL_REDUCE if each.reduces else each.phase
+        yield Call(phase, layer, each.operator, "", "", "cpu", each.seconds)
+
+
+def _in_layers(operators: Sequence[_Owner]) -> Iterator[Tuple[_Owner, str]]:
+    """The calls with their layers. Those of a backward pass get the layer whose gradient they compute: of the layers
+    whose gradients have begun, the newest that called the operator and has no gradient of it yet. Without such a layer
+    none is named."""
+    pending: Dict[str, Counter[str]] = defaultdict(Counter)
+    begun: List[str] = []
+    for each in operators:
+        layer = each.layer
+        if each.phase is Phase.FORWARD:
+            if begun:
+                pending.clear()
+                begun.clear()
+            pending[layer][each.operator] += 1
+        elif each.phase is Phase.BACKWARD and not each.reduces:
+            begun += each.marks
+            of = each.operator.removesuffix(_GRADIENT)
+            layer = next((name for name in reversed(begun) if pending[name][of] > 0), "")
+            pending[layer][of] -= 1
+        yield each, layer
+
+
+def _parts(operators: Sequence[_Owner], found: Sequence[Nested]) -> Dict[Phase, float]:
+    """The seconds of each part of the steps. On a CPU the host waits while gradients are reduced, so no time of that is
+    beside computation."""
+    seconds: Dict[Phase, float] = defaultdict(float)
+    for each in found:
+        if part := _value(each.span, PART):
+            seconds[Phase(part)] += each.span.end - each.span.start
+    reducing = sum(each.seconds for each in operators if each.reduces)
+    if reducing:
+        seconds[Phase.BACKWARD] -= reducing
+        seconds[Phase.ALL_REDUCE] = reducing
+    return seconds
+
+
+def _phases(operators: Sequence[_Owner], found: Sequence[Nested]) -> Dict[Phase, float]:
+    """The seconds of each phase of a compiled program, whose operators may run on several threads at once: a moment
+    counts for the first phase that then computes. Only the wait for data is a part of its own."""
+    waits = [each.span for each in found if _value(each.span, PART) == Phase.DATA_WAIT.value]
+    seconds = {Phase.DATA_WAIT: sum(span.end - span.start for span in waits)}
+    spans: List[Operation] = []
+    before = 0.0
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.OTHER):
+        spans += [Operation("", each.span.start, each.span.end) for each in operators if each.phase is phase]
+        busy = busy_seconds(spans)
+        seconds[phase], before = busy - before, busy
+    return seconds
+
+
+def _phase_of(around: Sequence[Span]) -> Phase:
+    """The part of the step; for an operator of a compiled program, which has no parts, by its name."""
+    part = _innermost(around, PART)
+    if part in _STEPS_OWN or (part and part != Phase.OTHER.value):
+        return Phase(part)
+    operators = [span.name for span in around if span.kind == _OPERATOR]
+    if not operators:
+        return Phase.OTHER
+    name = _AROUND_NAME.sub("", operators[-1])
+    if name.startswith(_OPTIMIZERS):
+        return Phase.OPTIMIZER
+    if part:
+        return Phase.OTHER
+    return Phase.BACKWARD if name.endswith(_GRADIENT) else Phase.FORWARD
+
+
+def _innermost(around: Sequence[Span], prefix: str) -> str:
+    return next((value for span in reversed(around) if (value := _value(span, prefix))), "")
+
+
+def _value(span: Span, prefix: str) -> str:
+    return span.name[len(prefix) :] if span.name.startswith(prefix) else ""
