@@ -117,7 +117,7 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         launcher="tf.distribute",
         several_cards=True,
         profiled_steps=5,
-        explained_on=("cpu",),
+        explained_on=("cpu", "gpu"),
     ),
     Framework.MXNET: FrameworkSpec(
         "MXNet",

@@ -2,14 +2,17 @@
 
 TensorFlow runs a step as a graph. The profiler names each operation by its node and type
 (``blocks.0.reduce.convolution/Conv2D:Conv2D``): the node's path has the layer in whose scope it was made, and the phase
-follows from the scopes that TensorFlow and the trainer's step give to gradients and to the optimizer.
+follows from the scopes that TensorFlow and the trainer's step give to gradients and to the optimizer. On a GPU each
+kernel has the name of the operation that launched it, and its own time counts.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import AbstractSet, Iterator, List, Sequence, Tuple
 
+from helpers.trainers.common.card_times import NO_KERNEL, UNKNOWN_OPERATOR, CardWork, on_card
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.phase_times import Claim, divided
 from helpers.trainers.common.step_profile import Call, Recording, Span, rows_of
@@ -26,6 +29,42 @@ _OPERATION = re.compile(r"^(?P<node>[^:\s]+):(?P<type>\w+)$")
 _ONEDNN = re.compile(r"^_Mkl(Native)?(?=[A-Z])")
 _COLLECTIVE = re.compile(r"^_?(Collective|Nccl)")
 _GRADIENT = re.compile(r"Backprop|Grad|^AddN$")
+# As TensorFlow names a copy from the host's memory.
+_TO_CARD = "MemcpyH2D"
+_NO_OPERATION = "tf.profiler recorded no operation of TensorFlow's graph (XLA compiles it as a whole)"
+
+
+@dataclass(frozen=True)
+class Kernel(Span):
+    """A kernel, a copy or a fill on a card; its lane is a stream."""
+
+    # What launched it, as the profiler names operations; empty if it does not tell.
+    operation: str = ""
+
+
+def recording_on_card(
+    kernels: Sequence[Kernel], spans: Sequence[Span], layers: AbstractSet[str], steps: int
+) -> Recording:
+    """What ``steps`` steps say on a GPU; ``spans`` are the host's. Raises ProfileError if there is no kernel, or none
+    of an operation."""
+    if not kernels:
+        raise ProfileError(NO_KERNEL.format("tf.profiler"))
+    works = [_work(each, layers) for each in kernels]
+    if all(each.operator == UNKNOWN_OPERATOR for each in works):
+        raise ProfileError(_NO_OPERATION)
+    waiting = [part for part in _parts(spans) if part.what is Phase.DATA_WAIT]
+    calls, seconds, overlapped = on_card(works, waiting)
+    phases = {phase: each / steps for phase, each in seconds.items()}
+    return Recording(rows_of(calls, steps), phases, overlapped / steps, (NOT_TOLD,))
+
+
+def _work(kernel: Kernel, layers: AbstractSet[str]) -> CardWork:
+    found, to_card = _OPERATION.match(kernel.operation), kernel.name == _TO_CARD
+    if not found:
+        return CardWork(kernel.name, kernel.start, kernel.end, Phase.OTHER, is_copy_to_card=to_card)
+    node, kind = found["node"], found["type"]
+    phase, layer = _phase_of(node, kind), _layer_of(node, layers)
+    return CardWork(kernel.name, kernel.start, kernel.end, phase, layer, kind, to_card)
 
 
 def recording_of(spans: Sequence[Span], layers: AbstractSet[str], steps: int) -> Recording:
@@ -41,8 +80,8 @@ def recording_of(spans: Sequence[Span], layers: AbstractSet[str], steps: int) ->
         calls.append(Call(phase, _layer_of(node, layers), operator, kernel, "", "cpu", span.end - span.start))
         (reducing if phase is Phase.ALL_REDUCE else computing).append(Claim(phase, span.start, span.end))
     if not calls:
-        raise ProfileError("tf.profiler recorded no operation of TensorFlow's graph (XLA compiles it as a whole)")
-    parts = [_part(span) for span in spans if span.name.startswith(PART)]
+        raise ProfileError(_NO_OPERATION)
+    parts = _parts(spans)
     waiting = [part for part in parts if part.what is Phase.DATA_WAIT]
     # The rest of a step: the executor between operations, and Python.
     others = [Claim(Phase.HOST_GAP, part.start, part.end) for part in parts if part.what is not Phase.DATA_WAIT]
@@ -62,8 +101,9 @@ def _operations(spans: Sequence[Span]) -> Iterator[Tuple[Span, str, str]]:
             yield span, found["node"], found["type"]
 
 
-def _part(span: Span) -> Claim[Phase]:
-    return Claim(Phase(span.name[len(PART) :]), span.start, span.end)
+def _parts(spans: Sequence[Span]) -> List[Claim[Phase]]:
+    named = [span for span in spans if span.name.startswith(PART)]
+    return [Claim(Phase(span.name[len(PART) :]), span.start, span.end) for span in named]
 
 
 def _phase_of(node: str, kind: str) -> Phase:

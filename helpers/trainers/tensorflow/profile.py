@@ -1,4 +1,4 @@
-"""Reads TensorFlow's profiler: the kernels and copies of each GPU as recorded by CUPTI, by the card's own clock."""
+"""Reads TensorFlow's profiler: what the host's threads ran, and what CUPTI recorded on each GPU by the card's clock."""
 
 from __future__ import annotations
 
@@ -9,43 +9,54 @@ from typing import AbstractSet, Any, ContextManager, Dict, Iterable, Iterator, L
 
 import tensorflow as tf
 
+from helpers.trainers.common.card_times import NOT_TRIED
 from helpers.trainers.common.chrome_trace import write_chrome_trace
 from helpers.trainers.common.device_time import Operation, ProfileError, Timelines
 from helpers.trainers.common.step_profile import Recording, Span, keep_trace
 from helpers.trainers.contract.step_profile import Phase
-from helpers.trainers.tensorflow.operations import PART, recording_of
+from helpers.trainers.tensorflow.operations import PART, Kernel, recording_of, recording_on_card
 
 _GPU_PLANE, _HOST_PLANE = "/device:GPU:", "/host:CPU"
 # A card's plane has a line for each stream and one for CUPTI's own overhead. Readers of profiles may add lines with the
 # same times by TensorFlow's operations, which must not be counted again.
 _STREAM_LINE = "Stream #"
+# Of an event there: what launched it.
+_OPERATION = "tf_op"
+_ON_CARD = "kernels and copies as CUPTI recorded them on the card"
 
 
 class TensorflowStepProfiler:
-    """A StepProfiler of ``common.step_profile``, for CPUs."""
-
-    name = "tf.profiler: operations of the graph, by the host's clock"
+    """A StepProfiler of ``common.step_profile``."""
 
     def __init__(self, layers: AbstractSet[str], on_gpu: bool) -> None:
-        """``layers`` are the scopes of the network's layers. Raises ProfileError on a GPU."""
-        if on_gpu:
-            raise ProfileError("the suite reads the parts of TensorFlow's profile on CPUs only so far")
+        """``layers`` are the scopes of the network's layers."""
+        self.name = "tf.profiler: " + (_ON_CARD if on_gpu else "operations of the graph, by the host's clock")
         self._layers = layers
+        self._on_gpu = on_gpu
         self._folder = TemporaryDirectory(prefix="perfgate-profile-")
 
     def start(self) -> None:
-        tf.profiler.experimental.start(self._folder.name, tf.profiler.experimental.ProfilerOptions(host_tracer_level=2))
+        tf.profiler.experimental.start(self._folder.name, _options(self._on_gpu))
 
     def part(self, phase: Phase) -> ContextManager[Any]:
         scope: ContextManager[Any] = tf.profiler.experimental.Trace(PART + phase.value)
         return scope
 
     def stop(self, steps: int, trace: Path) -> Recording:
-        spans = spans_of(_stopped(self._folder))
-        notes = keep_trace(trace, lambda path: write_chrome_trace(path, spans))
-        recording = recording_of(spans, self._layers, steps)
+        profile = _stopped(self._folder)
+        spans, kernels = spans_of(profile), kernels_of(profile)
+        notes = keep_trace(trace, lambda path: write_chrome_trace(path, [*spans, *kernels]))
+        if self._on_gpu:
+            recording, notes = recording_on_card(kernels, spans, self._layers, steps), (NOT_TRIED, *notes)
+        else:
+            recording = recording_of(spans, self._layers, steps)
         threads = int(tf.config.threading.get_intra_op_parallelism_threads())
         return replace(recording, notes=(*recording.notes, *notes), threads=threads or None)
+
+
+def _options(on_gpu: bool) -> Any:
+    """On a GPU as little as possible is recorded of the host: scopes, and no operations."""
+    return tf.profiler.experimental.ProfilerOptions(host_tracer_level=1 if on_gpu else 2)
 
 
 def _stopped(folder: Any) -> bytes:
@@ -65,11 +76,8 @@ class TensorflowProfiler:
         """``devices`` as TensorFlow names them: ``GPU:0``. All CPUs of a process are one."""
         on_gpu = any(device.startswith("GPU") for device in devices)
         self.cards: Sequence[str] = [f"/device:{device}" for device in devices] if on_gpu else [_HOST_PLANE]
-        self.method = "tf.profiler: " + (
-            "kernels and copies as CUPTI recorded them on the card" if on_gpu else "what TensorFlow's threads ran"
-        )
-        # On a GPU as little as possible is recorded of the host.
-        self._options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=1 if on_gpu else 2)
+        self.method = "tf.profiler: " + (_ON_CARD if on_gpu else "what TensorFlow's threads ran")
+        self._options = _options(on_gpu)
         self._folder = TemporaryDirectory(prefix="perfgate-profile-")
 
     def start(self) -> None:
@@ -93,12 +101,35 @@ def spans_of(profile: bytes) -> List[Span]:
     if _HOST_PLANE not in planes:
         raise ProfileError("tf.profiler recorded nothing of the host")
     host = planes[_HOST_PLANE]
-    began = _began_ns([host])
+    began = _began_ns(planes.values())
     return [
         Span(f"{line.name} {line.id}", each.name, each.start, each.end)
         for line in host.lines
         for each in _events(host, line, began)
     ]
+
+
+def kernels_of(profile: bytes) -> List[Kernel]:
+    """What the cards did, in a serialized XSpace. Raises ProfileError if something is missing."""
+    planes = _planes(profile)
+    began = _began_ns(planes.values())
+    return [
+        Kernel(f"{name} {line.name}", each.name, each.start, each.end, operation=_operation_of(plane, event))
+        for name, plane in planes.items()
+        if name.startswith(_GPU_PLANE)
+        for line in plane.lines
+        if line.name.startswith(_STREAM_LINE)
+        for event, each in zip(line.events, _events(plane, line, began))
+    ]
+
+
+def _operation_of(plane: Any, event: Any) -> str:
+    """Texts are references to others of the plane's, or stand in the event."""
+    names = plane.stat_metadata
+    for stat in event.stats:
+        if names[stat.metadata_id].name == _OPERATION:
+            return str(names[stat.ref_value].name if stat.WhichOneof("value") == "ref_value" else stat.str_value)
+    return ""
 
 
 def _planes(profile: bytes) -> Dict[str, Any]:

@@ -23,7 +23,7 @@ from helpers.trainers.contract.models import Model
 from helpers.trainers.tensorflow.data import feed_to
 from helpers.trainers.tensorflow.device import Cards, WaitingTimer, refuse_what_cannot_run, wait_for
 from helpers.trainers.tensorflow.models import NetworkForm, network_of, normalised
-from helpers.trainers.tensorflow.profile import timelines_of
+from helpers.trainers.tensorflow.profile import kernels_of, timelines_of
 from helpers.trainers.tensorflow.settings import WHOLE_STEP, TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, cross_entropy, plain_error
 from tests.helpers.trainers.small_network import use_small_network
@@ -234,6 +234,13 @@ def profiles() -> dict[str, Any]:
             told[name] = {card: [len(each), busy_seconds(each)] for card, each in timelines.items()}
         except ProfileError as error:
             told[name] = str(error)
+    stream = known.planes[0].lines[0]
+    for key, name in {1: "tf_op", 2: "blocks.0/Conv2D:Conv2D"}.items():
+        known.planes[0].stat_metadata[key].name = name
+    stream.events[0].stats.add(metadata_id=1, ref_value=2)
+    stream.events[1].stats.add(metadata_id=1, str_value="Relu:Relu")
+    kernels = [each for each in kernels_of(known.SerializeToString()) if each.lane.startswith("/device:GPU:0")]
+    told["kernels"] = [[each.name, each.start, each.end, each.operation] for each in kernels]
     told["names"] = sorted({each.name for each in timelines_of(known.SerializeToString())["/device:GPU:0"]})
     return told
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from helpers.trainers.common.card_times import UNKNOWN_OPERATOR
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.step_profile import Span
 from helpers.trainers.contract.step_profile import HOST, Phase
-from helpers.trainers.tensorflow.operations import PART, recording_of
+from helpers.trainers.tensorflow.operations import PART, Kernel, recording_of, recording_on_card
 
 LAYERS = {"blocks.0", "blocks.0.reduce.convolution", "classifier"}
 
@@ -55,3 +56,46 @@ def test_what_the_operations_leave_of_a_step_is_the_host_s() -> None:
 def test_a_profile_without_operations_is_an_error() -> None:
     with pytest.raises(ProfileError, match="no operation"):
         recording_of(spans(), LAYERS, 1)
+
+
+# Written by hand after xla/backends/profiler/gpu/cupti_collector.cc: this was not recorded on a GPU.
+def kernels() -> list[Kernel]:
+    layer = "blocks.0/blocks.0.reduce.convolution"
+    gradient = f"gradient_tape/{layer}/Conv2DBackpropFilter:Conv2DBackpropFilter"
+    return [
+        Kernel("stream 7", "MemcpyH2D", 1.5, 3.0, operation="IteratorGetNext:IteratorGetNext"),
+        Kernel("stream 8", "implicit_gemm", 3.0, 5.0, operation=f"{layer}/Conv2D:Conv2D"),
+        Kernel("stream 8", "wgrad", 5.0, 8.0, operation=gradient),
+        Kernel("stream 9", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 7.0, 9.0, operation=""),
+        Kernel("stream 8", "momentum", 9.0, 9.5, operation="optimizer/ResourceApplyMomentum:ResourceApplyMomentum"),
+    ]
+
+
+def test_on_a_card_its_own_times_count() -> None:
+    recording = recording_on_card(kernels(), spans("Relu:Relu"), LAYERS, 1)
+    rows = {row.kernel: row for row in recording.operators}
+    convolution = "blocks.0.reduce.convolution"
+    assert rows["implicit_gemm"].key == ("forward", convolution, "Conv2D", "implicit_gemm", "", "cuda")
+    assert rows["wgrad"].key == ("backward", convolution, "Conv2DBackpropFilter", "wgrad", "", "cuda")
+    assert rows["ncclDevKernel_AllReduce_Sum_f32_RING_LL"].operator == UNKNOWN_OPERATOR
+    assert recording.phases == pytest.approx(
+        {
+            Phase.DATA_WAIT: 1.5,
+            Phase.TRANSFER: 1.5,
+            Phase.FORWARD: 2.0,
+            Phase.BACKWARD: 3.0,
+            Phase.ALL_REDUCE: 1.0,
+            Phase.OPTIMIZER: 0.5,
+        }
+    )
+    assert recording.all_reduce_overlapped_seconds == pytest.approx(1.0)
+
+
+def test_on_a_card_without_a_kernel_the_host_s_times_are_not_taken_for_it() -> None:
+    with pytest.raises(ProfileError, match="no kernel"):
+        recording_on_card([], spans("Relu:Relu"), LAYERS, 1)
+
+
+def test_kernels_of_a_step_that_xla_compiles_are_of_no_operation() -> None:
+    with pytest.raises(ProfileError, match="XLA compiles it"):
+        recording_on_card([Kernel("stream 7", "fusion_3", 0.0, 1.0, operation="")], spans(), LAYERS, 1)

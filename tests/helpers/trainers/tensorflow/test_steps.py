@@ -111,6 +111,12 @@ def test_a_card_s_time_is_that_of_its_streams_in_the_profile(told: dict[str, Any
     assert told["profiles"]["none"] == {}
 
 
+def test_a_kernel_has_the_name_of_what_launched_it(told: dict[str, Any]) -> None:
+    assert told["profiles"]["kernels"] == [
+        ["conv", 0.0, 1.0, "blocks.0/Conv2D:Conv2D"], ["conv", 2.0, 2.5, "Relu:Relu"], ["copy", 0.5, 1.5, ""],
+    ]  # fmt: skip
+
+
 def test_a_profile_that_lost_events_is_none(told: dict[str, Any]) -> None:
     assert told["profiles"]["dropped"] == (
         "the profile is not whole: Detected GPU events dropped on host: 5 events dropped"
