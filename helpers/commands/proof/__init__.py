@@ -22,6 +22,7 @@ class StepKind(enum.Enum):
     TOO_LARGE = "a batch that cannot fit"
     NEIGHBOUR = "another process on the card"
     BARE_LOOP = "the suite's trainer against a bare loop"
+    EXPLAIN = "profiles of one build beside itself"
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ _FEATURES = "compiled, and as a CUDA graph"
 _MEMORY = "a batch that does not fit"
 _NEIGHBOUR = "another process on the card"
 _SPEED = "the suite beside a bare loop"
+_PARTS = "the parts of a step"
 _PADDLE = "Paddle"
 # Parts that may be missing: DALI is a separate wheel, Paddle's wheel has no code for the newest cards, and compiling
 # needs a C compiler.
@@ -107,6 +109,7 @@ def proof_on_gpu() -> Proof:
         # A turn must be long compared with the wait for the card at its end. During warm-up cuDNN searches for its
         # algorithms.
         _bare_loop(first, 4, Turns(rounds=4, steps_per_block=20, warmup_steps=20)),
+        _other(StepKind.EXPLAIN, _PARTS, first, replace(few, runs=1)),
         _measure(_PADDLE, "paddle-resnet50v1.5-amp_o2-bs256-1x1-synthetic-static", few),
         _other(StepKind.NEIGHBOUR, _NEIGHBOUR, first, replace(few, runs=1)),
         _other(StepKind.TOO_LARGE, _MEMORY, "pytorch-resnet50v1.5-tf32-bs4096-1x1-synthetic", replace(few, runs=1)),
@@ -135,6 +138,7 @@ def proof_on_cpu() -> Proof:
         "ResNet50 in tf32: TF32 is arithmetic of NVIDIA GPUs; fp32 stands in its place",
         f"{_MEMORY}: on a CPU it would take the machine's memory, not a card's",
         f"{_FEATURES}: CUDA graphs need a GPU, and compiling takes minutes",
+        f"{_PARTS}: on a CPU the profiles are read in docs/planted-causes.md",
     )
     return Proof(CPU, tuple(steps), left_out)
 

@@ -22,6 +22,7 @@ import yaml
 from helpers.commands.proof import Proof, ProofStep, StepKind
 from helpers.history.results import RunResult
 from helpers.history.run_folders import read_result
+from helpers.judging.beyond_chance import LEAST_PAIRS
 from helpers.launch.launchers import CHOICES
 from helpers.launch.programs import card_environment
 from helpers.machine.devices import Card, Machine
@@ -34,8 +35,10 @@ from helpers.plan.perf_yaml import Config, load_config
 from helpers.plan.proposals import Accepted
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.plan.yaml_file import read_yaml
+from helpers.report.explanation import write_explanation
 from helpers.report.results import SessionReport, results_json
 from helpers.report.row import CaseRow, row_of
+from helpers.session.explain import CaseExplanation, ExplainRequest, explain_case
 from helpers.session.gate import EXIT_OK
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import ConfigError, LaunchError
@@ -47,6 +50,7 @@ CONFIG = "perf.yaml"
 _IMAGES_PER_CLASS_ON_GPU = 256
 # Foreign processes on the cores of a user's machine are reported but do not end the proof.
 _ANY_SHARE = 0.99
+_PROFILED_STEPS = 5
 
 _BUSY_CPU = "print('ready', flush=True)\nwhile True: pass\n"
 _BUSY_GPU = """
@@ -105,6 +109,15 @@ class ProofBench:
         self._keep(step, row)
         return row
 
+    def explain(self, step: ProofStep) -> CaseExplanation:
+        """Compare profiles of the step's case with one build on both sides, and keep the answer and the traces in the
+        step's session. Raises SuiteError."""
+        case, suite = self._case(step), self._suite(step)
+        suite.expect([case])
+        found = explain_case(suite, case, ExplainRequest(LEAST_PAIRS, _PROFILED_STEPS), self.report)
+        write_explanation(self.folder / "runs" / step.key, found, "perfgate prove-gpu", step.key)
+        return found
+
     def why_not(self, step: ProofStep) -> str | None:
         """Why this machine cannot run the step's case with the installed software; None if it can."""
         return self._suite(step).why_not(self._case(step))
@@ -127,7 +140,7 @@ class ProofBench:
         return SuiteCase(step.case, self.proof.device, step.protocol)
 
     def _suite(self, step: ProofStep) -> Suite:
-        on_cpu, slowed = self.proof.device == CPU, step.kind is StepKind.SLOWED
+        on_cpu, compared = self.proof.device == CPU, step.kind in (StepKind.SLOWED, StepKind.EXPLAIN)
         config = replace(self.config, budgets=ByCase(step.budget))
         if on_cpu and step.kind is not StepKind.NEIGHBOUR:
             config = replace(config, contention=replace(config.contention, max_foreign_share=_ANY_SHARE))
@@ -139,10 +152,10 @@ class ProofBench:
             resume=True,
             data_root=str(self._images) if step.case and step.case.data.value.startswith("dali") else None,
             # Results of a slowed build are marked, and only --allow-contention accepts marked results.
-            allow_contention=slowed,
-            reference_env=str(self._good_build) if slowed else None,
+            allow_contention=compared,
+            reference_env=str(self._good_build) if compared else None,
             # The good build is the same build without the slowdown.
-            same_build=slowed,
+            same_build=compared,
             to_record=step.kind is StepKind.MEASURE,
             utilisation=step.kind is StepKind.MEASURE,
             # Shared by the sessions of all steps.

@@ -18,10 +18,12 @@ from helpers.judging.verdict import Status
 from helpers.machine.files import read_text_limited, write_whole
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu
+from helpers.report.explanation import headline
 from helpers.report.row import CaseRow
 from helpers.session.lockstep import OTHER_PROCESS, SPEED_LIMIT, Seat, measure_beside_bare_loop, speeds
 from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.step_profile import Phase
 
 # 1: first format.
 STATE_VERSION = 1
@@ -149,6 +151,7 @@ class StepRunner:
             StepKind.TOO_LARGE: self._too_large,
             StepKind.NEIGHBOUR: self._neighbour,
             StepKind.BARE_LOOP: self._bare_loop,
+            StepKind.EXPLAIN: self._explain,
         }
 
     def _measure(self, step: ProofStep) -> StepRecord:
@@ -191,6 +194,17 @@ class StepRunner:
         right = not ratio.lies_below(SPEED_LIMIT)
         message = f"{rate_unit(step.case.id)} through the trainer over the bare loop's: {ratio}"
         return StepRecord(step.key, MEASURED, right, True, message, case_id=step.case.id, extra=asdict(ratio))
+
+    def _explain(self, step: ProofStep) -> StepRecord:
+        """Right if each run has a profile, whose forward and backward passes take time. Their seconds are kept."""
+        assert step.case is not None
+        found = self.bench.explain(step)
+        phases = found.explanation.phases if found.explanation else ()
+        seconds = {each.part.phase: min(each.reference.seconds, each.candidate.seconds) for each in phases}
+        right = all(seconds.get(phase, 0.0) > 0 for phase in (Phase.FORWARD, Phase.BACKWARD))
+        kept = {phase.value: each for phase, each in seconds.items()}
+        message = f"{headline(found)} ({found.profiler or 'no profiler'})"
+        return StepRecord(step.key, MEASURED, right, right, message, case_id=step.case.id, extra=kept)
 
     def _no_kernels(self, step: ProofStep) -> str:
         """The doctor's finding if the installed wheel has no code for the card; empty if it has, and for PyTorch,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,23 +15,30 @@ from typing import Any
 import pytest
 
 from helpers.commands.proof import Proof, ProofStep, StepKind, proof_on_cpu, proof_on_gpu
+from helpers.commands.proof import bench as proof_bench
 from helpers.commands.proof.bench import ProofBench, _slowdown, write_config
 from helpers.commands.proof.steps import UTILISATION, ProofState, StepRecord, StepRunner, failed, not_run, read_state
 from helpers.commands.proof.summary import ProofEvidence, ProofReport, gpu_parts, not_reached, shares, summary
 from helpers.commands.prove_gpu import Deadline, ProofRun, _line, ask_doctor, device_of, exit_status, pack
 from helpers.history.results import RunResult
+from helpers.judging.explanation import Difference, Explanation, Interval, Kind
+from helpers.judging.profile_parts import Amount, Level, Part
 from helpers.judging.utilisation import Peak, Utilisation
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.machine.environment import CPU, GPU
 from helpers.machine.nvml import Gpu
+from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
 from helpers.report.row import CaseRow
+from helpers.session.explain import CaseExplanation, ExplainRequest
+from helpers.session.suite import Suite
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import ConfigError, DeviceError, LaunchError, ResultError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE
+from helpers.trainers.contract.step_profile import Phase
 from tests.helpers.machines import CPU_MACHINE, GIB, gpu_machine
 
 H100 = Gpu(0, "GPU-aa", "NVIDIA H100 80GB HBM3", 80 * GIB, (9, 0), 700)
@@ -84,7 +92,8 @@ def test_the_cpu_has_the_same_parts_or_says_why_not() -> None:
     on_cpu = proof_on_cpu()
     missing = {step.part for step in PROOF.steps} - {step.part for step in on_cpu.steps}
     assert {each.partition(":")[0] for each in on_cpu.left_out[1:]} == missing
-    assert {step.kind for step in on_cpu.steps} == {step.kind for step in PROOF.steps} - {StepKind.TOO_LARGE}
+    only_on_gpus = {StepKind.TOO_LARGE, StepKind.EXPLAIN}
+    assert {step.kind for step in on_cpu.steps} == {step.kind for step in PROOF.steps} - only_on_gpus
 
 
 @pytest.mark.parametrize("proof", [proof_on_gpu(), proof_on_cpu()])
@@ -258,6 +267,54 @@ def test_the_good_build_raises_no_alarm_and_the_slowed_one_does(
     assert answer(step_of(kind), tmp_path, status=status.value, samples_per_s=9.0).right is right
 
 
+def _profiled(phases: tuple[Phase, ...]) -> CaseExplanation:
+    """A comparison of profiles in which these phases take 20 ms of a step of 100 ms."""
+    found = tuple(
+        Difference(
+            Part(Level.PHASE, phase), Kind.SLOWER, Amount(0.02), Amount(0.02), Interval(0.0, -0.001, 0.001), p_value=1.0
+        )
+        for phase in phases
+    )
+    answer = Explanation(6, 0.1, Interval(0.0, -0.001, 0.001), (), (), 9, (0.1, 0.1), found)
+    return CaseExplanation("c", GPU, "good", "good", answer, runs=12, steps=5, profiler="a profiler")
+
+
+@pytest.mark.parametrize(
+    ("found", "right", "message"),
+    [
+        (_profiled((Phase.FORWARD, Phase.BACKWARD)), True, "NOT SLOWER"),
+        (_profiled((Phase.FORWARD,)), False, "NOT SLOWER"),
+        (CaseExplanation("c", GPU, "good", "good", None, "recorded no kernel"), False, "recorded no kernel"),
+    ],
+)
+def test_profiles_are_right_if_forward_and_backward_take_time_in_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: CaseExplanation, right: bool, message: str
+) -> None:
+    monkeypatch.setattr(Session, "explain", lambda session, step: found, raising=False)
+    record = answer(step_of(StepKind.EXPLAIN), tmp_path, status="PASS")
+    assert (record.right, record.settled) == (right, right)
+    assert message in record.message
+    if right:
+        assert record.extra == {"forward": 0.02, "backward": 0.02}
+
+
+def test_profiles_are_of_one_build_on_both_sides(
+    bench: ProofBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(tmp_path, ROOT / "perf.yaml", sys.executable)
+    asked: list[Any] = []
+
+    def explained(suite: Suite, case: SuiteCase, request: ExplainRequest, say: Any) -> CaseExplanation:
+        asked.append((suite.options.reference_env, suite.options.same_build, request.pairs, str(case.case)))
+        return _profiled((Phase.FORWARD, Phase.BACKWARD))
+
+    monkeypatch.setattr(proof_bench, "explain_case", explained)
+    step = step_of(StepKind.EXPLAIN)
+    assert bench.explain(step).runs == 12
+    assert asked == [(str(tmp_path / "good-python"), True, 6, str(step.case))]
+    assert (tmp_path / "runs" / step.key / "explain.md").exists()
+
+
 def test_a_case_with_a_figure_is_right_and_settled(tmp_path: Path) -> None:
     found = answer(FIRST, tmp_path, status="NO_BASELINE", samples_per_s=2800.0)
     assert (found.right, found.settled, found.samples_per_s) == (True, True, 2800.0)
@@ -368,7 +425,7 @@ def test_the_summary_has_figures_wrong_steps_and_what_was_not_reached() -> None:
     unable = not_run(step_of(StepKind.BARE_LOOP), "no loop")
     told = story(ON_H100, PROOF, [FIGURE, slowed, *repeats, unable], measured())
     text = summary(told)
-    assert "12 of 29 steps done on NVIDIA H100 80GB HBM3, until today. **Wrong: slowed, bare-loop.**" in text
+    assert "12 of 30 steps done on NVIDIA H100 80GB HBM3, until today. **Wrong: slowed, bare-loop.**" in text
     assert f"| `{FIRST.key}` | 2800 (n=2) | no measured peak | - | NO_BASELINE |" in text
     assert "10 PASS." in text and "mean 2806, deviation 0.11%" in text
     assert "- a build slowed down on purpose, by 5%: PASS (WRONG): no drop \\| at all" in text
