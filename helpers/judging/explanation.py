@@ -23,7 +23,7 @@ from helpers.judging.profile_parts import (
     ProfiledRun,
     compared_parts,
 )
-from helpers.judging.rank_parts import own_seconds, parts_and_ranks, slowest_seconds
+from helpers.judging.rank_parts import WAITS, own_seconds, parts_and_ranks, slowest_seconds
 from helpers.judging.run_facts import (
     Clock,
     ReducedBeside,
@@ -41,8 +41,6 @@ _MOST_OF_IT = 0.5
 _FEW = 3
 # A rank is shown by one of its phases if that explains so much of what the rank takes longer.
 _MOST_OF_A_RANK = 0.8
-# The levels that hold a rank as a whole, the one that is shown first.
-_WHOLE_RANK = (Level.RANK, Level.RANK_SPEED)
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,8 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = 
     # A consequence, such as values that are no longer in a cache, may be beyond chance and explain nothing.
     beyond_chance = [each for each in found if each.is_named and _size(each) >= LEAST_SHARE * usual]
     slow_ranks = _slow_ranks(beyond_chance, pairs, is_slower)
-    of_all = _not_of_ranks([each for each in beyond_chance if not each.part.level.is_of_a_rank], slow_ranks, pairs)
+    of_steps = [each for each in beyond_chance if not each.part.level.is_of_a_rank]
+    of_all = _not_of_ranks(of_steps, slow_ranks, pairs, is_slower)
     named = tuple(sorted([*apart(of_all, rows), *slow_ranks], key=lambda each: -each.seconds.mean))
     return Explanation(
         pairs=len(pairs),
@@ -211,41 +210,50 @@ def _slow_ranks(named: Sequence[Difference], pairs: Sequence[ProfiledPair], is_s
     shown = []
     for rank in sorted({each.part.rank for each in longer}):
         mine = [each for each in longer if each.part.rank == rank]
-        phases = [each for each in mine if each.part.level is Level.RANK_PHASE]
-        whole = [each for level in _WHOLE_RANK for each in mine if each.part.level is level]
-        if not whole:
+        of_level = {level: [each for each in mine if each.part.level is level] for level in Level}
+        phases = of_level[Level.RANK_PHASE]
+        if whole := of_level[Level.RANK]:
+            one = max(phases, key=_size, default=whole[0])
+            shown.append(one if _size(one) >= _MOST_OF_A_RANK * _size(whole[0]) else whole[0])
+        elif speed := of_level[Level.RANK_SPEED]:
+            shown += [*speed, *(each for each in phases if each.part.phase in WAITS)]
+        else:
             shown += phases
-            continue
-        one = max(phases, key=_size, default=whole[0])
-        shown.append(one if _size(one) >= _MOST_OF_A_RANK * _size(whole[0]) else whole[0])
     return shown
 
 
 def _is_longer(of_a_rank: Difference, pairs: Sequence[ProfiledPair], is_slower: bool) -> bool:
-    """Whether what is longer beside the other ranks is so because it changed, more than because the others did. If the
-    others had become faster, the step would not be longer: so if it is known to be, this holds unless the rank's own
-    time says otherwise, which on a machine with other work differs from run to run more than the ranks do."""
+    """Whether what is longer beside the other ranks is so because it changed, more than because the others did."""
     part = of_a_rank.part
     longer = [own_seconds(pair.candidate, part) - own_seconds(pair.reference, part) for pair in pairs]
-    most = mean_interval(longer).high if is_slower else statistics.fmean(longer)
-    return most >= _MOST_OF_IT * of_a_rank.seconds.mean
+    return _changed_as(of_a_rank, longer, is_slower)
 
 
-def _is_for_the_slowest(waiting: Difference, pairs: Sequence[ProfiledPair]) -> bool:
+def _is_for_the_slowest(waiting: Difference, pairs: Sequence[ProfiledPair], is_slower: bool) -> bool:
     """Whether the slowest rank's own time changed as the waiting for it did. Where another rank became faster, it waits
     longer for one that takes what it took."""
-    changed = statistics.fmean(slowest_seconds(pair.candidate) - slowest_seconds(pair.reference) for pair in pairs)
-    return changed / waiting.seconds.mean >= _MOST_OF_IT
+    changes = [slowest_seconds(pair.candidate) - slowest_seconds(pair.reference) for pair in pairs]
+    return _changed_as(waiting, changes, is_slower)
+
+
+def _changed_as(difference: Difference, changes: Sequence[float], is_slower: bool) -> bool:
+    """Whether a rank's own time changed by most of what differs beside the other ranks. If another rank had become
+    faster, the step would not be longer. So of a build that is known to be slower this holds unless the rank's own time
+    says otherwise: on a machine with other work that differs more from run to run than the ranks do."""
+    differs = difference.seconds.mean
+    changed = mean_interval(changes).high if is_slower and differs > 0 else statistics.fmean(changes)
+    return changed / differs >= _MOST_OF_IT
 
 
 def _not_of_ranks(
-    named: Sequence[Difference], slow_ranks: Sequence[Difference], pairs: Sequence[ProfiledPair]
+    named: Sequence[Difference], slow_ranks: Sequence[Difference], pairs: Sequence[ProfiledPair], is_slower: bool
 ) -> list[Difference]:
     """The parts that differ on the other ranks, too. A part's time is a mean over the ranks, and so it holds a share of
     what a slow rank takes longer."""
     slow = {each.part.rank for each in slow_ranks}
     if not slow:
-        return [each for each in named if each.part.phase is not Phase.RANK_WAIT or _is_for_the_slowest(each, pairs)]
+        waits = Phase.RANK_WAIT
+        return [each for each in named if each.part.phase is not waits or _is_for_the_slowest(each, pairs, is_slower)]
     rest = [ProfiledPair(_without(pair.reference, slow), _without(pair.candidate, slow)) for pair in pairs]
     parts = compared_parts(rest) if all(pair.reference.profiles and pair.candidate.profiles for pair in rest) else ()
     speeds = shared_speeds(parts)

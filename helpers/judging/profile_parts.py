@@ -72,11 +72,7 @@ class Part:
 
     def holds(self, other: Part) -> bool:
         """Whether the time of ``other`` is part of this one's."""
-        if self == other:
-            return False
-        if self.level is Level.RANK:
-            return other.level.is_of_a_rank and other.rank == self.rank
-        if self.level.is_of_a_rank or other.level.is_of_a_rank or self.phase is not other.phase:
+        if self == other or self.level.is_of_a_rank or other.level.is_of_a_rank or self.phase is not other.phase:
             return False
         return {
             Level.ROW: False,

@@ -25,6 +25,8 @@ from helpers.judging.profile_parts import (
 from helpers.judging.shared_speed import speeds_of
 from helpers.trainers.contract.step_profile import Phase, StepProfile
 
+# In these phases a rank waits or moves data. How long that takes is no speed of its cores.
+WAITS = (Phase.DATA_WAIT, Phase.TRANSFER, Phase.HOST_GAP)
 # A run's ranks: the own time of each, by phase.
 _Own = Mapping[int, Mapping[Phase, float]]
 
@@ -72,7 +74,7 @@ def _speed(rank: int, runs: Sequence[ProfiledRun]) -> list[Compared]:
     beside = [
         Compared(
             part,
-            tuple(Amount(statistics.median(rows.get(part, 0.0) for rows in each)) for each in others),
+            tuple(Amount(_median(part, each)) for each in others),
             tuple(Amount(rows.get(part, 0.0)) for rows in mine),
         )
         for part in parts
@@ -89,10 +91,16 @@ def _compared(part: Part, seconds: Sequence[float], whole_seconds: float) -> Com
     return Compared(part, amounts[:pairs], amounts[pairs:], whole_seconds)
 
 
+def _median(part: Part, others: Sequence[Mapping[Part, float]]) -> float:
+    """0 if one of the ranks does not have the row: then it is not compared."""
+    seconds = [rows.get(part, 0.0) for rows in others]
+    return statistics.median(seconds) if all(seconds) else 0.0
+
+
 def _rows(profile: StepProfile) -> dict[Part, float]:
     """What the rank computes."""
     rows = {row_of(each): each.seconds_per_step for each in profile.operators}
-    return {part: seconds for part, seconds in rows.items() if part.is_of_the_cores}
+    return {part: seconds for part, seconds in rows.items() if part.is_of_the_cores and part.phase not in WAITS}
 
 
 def _own(profiles: Sequence[StepProfile]) -> dict[int, dict[Phase, float]]:

@@ -152,7 +152,7 @@ class ProofBench:
             resume=True,
             data_root=str(self._images) if step.case and step.case.data.value.startswith("dali") else None,
             # Results of a slowed build are marked, and only --allow-contention accepts marked results.
-            allow_contention=compared,
+            allow_contention=step.kind is StepKind.SLOWED,
             reference_env=str(self._good_build) if compared else None,
             # The good build is the same build without the slowdown.
             same_build=compared,

@@ -128,6 +128,8 @@ ERROR = "ERROR"
 _NO_ALARM = (Status.PASS, Status.INCONCLUSIVE)
 _NOT_SETTLED = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
 _KERNELS = "card and framework"
+# Of a profiled step.
+_MOST = 0.5
 
 
 @dataclass(frozen=True)
@@ -196,12 +198,14 @@ class StepRunner:
         return StepRecord(step.key, MEASURED, right, True, message, case_id=step.case.id, extra=asdict(ratio))
 
     def _explain(self, step: ProofStep) -> StepRecord:
-        """Right if each run has a profile, whose forward and backward passes take time. Their seconds are kept."""
+        """Right if the profiles give most of a step to the forward and backward passes, whose operators they know. The
+        seconds of each phase are kept."""
         assert step.case is not None
         found = self.bench.explain(step)
         phases = found.explanation.phases if found.explanation else ()
         seconds = {each.part.phase: min(each.reference.seconds, each.candidate.seconds) for each in phases}
-        right = all(seconds.get(phase, 0.0) > 0 for phase in (Phase.FORWARD, Phase.BACKWARD))
+        passes = [seconds.get(phase, 0.0) for phase in (Phase.FORWARD, Phase.BACKWARD)]
+        right = all(passes) and sum(passes) > _MOST * sum(seconds.values())
         kept = {phase.value: each for phase, each in seconds.items()}
         message = f"{headline(found)} ({found.profiler or 'no profiler'})"
         return StepRecord(step.key, MEASURED, right, right, message, case_id=step.case.id, extra=kept)

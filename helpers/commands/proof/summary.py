@@ -311,6 +311,10 @@ def _events(evidence: ProofEvidence) -> tuple[bool, str]:
     return True, f"{steps} steps in {len(runs)} runs; a run without the driver's events fails; the last's {last:.2f} ms"
 
 
+def _profiles(evidence: ProofEvidence) -> tuple[bool, str]:
+    return _shown(evidence.of_kind(StepKind.EXPLAIN), "no step was profiled on a GPU")
+
+
 def _neighbours(evidence: ProofEvidence) -> tuple[bool, str]:
     records = evidence.of_kind(StepKind.NEIGHBOUR)
     if evidence.proof.device == CPU:
@@ -344,6 +348,7 @@ _LOOKS: tuple[tuple[str, Look], ...] = (
     ("a batch that does not fit is reported as such", _does_not_fit),
     ("DALI decodes on the GPU", _dali),
     ("steps timed by CUDA events", _events),
+    ("kernels by operator in a profile, by CUPTI", _profiles),
     ("foreign processes", _neighbours),
     ("CUDA graphs", _graphs),
 )

@@ -31,6 +31,15 @@ class CardWork:
     # From the host's memory.
     is_copy_to_card: bool = False
 
+    @property
+    def computes(self) -> bool:
+        """Whether it is neither a copy from the host nor the reduction of gradients."""
+        return not self.is_copy_to_card and not self.reduces
+
+    @property
+    def reduces(self) -> bool:
+        return self.phase is Phase.ALL_REDUCE or _NCCL_KERNEL.match(self.name) is not None
+
 
 def on_card(works: Sequence[CardWork], waiting: Iterable[Claim[Phase]]) -> Tuple[List[Call], Dict[Phase, float], float]:
     """The calls, the seconds of each phase, and those of all-reduce beside other phases. ``waiting`` is when the host
@@ -41,7 +50,7 @@ def on_card(works: Sequence[CardWork], waiting: Iterable[Claim[Phase]]) -> Tuple
     copying: List[Claim[Phase]] = []
     for each in works:
         group, phase = computing, each.phase
-        if _NCCL_KERNEL.match(each.name):
+        if each.reduces:
             group, phase = reducing, Phase.ALL_REDUCE
         elif each.is_copy_to_card:
             group, phase = copying, Phase.TRANSFER

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from helpers.trainers.common.card_times import UNKNOWN_OPERATOR, CardWork, on_card
+from helpers.trainers.common.card_times import NO_KERNEL, UNKNOWN_OPERATOR, CardWork, on_card
 from helpers.trainers.common.device_time import Operation, ProfileError, busy_seconds
 from helpers.trainers.common.phase_times import Claim
 from helpers.trainers.common.step_profile import Call, Nested, Recording, Span, nested, rows_of
@@ -95,16 +95,14 @@ def recording_of(
     if not any(span.kind == _OPERATOR for span in spans):
         raise ProfileError("paddle.profiler recorded no operator")
     if launched is not None and not launched:
-        raise ProfileError(
-            "paddle.profiler recorded no kernel: does CUPTI work here, and may this user profile the GPU?"
-        )
+        raise ProfileError(NO_KERNEL.format("paddle.profiler"))
     loading = [span for span in spans if span.name == LOADING]
     loaders = {span.lane for span in loading}
     found = sorted(nested(span for span in spans if span.lane not in loaders), key=lambda each: each.span.start)
-    operators, host = _owners(found, _beside(found, loading), launched or ())
+    in_parts = any(_value(each.span, PART) in _STEPS_OWN for each in found)
+    operators, host = _owners(found, _beside(found, loading), launched or (), in_parts)
     if launched is not None:
         return _on_card(operators, host, launched, found, steps)
-    in_parts = any(_value(each.span, PART) in _STEPS_OWN for each in found)
     waits = _without_waits(host, operators, off_core) if in_parts else {}
     waited = [Call(Phase.DATA_WAIT, "", HOST, "", "", "cpu", seconds) for seconds in waits.values()]
     # In a compiled program the host only waits for the threads that compute.
@@ -130,7 +128,8 @@ def _on_card(
         _work(one, each.phase, layer, each.operator) for each, layer in _in_layers(operators) for one in each.launched
     ]
     for code in host:
-        phase = Phase.OTHER if code.phase is Phase.HOST_GAP else code.phase
+        # The card then computes, and nothing waits.
+        phase = Phase.OTHER if code.phase in (Phase.HOST_GAP, Phase.DATA_WAIT) else code.phase
         works += [_work(one, phase, code.layer) for one in code.launched]
     known = {id(each.span) for each in found}
     # By other libraries, such as DALI, and by the loader's thread.
@@ -194,7 +193,7 @@ class _Owner:
 
 
 def _owners(
-    found: Sequence[Nested], beside: Mapping[int, float], launched: Sequence[Launched]
+    found: Sequence[Nested], beside: Mapping[int, float], launched: Sequence[Launched], in_parts: bool
 ) -> Tuple[List[_Owner], List[_HostCode]]:
     """The calls of operators in the order of their beginnings, and the host's code outside of them."""
     launched_by: Dict[int, List[Launched]] = defaultdict(list)
@@ -206,10 +205,10 @@ def _owners(
         span, around = each.span, (*each.around, each.span)
         owner = next((owners[id(outer)] for outer in reversed(each.around) if id(outer) in owners), None)
         if span.kind == _OPERATOR or (owner is None and _LAUNCH.search(span.name)):
-            owner = owners[id(span)] = _Owner(span, _phase_of(around), _innermost(around, LAYER))
+            owner = owners[id(span)] = _Owner(span, _phase_of(around, in_parts), _innermost(around, LAYER))
         if owner is None:
             # Between the parts the host's clock counts it as HOST_GAP.
-            phase = _phase_of(around) if _innermost(around, PART) else Phase.HOST_GAP
+            phase = _phase_of(around, in_parts) if _innermost(around, PART) else Phase.HOST_GAP
             layer = _innermost(around, LAYER)
             host.append(_HostCode(phase, layer, each.self_seconds, beside[id(span)], launched_by[id(span)]))
             continue
@@ -316,8 +315,9 @@ def _phases(operators: Sequence[_Owner], found: Sequence[Nested]) -> Dict[Phase,
     return seconds
 
 
-def _phase_of(around: Sequence[Span]) -> Phase:
-    """The part of the step; for an operator of a compiled program, which has no parts, by its name."""
+def _phase_of(around: Sequence[Span], in_parts: bool) -> Phase:
+    """The part of the step; for an operator of a compiled program, which has no parts, by its name, on whatever thread
+    it is computed."""
     part = _innermost(around, PART)
     if part in _STEPS_OWN or (part and part != Phase.OTHER.value):
         return Phase(part)
@@ -327,7 +327,7 @@ def _phase_of(around: Sequence[Span]) -> Phase:
     name = _AROUND_NAME.sub("", operators[-1])
     if name.startswith(_OPTIMIZERS):
         return Phase.OPTIMIZER
-    if part:
+    if part and in_parts:
         return Phase.OTHER
     return Phase.BACKWARD if name.endswith(_GRADIENT) else Phase.FORWARD
 

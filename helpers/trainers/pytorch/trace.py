@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from helpers.trainers.common.card_times import UNKNOWN_OPERATOR, CardWork, on_card
+from helpers.trainers.common.card_times import NO_KERNEL, UNKNOWN_OPERATOR, CardWork, on_card
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.phase_times import Claim, divided
 from helpers.trainers.common.step_profile import Call, Nested, Recording, Span, nested, rows_of
@@ -104,9 +104,7 @@ def recording_of(trace: Mapping[str, Any], steps: int, layers: bool = True, on_a
     if not calls:
         raise ProfileError("torch.profiler recorded no operator")
     if on_a_card and not card:
-        raise ProfileError(
-            "torch.profiler recorded no kernel: does CUPTI work here, and may this user profile the GPU?"
-        )
+        raise ProfileError(NO_KERNEL.format("torch.profiler"))
     if not on_a_card:
         calls += host.code()
         seconds, overlapped = host.phases()

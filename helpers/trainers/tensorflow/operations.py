@@ -29,6 +29,10 @@ _OPERATION = re.compile(r"^(?P<node>[^:\s]+):(?P<type>\w+)$")
 _ONEDNN = re.compile(r"^_Mkl(Native)?(?=[A-Z])")
 _COLLECTIVE = re.compile(r"^_?(Collective|Nccl)")
 _GRADIENT = re.compile(r"Backprop|Grad|^AddN$")
+# What XLA has compiled into one operation.
+_CLUSTER = re.compile(r"^_?Xla(Run|Launch|Compile)")
+# If kernels of no known operation take this share of what a card computes, the profile tells no parts.
+_MOST_UNKNOWN = 0.5
 # As TensorFlow names a copy from the host's memory.
 _TO_CARD = "MemcpyH2D"
 _NO_OPERATION = "tf.profiler recorded no operation of TensorFlow's graph (XLA compiles it as a whole)"
@@ -45,12 +49,14 @@ class Kernel(Span):
 def recording_on_card(
     kernels: Sequence[Kernel], spans: Sequence[Span], layers: AbstractSet[str], steps: int
 ) -> Recording:
-    """What ``steps`` steps say on a GPU; ``spans`` are the host's. Raises ProfileError if there is no kernel, or none
-    of an operation."""
+    """What ``steps`` steps say on a GPU; ``spans`` are the host's. Raises ProfileError if there is no kernel, or if
+    most of the card's time is of no operation."""
     if not kernels:
         raise ProfileError(NO_KERNEL.format("tf.profiler"))
     works = [_work(each, layers) for each in kernels]
-    if all(each.operator == UNKNOWN_OPERATOR for each in works):
+    computing = [each for each in works if each.computes]
+    unknown = sum(each.end - each.start for each in computing if each.operator == UNKNOWN_OPERATOR)
+    if unknown >= _MOST_UNKNOWN * sum(each.end - each.start for each in computing):
         raise ProfileError(_NO_OPERATION)
     waiting = [part for part in _parts(spans) if part.what is Phase.DATA_WAIT]
     calls, seconds, overlapped = on_card(works, waiting)
@@ -60,7 +66,7 @@ def recording_on_card(
 
 def _work(kernel: Kernel, layers: AbstractSet[str]) -> CardWork:
     found, to_card = _OPERATION.match(kernel.operation), kernel.name == _TO_CARD
-    if not found:
+    if not found or _CLUSTER.match(found["type"]):
         return CardWork(kernel.name, kernel.start, kernel.end, Phase.OTHER, is_copy_to_card=to_card)
     node, kind = found["node"], found["type"]
     phase, layer = _phase_of(node, kind), _layer_of(node, layers)

@@ -28,11 +28,14 @@ _ON_CARD = "kernels and copies as CUPTI recorded them on the card"
 class TensorflowStepProfiler:
     """A StepProfiler of ``common.step_profile``."""
 
-    def __init__(self, layers: AbstractSet[str], on_gpu: bool) -> None:
-        """``layers`` are the scopes of the network's layers."""
-        self.name = "tf.profiler: " + (_ON_CARD if on_gpu else "operations of the graph, by the host's clock")
+    def __init__(self, layers: AbstractSet[str], devices: Sequence[str]) -> None:
+        """``layers`` are the scopes of the network's layers, and ``devices`` are this process's as TensorFlow names
+        them. Raises ProfileError for several GPUs: their times are not told apart."""
+        self._on_gpu = _on_gpu(devices)
+        if self._on_gpu and len(devices) > 1:
+            raise ProfileError(f"the suite reads the profile of one GPU a process, and this one has {len(devices)}")
+        self.name = "tf.profiler: " + (_ON_CARD if self._on_gpu else "operations of the graph, by the host's clock")
         self._layers = layers
-        self._on_gpu = on_gpu
         self._folder = TemporaryDirectory(prefix="perfgate-profile-")
 
     def start(self) -> None:
@@ -52,6 +55,10 @@ class TensorflowStepProfiler:
             recording = recording_of(spans, self._layers, steps)
         threads = int(tf.config.threading.get_intra_op_parallelism_threads())
         return replace(recording, notes=(*recording.notes, *notes), threads=threads or None)
+
+
+def _on_gpu(devices: Sequence[str]) -> bool:
+    return any(device.startswith("GPU") for device in devices)
 
 
 def _options(on_gpu: bool) -> Any:
@@ -74,7 +81,7 @@ class TensorflowProfiler:
 
     def __init__(self, devices: Sequence[str]) -> None:
         """``devices`` as TensorFlow names them: ``GPU:0``. All CPUs of a process are one."""
-        on_gpu = any(device.startswith("GPU") for device in devices)
+        on_gpu = _on_gpu(devices)
         self.cards: Sequence[str] = [f"/device:{device}" for device in devices] if on_gpu else [_HOST_PLANE]
         self.method = "tf.profiler: " + (_ON_CARD if on_gpu else "what TensorFlow's threads ran")
         self._options = _options(on_gpu)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from typing import Any
 
 from helpers.trainers.common.device_time import profile_at_the_end
@@ -56,8 +57,8 @@ def program(trainer: Trainer) -> None:
     io = io_of(trainer, lambda: _meet(total), lambda own: total(float(not own)) == 0)
     more = train(plan_of(trainer), reader, stepper, timer, io)
     profile_at_the_end(trainer, lambda: tensorflow_profile.TensorflowProfiler(cards.devices), more)
-    layers, on_gpu = stepper.layers, spec.device == "gpu"
-    explain_at_the_end(trainer, lambda: tensorflow_profile.TensorflowStepProfiler(layers, on_gpu), stepper, more)
+    profiler = partial(tensorflow_profile.TensorflowStepProfiler, stepper.layers, cards.devices)
+    explain_at_the_end(trainer, profiler, stepper, more)
 
 
 def _meet(total: Any) -> None:

@@ -284,10 +284,11 @@ def _profiled(phases: tuple[Phase, ...]) -> CaseExplanation:
     [
         (_profiled((Phase.FORWARD, Phase.BACKWARD)), True, "NOT SLOWER"),
         (_profiled((Phase.FORWARD,)), False, "NOT SLOWER"),
+        (_profiled((Phase.FORWARD, Phase.BACKWARD, Phase.OTHER, Phase.HOST_GAP)), False, "NOT SLOWER"),
         (CaseExplanation("c", GPU, "good", "good", None, "recorded no kernel"), False, "recorded no kernel"),
     ],
 )
-def test_profiles_are_right_if_forward_and_backward_take_time_in_them(
+def test_profiles_are_right_if_forward_and_backward_are_most_of_a_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: CaseExplanation, right: bool, message: str
 ) -> None:
     monkeypatch.setattr(Session, "explain", lambda session, step: found, raising=False)
@@ -305,7 +306,9 @@ def test_profiles_are_of_one_build_on_both_sides(
     asked: list[Any] = []
 
     def explained(suite: Suite, case: SuiteCase, request: ExplainRequest, say: Any) -> CaseExplanation:
-        asked.append((suite.options.reference_env, suite.options.same_build, request.pairs, str(case.case)))
+        options = suite.options
+        assert not options.allow_contention
+        asked.append((options.reference_env, options.same_build, request.pairs, str(case.case)))
         return _profiled((Phase.FORWARD, Phase.BACKWARD))
 
     monkeypatch.setattr(proof_bench, "explain_case", explained)
@@ -380,6 +383,7 @@ def test_everything_is_found_on_a_card_that_showed_it() -> None:
         FIGURE,
         record("neighbour", "INVALID", message="contended: python (pid 7)"),
         record("too-large", "INFRA_ERROR", message="out of GPU memory: tried to allocate 26 GiB"),
+        record("explain", "MEASURED", message="NOT SLOWER"),
     ]
     graphs = replace(measured(), case_id=f"{FIRST.key}-graphs")
     found = gpu_parts(story(ON_H100, PROOF, records, measured(), graphs).evidence)

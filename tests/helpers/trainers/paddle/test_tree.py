@@ -136,7 +136,8 @@ def _on_a_card() -> dict[int, Any]:
     marked = _node("perfgate gradient of classifier", 205, 206)
     launch = _node("linear_grad kernel launch", 210, 250, card=gradients)
     reduction = [("concat", 500, 510), ("ncclKernel_AllReduce_RING_LL_Sum_float", 450, 600)]
-    accumulation = _node("GradNodeAccumulation", 261, 280, card=reduction, kind="Operator")
+    buffer = _node("empty kernel launch", 262, 263, kind="DygraphKernelLaunch")
+    accumulation = _node("GradNodeAccumulation", 261, 280, buffer, card=reduction, kind="Operator")
     momentum = _node("momentum", 291, 299, card=[("sgd", 600, 640)], kind="Operator")
     main = _node(
         "root", -DATE, 10**12,
@@ -162,7 +163,7 @@ def test_on_a_card_its_own_times_count() -> None:
     assert rows["sgd"].key == ("optimizer", "", "momentum", "sgd", "", "cuda")
     assert rows["MEMCPY_HtoD"].key == ("transfer", "", UNKNOWN_OPERATOR, "MEMCPY_HtoD", "", "cuda")
     assert rows["normalize"].key == ("other", "", UNKNOWN_OPERATOR, "normalize", "", "cuda")
-    assert rows["concat"].key == ("backward", "", "GradNodeAccumulation", "concat", "", "cuda")
+    assert rows["concat"].key == ("backward", "", "all_reduce", "concat", "", "cuda")
     assert rows["ncclKernel_AllReduce_RING_LL_Sum_float"].phase is Phase.ALL_REDUCE
     assert recording.phases == pytest.approx(
         {
@@ -194,6 +195,16 @@ def test_the_kernels_of_a_program_have_the_phases_of_their_operators_on_whatever
     recording = recording_of(spans, 2, launched=launched)
     assert recording.phases == pytest.approx({Phase.FORWARD: 15e-9, Phase.BACKWARD: 20e-9, Phase.OPTIMIZER: 10e-9})
     assert recording.notes == (NO_TYPES, NO_LAYERS)
+
+
+def test_a_program_that_the_training_s_thread_computes_has_the_phases_of_its_operators() -> None:
+    whole = Span("main", "perfgate part other", 0.0, 10.0, "PythonUserDefined")
+    spans = [whole, *_operator("main", "conv2d", 1.0, 2.0), *_operator("main", "conv2d_grad", 4.0, 3.0)]
+    recording = recording_of(spans, 1)
+    assert {row.operator: row.phase for row in recording.operators} == {
+        "conv2d": Phase.FORWARD, "conv2d_grad": Phase.BACKWARD,
+    }  # fmt: skip
+    assert (recording.phases or {})[Phase.BACKWARD] == 3.0
 
 
 def test_on_a_card_without_a_kernel_the_host_s_times_are_not_taken_for_it() -> None:

@@ -29,8 +29,8 @@ CONVOLUTION = nn.Conv2d(3, 3, 3)
 MODEL = nn.Sequential(CONVOLUTION, ThereAndBack(), CONVOLUTION, nn.BatchNorm2d(3), nn.ReLU(inplace=True))
 
 
-def profiled(trace: Path, train: bool = True, without: Sequence[str] = ()) -> Recording:
-    profiler = PytorchStepProfiler(MODEL, torch.device("cpu"), without)
+def profiled(trace: Path, train: bool = True, without: Sequence[str] = (), device: str = "cpu") -> Recording:
+    profiler = PytorchStepProfiler(MODEL, torch.device(device), without)
     profiler.start()
     for _ in range(2 if train else 0):
         with profiler.part(Phase.FORWARD):
@@ -40,9 +40,9 @@ def profiled(trace: Path, train: bool = True, without: Sequence[str] = ()) -> Re
     return profiler.stop(2, trace)
 
 
-def error_of(trace: Path, train: bool = True) -> str:
+def error_of(trace: Path, train: bool = True, device: str = "cpu") -> str:
     try:
-        profiled(trace, train)
+        profiled(trace, train, device=device)
     except ProfileError as error:
         return str(error)
     return ""
@@ -76,6 +76,8 @@ def main(folder: Path) -> None:
         "phases": sorted(phase.value for phase in recording.phases or ()),
         "hooks": sum(len(layer._forward_hooks) + len(layer._forward_pre_hooks) for layer in MODEL.modules()),
         "nothing": error_of(folder / "nothing.json", train=False),
+        # Here there is no card: what the host does must not be taken for its work.
+        "no_kernel": error_of(folder / "no_kernel.json", device="cuda"),
         "no_folder": error_of(folder / "missing" / "trace.json"),
     }
     levels = [FRAMEWORKS[Framework.PYTORCH].explained_without[:number] for number in range(3)]

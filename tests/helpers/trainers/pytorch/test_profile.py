@@ -65,6 +65,10 @@ def test_a_profiler_that_records_nothing_says_so(told: dict[str, Any]) -> None:
     assert told["nothing"] == "torch.profiler recorded no operator"
 
 
+def test_of_a_gpu_only_its_own_kernels_are_a_profile(told: dict[str, Any]) -> None:
+    assert told["no_kernel"].startswith("torch.profiler recorded no kernel")
+
+
 def test_a_trace_that_cannot_be_written_is_an_error(told: dict[str, Any]) -> None:
     assert told["unread"] == "the trace was not kept: [Errno 28] No space left on device"
     assert "wrote no trace; the folder of the run cannot be used" in told["no_folder"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import tempfile
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from helpers.trainers.contract.models import Model
 from helpers.trainers.tensorflow.data import feed_to
 from helpers.trainers.tensorflow.device import Cards, WaitingTimer, refuse_what_cannot_run, wait_for
 from helpers.trainers.tensorflow.models import NetworkForm, network_of, normalised
-from helpers.trainers.tensorflow.profile import kernels_of, timelines_of
+from helpers.trainers.tensorflow.profile import TensorflowStepProfiler, kernels_of, timelines_of
 from helpers.trainers.tensorflow.settings import WHOLE_STEP, TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, cross_entropy, plain_error
 from tests.helpers.trainers.small_network import use_small_network
@@ -241,6 +242,17 @@ def profiles() -> dict[str, Any]:
     stream.events[1].stats.add(metadata_id=1, str_value="Relu:Relu")
     kernels = [each for each in kernels_of(known.SerializeToString()) if each.lane.startswith("/device:GPU:0")]
     told["kernels"] = [[each.name, each.start, each.end, each.operation] for each in kernels]
+    told["gpus"] = []
+    for devices in (["GPU:0"], ["GPU:0", "GPU:1"]):
+        try:
+            # Here there is no card: what the host does must not be taken for its work.
+            profiler = TensorflowStepProfiler(set(), devices)
+            profiler.start()
+            tf.zeros([2, 2])
+            with tempfile.TemporaryDirectory() as folder:
+                profiler.stop(1, Path(folder) / "trace.json")
+        except ProfileError as error:
+            told["gpus"].append(str(error))
     told["names"] = sorted({each.name for each in timelines_of(known.SerializeToString())["/device:GPU:0"]})
     return told
 

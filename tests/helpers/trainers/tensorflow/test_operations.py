@@ -96,6 +96,18 @@ def test_on_a_card_without_a_kernel_the_host_s_times_are_not_taken_for_it() -> N
         recording_on_card([], spans("Relu:Relu"), LAYERS, 1)
 
 
-def test_kernels_of_a_step_that_xla_compiles_are_of_no_operation() -> None:
+@pytest.mark.parametrize("operation", ["", "cluster_3_1/xla_run:_XlaRun"])
+def test_kernels_of_a_step_that_xla_compiles_are_of_no_operation(operation: str) -> None:
+    # The batch is copied by an operation of its own.
+    copied, *_ = kernels()
+    fusion = Kernel("stream 7", "fusion_3", 3.0, 4.0, operation=operation)
     with pytest.raises(ProfileError, match="XLA compiles it"):
-        recording_on_card([Kernel("stream 7", "fusion_3", 0.0, 1.0, operation="")], spans(), LAYERS, 1)
+        recording_on_card([copied, fusion], spans(), LAYERS, 1)
+
+
+def test_what_a_collective_copies_is_reduction_and_takes_no_computation_s_time() -> None:
+    collective = Kernel("stream 9", "MemcpyD2D", 3.0, 4.0, operation="CollectiveReduceV2:CollectiveReduceV2")
+    convolution = Kernel("stream 8", "implicit_gemm", 3.0, 5.0, operation="blocks.0/Conv2D:Conv2D")
+    recording = recording_on_card([collective, convolution], spans(), LAYERS, 1)
+    assert (recording.phases or {})[Phase.FORWARD] == pytest.approx(2.0)
+    assert recording.all_reduce_overlapped_seconds == pytest.approx(1.0)

@@ -117,6 +117,14 @@ def test_a_kernel_has_the_name_of_what_launched_it(told: dict[str, Any]) -> None
     ]  # fmt: skip
 
 
+def test_of_a_gpu_only_its_own_kernels_are_a_profile_and_of_several_in_a_process_there_is_none(
+    told: dict[str, Any],
+) -> None:
+    without_kernel, of_two = told["profiles"]["gpus"]
+    assert without_kernel.startswith("tf.profiler recorded no kernel")
+    assert of_two == "the suite reads the profile of one GPU a process, and this one has 2"
+
+
 def test_a_profile_that_lost_events_is_none(told: dict[str, Any]) -> None:
     assert told["profiles"]["dropped"] == (
         "the profile is not whole: Detected GPU events dropped on host: 5 events dropped"
