@@ -268,7 +268,8 @@ def test_two_slow_ranks_do_not_explain_more_than_the_drop() -> None:
 
 @pytest.mark.slow
 def test_of_builds_that_do_not_differ_no_rank_is_named() -> None:
-    assert sum(bool(_explained(lambda job: None, noise=0.05, seed=seed).named) for seed in range(20)) <= 3
+    found = [_explained(lambda job: None, noise=0.05, seed=seed, is_slower=True) for seed in range(20)]
+    assert sum(bool(each.named) for each in found) <= 3
 
 
 def test_what_the_others_wait_for_a_slow_rank_is_no_all_reduce() -> None:
