@@ -7,6 +7,7 @@ status is the worse of both answers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from helpers.judging.evidence import Build, Evidence, PublishedReference, RunEvidence, Stage, invalid_in_a_row
@@ -99,6 +100,11 @@ def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | No
     for run in screening:
         if isinstance(problem := run_figure(evidence.rule, run.figures), str):
             return ended(Status.INFRA_ERROR, "no-figure", problem)
+    confirming = [run for run in evidence.runs if run.usable and run.stage is Stage.CONFIRM]
+    # A recorded figure that decides says so itself (helpers/judging/recorded.py).
+    if not _recorded_decides(evidence) and not all(map(_has_median_step, confirming)):
+        message = f"a run of the confirmation has no {rate_unit(evidence.case_id)} by the median step"
+        return ended(Status.INFRA_ERROR, "no-figure", message)
     row = invalid_in_a_row(evidence.runs)
     if len(row) > evidence.budget.repeats:
         repeated = f" ({len(row)} invalid runs in a row, all that budgets.repeats = {evidence.budget.repeats} allows)"
@@ -122,9 +128,17 @@ def end_without_comparison(evidence: Evidence, failure: str | None) -> Verdict |
     return None
 
 
+def _recorded_decides(evidence: Evidence) -> bool:
+    return evidence.recorded is not None and evidence.recorded.gates
+
+
+def _has_median_step(run: RunEvidence) -> bool:
+    return run.log_rate is not None and math.isfinite(run.log_rate)
+
+
 def no_median_step(evidence: Evidence) -> Verdict | None:
     """The verdict if a usable run has no figure by the median step; None if each has one."""
-    if all(run.log_rate is not None for run in evidence.runs if run.usable):
+    if all(_has_median_step(run) for run in evidence.runs if run.usable):
         return None
     message = f"a run has no {rate_unit(evidence.case_id)} by the median step"
     return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
