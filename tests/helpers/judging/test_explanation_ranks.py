@@ -202,6 +202,20 @@ def test_a_rank_is_named_by_what_it_computes_where_other_work_makes_some_rows_lo
     assert by_speed == pytest.approx([0.0105] * len(by_speed), rel=0.15)
 
 
+def test_a_rank_that_computes_longer_and_waits_longer_for_data_is_named_with_both() -> None:
+    def disturbed(job: Job) -> None:
+        job.disturbed_rows = 8
+
+    def change(job: Job) -> None:
+        job.slow, job.data_wait[SLOW] = 1.05, 0.004
+
+    named = [_explained(change, both=disturbed, pairs=10, seed=seed).named for seed in range(6)]
+    parts = [{each.part for each in one} for one in named]
+    speed, wait = Part(Level.RANK_SPEED, rank=SLOW), Part(Level.RANK_PHASE, Phase.DATA_WAIT, rank=SLOW)
+    assert sum(speed in each for each in parts) >= 2
+    assert all(wait in each for each in parts if speed in each)
+
+
 def _speed_of(rank: int, runs: Sequence[tuple[StepProfile, ...]]) -> list[float]:
     """By how much the rank's computation is longer in the second run, in seconds; empty if it is not compared."""
     reference, candidate = (ProfiledRun(1.0, profiles) for profiles in runs)
@@ -210,11 +224,13 @@ def _speed_of(rank: int, runs: Sequence[tuple[StepProfile, ...]]) -> list[float]
 
 
 def _profile(rank: int, convolution: float, *, wait: float = 0.9, also: float = 0.0) -> StepProfile:
-    """A rank that waits for data and computes a convolution, and ``also`` an operator that others may not have."""
+    """A rank that waits for data and computes a convolution, and ``also`` operators that others may not have."""
     rows = [OperatorRow(*GRADIENT, "", "", "cpu", 1.0, convolution)]
     rows += [OperatorRow(Phase.DATA_WAIT, "", HOST, "", "", "cpu", 1.0, wait)]
-    rows += [OperatorRow(Phase.FORWARD, "", "print", "", "", "cpu", 1.0, also)] if also else []
-    phases = {Phase.BACKWARD: convolution, Phase.DATA_WAIT: wait, Phase.FORWARD: also}
+    rows += [
+        OperatorRow(Phase.FORWARD, "", name, "", "", "cpu", 1.0, also) for name in ("print", "check", "copy") if also
+    ]
+    phases = {Phase.BACKWARD: convolution, Phase.DATA_WAIT: wait, Phase.FORWARD: 3 * also}
     return StepProfile("paddle", rank, 5, 1.0, 1.0, phases, 0.0, tuple(rows), 1, "a profiler")
 
 
