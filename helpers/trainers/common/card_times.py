@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Dict, Iterable, List, Sequence, Tuple
+from typing import Iterable, List, Sequence
 
+from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.phase_times import Claim, divided
-from helpers.trainers.common.step_profile import Call
+from helpers.trainers.common.step_profile import Call, Recording, rows_of
 from helpers.trainers.contract.step_profile import Phase
 
 # A rank has one card. Its number is left out, or the ranks of a job would have no row in common.
 CARD = "cuda"
 UNKNOWN_OPERATOR = "(not told)"
-NO_KERNEL = "{} recorded no kernel: does CUPTI work here, and may this user profile the GPU?"
+# What a profiler records on a GPU.
+RECORDED = "kernels and copies as CUPTI recorded them on the card"
 NOT_TRIED = "the suite's reader of a card's kernels has been tried on a trace written by hand, not on a GPU"
 _NCCL_KERNEL = re.compile(r"^nccl", re.IGNORECASE)
 
@@ -41,9 +43,12 @@ class CardWork:
         return self.phase is Phase.ALL_REDUCE or _NCCL_KERNEL.match(self.name) is not None
 
 
-def on_card(works: Sequence[CardWork], waiting: Iterable[Claim[Phase]]) -> Tuple[List[Call], Dict[Phase, float], float]:
-    """The calls, the seconds of each phase, and those of all-reduce beside other phases. ``waiting`` is when the host
-    waited for data; it counts where the card did nothing."""
+def recording_on_card(works: Sequence[CardWork], parts: Iterable[Claim[Phase]], steps: int, profiler: str) -> Recording:
+    """What ``steps`` steps say by the card's own times. ``parts`` are those of the steps by the host's clock: where the
+    card did nothing, the wait for data counts. Raises ProfileError, which names the ``profiler``, if there is no
+    work."""
+    if not works:
+        raise ProfileError(f"{profiler} recorded no kernel: does CUPTI work here, and may this user profile the GPU?")
     calls: List[Call] = []
     computing: List[Claim[Phase]] = []
     reducing: List[Claim[Phase]] = []
@@ -56,6 +61,7 @@ def on_card(works: Sequence[CardWork], waiting: Iterable[Claim[Phase]]) -> Tuple
             group, phase = copying, Phase.TRANSFER
         group.append(Claim(phase, each.start, each.end))
         calls.append(Call(phase, each.layer, each.operator, each.name, "", CARD, each.end - each.start))
-    seconds = divided([computing, reducing, copying, waiting])
-    whole = divided([reducing]).get(Phase.ALL_REDUCE, 0.0)
-    return calls, seconds, max(0.0, whole - seconds.get(Phase.ALL_REDUCE, 0.0))
+    seconds = divided([computing, reducing, copying, [part for part in parts if part.what is Phase.DATA_WAIT]])
+    overlapped = divided([reducing]).get(Phase.ALL_REDUCE, 0.0) - seconds.get(Phase.ALL_REDUCE, 0.0)
+    phases = {phase: each / steps for phase, each in seconds.items()}
+    return Recording(rows_of(calls, steps), phases, max(0.0, overlapped) / steps, (NOT_TRIED,))

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 import paddle
 from paddle import profiler as paddle_profiler
 
-from helpers.trainers.common.card_times import NOT_TRIED
+from helpers.trainers.common.card_times import RECORDED
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.step_profile import Recording, computing_threads, keep_trace
 from helpers.trainers.contract.frameworks import LAYERS
@@ -35,7 +35,7 @@ class PaddleProfiler:
         self._on_card = device != "cpu"
         if self._on_card:
             targets.append(paddle_profiler.ProfilerTarget.GPU)
-            self.name = "paddle.profiler: kernels and copies as CUPTI recorded them on the card"
+            self.name = f"paddle.profiler: {RECORDED}"
         self._left_out = LAYERS in without
         named = [] if model is None or self._left_out else model.named_sublayers()
         self._layers = [each for each in named if each[0]]
@@ -68,8 +68,7 @@ class PaddleProfiler:
         spans, launched = spans_of(result.get_data())
         recording = recording_of(spans, steps, self._off_core, launched if self._on_card else None)
         told = tuple(note for note in recording.notes if not (self._left_out and note == NO_LAYERS))
-        tried = (NOT_TRIED,) if self._on_card else ()
-        return replace(recording, notes=(*told, *tried, *notes), threads=computing_threads())
+        return replace(recording, notes=(*told, *notes), threads=computing_threads())
 
     def _name(self, layer: Any, name: str) -> None:
         """Record a scope around each call of the layer, and a mark where its gradients begin."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from helpers.trainers.common.card_times import NO_KERNEL, UNKNOWN_OPERATOR, CardWork, on_card
+from helpers.trainers.common.card_times import UNKNOWN_OPERATOR, CardWork, recording_on_card
 from helpers.trainers.common.device_time import Operation, ProfileError, busy_seconds
 from helpers.trainers.common.phase_times import Claim
 from helpers.trainers.common.step_profile import Call, Nested, Recording, Span, nested, rows_of
@@ -94,8 +94,6 @@ def recording_of(
     if none launched anything."""
     if not any(span.kind == _OPERATOR for span in spans):
         raise ProfileError("paddle.profiler recorded no operator")
-    if launched is not None and not launched:
-        raise ProfileError(NO_KERNEL.format("paddle.profiler"))
     loading = [span for span in spans if span.name == LOADING]
     loaders = {span.lane for span in loading}
     found = sorted(nested(span for span in spans if span.lane not in loaders), key=lambda each: each.span.start)
@@ -134,11 +132,11 @@ def _on_card(
     known = {id(each.span) for each in found}
     # By other libraries, such as DALI, and by the loader's thread.
     works += [_work(one, Phase.OTHER) for one in launched if id(one.launcher) not in known]
-    waits = [each.span for each in found if _value(each.span, PART) == Phase.DATA_WAIT.value]
-    calls, seconds, overlapped = on_card(works, [Claim(Phase.DATA_WAIT, each.start, each.end) for each in waits])
-    rows = rows_of(calls, steps)
-    notes = (NO_TYPES,) if any(row.layer for row in rows) else (NO_TYPES, NO_LAYERS)
-    return Recording(rows, {phase: each / steps for phase, each in seconds.items()}, overlapped / steps, notes)
+    named = [(_value(each.span, PART), each.span) for each in found]
+    parts = [Claim(Phase(part), span.start, span.end) for part, span in named if part]
+    recording = recording_on_card(works, parts, steps, "paddle.profiler")
+    notes = (NO_TYPES,) if any(row.layer for row in recording.operators) else (NO_TYPES, NO_LAYERS)
+    return replace(recording, notes=(*notes, *recording.notes))
 
 
 def _work(each: Launched, phase: Phase, layer: str = "", operator: str = UNKNOWN_OPERATOR) -> CardWork:

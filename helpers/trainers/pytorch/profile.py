@@ -15,7 +15,7 @@ from typing import Any, Callable, ContextManager, Dict, List, Mapping, Sequence
 
 import torch
 
-from helpers.trainers.common.card_times import NOT_TRIED
+from helpers.trainers.common.card_times import RECORDED
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.step_profile import Recording, keep_trace
 from helpers.trainers.contract.frameworks import DATA_TYPES, LAYERS
@@ -33,7 +33,7 @@ class PytorchStepProfiler:
         self.name = "torch.profiler: operators as PyTorch's dispatcher called them"
         if device.type == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
-            self.name = "torch.profiler: kernels and copies as CUPTI recorded them on the card"
+            self.name = f"torch.profiler: {RECORDED}"
         # With shapes the trace has the types of the operators' inputs.
         self._profiler: Any = torch.profiler.profile(activities=activities, record_shapes=DATA_TYPES not in without)
         self._model = model
@@ -65,8 +65,7 @@ class PytorchStepProfiler:
         if not read:
             raise ProfileError(notes[0])
         recording = recording_of(read[0], steps, self._model is not None, self._on_a_card)
-        tried = (NOT_TRIED,) if self._on_a_card else ()
-        notes = (*recording.notes, *tried, *notes)
+        notes = (*recording.notes, *notes)
         return replace(recording, notes=notes, threads=int(torch.get_num_threads()))
 
 

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from helpers.trainers.common.card_times import NO_KERNEL, UNKNOWN_OPERATOR, CardWork, on_card
+from helpers.trainers.common.card_times import UNKNOWN_OPERATOR, CardWork, recording_on_card
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.phase_times import Claim, divided
 from helpers.trainers.common.step_profile import Call, Nested, Recording, Span, nested, rows_of
@@ -100,20 +100,17 @@ def recording_of(trace: Mapping[str, Any], steps: int, layers: bool = True, on_a
         ) from error
     host = _Host(events)
     calls = list(host.calls())
-    card = [each for each in events if each.kind in _ON_CARD]
     if not calls:
         raise ProfileError("torch.profiler recorded no operator")
-    if on_a_card and not card:
-        raise ProfileError(NO_KERNEL.format("torch.profiler"))
-    if not on_a_card:
-        calls += host.code()
-        seconds, overlapped = host.phases()
-    else:
-        waiting = [each for each in host.part_claims() if each.what is Phase.DATA_WAIT]
-        calls, seconds, overlapped = on_card([_work(each, host) for each in card], waiting)
-    # However often the host's code is left for an operator, it is one thing.
-    rows = tuple(replace(row, calls_per_step=1.0) if row.operator == HOST else row for row in rows_of(calls, steps))
     notes = () if layers else (NO_LAYERS,)
+    if on_a_card:
+        works = [_work(each, host) for each in events if each.kind in _ON_CARD]
+        recording = recording_on_card(works, host.part_claims(), steps, "torch.profiler")
+        return replace(recording, notes=(*notes, *recording.notes))
+    seconds, overlapped = host.phases()
+    rows = rows_of([*calls, *host.code()], steps)
+    # However often the host's code is left for an operator, it is one thing.
+    rows = tuple(replace(row, calls_per_step=1.0) if row.operator == HOST else row for row in rows)
     return Recording(rows, {phase: each / steps for phase, each in seconds.items()}, overlapped / steps, notes)
 
 

@@ -9,10 +9,10 @@ kernel has the name of the operation that launched it, and its own time counts.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import AbstractSet, Iterator, List, Sequence, Tuple
 
-from helpers.trainers.common.card_times import NO_KERNEL, UNKNOWN_OPERATOR, CardWork, on_card
+from helpers.trainers.common.card_times import UNKNOWN_OPERATOR, CardWork, recording_on_card
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.phase_times import Claim, divided
 from helpers.trainers.common.step_profile import Call, Recording, Span, rows_of
@@ -46,22 +46,18 @@ class Kernel(Span):
     operation: str = ""
 
 
-def recording_on_card(
+def recording_of_kernels(
     kernels: Sequence[Kernel], spans: Sequence[Span], layers: AbstractSet[str], steps: int
 ) -> Recording:
     """What ``steps`` steps say on a GPU; ``spans`` are the host's. Raises ProfileError if there is no kernel, or if
     most of the card's time is of no operation."""
-    if not kernels:
-        raise ProfileError(NO_KERNEL.format("tf.profiler"))
     works = [_work(each, layers) for each in kernels]
     computing = [each for each in works if each.computes]
     unknown = sum(each.end - each.start for each in computing if each.operator == UNKNOWN_OPERATOR)
-    if unknown >= _MOST_UNKNOWN * sum(each.end - each.start for each in computing):
+    if works and unknown >= _MOST_UNKNOWN * sum(each.end - each.start for each in computing):
         raise ProfileError(_NO_OPERATION)
-    waiting = [part for part in _parts(spans) if part.what is Phase.DATA_WAIT]
-    calls, seconds, overlapped = on_card(works, waiting)
-    phases = {phase: each / steps for phase, each in seconds.items()}
-    return Recording(rows_of(calls, steps), phases, overlapped / steps, (NOT_TOLD,))
+    recording = recording_on_card(works, _parts(spans), steps, "tf.profiler")
+    return replace(recording, notes=(NOT_TOLD, *recording.notes))
 
 
 def _work(kernel: Kernel, layers: AbstractSet[str]) -> CardWork:

@@ -9,12 +9,12 @@ from typing import AbstractSet, Any, ContextManager, Dict, Iterable, Iterator, L
 
 import tensorflow as tf
 
-from helpers.trainers.common.card_times import NOT_TRIED
+from helpers.trainers.common.card_times import RECORDED
 from helpers.trainers.common.chrome_trace import write_chrome_trace
 from helpers.trainers.common.device_time import Operation, ProfileError, Timelines
 from helpers.trainers.common.step_profile import Recording, Span, keep_trace
 from helpers.trainers.contract.step_profile import Phase
-from helpers.trainers.tensorflow.operations import PART, Kernel, recording_of, recording_on_card
+from helpers.trainers.tensorflow.operations import PART, Kernel, recording_of, recording_of_kernels
 
 _GPU_PLANE, _HOST_PLANE = "/device:GPU:", "/host:CPU"
 # A card's plane has a line for each stream and one for CUPTI's own overhead. Readers of profiles may add lines with the
@@ -22,7 +22,6 @@ _GPU_PLANE, _HOST_PLANE = "/device:GPU:", "/host:CPU"
 _STREAM_LINE = "Stream #"
 # Of an event there: what launched it.
 _OPERATION = "tf_op"
-_ON_CARD = "kernels and copies as CUPTI recorded them on the card"
 
 
 class TensorflowStepProfiler:
@@ -34,7 +33,7 @@ class TensorflowStepProfiler:
         self._on_gpu = _on_gpu(devices)
         if self._on_gpu and len(devices) > 1:
             raise ProfileError(f"the suite reads the profile of one GPU a process, and this one has {len(devices)}")
-        self.name = "tf.profiler: " + (_ON_CARD if self._on_gpu else "operations of the graph, by the host's clock")
+        self.name = "tf.profiler: " + (RECORDED if self._on_gpu else "operations of the graph, by the host's clock")
         self._layers = layers
         self._folder = TemporaryDirectory(prefix="perfgate-profile-")
 
@@ -50,7 +49,7 @@ class TensorflowStepProfiler:
         spans, kernels = spans_of(profile), kernels_of(profile)
         notes = keep_trace(trace, lambda path: write_chrome_trace(path, [*spans, *kernels]))
         if self._on_gpu:
-            recording, notes = recording_on_card(kernels, spans, self._layers, steps), (NOT_TRIED, *notes)
+            recording = recording_of_kernels(kernels, spans, self._layers, steps)
         else:
             recording = recording_of(spans, self._layers, steps)
         threads = int(tf.config.threading.get_intra_op_parallelism_threads())
@@ -83,7 +82,7 @@ class TensorflowProfiler:
         """``devices`` as TensorFlow names them: ``GPU:0``. All CPUs of a process are one."""
         on_gpu = _on_gpu(devices)
         self.cards: Sequence[str] = [f"/device:{device}" for device in devices] if on_gpu else [_HOST_PLANE]
-        self.method = "tf.profiler: " + (_ON_CARD if on_gpu else "what TensorFlow's threads ran")
+        self.method = "tf.profiler: " + (RECORDED if on_gpu else "what TensorFlow's threads ran")
         self._options = _options(on_gpu)
         self._folder = TemporaryDirectory(prefix="perfgate-profile-")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from helpers.trainers.common.card_times import UNKNOWN_OPERATOR
+from helpers.trainers.common.card_times import NOT_TRIED, UNKNOWN_OPERATOR
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.step_profile import Span
 from helpers.trainers.contract.step_profile import Phase
@@ -178,7 +178,7 @@ def test_on_a_card_its_own_times_count() -> None:
         }
     )
     assert recording.all_reduce_overlapped_seconds == pytest.approx(60e-9)
-    assert recording.notes == (NO_TYPES,)
+    assert recording.notes == (NO_TYPES, NOT_TRIED)
 
 
 def test_the_kernels_of_a_program_have_the_phases_of_their_operators_on_whatever_thread() -> None:
@@ -195,7 +195,7 @@ def test_the_kernels_of_a_program_have_the_phases_of_their_operators_on_whatever
     spans, launched = spans_of(threads)
     recording = recording_of(spans, 2, launched=launched)
     assert recording.phases == pytest.approx({Phase.FORWARD: 15e-9, Phase.BACKWARD: 20e-9, Phase.OPTIMIZER: 10e-9})
-    assert recording.notes == (NO_TYPES, NO_LAYERS)
+    assert recording.notes == (NO_TYPES, NO_LAYERS, NOT_TRIED)
 
 
 def test_a_program_that_the_training_s_thread_computes_has_the_phases_of_its_operators() -> None:

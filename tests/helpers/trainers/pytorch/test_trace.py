@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helpers.trainers.common.card_times import UNKNOWN_OPERATOR
+from helpers.trainers.common.card_times import NOT_TRIED, UNKNOWN_OPERATOR
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.step_profile import Recording
 from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase
@@ -187,6 +187,7 @@ def test_on_a_card_its_own_times_count() -> None:
         }
     )
     assert recording.all_reduce_overlapped_seconds == pytest.approx(50e-6)
+    assert recording.notes == (NOT_TRIED,)
 
 
 def test_on_a_card_without_a_kernel_the_host_s_times_are_not_taken_for_it() -> None:

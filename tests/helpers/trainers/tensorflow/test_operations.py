@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.trainers.common.card_times import UNKNOWN_OPERATOR
+from helpers.trainers.common.card_times import NOT_TRIED, UNKNOWN_OPERATOR
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.step_profile import Span
 from helpers.trainers.contract.step_profile import HOST, Phase
-from helpers.trainers.tensorflow.operations import PART, Kernel, recording_of, recording_on_card
+from helpers.trainers.tensorflow.operations import NOT_TOLD, PART, Kernel, recording_of, recording_of_kernels
 
 LAYERS = {"blocks.0", "blocks.0.reduce.convolution", "classifier"}
 
@@ -72,7 +72,7 @@ def kernels() -> list[Kernel]:
 
 
 def test_on_a_card_its_own_times_count() -> None:
-    recording = recording_on_card(kernels(), spans("Relu:Relu"), LAYERS, 1)
+    recording = recording_of_kernels(kernels(), spans("Relu:Relu"), LAYERS, 1)
     rows = {row.kernel: row for row in recording.operators}
     convolution = "blocks.0.reduce.convolution"
     assert rows["implicit_gemm"].key == ("forward", convolution, "Conv2D", "implicit_gemm", "", "cuda")
@@ -89,11 +89,12 @@ def test_on_a_card_its_own_times_count() -> None:
         }
     )
     assert recording.all_reduce_overlapped_seconds == pytest.approx(1.0)
+    assert recording.notes == (NOT_TOLD, NOT_TRIED)
 
 
 def test_on_a_card_without_a_kernel_the_host_s_times_are_not_taken_for_it() -> None:
     with pytest.raises(ProfileError, match="no kernel"):
-        recording_on_card([], spans("Relu:Relu"), LAYERS, 1)
+        recording_of_kernels([], spans("Relu:Relu"), LAYERS, 1)
 
 
 @pytest.mark.parametrize("operation", ["", "cluster_3_1/xla_run:_XlaRun"])
@@ -102,12 +103,12 @@ def test_kernels_of_a_step_that_xla_compiles_are_of_no_operation(operation: str)
     copied, *_ = kernels()
     fusion = Kernel("stream 7", "fusion_3", 3.0, 4.0, operation=operation)
     with pytest.raises(ProfileError, match="XLA compiles it"):
-        recording_on_card([copied, fusion], spans(), LAYERS, 1)
+        recording_of_kernels([copied, fusion], spans(), LAYERS, 1)
 
 
 def test_what_a_collective_copies_is_reduction_and_takes_no_computation_s_time() -> None:
     collective = Kernel("stream 9", "MemcpyD2D", 3.0, 4.0, operation="CollectiveReduceV2:CollectiveReduceV2")
     convolution = Kernel("stream 8", "implicit_gemm", 3.0, 5.0, operation="blocks.0/Conv2D:Conv2D")
-    recording = recording_on_card([collective, convolution], spans(), LAYERS, 1)
+    recording = recording_of_kernels([collective, convolution], spans(), LAYERS, 1)
     assert (recording.phases or {})[Phase.FORWARD] == pytest.approx(2.0)
     assert recording.all_reduce_overlapped_seconds == pytest.approx(1.0)
