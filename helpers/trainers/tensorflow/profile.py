@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import AbstractSet, Any, ContextManager, Dict, Iterable, Iterator, List, Sequence
+from typing import AbstractSet, Any, ContextManager, Dict, Iterable, Iterator, List, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -45,8 +45,8 @@ class TensorflowStepProfiler:
         return scope
 
     def stop(self, steps: int, trace: Path) -> Recording:
-        profile = _stopped(self._folder)
-        spans, kernels = spans_of(profile), kernels_of(profile)
+        planes = planes_of(_stopped(self._folder))
+        spans, kernels = spans_of(planes), kernels_of(planes)
         notes = keep_trace(trace, lambda path: write_chrome_trace(path, [*spans, *kernels]))
         if self._on_gpu:
             recording = recording_of_kernels(kernels, spans, self._layers, steps)
@@ -96,14 +96,13 @@ class TensorflowProfiler:
 def timelines_of(profile: bytes) -> Timelines:
     """The operations of each card, and of the host's threads, in a serialized XSpace. Raises ProfileError if some are
     missing."""
-    planes = _planes(profile)
+    planes = planes_of(profile)
     began = _began_ns(planes.values())
     return {name: _operations(plane, began) for name, plane in planes.items()}
 
 
-def spans_of(profile: bytes) -> List[Span]:
-    """What the host's threads did, in a serialized XSpace. Raises ProfileError if something is missing."""
-    planes = _planes(profile)
+def spans_of(planes: Mapping[str, Any]) -> List[Span]:
+    """What the host's threads did. Raises ProfileError if nothing is recorded of them."""
     if _HOST_PLANE not in planes:
         raise ProfileError("tf.profiler recorded nothing of the host")
     host = planes[_HOST_PLANE]
@@ -115,9 +114,8 @@ def spans_of(profile: bytes) -> List[Span]:
     ]
 
 
-def kernels_of(profile: bytes) -> List[Kernel]:
-    """What the cards did, in a serialized XSpace. Raises ProfileError if something is missing."""
-    planes = _planes(profile)
+def kernels_of(planes: Mapping[str, Any]) -> List[Kernel]:
+    """What the cards did; empty on a CPU."""
     began = _began_ns(planes.values())
     return [
         Kernel(f"{name} {line.name}", each.name, each.start, each.end, operation=_operation_of(plane, event))
@@ -138,8 +136,9 @@ def _operation_of(plane: Any, event: Any) -> str:
     return ""
 
 
-def _planes(profile: bytes) -> Dict[str, Any]:
-    """The host's plane and those of the cards, by their names."""
+def planes_of(profile: bytes) -> Dict[str, Any]:
+    """The host's plane and those of the cards, by their names, in a serialized XSpace. Raises ProfileError if something
+    is missing."""
     # TensorFlow's public interface has no name for it.
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 

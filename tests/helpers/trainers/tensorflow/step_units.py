@@ -24,7 +24,7 @@ from helpers.trainers.contract.models import Model
 from helpers.trainers.tensorflow.data import feed_to
 from helpers.trainers.tensorflow.device import Cards, WaitingTimer, refuse_what_cannot_run, wait_for
 from helpers.trainers.tensorflow.models import NetworkForm, network_of, normalised
-from helpers.trainers.tensorflow.profile import TensorflowStepProfiler, kernels_of, timelines_of
+from helpers.trainers.tensorflow.profile import TensorflowStepProfiler, kernels_of, planes_of, timelines_of
 from helpers.trainers.tensorflow.settings import WHOLE_STEP, TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, cross_entropy, plain_error
 from tests.helpers.trainers.small_network import use_small_network
@@ -240,7 +240,9 @@ def profiles() -> dict[str, Any]:
         known.planes[0].stat_metadata[key].name = name
     stream.events[0].stats.add(metadata_id=1, ref_value=2)
     stream.events[1].stats.add(metadata_id=1, str_value="Relu:Relu")
-    kernels = [each for each in kernels_of(known.SerializeToString()) if each.lane.startswith("/device:GPU:0")]
+    kernels = [
+        each for each in kernels_of(planes_of(known.SerializeToString())) if each.lane.startswith("/device:GPU:0")
+    ]
     told["kernels"] = [[each.name, each.start, each.end, each.operation] for each in kernels]
     told["gpus"] = []
     for devices in (["GPU:0"], ["GPU:0", "GPU:1"]):
