@@ -50,7 +50,6 @@ CONFIG = "perf.yaml"
 _IMAGES_PER_CLASS_ON_GPU = 256
 # Foreign processes on the cores of a user's machine are reported but do not end the proof.
 _ANY_SHARE = 0.99
-_PROFILED_STEPS = 5
 
 _BUSY_CPU = "print('ready', flush=True)\nwhile True: pass\n"
 _BUSY_GPU = """
@@ -114,7 +113,8 @@ class ProofBench:
         step's session. Raises SuiteError."""
         case, suite = self._case(step), self._suite(step)
         suite.expect([case])
-        found = explain_case(suite, case, ExplainRequest(LEAST_PAIRS, _PROFILED_STEPS), self.report)
+        request = ExplainRequest(LEAST_PAIRS, self.config.explain.steps)
+        found = explain_case(suite, case, request, self.report)
         write_explanation(self.folder / "runs" / step.key, found, "perfgate prove-gpu", step.key)
         return found
 

@@ -128,8 +128,8 @@ ERROR = "ERROR"
 _NO_ALARM = (Status.PASS, Status.INCONCLUSIVE)
 _NOT_SETTLED = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
 _KERNELS = "card and framework"
-# Of a profiled step.
-_MOST = 0.5
+# The forward and backward passes are at least this share of a profiled step.
+_LEAST_PASSES = 0.5
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class StepRunner:
         phases = found.explanation.phases if found.explanation else ()
         seconds = {each.part.phase: min(each.reference.seconds, each.candidate.seconds) for each in phases}
         passes = [seconds.get(phase, 0.0) for phase in (Phase.FORWARD, Phase.BACKWARD)]
-        right = all(passes) and sum(passes) > _MOST * sum(seconds.values())
+        right = all(passes) and sum(passes) > _LEAST_PASSES * sum(seconds.values())
         kept = {phase.value: each for phase, each in seconds.items()}
         message = f"{headline(found)} ({found.profiler or 'no profiler'})"
         return StepRecord(step.key, MEASURED, right, right, message, case_id=step.case.id, extra=kept)
