@@ -33,6 +33,7 @@ from typing import Any
 
 from scipy.special import bdtrc
 
+from benchmarks.explain_changes import CAST_LAYER, LAYER
 from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 from helpers.judging.explanation import Difference, Explanation, Kind, explain
 from helpers.judging.profile_parts import Level, Part, ProfiledPair, ProfiledRun
@@ -50,7 +51,6 @@ from helpers.trainers.contract.step_profile import Phase, StepProfile, from_json
 from helpers.trainers.contract.steplog import WINDOW
 
 FRAMEWORKS = {"pytorch": ROOT / ".venv-pytorch/bin/python", "paddle": ROOT / ".venv/bin/python"}
-LAYER, CAST_LAYER = "blocks.7.spatial.convolution", "blocks.0.expand.norm"
 # Its backward pass is the next after that of CAST_LAYER.
 CAST_READER = "blocks.0.expand.convolution"
 PAIRS = 6

@@ -5,19 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import paddle
 from paddle import nn
 
-from benchmarks.explain_changes import change_once, in_model, shortest_seconds
-
-LAYER = "blocks.7.spatial.convolution"
-CAST_LAYER = "blocks.0.expand.norm"
-# The weights and the stride of LAYER, which no other layer has.
-_SHAPE, _STRIDE = (256, 256, 3, 3), 2
+from benchmarks import explain_changes as changes
 
 
 class _Backward:
@@ -30,8 +25,7 @@ def prepare() -> None:
     """In every process that trains, with and without a plant: the kernel is called through the library."""
     _Backward.library = ctypes.CDLL(str(_built(Path(os.environ["PERFGATE_EXPLAIN_BUILT"]))))
     _slower_by(0.0)
-    if os.environ["OMP_NUM_THREADS"] == "1":
-        _draw_once()
+    changes.draw_once("paddle", nn.BatchNorm2D)
 
 
 def _built(folder: Path) -> Path:
@@ -47,19 +41,11 @@ def _built(folder: Path) -> Path:
 
 
 def _slower_by(seconds: float) -> None:
-    shape = (ctypes.c_int64 * len(_SHAPE))(*_SHAPE)
-    replaced = _Backward.library.slow_conv2d_grad(shape, len(_SHAPE), _STRIDE, ctypes.c_double(seconds))
+    shape = (ctypes.c_int64 * len(changes.LAYER_SHAPE))(*changes.LAYER_SHAPE)
+    stride = changes.LAYER_STRIDE[0]
+    replaced = _Backward.library.slow_conv2d_grad(shape, len(shape), stride, ctypes.c_double(seconds))
     if replaced != 1:
         raise RuntimeError(f"{replaced} kernels conv2d_grad for CPUs and float32, not 1")
-
-
-def _draw_once() -> None:
-    """The weights are drawn once, for all runs. Not where threads compute: none survives a fork."""
-    from helpers.trainers.contract.models import Model
-    from helpers.trainers.paddle import models, steps
-
-    model = models.network_of(Model.RESNET50.spec, nn.BatchNorm2D)
-    steps.network_of = lambda *_: model
 
 
 def _slow_backward(plant: Mapping[str, Any], rank: int, spec: Mapping[str, Any]) -> None:
@@ -67,64 +53,24 @@ def _slow_backward(plant: Mapping[str, Any], rank: int, spec: Mapping[str, Any])
 
 
 def _twice(model: Any, seconds: float) -> None:
-    change_once(_layer(model, LAYER), lambda forward, images: _called_again(forward, images, seconds))
-
-
-def _called_again(forward: Callable[[Any], Any], images: Any, seconds: float) -> Callable[[Any], Any]:
-    with paddle.no_grad():
-        more = max(1, round(seconds / shortest_seconds(lambda: forward(images))))
-
-    def again(given: Any) -> Any:
-        for _ in range(more):
-            with paddle.no_grad():
-                forward(given)
-        return forward(given)
-
-    return again
+    changes.call_again(_layer(model, changes.LAYER), seconds, paddle.no_grad)
 
 
 def _cast(model: Any, seconds: float) -> None:
-    change_once(_layer(model, CAST_LAYER), lambda forward, images: _cast_and_back(forward, images, seconds))
+    layer = _layer(model, changes.CAST_LAYER)
+    changes.cast_and_back(layer, seconds, _alike, lambda each: each.astype("float64").astype("float32"))
 
 
-def _cast_and_back(forward: Callable[[Any], Any], images: Any, seconds: float) -> Callable[[Any], Any]:
+def _alike(images: Any) -> Any:
+    """A tensor of these values that has a gradient of its own."""
     like = images.detach()
     like.stop_gradient = False
-    times = max(1, round(seconds / shortest_seconds(lambda: like.astype("float64").astype("float32").sum().backward())))
-
-    def there_and_back(given: Any) -> Any:
-        for _ in range(times):
-            given = given.astype("float64").astype("float32")
-        return forward(given)
-
-    return there_and_back
+    return like
 
 
 def _norm_parts(model: Any, seconds: float) -> None:
-    """Batch norms, from the first one, until they take so much longer."""
-    left = [seconds]
-    for layer in [each for each in model.sublayers() if isinstance(each, nn.BatchNorm2D)]:
-        change_once(layer, lambda forward, images, layer=layer: _in_parts(layer, forward, images, left))
-
-
-def _in_parts(layer: Any, forward: Callable[[Any], Any], images: Any, left: list[float]) -> Callable[[Any], Any]:
-    if left[0] <= 0:
-        return forward
-
-    def parts(given: Any) -> Any:
-        mean = given.mean(axis=[0, 2, 3], keepdim=True)
-        centred = given - mean
-        variance = (centred * centred).mean(axis=[0, 2, 3], keepdim=True)
-        scale = layer.weight.reshape([1, -1, 1, 1]) * paddle.rsqrt(variance + layer._epsilon)
-        return centred * scale + layer.bias.reshape([1, -1, 1, 1])
-
-    like = images.detach()
-    like.stop_gradient = False
-    both = [shortest_seconds(lambda norm=norm: norm(like).sum().backward()) for norm in (parts, forward)]
-    # The gradients of the tries are not the step's.
-    layer.clear_gradients()
-    left[0] -= both[0] - both[1]
-    return parts
+    norms = [each for each in model.sublayers() if isinstance(each, nn.BatchNorm2D)]
+    changes.norms_in_parts(norms, seconds, _alike, "_epsilon", lambda layer: layer.clear_gradients())
 
 
 def _layer(model: Any, wanted: str) -> Any:
@@ -140,8 +86,8 @@ def _fewer_threads(plant: Mapping[str, Any], rank: int, spec: Mapping[str, Any])
 
 PLANTS = {
     "slow-backward": _slow_backward,
-    "called-twice": in_model("paddle", _twice),
-    "cast": in_model("paddle", _cast),
-    "norm-parts": in_model("paddle", _norm_parts),
+    "called-twice": changes.in_model("paddle", _twice),
+    "cast": changes.in_model("paddle", _cast),
+    "norm-parts": changes.in_model("paddle", _norm_parts),
     "half-threads": _fewer_threads,
 }

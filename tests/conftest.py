@@ -1,6 +1,7 @@
 """Which interpreters the tests of Paddle's lines train in, how many threads compute in the tests' process, what
 Paddle's import leaves there, which signals reach the sessions that tests start, where errors that a test injects are
-written down, new histories that are copies, a real Slurm, and small images to train on."""
+written down, new histories that are copies, a real Slurm, in which order workers take tests, and small images to train
+on."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from fixtures.missing import DEV, refuse_without
 from helpers.machine.records_check import Checker, Violation
 from tests.faults.control_group import why_no_memory_group
 from tests.slurm_cluster import ACCOUNTING_PACKAGES, NAMED, PACKAGES, SlurmCluster, missing_programs, slurm_cluster
+from tests.waiting_first import waiting_first
 
 # Threads that multiply small matrices wait for each other longer than they compute, above all beside other workers: the
 # search for the first bad build took seven times the processor time. Only this process has one thread: those that tests
@@ -111,6 +113,22 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """After the items that are not wanted were removed. All workers order them alike."""
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        items[:] = waiting_first(items, _waits_for_slurm, workers)
+
+
+def _waits_for_slurm(item: pytest.Item) -> str | None:
+    """None if it does not. Two Slurms with control groups would take each other's: one worker begins with these."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "running_accounted_slurm" in fixtures:
+        return "running_accounted_slurm"
+    return item.nodeid if "running_slurm" in fixtures else None
 
 
 def pytest_collection_finish() -> None:
