@@ -67,6 +67,27 @@ def test_the_same_runs_and_nights_stored_by_several_at_once_are_stored_once(hist
     check_whole(history)
 
 
+def test_a_writer_sends_no_pipeline(history: History) -> None:
+    # PostgreSQL ends no transaction, however long it is idle, whose pipeline has no end yet.
+    in_pipelines = []
+
+    def sent(*given: object) -> None:
+        *_, statement, _, _, executemany = given
+        if executemany:
+            in_pipelines.append(statement)
+
+    sa.event.listen(history._database.engine, "before_cursor_execute", sent)
+    try:
+        history.add_results([run("a"), run("b"), run("c")])
+        for _ in range(2):
+            history.add_night(night(1, run_uuids=("a", "b", "c")))
+    finally:
+        sa.event.remove(history._database.engine, "before_cursor_execute", sent)
+    assert in_pipelines == []
+    (kept_night,) = history.series(CASE)
+    assert kept_night.record.run_uuids == ("a", "b", "c")
+
+
 def test_a_killed_writer_loses_at_most_what_it_was_writing(url: str) -> None:
     open_history(url).close()
     with start(url, "w", 1_000_000) as process:
