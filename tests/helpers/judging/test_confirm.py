@@ -513,11 +513,19 @@ def test_a_regression_outranks_its_stalls_and_stalls_an_improvement() -> None:
     assert confirmed(FAST, *pairs(0.09, 0.09, stall_share=0.5)).reason.code == "stalls"
 
 
+# Half of them are alike: of gaps that are drawn one by one hardly any are a regression or an improvement.
+ALIKE = st.builds(
+    lambda gap, around: [gap + each for each in around],
+    st.sampled_from([-0.13, 0.13]) | st.floats(-0.15, 0.15),
+    st.lists(st.floats(-0.01, 0.01), min_size=6, max_size=16),
+)
+
+
 @given(
-    st.lists(st.floats(-0.15, 0.15), min_size=2, max_size=16),
+    ALIKE | st.lists(st.floats(-0.15, 0.15), min_size=2, max_size=16),
     st.floats(0.0, 0.1),
     st.integers(0, 20),
-    st.sampled_from([0.97, 1.0, 1.05]),
+    st.sampled_from([0.97, 1.0, 1.05, 1.13]),
 )
 def test_no_regression_without_evidence_and_effect(
     gaps: list[float], tolerance: float, known: int, screened: float

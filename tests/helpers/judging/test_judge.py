@@ -231,7 +231,17 @@ GOOD_RUNS = st.builds(
 )
 RATES = st.floats(90, 100) | st.floats(1, 200)
 REFERENCES = {"tolerance": st.floats(0, 0.5), "gates": st.just(True) | st.booleans(), "label": st.just("x")}
-EVIDENCES = st.builds(
+# What a recorded figure decides and is nothing amiss with, but for one run at most.
+RECORDED_DECIDES = st.builds(
+    Evidence,
+    st.just("a-case"),
+    st.just(RULE),
+    st.just(1),
+    st.tuples(GOOD_RUNS, st.just(()) | st.tuples(GOOD_RUNS) | st.tuples(RUNS)).map(lambda both: (both[0], *both[1])),
+    recorded=st.builds(RecordedReference, st.floats(99, 101), rule=st.just(MEDIAN_STEP), **REFERENCES),
+    past=st.sampled_from([Past(), Past(KNOWN)]),
+)
+EVIDENCES = RECORDED_DECIDES | st.builds(
     Evidence,
     st.just("a-case"),
     st.just(RULE),
@@ -250,7 +260,9 @@ EVIDENCES = st.builds(
         max_size=2,
     ).map(tuple)
     | st.just(()),
-    st.none() | st.builds(RecordedReference, RATES, rule=st.sampled_from([RULE, MEDIAN_STEP]), **REFERENCES),
+    st.none()
+    | st.builds(RecordedReference, st.floats(95, 105), rule=st.just(MEDIAN_STEP), **REFERENCES)
+    | st.builds(RecordedReference, RATES, rule=st.sampled_from([RULE, MEDIAN_STEP]), **REFERENCES),
     st.just(()) | st.sampled_from([(), ("key",)]),
     past=st.sampled_from([Past(), Past(KNOWN)]),
     budget=st.sampled_from([Budget(), Budget(screen_runs=1, first_runs=1), Budget(first_runs=2, repeats=0)]),
