@@ -42,6 +42,8 @@ _OPTIMIZERS = (
     "momentum", "merged_momentum", "sgd", "adam", "lars_momentum", "check_finite_and_unscale", "update_loss_scaling",
 )  # fmt: skip
 
+# What a program hands out at any time after its loss.
+_HANDED_OUT = "fetch"
 # As Paddle names a copy from the host's memory.
 _TO_CARD = "MEMCPY_HtoD"
 
@@ -199,11 +201,19 @@ def _owners(
         launched_by[id(one.launcher)].append(one)
     owners: Dict[int, _Owner] = {}
     host: List[_HostCode] = []
+    has_gradients = False
     for each in found:
         span, around = each.span, (*each.around, each.span)
         owner = next((owners[id(outer)] for outer in reversed(each.around) if id(outer) in owners), None)
+        if _value(span, PART) == Phase.DATA_WAIT.value:
+            has_gradients = False
         if span.kind == _OPERATOR or (owner is None and _LAUNCH.search(span.name)):
-            owner = owners[id(span)] = _Owner(span, _phase_of(around, in_parts), _innermost(around, LAYER))
+            phase = _phase_of(around, in_parts)
+            has_gradients = has_gradients or phase is Phase.BACKWARD
+            if has_gradients and phase is Phase.FORWARD and not in_parts:
+                # A sum, a cast or a transform of gradients: a program begins none of them before the step's first one.
+                phase = Phase.BACKWARD
+            owner = owners[id(span)] = _Owner(span, phase, _innermost(around, LAYER))
         if owner is None:
             # Between the parts the host's clock counts it as HOST_GAP.
             phase = _phase_of(around, in_parts) if _innermost(around, PART) else Phase.HOST_GAP
@@ -325,7 +335,7 @@ def _phase_of(around: Sequence[Span], in_parts: bool) -> Phase:
     name = _AROUND_NAME.sub("", operators[-1])
     if name.startswith(_OPTIMIZERS):
         return Phase.OPTIMIZER
-    if part and in_parts:
+    if (part and in_parts) or name == _HANDED_OUT:
         return Phase.OTHER
     return Phase.BACKWARD if name.endswith(_GRADIENT) else Phase.FORWARD
 

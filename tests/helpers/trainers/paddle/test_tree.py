@@ -208,6 +208,26 @@ def test_a_program_that_the_training_s_thread_computes_has_the_phases_of_its_ope
     assert (recording.phases or {})[Phase.BACKWARD] == 3.0
 
 
+def test_what_a_program_computes_after_a_step_s_first_gradient_belongs_to_its_backward_pass() -> None:
+    spans: list[Span] = []
+    for start in (0.0, 20.0):
+        spans.append(Span("main", "perfgate part data_wait", start, start + 1.0, "PythonUserDefined"))
+        spans.append(Span("main", "perfgate part other", start + 1.0, start + 19.0, "PythonUserDefined"))
+        names = ["cast", "conv2d", "conv2d_grad", "cast", "momentum_", "add_n", "conv2d_grad", "fetch"]
+        for at, name in enumerate(names):
+            spans += _operator("main" if at % 2 else "other", name, start + 2.0 + at, 1.0)
+    calls = {(row.phase, row.operator): row.calls_per_step for row in recording_of(spans, 2).operators}
+    assert calls == {
+        (Phase.FORWARD, "cast"): 1.0,
+        (Phase.FORWARD, "conv2d"): 1.0,
+        (Phase.BACKWARD, "conv2d_grad"): 2.0,
+        (Phase.BACKWARD, "cast"): 1.0,
+        (Phase.BACKWARD, "add_n"): 1.0,
+        (Phase.OPTIMIZER, "momentum"): 1.0,
+        (Phase.OTHER, "fetch"): 1.0,
+    }
+
+
 def test_on_a_card_without_a_kernel_the_host_s_times_are_not_taken_for_it() -> None:
     with pytest.raises(ProfileError, match="no kernel"):
         recording_of(_operator("main", "conv2d", 0.0, 1.0), 1, launched=[])
