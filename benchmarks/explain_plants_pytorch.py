@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from benchmarks import explain_changes as changes
-from benchmarks.explain_worker import spin
 
 
 class _Backward:
@@ -29,7 +28,7 @@ def prepare() -> None:
         gradients = operator._op_dk(own, *arguments)
         of = list(arguments[2].shape), list(arguments[4])
         if _Backward.seconds and of == (changes.LAYER_SHAPE, changes.LAYER_STRIDE):
-            spin(_Backward.seconds)
+            changes.spin(_Backward.seconds)
         return gradients
 
     _Backward.library = torch.library.Library("aten", "IMPL")

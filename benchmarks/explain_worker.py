@@ -27,6 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.explain_changes import spin
+
 Plant = Mapping[str, Any]
 # A fork that hangs is ended.
 _RUN_SECONDS = 300
@@ -154,13 +156,6 @@ def _place(framework: str, rank: int, ranks: int, ports: list[int]) -> dict[str,
 
 
 # ---- plants that need nothing of a framework
-
-
-def spin(seconds: float) -> None:
-    """Compute for so long, by the thread's own clock: what others do on the core does not count."""
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
 
 
 def _after_each_beat(do: Callable[[str, int], None]) -> None:
