@@ -394,8 +394,9 @@ class Recorder:
         """The link of this setup, on which a step's gradients take so much longer; None without one."""
         if not self.setup.link:
             return None
-        seconds = self._calibrated("link_seconds", worker, None, _wall_seconds)
-        return {"cause": "slow-network", "seconds": seconds + more_seconds, "megabytes": _SENT_MEGABYTES}
+        link = {"cause": "slow-network", "seconds": 0.0, "megabytes": _SENT_MEGABYTES}
+        seconds = self._calibrated("link_seconds", worker, link, _wall_seconds)
+        return {**link, "seconds": seconds + more_seconds}
 
     def _step_seconds(self, worker: Worker) -> float:
         """How long a step of the unchanged build computes, by its process's own clock. With a link, which does not

@@ -1,4 +1,5 @@
-"""What the plants of benchmarks.explain share in every framework: how a layer is changed, and how long an act takes."""
+"""What the plants of benchmarks.explain share in every framework: the changes of a layer, the weights that all runs
+have, how long an act takes, and how a thread computes for so long."""
 
 from __future__ import annotations
 

@@ -88,12 +88,13 @@ def _rank(
         if rank:
             _wait_for_listener(port)
         kept = _elsewhere_in_memory()
-        plant: Plant = request["plant"] or {"cause": ""}
+        plant: Plant = request["plant"]
+        cause = plant["cause"] if plant else ""
         # With a link nobody looks for a slow rank, and the all-reduce varies more if cores are exchanged.
-        if len(spec["cores"]) > 1 and plant["cause"] != "slow-network":
+        if len(spec["cores"]) > 1 and cause != "slow-network":
             _exchange_cores(rank, [core for each in spec["cores"] for core in each])
-        if plant["cause"]:
-            arm = _PLANTS.get(plant["cause"]) or plants.PLANTS[plant["cause"]]
+        if cause:
+            arm = _PLANTS.get(cause) or plants.PLANTS[cause]
             arm(plant, rank, spec)
         status = trainer.run([request["spec"]], trainer.RANK_VARIABLES, trainer.program)
         kept.close()

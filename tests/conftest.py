@@ -117,17 +117,18 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """After the items that are not wanted were removed. All workers order them alike."""
+    """After ``-m`` and ``-k`` removed the items that are not wanted. All workers order them alike."""
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     if workers > 1:
         items[:] = waiting_first(items, _waits_for_slurm, workers)
 
 
 def _waits_for_slurm(item: pytest.Item) -> str | None:
-    """None if it does not. Two Slurms with control groups would take each other's: one worker begins with these."""
+    """What ``waiting_first`` asks of a test. Each Slurm with control groups takes the same groups of this machine, so
+    one worker has all tests with such a one."""
     fixtures = getattr(item, "fixturenames", ())
-    if "running_accounted_slurm" in fixtures:
-        return "running_accounted_slurm"
+    if {"running_accounted_slurm", "slurm_with_groups"}.intersection(fixtures):
+        return "control groups"
     return item.nodeid if "running_slurm" in fixtures else None
 
 

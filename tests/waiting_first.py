@@ -12,8 +12,8 @@ def waiting_first(tests: Sequence[T], waits: Callable[[T], Hashable | None], wor
     """``tests`` in an order in which half of the workers begin with those that wait, and the others compute meanwhile.
 
     xdist divides the list into parts of the same length, one for each worker (worksteal). Left to their places, the
-    tests that wait are the last ones of a part, with nothing left to compute beside them. ``waits`` is None for a test
-    that does not wait; tests for which it is the same go to one worker.
+    tests that wait may be the last ones of a part, with nothing left to compute beside them. ``waits`` is None for a
+    test that does not wait; tests for which it is the same go to one worker if they are not more than its part.
     """
     groups: dict[Hashable, list[T]] = {}
     for each in tests:

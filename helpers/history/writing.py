@@ -101,7 +101,7 @@ def write_night(connection: sa.Connection, known: Documents, night: NightRecord)
     if not new:
         connection.execute(sa.delete(night_runs).where(night_runs.c.night_id == night_id))
     # One by one. psycopg sends several rows in a pipeline, and PostgreSQL ends no transaction, however long it is idle,
-    # before it has read the pipeline's end: a runner that is stopped in the middle of it would hold all others.
+    # before it has read the pipeline's end: a runner whose process is stopped in the middle would hold all others.
     for at, uuid in enumerate(night.run_uuids):
         connection.execute(sa.insert(night_runs), {"night_id": night_id, "position": at, "run_uuid": uuid})
     relearn(connection, night_id)

@@ -42,8 +42,9 @@ _OPTIMIZERS = (
     "momentum", "merged_momentum", "sgd", "adam", "lars_momentum", "check_finite_and_unscale", "update_loss_scaling",
 )  # fmt: skip
 
-# What a program hands out at any time after its loss.
-_HANDED_OUT = "fetch"
+# A program hands out its results at any time after its loss, and computes what it tells of the step.
+_HANDED_OUT = ("fetch", "fetch_v2")
+_TOLD_OF_THE_STEP = ("mean", "accuracy", "top_k")
 # As Paddle names a copy from the host's memory.
 _TO_CARD = "MEMCPY_HtoD"
 
@@ -201,22 +202,20 @@ def _owners(
         launched_by[id(one.launcher)].append(one)
     owners: Dict[int, _Owner] = {}
     host: List[_HostCode] = []
+    # In a program: whether a gradient of the step has begun.
     has_gradients = False
     for each in found:
         span, around = each.span, (*each.around, each.span)
         owner = next((owners[id(outer)] for outer in reversed(each.around) if id(outer) in owners), None)
-        if _value(span, PART) == Phase.DATA_WAIT.value:
+        if _value(span, PART):
             has_gradients = False
         if span.kind == _OPERATOR or (owner is None and _LAUNCH.search(span.name)):
-            phase = _phase_of(around, in_parts)
-            has_gradients = has_gradients or phase is Phase.BACKWARD
-            if has_gradients and phase is Phase.FORWARD and not in_parts:
-                # A sum, a cast or a transform of gradients: a program begins none of them before the step's first one.
-                phase = Phase.BACKWARD
+            phase = _phase_of(around, in_parts, has_gradients)
+            has_gradients = has_gradients or (phase is Phase.BACKWARD and not in_parts)
             owner = owners[id(span)] = _Owner(span, phase, _innermost(around, LAYER))
         if owner is None:
             # Between the parts the host's clock counts it as HOST_GAP.
-            phase = _phase_of(around, in_parts) if _innermost(around, PART) else Phase.HOST_GAP
+            phase = _phase_of(around, in_parts, has_gradients) if _innermost(around, PART) else Phase.HOST_GAP
             layer = _innermost(around, LAYER)
             host.append(_HostCode(phase, layer, each.self_seconds, beside[id(span)], launched_by[id(span)]))
             continue
@@ -323,9 +322,10 @@ def _phases(operators: Sequence[_Owner], found: Sequence[Nested]) -> Dict[Phase,
     return seconds
 
 
-def _phase_of(around: Sequence[Span], in_parts: bool) -> Phase:
+def _phase_of(around: Sequence[Span], in_parts: bool, has_gradients: bool) -> Phase:
     """The part of the step; for an operator of a compiled program, which has no parts, by its name, on whatever thread
-    it is computed."""
+    it is computed. A name that tells no phase, as of a cast or a sum, belongs to the backward pass if a gradient of the
+    step has begun: only what is told of the step may still be left of the forward pass then."""
     part = _innermost(around, PART)
     if part in _STEPS_OWN or (part and part != Phase.OTHER.value):
         return Phase(part)
@@ -335,9 +335,10 @@ def _phase_of(around: Sequence[Span], in_parts: bool) -> Phase:
     name = _AROUND_NAME.sub("", operators[-1])
     if name.startswith(_OPTIMIZERS):
         return Phase.OPTIMIZER
-    if (part and in_parts) or name == _HANDED_OUT:
+    if (part and in_parts) or name in _HANDED_OUT:
         return Phase.OTHER
-    return Phase.BACKWARD if name.endswith(_GRADIENT) else Phase.FORWARD
+    of_gradients = has_gradients and not name.startswith(_TOLD_OF_THE_STEP)
+    return Phase.BACKWARD if name.endswith(_GRADIENT) or of_gradients else Phase.FORWARD
 
 
 def _innermost(around: Sequence[Span], prefix: str) -> str:

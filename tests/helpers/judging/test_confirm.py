@@ -513,7 +513,7 @@ def test_a_regression_outranks_its_stalls_and_stalls_an_improvement() -> None:
     assert confirmed(FAST, *pairs(0.09, 0.09, stall_share=0.5)).reason.code == "stalls"
 
 
-# Half of them are alike: of gaps that are drawn one by one hardly any are a regression or an improvement.
+# Gaps that lie close together: of such as are drawn one by one hardly any are a regression or an improvement.
 ALIKE = st.builds(
     lambda gap, around: [gap + each for each in around],
     st.sampled_from([-0.13, 0.13]) | st.floats(-0.15, 0.15),

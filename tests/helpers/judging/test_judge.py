@@ -231,7 +231,7 @@ GOOD_RUNS = st.builds(
 )
 RATES = st.floats(90, 100) | st.floats(1, 200)
 REFERENCES = {"tolerance": st.floats(0, 0.5), "gates": st.just(True) | st.booleans(), "label": st.just("x")}
-# What a recorded figure decides and is nothing amiss with, but for one run at most.
+# A recorded figure decides these, and at most one run has a problem.
 RECORDED_DECIDES = st.builds(
     Evidence,
     st.just("a-case"),

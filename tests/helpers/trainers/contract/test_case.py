@@ -85,7 +85,7 @@ def test_any_text_is_a_case_or_a_config_error(text: str) -> None:
     assert case.id == text
 
 
-# Some patches are digits in the place of some: others hardly ever make an id.
+# Half of the patches are one digit or nothing: a longer one hardly ever makes an id.
 @given(
     st.text(alphabet="-0123456789xbs", max_size=12) | st.text(alphabet="0123456789", max_size=1),
     cases(),

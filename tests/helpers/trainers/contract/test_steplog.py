@@ -347,7 +347,7 @@ def test_arbitrary_bytes_are_refused_in_words(tmp_path: Path, data: bytes) -> No
         read_step_log(path)
 
 
-# Half of the values are such as a log has, or hardly any changed log would be read.
+# Most values are such as a log has: of other changed logs hardly any would be read.
 @given(
     line=st.integers(0, 5), key=st.integers(0, 15), value=VALUES | st.floats(0, 10) | st.integers(0, 5) | st.just("a")
 )

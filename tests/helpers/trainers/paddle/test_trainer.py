@@ -113,17 +113,22 @@ def _complete(ran: Ran, ranks: int = 1, steps: tuple[int, int] = (1, 2)) -> None
 
 # What learns, by every way of execution and every precision, is test_learning.py's.
 def test_one_card_trains_with_dali_on_the_cpu(tmp_path: Path, images: Path) -> None:
-    ran = _run(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali_cpu-static", images, explained_steps=1)
+    ran = _run(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali_cpu-static", images, explained_steps=2)
     _complete(ran)
     (profile,) = step_profiles(tmp_path)
     assert isinstance(profile, StepProfile), profile
     calls: Counter[tuple[Phase, str]] = Counter()
+    seconds: Counter[Phase] = Counter()
     for row in profile.operators:
         calls[row.phase, row.operator] += row.calls_per_step
-    assert (calls[Phase.FORWARD, "conv2d"], calls[Phase.BACKWARD, "conv2d_grad"]) == (53, 53)
+        seconds[row.phase] += row.seconds_per_step
+    for operator in ("conv2d", "batch_norm"):
+        assert (calls[Phase.FORWARD, operator], calls[Phase.BACKWARD, f"{operator}_grad"]) == (53, 53)
     assert calls[Phase.OPTIMIZER, "momentum"] == 161
     assert {phase for phase, operator in calls if operator.endswith(("_grad", "add_n"))} == {Phase.BACKWARD}
-    assert all(profile.phases[phase] > 0 for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER))
+    # Rows of several threads may be computed at the same time.
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+        assert 0 < profile.phases[phase] < 1.001 * seconds[phase]
     header = ran.logs[0].header
     assert (header.device, header.framework_version != "unknown", len(header.framework_commit)) == ("cpu", True, 40)
     assert {"program": "PIR", "data": "dali_cpu", "cores": str(CORES[0])}.items() <= header.facts.items()

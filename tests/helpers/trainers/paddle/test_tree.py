@@ -213,18 +213,21 @@ def test_what_a_program_computes_after_a_step_s_first_gradient_belongs_to_its_ba
     for start in (0.0, 20.0):
         spans.append(Span("main", "perfgate part data_wait", start, start + 1.0, "PythonUserDefined"))
         spans.append(Span("main", "perfgate part other", start + 1.0, start + 19.0, "PythonUserDefined"))
-        names = ["cast", "conv2d", "conv2d_grad", "cast", "momentum_", "add_n", "conv2d_grad", "fetch"]
+        names = ["cast", "conv2d", "conv2d_grad", "mean", "cast", "momentum_", "add_n"]
+        names += ["conv2d_grad", "fetch", "fetch_v2"]
         for at, name in enumerate(names):
             spans += _operator("main" if at % 2 else "other", name, start + 2.0 + at, 1.0)
     calls = {(row.phase, row.operator): row.calls_per_step for row in recording_of(spans, 2).operators}
     assert calls == {
         (Phase.FORWARD, "cast"): 1.0,
         (Phase.FORWARD, "conv2d"): 1.0,
+        (Phase.FORWARD, "mean"): 1.0,
         (Phase.BACKWARD, "conv2d_grad"): 2.0,
         (Phase.BACKWARD, "cast"): 1.0,
         (Phase.BACKWARD, "add_n"): 1.0,
         (Phase.OPTIMIZER, "momentum"): 1.0,
         (Phase.OTHER, "fetch"): 1.0,
+        (Phase.OTHER, "fetch_v2"): 1.0,
     }
 
 
