@@ -465,7 +465,8 @@ def test_a_job_goes_on_without_the_command_that_submitted_it(slurm: SlurmCluster
 
 @pytest.mark.slow
 def test_a_job_outlives_slurms_controller(slurm: SlurmCluster, workshop: Workshop) -> None:
-    found = submitted(slurm, workshop, "calibrate", ONE_CARD, "--runs=4", "--allow-contention")
+    # Long enough for saving: the end of a job that a controller heard of and has not saved is lost with it.
+    found = submitted(slurm, workshop, "calibrate", ONE_CARD, "--runs=10", "--allow-contention")
     found.wait_for(lambda: found.steps() >= 2)
     slurm.wait_until_saved()
     slurm.kill("slurmctld")
