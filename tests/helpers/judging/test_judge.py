@@ -260,9 +260,7 @@ EVIDENCES = RECORDED_DECIDES | st.builds(
         max_size=2,
     ).map(tuple)
     | st.just(()),
-    st.none()
-    | st.builds(RecordedReference, st.floats(95, 105), rule=st.just(MEDIAN_STEP), **REFERENCES)
-    | st.builds(RecordedReference, RATES, rule=st.sampled_from([RULE, MEDIAN_STEP]), **REFERENCES),
+    st.none() | st.builds(RecordedReference, RATES, rule=st.sampled_from([RULE, MEDIAN_STEP]), **REFERENCES),
     st.just(()) | st.sampled_from([(), ("key",)]),
     past=st.sampled_from([Past(), Past(KNOWN)]),
     budget=st.sampled_from([Budget(), Budget(screen_runs=1, first_runs=1), Budget(first_runs=2, repeats=0)]),
