@@ -100,10 +100,11 @@ def write_night(connection: sa.Connection, known: Documents, night: NightRecord)
     night_id, new = put(connection, nights, values, ["uuid"])
     if not new:
         connection.execute(sa.delete(night_runs).where(night_runs.c.night_id == night_id))
-    # One by one. psycopg sends several rows in a pipeline, and PostgreSQL ends no transaction, however long it is idle,
-    # before it has read the pipeline's end: a runner whose process is stopped in the middle would hold all others.
-    for at, uuid in enumerate(night.run_uuids):
-        connection.execute(sa.insert(night_runs), {"night_id": night_id, "position": at, "run_uuid": uuid})
+    runs = [{"night_id": night_id, "position": at, "run_uuid": uuid} for at, uuid in enumerate(night.run_uuids)]
+    if runs:
+        # One statement. psycopg sends several in a pipeline, and PostgreSQL ends no transaction, however long it is
+        # idle, before it has read the pipeline's end: a runner whose process is stopped in it would hold all others.
+        connection.execute(sa.insert(night_runs).values(runs))
     relearn(connection, night_id)
 
 
