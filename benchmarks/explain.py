@@ -39,6 +39,7 @@ from helpers.judging.explanation import Difference, Explanation, Kind, explain
 from helpers.judging.profile_parts import Level, Part, ProfiledPair, ProfiledRun
 from helpers.judging.rank_parts import parts_and_ranks
 from helpers.judging.shared_speed import beside_speed, speeds_beside
+from helpers.machine.environment import CPU, GPU
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.report.table import Align, Column, Table
@@ -54,7 +55,6 @@ FRAMEWORKS = {"pytorch": ROOT / ".venv-pytorch/bin/python", "paddle": ROOT / ".v
 # Its backward pass is the next after that of CAST_LAYER.
 CAST_READER = "blocks.0.expand.convolution"
 PAIRS = 6
-_STEPS: Mapping[str, Any] = {"warmup_steps": 2, "window_steps": 3}
 # The gradients of ResNet50 that a rank of two sends in a step, in megabytes.
 _SENT_MEGABYTES = 102.2
 # The first runs set how long a step takes.
@@ -83,6 +83,10 @@ class Setup:
     cards: int = 1
     threads: int = 1
     batch: int = 1
+    precision: str = "fp32"
+    device: str = "cpu"
+    warmup_steps: int = 2
+    window_steps: int = 3
     explained_steps: int = 3
     # Whether the ranks are joined by a link that sends gradients not faster than a step is computed. Else what is sent
     # slowly is sent beside the backward pass, and no step is longer.
@@ -90,11 +94,12 @@ class Setup:
 
     @property
     def folder(self) -> str:
-        return f"{self.data}-{self.cards}x{self.threads}" + ("-link" if self.link else "")
+        place = "" if self.device == CPU else f"-{self.device}"
+        return f"{self.data}-{self.cards}x{self.threads}" + ("-link" if self.link else "") + place
 
     def case_id(self, framework: str) -> str:
         dynamic = "-dynamic" if framework == "paddle" else ""
-        return f"{framework}-resnet50v1.5-fp32-bs{self.batch}-1x{self.cards}-{self.data}{dynamic}"
+        return f"{framework}-resnet50v1.5-{self.precision}-bs{self.batch}-1x{self.cards}-{self.data}{dynamic}"
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,10 @@ def _host(difference: Difference) -> bool:
 
 # Two ranks differ from each other by what happens beside them, which more steps make up for; the product profiles 10.
 ONE, TWO, LINKED = Setup(), Setup(cards=2, explained_steps=8), Setup(cards=2, explained_steps=8, link=True)
+# During warm-up cuDNN chooses its algorithms, and a card reaches its clock.
+ON_A_CARD = Setup(batch=128, precision="tf32", device=GPU, warmup_steps=10, window_steps=8, explained_steps=4)
+# What makes the card's own work longer: the host's is hidden behind it.
+CAUSES_ON_A_CARD = ("slow-backward", "called-twice", "cast", "norm-parts")
 THREADS = ("threads", "torch_threads")
 CAUSES: Mapping[str, Cause] = {
     "slow-backward": Cause(ONE, _in_layer(LAYER, Phase.BACKWARD, "conv")),
@@ -265,7 +274,9 @@ class Tally:
 class Worker:
     """A framework's Python that makes runs, one after the other."""
 
-    def __init__(self, framework: str, folder: Path, pixels: int, threads: int, preload: Path) -> None:
+    def __init__(
+        self, framework: str, folder: Path, pixels: int, threads: int, preload: Path, python: Path | None = None
+    ) -> None:
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -274,8 +285,10 @@ class Worker:
             "LD_PRELOAD": str(preload),
             "PERFGATE_EXPLAIN_IMAGE_SIZE": str(pixels),
             "PERFGATE_EXPLAIN_BUILT": str(folder),
+            # Without it PyTorch opens CUDA when it is imported, and no fork could use the card.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         }
-        command = [str(FRAMEWORKS[framework]), "-m", "benchmarks.explain_worker", framework]
+        command = [str(python or FRAMEWORKS[framework]), "-m", "benchmarks.explain_worker", framework]
         with (folder / f"{framework}.worker").open("ab") as log:
             self._process = subprocess.Popen(
                 command, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
@@ -400,8 +413,8 @@ class Recorder:
 
     def _step_seconds(self, worker: Worker) -> float:
         """How long a step of the unchanged build computes, by its process's own clock. With a link, which does not
-        compute, how long the step takes."""
-        if self.setup.link:
+        compute, and on a card, how long the step takes."""
+        if self.setup.link or self.setup.device == GPU:
             return self._calibrated("step_seconds", worker, self._link(0.0, worker), _wall_seconds)
         return self._calibrated("step_seconds", worker, {"cause": "step-cost"}, _own_seconds)
 
@@ -423,12 +436,15 @@ class Recorder:
         cores: tuple[tuple[int, ...], ...] = tuple((core,) for core in self.cores[: self.setup.cards])
         if self.setup.threads > 1:
             cores = (tuple(self.cores[: self.setup.threads]),)
+        if self.setup.device == GPU:
+            cores = (tuple(self.cores),)
         # Images are read in the rank's own process.
-        settings = settings_for(case, "cpu")
+        settings = settings_for(case, self.setup.device)
         settings = {**settings, "native": {**settings["native"], "workers": 0}}
         return JobSpec(
-            job_id=uuid.uuid4().hex, case=case, replicate=0, run_folder=str(folder), device="cpu", cores=cores,
-            data_root=str(self.data), settings=settings, explained_steps=self.setup.explained_steps, **_STEPS,
+            job_id=uuid.uuid4().hex, case=case, replicate=0, run_folder=str(folder), device=self.setup.device,
+            cores=cores, data_root=str(self.data), settings=settings, warmup_steps=self.setup.warmup_steps,
+            window_steps=self.setup.window_steps, explained_steps=self.setup.explained_steps,
         )  # fmt: skip
 
 
@@ -447,9 +463,9 @@ def _wall_seconds(folder: Path) -> float:
 
 
 @contextmanager
-def working(framework: str, folder: Path, pixels: int, threads: int) -> Iterator[Worker]:
+def working(framework: str, folder: Path, pixels: int, threads: int, python: Path | None = None) -> Iterator[Worker]:
     """A worker, which ends with the block."""
-    worker = Worker(framework, folder, pixels, threads, built(folder))
+    worker = Worker(framework, folder, pixels, threads, built(folder), python)
     try:
         yield worker
     finally:
@@ -491,20 +507,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return time.monotonic() > end
 
     setups: dict[Setup, list[str]] = {}
-    for name in given.cause or CAUSES:
-        setups.setdefault(CAUSES[name].setup, []).append(name)
+    for name in given.cause or (CAUSES if given.device == CPU else CAUSES_ON_A_CARD):
+        setup = CAUSES[name].setup if given.device == CPU else ON_A_CARD
+        setups.setdefault(setup, []).append(name)
     given.folder.mkdir(parents=True, exist_ok=True)
     data = given.folder / "data"
-    if not data.exists():
+    if not data.exists() and any(setup.data != "synthetic" for setup in setups):
         make_small_dataset(data, images_per_class=4)
     tallies: list[Tally] = []
-    for framework in given.framework or FRAMEWORKS:
+    for framework in given.framework or (FRAMEWORKS if given.device == CPU else ["pytorch"]):
         for setup, causes in setups.items():
             folder = given.folder / f"{framework}-{setup.folder}"
             folder.mkdir(exist_ok=True)
             recorder = Recorder(framework, setup, folder, data, given.cores, given.percent)
             if not given.count:
-                with working(framework, given.folder, given.image_size, setup.threads) as worker:
+                with working(framework, given.folder, given.image_size, setup.threads, given.python) as worker:
                     recorder.rounds(worker, causes, time_is_over, given.repeats * given.pairs)
             tallies += recorder.tallies(given.pairs)
     print("\n".join(Table.of(_COLUMNS, tallies).markdown(padded=True)))
@@ -520,6 +537,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"Explain from so many pairs of runs ({PAIRS})")
     parser.add_argument("--hours", type=float, default=24.0, help="Begin no round after so many hours (24)")
     parser.add_argument("--image-size", type=int, default=224, help="Train on images of so many pixels (224)")
+    parser.add_argument("--device", choices=(CPU, GPU), default=CPU, help="Train there; on a gpu only PyTorch (cpu)")
+    parser.add_argument("--python", type=Path, help="Train with this Python (that of the framework's environment)")
     parser.add_argument("--cores", type=int, nargs="+", default=[0, 1], help="Use these cores (0 1)")
     parser.add_argument("--folder", type=Path, required=True, help="Keep the runs there, and go on from them")
     parser.add_argument("--count", action="store_true", help="Make no runs")

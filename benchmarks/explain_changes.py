@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,8 @@ LAYER, CAST_LAYER = "blocks.7.spatial.convolution", "blocks.0.expand.norm"
 LAYER_SHAPE, LAYER_STRIDE = [256, 256, 3, 3], [2, 2]
 _TRIES = 5
 Forward = Callable[[Any], Any]
+# How long an act takes, in seconds of what computes it.
+Timed = Callable[[Callable[[], Any]], float]
 
 
 def draw_once(framework: str, *norm: Any) -> None:
@@ -28,7 +30,7 @@ def draw_once(framework: str, *norm: Any) -> None:
     steps.network_of = lambda *_: model
 
 
-def call_again(layer: Any, seconds: float, no_gradient: Any) -> None:
+def call_again(layer: Any, seconds: float, no_gradient: Any, timed: Timed) -> None:
     """The layer computes the same again before it, without gradients, as often as takes so many seconds."""
 
     def changed(forward: Forward, images: Any) -> Forward:
@@ -36,7 +38,7 @@ def call_again(layer: Any, seconds: float, no_gradient: Any) -> None:
             with no_gradient():
                 forward(given)
 
-        more = max(1, round(seconds / shortest_seconds(lambda: alone(images))))
+        more = max(1, round(seconds / shortest_seconds(lambda: alone(images), timed)))
 
         def again(given: Any) -> Any:
             for _ in range(more):
@@ -48,7 +50,7 @@ def call_again(layer: Any, seconds: float, no_gradient: Any) -> None:
     _change_once(layer, changed)
 
 
-def cast_and_back(layer: Any, seconds: float, alike: Forward, cast: Forward) -> None:
+def cast_and_back(layer: Any, seconds: float, alike: Forward, cast: Forward, timed: Timed) -> None:
     """The layer's input goes through ``cast`` as often as takes so many seconds with the way back.
 
     ``alike`` makes a tensor of the same values that has a gradient of its own.
@@ -56,7 +58,7 @@ def cast_and_back(layer: Any, seconds: float, alike: Forward, cast: Forward) -> 
 
     def changed(forward: Forward, images: Any) -> Forward:
         like = alike(images)
-        times = max(1, round(seconds / shortest_seconds(lambda: cast(like).sum().backward())))
+        times = max(1, round(seconds / shortest_seconds(lambda: cast(like).sum().backward(), timed)))
 
         def there_and_back(given: Any) -> Any:
             for _ in range(times):
@@ -69,7 +71,7 @@ def cast_and_back(layer: Any, seconds: float, alike: Forward, cast: Forward) -> 
 
 
 def norms_in_parts(
-    norms: Iterable[Any], seconds: float, alike: Forward, epsilon: str, forget: Callable[[Any], None]
+    norms: Iterable[Any], seconds: float, alike: Forward, epsilon: str, forget: Callable[[Any], None], timed: Timed
 ) -> None:
     """Batch norms, from the first one, in their parts, until they take so much longer.
 
@@ -82,7 +84,7 @@ def norms_in_parts(
             return forward
         parts = _parts_of(layer, getattr(layer, epsilon))
         like = alike(images)
-        both = [shortest_seconds(lambda norm=norm: norm(like).sum().backward()) for norm in (parts, forward)]
+        both = [shortest_seconds(lambda norm=norm: norm(like).sum().backward(), timed) for norm in (parts, forward)]
         # The gradients of the tries are not the step's.
         forget(layer)
         left[0] -= both[0] - both[1]
@@ -121,16 +123,16 @@ def spin(seconds: float) -> None:
         pass
 
 
-def shortest_seconds(act: Callable[[], Any]) -> float:
-    """The shortest of some tries, in seconds of the calling thread."""
-    return min(_tries(act))
+def shortest_seconds(act: Callable[[], Any], timed: Timed) -> float:
+    """The shortest of some tries."""
+    return min(timed(act) for _ in range(_TRIES))
 
 
-def _tries(act: Callable[[], Any]) -> Iterator[float]:
-    for _ in range(_TRIES):
-        began = time.thread_time()
-        act()
-        yield time.thread_time() - began
+def thread_seconds(act: Callable[[], Any]) -> float:
+    """By the calling thread's own clock."""
+    began = time.thread_time()
+    act()
+    return time.thread_time() - began
 
 
 def in_model(

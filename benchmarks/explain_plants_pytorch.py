@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,11 +11,17 @@ from torch import nn
 
 from benchmarks import explain_changes as changes
 
+# The card is kept busy for so many of its clock's cycles (some milliseconds) before something is timed, so that it does
+# not wait for the host meanwhile.
+_BUSY_CYCLES = 20_000_000
+
 
 class _Backward:
-    """PyTorch's own gradient of a convolution on a CPU, which takes longer in one layer."""
+    """PyTorch's own gradient of a convolution, which takes longer in one layer."""
 
     seconds = 0.0
+    # On a card: how often it is computed again, known from its first call.
+    times: int | None = None
     library: Any = None
 
 
@@ -28,14 +34,37 @@ def prepare() -> None:
         gradients = operator._op_dk(own, *arguments)
         of = list(arguments[2].shape), list(arguments[4])
         if _Backward.seconds and of == (changes.LAYER_SHAPE, changes.LAYER_STRIDE):
-            changes.spin(_Backward.seconds)
+            if arguments[0].device.type == "cuda":
+                again(lambda: operator._op_dk(own, *arguments))
+            else:
+                changes.spin(_Backward.seconds)
         return gradients
 
+    def again(act: Callable[[], Any]) -> None:
+        if _Backward.times is None:
+            _Backward.times = max(1, round(_Backward.seconds / changes.shortest_seconds(act, _seconds)))
+        for _ in range(_Backward.times):
+            act()
+
     _Backward.library = torch.library.Library("aten", "IMPL")
-    _Backward.library.impl("convolution_backward", slower, "CPU")
+    for key in ("CPU", "CUDA"):
+        _Backward.library.impl("convolution_backward", slower, key)
     # The first optimizer imports it, for two seconds: here once for all forks.
     importlib.import_module("torch._dynamo")
     changes.draw_once("pytorch")
+
+
+def _seconds(act: Callable[[], Any]) -> float:
+    """By the card's clock in a process that computes on one, else by the thread's."""
+    if not torch.cuda.is_initialized():
+        return changes.thread_seconds(act)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(_BUSY_CYCLES)
+    start.record()
+    act()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1e3
 
 
 def _slow_backward(plant: Mapping[str, Any], rank: int, spec: Mapping[str, Any]) -> None:
@@ -43,12 +72,12 @@ def _slow_backward(plant: Mapping[str, Any], rank: int, spec: Mapping[str, Any])
 
 
 def _twice(model: Any, seconds: float) -> None:
-    changes.call_again(model.get_submodule(changes.LAYER), seconds, torch.no_grad)
+    changes.call_again(model.get_submodule(changes.LAYER), seconds, torch.no_grad, _seconds)
 
 
 def _cast(model: Any, seconds: float) -> None:
     layer = model.get_submodule(changes.CAST_LAYER)
-    changes.cast_and_back(layer, seconds, _alike, lambda each: each.double().float())
+    changes.cast_and_back(layer, seconds, _alike, lambda each: each.double().float(), _seconds)
 
 
 def _alike(images: Any) -> Any:
@@ -58,7 +87,7 @@ def _alike(images: Any) -> Any:
 
 def _norm_parts(model: Any, seconds: float) -> None:
     norms = [each for each in model.modules() if isinstance(each, nn.BatchNorm2d)]
-    changes.norms_in_parts(norms, seconds, _alike, "eps", lambda layer: layer.zero_grad(set_to_none=True))
+    changes.norms_in_parts(norms, seconds, _alike, "eps", lambda layer: layer.zero_grad(set_to_none=True), _seconds)
 
 
 def _fewer_threads(plant: Mapping[str, Any], rank: int, spec: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ import signal
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,7 +24,7 @@ from helpers.builds.making import prepare
 from helpers.builds.naming import parse_build
 from helpers.commands.doctor import diagnosis_of, doctor_json, doctor_record, doctor_text
 from helpers.commands.loading import load_suite
-from helpers.commands.proof import ProofStep, proof_on_cpu, proof_on_gpu
+from helpers.commands.proof import Proof, ProofStep, proof_on_cpu, proof_on_gpu
 from helpers.commands.proof.bench import ProofBench, write_config
 from helpers.commands.proof.steps import ProofState, StepRecord, StepRunner, failed, read_state
 from helpers.commands.proof.summary import ProofEvidence, ProofReport, not_reached, summary
@@ -36,7 +36,7 @@ from helpers.machine.files import write_whole
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.errors import LaunchError, SuiteError, printable
+from helpers.trainers.contract.errors import ConfigError, LaunchError, SuiteError, printable
 from helpers.trainers.contract.frameworks import Framework
 
 NAME = "prove-gpu"
@@ -74,6 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="Write summary, results and logs into FOLDER. Default: runs/gpu-proof",
     )
+    parser.add_argument(
+        "--step",
+        action="append",
+        metavar="KEY",
+        help="Run only the step KEY, as the output calls it; may be given several times. Default: all steps in order",
+    )
     trained = parser.add_mutually_exclusive_group()
     trained.add_argument(
         "--pytorch",
@@ -100,6 +106,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     (folder / "baselines" / "recorded").mkdir(parents=True, exist_ok=True)
     machine = discover()
     proof = proof_on_gpu() if device_of(machine, arguments.cpu) == GPU else proof_on_cpu()
+    wanted = wanted_steps(proof, arguments.step)
 
     def report(line: str) -> None:
         print(printable(line), file=out, flush=True)
@@ -121,7 +128,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if reason := bench.why_not(proof.steps[0]):
         raise LaunchError("PyTorch", got=reason, expected="an interpreter that has it", remedy="make env-pytorch")
     doctor = ask_doctor(folder, arguments)
-    proving = ProofRun(bench, StepRunner(bench, doctor).run, report)
+    proving = ProofRun(bench, StepRunner(bench, doctor).run, report, wanted=wanted)
     state = proving.go_on(state, Deadline(arguments.seconds))
     found = proving.report_of(state, doctor)
     write_whole(folder / SUMMARY, summary(found).encode())
@@ -130,6 +137,16 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     report(f"summary in {folder / SUMMARY}; all of it in {pack(folder)}")
     missing = len([step for step in proof.steps if step.key not in state.records])
     return exit_status(state.records.values(), missing)
+
+
+def wanted_steps(proof: Proof, keys: Sequence[str] | None) -> frozenset[str] | None:
+    """The steps that the user named; None for all. Raises ConfigError if the proof has no such step."""
+    if keys is None:
+        return None
+    known = [step.key for step in proof.steps]
+    if unknown := sorted(set(keys) - set(known)):
+        raise ConfigError(NAME, field="--step", got=unknown[0], expected=f"one of {', '.join(known)}")
+    return frozenset(keys)
 
 
 @dataclass
@@ -171,6 +188,8 @@ class ProofRun:
     # Called with a line for the user.
     report: Callable[[str], None] = print
     clock: Clock = time.monotonic
+    # The keys of the steps to run; None for all.
+    wanted: frozenset[str] | None = None
 
     def go_on(self, state: ProofState, deadline: Deadline) -> ProofState:
         """Run the steps that are not settled, until the deadline. Each result is on disk before the next step
@@ -181,7 +200,7 @@ class ProofRun:
                 for number, step in enumerate(steps, start=1):
                     if deadline.over:
                         break
-                    if state.settled(step.key):
+                    if state.settled(step.key) or (self.wanted is not None and step.key not in self.wanted):
                         continue
                     record = self._timed(step)
                     state = state.with_record(record)

@@ -68,6 +68,8 @@ REPEATS = 10
 # It warms up until the steps are steady, like the published protocols, but with fewer steps and runs, since a card may
 # be available only for minutes.
 _ON_GPU = MeasuringProtocol("gpu-proof", 60, 60, 3, steady_window_steps=20, most_warmup_steps=200)
+# Profiles are made of the steps after the window, and it matters little how steady those of the window are.
+_IN_PROFILES = MeasuringProtocol("gpu-proof-profiles", 20, 20, 1)
 # Steady steps are not required: on a busy CPU they are rare, and the proof does not need them.
 _ON_CPU = MeasuringProtocol("gpu-proof-on-cpu", 3, 4, 2)
 # A repeat is a single run with its verdict; nothing is run again.
@@ -109,7 +111,7 @@ def proof_on_gpu() -> Proof:
         # A turn must be long compared with the wait for the card at its end. During warm-up cuDNN searches for its
         # algorithms.
         _bare_loop(first, 4, Turns(rounds=4, steps_per_block=20, warmup_steps=20)),
-        _other(StepKind.EXPLAIN, _PARTS, first, replace(few, runs=1)),
+        _other(StepKind.EXPLAIN, _PARTS, "pytorch-resnet50v1.5-tf32-bs128-1x1-synthetic", _IN_PROFILES),
         _measure(_PADDLE, "paddle-resnet50v1.5-amp_o2-bs256-1x1-synthetic-static", few),
         _other(StepKind.NEIGHBOUR, _NEIGHBOUR, first, replace(few, runs=1)),
         _other(StepKind.TOO_LARGE, _MEMORY, "pytorch-resnet50v1.5-tf32-bs4096-1x1-synthetic", replace(few, runs=1)),

@@ -276,7 +276,7 @@ def _held_by(cards: Sequence[CardLooks]) -> str:
 
 
 def _not_measured(cards: Sequence[CardLooks]) -> str:
-    unseen = ["Xid errors (the kernel's log needs root)"]
+    unseen = ["Xid errors (the suite does not read the kernel's log)"]
     settings = [each for card in cards for each in card.settings]
     for name, values in (
         ("power cap", [each.power_limit_watts for each in settings]),

@@ -16,6 +16,7 @@ CARD = "cuda"
 UNKNOWN_OPERATOR = "(not told)"
 # What a profiler records on a GPU.
 RECORDED = "kernels and copies as CUPTI recorded them on the card"
+# The note of a framework whose reader no GPU has tried.
 NOT_TRIED = "the suite's reader of a card's kernels has been tried on a trace written by hand, not on a GPU"
 _NCCL_KERNEL = re.compile(r"^nccl", re.IGNORECASE)
 
@@ -64,4 +65,4 @@ def recording_on_card(works: Sequence[CardWork], parts: Iterable[Claim[Phase]], 
     seconds = divided([computing, reducing, copying, [part for part in parts if part.what is Phase.DATA_WAIT]])
     overlapped = divided([reducing]).get(Phase.ALL_REDUCE, 0.0) - seconds.get(Phase.ALL_REDUCE, 0.0)
     phases = {phase: each / steps for phase, each in seconds.items()}
-    return Recording(rows_of(calls, steps), phases, max(0.0, overlapped) / steps, (NOT_TRIED,))
+    return Recording(rows_of(calls, steps), phases, max(0.0, overlapped) / steps)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from helpers.trainers.common.card_times import UNKNOWN_OPERATOR, CardWork, recording_on_card
+from helpers.trainers.common.card_times import NOT_TRIED, UNKNOWN_OPERATOR, CardWork, recording_on_card
 from helpers.trainers.common.device_time import Operation, ProfileError, busy_seconds
 from helpers.trainers.common.phase_times import Claim
 from helpers.trainers.common.step_profile import Call, Nested, Recording, Span, nested, rows_of
@@ -139,7 +139,7 @@ def _on_card(
     parts = [Claim(Phase(part), span.start, span.end) for part, span in named if part]
     recording = recording_on_card(works, parts, steps, "paddle.profiler")
     notes = (NO_TYPES,) if any(row.layer for row in recording.operators) else (NO_TYPES, NO_LAYERS)
-    return replace(recording, notes=(*notes, *recording.notes))
+    return replace(recording, notes=(*notes, NOT_TRIED))
 
 
 def _work(each: Launched, phase: Phase, layer: str = "", operator: str = UNKNOWN_OPERATOR) -> CardWork:

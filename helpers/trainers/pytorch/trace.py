@@ -106,7 +106,7 @@ def recording_of(trace: Mapping[str, Any], steps: int, layers: bool = True, on_a
     if on_a_card:
         works = [_work(each, host) for each in events if each.kind in _ON_CARD]
         recording = recording_on_card(works, host.part_claims(), steps, "torch.profiler")
-        return replace(recording, notes=(*notes, *recording.notes))
+        return replace(recording, notes=notes)
     seconds, overlapped = host.phases()
     rows = rows_of([*calls, *host.code()], steps)
     # However often the host's code is left for an operator, it is one thing.

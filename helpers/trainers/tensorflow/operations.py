@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Iterator, List, Sequence, Tuple
 
-from helpers.trainers.common.card_times import UNKNOWN_OPERATOR, CardWork, recording_on_card
+from helpers.trainers.common.card_times import NOT_TRIED, UNKNOWN_OPERATOR, CardWork, recording_on_card
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.phase_times import Claim, divided
 from helpers.trainers.common.step_profile import Call, Recording, Span, rows_of
@@ -57,7 +57,7 @@ def recording_of_kernels(
     if works and unknown >= _MOST_UNKNOWN * sum(each.end - each.start for each in computing):
         raise ProfileError(_NO_OPERATION)
     recording = recording_on_card(works, _parts(spans), steps, "tf.profiler")
-    return replace(recording, notes=(NOT_TOLD, *recording.notes))
+    return replace(recording, notes=(NOT_TOLD, NOT_TRIED))
 
 
 def _work(kernel: Kernel, layers: AbstractSet[str]) -> CardWork:

@@ -19,7 +19,16 @@ from helpers.commands.proof import bench as proof_bench
 from helpers.commands.proof.bench import ProofBench, _slowdown, write_config
 from helpers.commands.proof.steps import UTILISATION, ProofState, StepRecord, StepRunner, failed, not_run, read_state
 from helpers.commands.proof.summary import ProofEvidence, ProofReport, gpu_parts, not_reached, shares, summary
-from helpers.commands.prove_gpu import Deadline, ProofRun, _line, ask_doctor, device_of, exit_status, pack
+from helpers.commands.prove_gpu import (
+    Deadline,
+    ProofRun,
+    _line,
+    ask_doctor,
+    device_of,
+    exit_status,
+    pack,
+    wanted_steps,
+)
 from helpers.history.results import RunResult
 from helpers.judging.explanation import Difference, Explanation, Interval, Kind
 from helpers.judging.profile_parts import Amount, Level, Part
@@ -157,6 +166,21 @@ def test_what_was_not_settled_is_tried_again(bench: ProofBench) -> None:
     asked: list[str] = []
     run_of(bench, lambda step: asked.append(step.key) or record(step.key), (FIRST,)).go_on(state, Deadline(None))  # type: ignore[func-returns-value]
     assert asked == [FIRST.key]
+
+
+def test_only_the_steps_that_were_asked_for_run(bench: ProofBench) -> None:
+    asked: list[str] = []
+    proving = run_of(bench, lambda step: asked.append(step.key) or record(step.key))  # type: ignore[func-returns-value]
+    keys = [step.key for step in bench.proof.steps[:2]]
+    wanted = wanted_steps(bench.proof, keys[1:])
+    state = replace(proving, wanted=wanted).go_on(ProofState(ABOUT), Deadline(None))
+    assert asked == list(state.records) == keys[1:]
+
+
+def test_a_step_that_the_proof_does_not_have_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'--step': got 'expalin', expected one of .*explain"):
+        wanted_steps(PROOF, ["explain", "expalin"])
+    assert wanted_steps(PROOF, None) is None
 
 
 def test_nothing_begins_once_the_time_is_over(bench: ProofBench) -> None:

@@ -250,7 +250,7 @@ def test_the_window_is_told_in_medians_a_card() -> None:
         "gpu_clocks_held_by": "software power cap 100%",
         "gpu_pcie_link": "gen3-x16 gen3-x16",
         "gpu_nvlinks_active": "6-of-6 6-of-6",
-        "not_measured": "Xid errors (the kernel's log needs root)",
+        "not_measured": "Xid errors (the suite does not read the kernel's log)",
     }
     assert gpu_facts(samples, [GPU], None) == {}
     assert gpu_facts([], [GPU], WINDOW) == {}
@@ -268,7 +268,7 @@ def test_the_links_are_those_of_the_window_and_what_nvml_does_not_say_is_unknown
     unseen = "PCI Express link (NVML does not say); NVLinks (NVML does not say)"
     assert silent["not_measured"].endswith(unseen)
     without = gpu_facts([HealthSample(12.0, "GPU-a", state(), replace(USUAL, nvlinks=0))], [GPU], WINDOW)
-    assert without["not_measured"] == "Xid errors (the kernel's log needs root)"
+    assert without["not_measured"] == "Xid errors (the suite does not read the kernel's log)"
 
 
 def test_a_card_without_a_look_is_not_healthy() -> None:

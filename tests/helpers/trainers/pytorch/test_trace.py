@@ -1,19 +1,26 @@
-"""What a trace of torch.profiler says, on traces written by hand in its format."""
+"""What a trace of torch.profiler says: traces written by hand in its format, and one that was recorded on a GPU."""
 
 from __future__ import annotations
 
+import gzip
+import json
+import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers.trainers.common.card_times import NOT_TRIED, UNKNOWN_OPERATOR
+from helpers.trainers.common.card_times import UNKNOWN_OPERATOR
 from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.step_profile import Recording
 from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase
 from helpers.trainers.pytorch.trace import LAYER, PART, recording_of
 
 NODE = "autograd::engine::evaluate_function: "
+# One step of ResNet50, tf32, batch 128, on an NVIDIA H200: PyTorch 2.11.0, CUDA 13.0, 2026-11-27. Only the events and
+# details that are read.
+STEP_ON_H200 = Path(__file__).with_name("step_on_h200.json.gz")
 
 
 @dataclass
@@ -187,7 +194,25 @@ def test_on_a_card_its_own_times_count() -> None:
         }
     )
     assert recording.all_reduce_overlapped_seconds == pytest.approx(50e-6)
-    assert recording.notes == (NOT_TRIED,)
+    assert recording.notes == ()
+
+
+def test_a_real_step_on_a_gpu_is_told_by_phase_layer_and_kernel() -> None:
+    recording = recording_of(json.loads(gzip.decompress(STEP_ON_H200.read_bytes())), 1, on_a_card=True)
+    rows, phases = recording.operators, recording.phases
+    assert phases is not None
+    assert phases[Phase.FORWARD] == pytest.approx(19.59e-3, rel=0.01)
+    assert phases[Phase.BACKWARD] == pytest.approx(39.14e-3, rel=0.01)
+    assert phases[Phase.OPTIMIZER] == pytest.approx(0.157e-3, rel=0.02)
+    assert math.fsum(row.seconds_per_step for row in rows) == pytest.approx(math.fsum(phases.values()), rel=0.01)
+    assert {row.device for row in rows} == {"cuda"}
+    assert all(row.operator != UNKNOWN_OPERATOR and row.phase is not Phase.OTHER for row in rows)
+    for phase, operator in ((Phase.FORWARD, "aten::conv2d"), (Phase.BACKWARD, "aten::convolution_backward")):
+        layers = {row.layer for row in rows if (row.phase, row.operator) == (phase, operator)}
+        assert len(layers) == 53 and "" not in layers
+    longest = max(rows, key=lambda row: row.seconds_per_step)
+    assert (longest.layer, longest.operator) == ("stem.norm", "aten::cudnn_batch_norm_backward")
+    assert longest.seconds_per_step == pytest.approx(2.324e-3, rel=0.01)
 
 
 def test_on_a_card_without_a_kernel_the_host_s_times_are_not_taken_for_it() -> None:
