@@ -15,91 +15,39 @@ other repeat has. The unchanged build's runs are compared with each other, too, 
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
-import os
-import shutil
 import statistics
-import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from scipy.special import bdtrc
 
 from benchmarks.explain_changes import CAST_LAYER, LAYER
+from benchmarks.explain_runs import FRAMEWORKS, REFERENCE, Recorder, Setup, working
 from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 from helpers.judging.explanation import Difference, Explanation, Kind, explain
-from helpers.judging.profile_parts import Level, Part, ProfiledPair, ProfiledRun
+from helpers.judging.profile_parts import Level, Part, ProfiledPair
 from helpers.judging.rank_parts import parts_and_ranks
 from helpers.judging.shared_speed import beside_speed, speeds_beside
 from helpers.machine.environment import CPU, GPU
-from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.report.table import Align, Column, Table
 from helpers.report.unforeseen import ended
-from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import ConfigError, LaunchError
-from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.step_profile import Phase, StepProfile, from_json
-from helpers.trainers.contract.steplog import WINDOW
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.step_profile import Phase
 
-FRAMEWORKS = {"pytorch": ROOT / ".venv-pytorch/bin/python", "paddle": ROOT / ".venv/bin/python"}
 # Its backward pass is the next after that of CAST_LAYER.
 CAST_READER = "blocks.0.expand.convolution"
 PAIRS = 6
-# The gradients of ResNet50 that a rank of two sends in a step, in megabytes.
-_SENT_MEGABYTES = 102.2
-# The first runs set how long a step takes.
-_CALIBRATION_RUNS = 2
 # A part that was not planted differs if so clear a majority of other pairs has the probability of this by chance: 7 or
 # more pairs can show it.
 _SIDE_EFFECT = 0.01
 # A part that was not planted and differs by as much of the plant, or more, is wrong in any case.
 _MOST_SIDE_EFFECT = 0.1
-REFERENCE, SAME = "reference", "same-build"
-# Memory in large pages, kept for the process's life. In small ones some processes are 5 to 10% slower than others from
-# the first step to the last, whichever core they are on, by where in the machine's memory their pages lie.
-_LARGE_PAGES = ":".join(
-    f"glibc.malloc.{name}={value}"
-    for name, value in {"hugetlb": 1, "mmap_threshold": 1 << 30, "trim_threshold": 1 << 32, "top_pad": 64 << 20}.items()
-)
-# How long a run's ranks used a core, in its folder.
-_COST = "core_seconds.json"
-
-
-@dataclass(frozen=True)
-class Setup:
-    """The kind of job in which a cause is planted."""
-
-    data: str = "synthetic"
-    cards: int = 1
-    threads: int = 1
-    batch: int = 1
-    precision: str = "fp32"
-    device: str = "cpu"
-    warmup_steps: int = 2
-    window_steps: int = 3
-    explained_steps: int = 3
-    # Whether the ranks are joined by a link that sends gradients not faster than a step is computed. Else what is sent
-    # slowly is sent beside the backward pass, and no step is longer.
-    link: bool = False
-
-    @property
-    def folder(self) -> str:
-        place = "" if self.device == CPU else f"-{self.device}"
-        return f"{self.data}-{self.cards}x{self.threads}" + ("-link" if self.link else "") + place
-
-    def case_id(self, framework: str) -> str:
-        dynamic = "-dynamic" if framework == "paddle" else ""
-        return f"{framework}-resnet50v1.5-{self.precision}-bs{self.batch}-1x{self.cards}-{self.data}{dynamic}"
+SAME = "same-build"
 
 
 @dataclass(frozen=True)
@@ -119,7 +67,8 @@ class Cause:
 def _in_layer(layer: str, phase: Phase, operator: str) -> Callable[[Difference], bool]:
     def right(difference: Difference) -> bool:
         part = difference.part
-        return part.level is Level.ROW and part.layer == layer and part.phase is phase and operator in part.operator
+        place = (part.layer, part.phase) == (layer, phase)
+        return part.level in (Level.ROW, Level.CALL) and place and operator in part.operator
 
     return right
 
@@ -135,14 +84,15 @@ def _cast(difference: Difference) -> bool:
 def _beside_cast(difference: Difference) -> bool:
     """What takes the values that the cast wrote, in another place of the memory than without it."""
     part = difference.part
-    return part.level is Level.ROW and part.layer in (CAST_LAYER, CAST_READER)
+    return part.level in (Level.ROW, Level.CALL) and part.layer in (CAST_LAYER, CAST_READER)
 
 
 def _norm_parts(difference: Difference) -> bool:
     part = difference.part
     layers = (part.layer, *part.layers)
     in_norms = any(layer.endswith(".norm") for layer in layers)
-    return part.level in (Level.ROW, Level.CHANGE, Level.OPERATOR) and (in_norms or part.level is Level.OPERATOR)
+    levels = (Level.ROW, Level.CALL, Level.CHANGE, Level.OPERATOR)
+    return part.level in levels and (in_norms or part.level is Level.OPERATOR)
 
 
 def _follows_norm_parts(difference: Difference) -> bool:
@@ -271,214 +221,23 @@ class Tally:
         return not cause.right(difference) and not cause.follows(difference)
 
 
-class Worker:
-    """A framework's Python that makes runs, one after the other."""
-
-    def __init__(
-        self, framework: str, folder: Path, pixels: int, threads: int, preload: Path, python: Path | None = None
-    ) -> None:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": str(threads),
-            "GLIBC_TUNABLES": _LARGE_PAGES,
-            "LD_PRELOAD": str(preload),
-            "PERFGATE_EXPLAIN_IMAGE_SIZE": str(pixels),
-            "PERFGATE_EXPLAIN_BUILT": str(folder),
-            # Without it PyTorch opens CUDA when it is imported, and no fork could use the card.
-            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        }
-        command = [str(python or FRAMEWORKS[framework]), "-m", "benchmarks.explain_worker", framework]
-        with (folder / f"{framework}.worker").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        self._answer()
-
-    def run(self, spec: JobSpec, plant: Mapping[str, Any] | None) -> ProfiledRun:
-        """Train it. Raises LaunchError unless every rank trained to its end and has a profile."""
-        folder = Path(spec.run_folder)
-        folder.mkdir(parents=True)
-        spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"spec": str(spec.spec_path), "plant": plant}) + "\n")
-        self._process.stdin.flush()
-        answer = self._answer()
-        if any(answer["statuses"]):
-            got = f"exit statuses {answer['statuses']}"
-            raise LaunchError(f"a run in {folder}", got=got, expected="0 of every rank")
-        (folder / _COST).write_text(json.dumps(answer["core_seconds"]))
-        for rank in range(spec.ranks):
-            spec.trace_path(rank).unlink(missing_ok=True)
-        return run_in(folder)
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise LaunchError("benchmarks.explain_worker", got="it ended", expected="an answer")
-        return json.loads(line)
-
-
-def run_in(folder: Path) -> ProfiledRun:
-    """A run that was made in ``folder``. Raises LaunchError if it has no profile."""
-    spec = JobSpec.from_json((folder / "spec.json").read_text(encoding="utf-8"), str(folder))
-    profiles, seconds, facts = [], [], {}
-    for rank in range(spec.ranks):
-        profile = from_json(spec.step_profile_path(rank).read_text(encoding="utf-8"), str(folder))
-        if not isinstance(profile, StepProfile):
-            raise LaunchError(f"the profile of rank {rank} in {folder}", got=profile.reason, expected="a profile")
-        profiles.append(profile)
-        lines = [json.loads(line) for line in spec.step_log_path(rank).read_text(encoding="utf-8").splitlines()]
-        facts = lines[0]["facts"]
-        seconds.append(statistics.median(each["end"] - each["start"] for each in lines if each.get("phase") == WINDOW))
-    return ProfiledRun(max(seconds), tuple(profiles), facts)
-
-
-@dataclass(frozen=True)
-class Recorder:
-    """Makes the rounds of one framework and setup in ``folder``."""
-
-    framework: str
-    setup: Setup
-    folder: Path
-    data: Path
-    cores: Sequence[int]
-    percents: Sequence[float]
-
-    def rounds(self, worker: Worker, causes: Sequence[str], until: Callable[[], bool], most: int) -> None:
-        """Make rounds up to ``most``, as long as ``until`` is false."""
-        kinds = [(cause, percent) for cause in causes for percent in self._percents(cause)]
-        for number in range(most):
-            if until():
-                return
-            order = [(REFERENCE, 0.0), *kinds]
-            for cause, percent in order if number % 2 else reversed(order):
-                folder = self._folder(number, cause, percent)
-                if not (folder / "done").exists():
-                    shutil.rmtree(folder, ignore_errors=True)
-                    worker.run(self._spec(folder), self._plant(cause, percent, worker))
-                    (folder / "done").touch()
-
-    def tallies(self, pairs: int) -> Iterator[Tally]:
-        for path in sorted(self.folder.glob("000.*")):
-            _, cause, percent = path.name.split(".", 2)
-            name, of = (SAME, self._same_build()) if cause == REFERENCE else (cause, self._pairs(cause, float(percent)))
-            costs = [float(each.read_text()) for each in self.folder.glob(f"*.{cause}.{percent}/{_COST}")]
-            cost = statistics.median(costs) if costs else None
-            yield Tally(name, self.framework, float(percent), tuple(_repeats(list(of), pairs)), cost)
-
-    def _percents(self, cause: str) -> Sequence[float]:
-        return self.percents if CAUSES[cause].sized else (0.0,)
-
-    def _pairs(self, cause: str, percent: float) -> Iterator[ProfiledPair]:
-        for number in itertools.count():
-            both = self._folder(number, REFERENCE, 0.0), self._folder(number, cause, percent)
-            if not all((folder / "done").exists() for folder in both):
-                return
-            yield ProfiledPair(run_in(both[0]), run_in(both[1]))
-
-    def _same_build(self) -> Iterator[ProfiledPair]:
-        """The unchanged build's runs of two rounds that follow each other, which are made one after the other."""
-        for number in itertools.count():
-            both = [self._folder(each, REFERENCE, 0.0) for each in (2 * number, 2 * number + 1)]
-            if not all((folder / "done").exists() for folder in both):
-                return
-            first, second = map(run_in, both)
-            yield ProfiledPair(second, first) if number % 2 else ProfiledPair(first, second)
-
-    def _folder(self, number: int, cause: str, percent: float) -> Path:
-        return self.folder / f"{number:03d}.{cause}.{percent:g}"
-
-    def _plant(self, cause: str, percent: float, worker: Worker) -> Mapping[str, Any] | None:
-        if cause == REFERENCE:
-            return self._link(0.0, worker)
-        step_seconds = self._step_seconds(worker)
-        if self.setup.link:
-            return self._link(step_seconds * percent / 100, worker)
-        seconds = step_seconds * percent / 100
-        return {"cause": cause, "percent": percent, "seconds": seconds, "batch": self.setup.batch}
-
-    def _link(self, more_seconds: float, worker: Worker) -> Mapping[str, Any] | None:
-        """The link of this setup, on which a step's gradients take so much longer; None without one."""
-        if not self.setup.link:
-            return None
-        link = {"cause": "slow-network", "seconds": 0.0, "megabytes": _SENT_MEGABYTES}
-        seconds = self._calibrated("link_seconds", worker, link, _wall_seconds)
-        return {**link, "seconds": seconds + more_seconds}
-
-    def _step_seconds(self, worker: Worker) -> float:
-        """How long a step of the unchanged build computes, by its process's own clock. With a link, which does not
-        compute, and on a card, how long the step takes."""
-        if self.setup.link or self.setup.device == GPU:
-            return self._calibrated("step_seconds", worker, self._link(0.0, worker), _wall_seconds)
-        return self._calibrated("step_seconds", worker, {"cause": "step-cost"}, _own_seconds)
-
-    def _calibrated(
-        self, name: str, worker: Worker, plant: Mapping[str, Any] | None, seconds_in: Callable[[Path], float]
-    ) -> float:
-        """The least of some runs before the first round."""
-        known = self.folder / f"{name}.json"
-        if not known.exists():
-            folders = [self.folder / f"calibration-{name}-{number}" for number in range(_CALIBRATION_RUNS)]
-            for folder in folders:
-                shutil.rmtree(folder, ignore_errors=True)
-                worker.run(self._spec(folder), plant)
-            known.write_text(json.dumps(min(map(seconds_in, folders))))
-        return float(json.loads(known.read_text(encoding="utf-8")))
-
-    def _spec(self, folder: Path) -> JobSpec:
-        case = Case.parse(self.setup.case_id(self.framework))
-        cores: tuple[tuple[int, ...], ...] = tuple((core,) for core in self.cores[: self.setup.cards])
-        if self.setup.threads > 1:
-            cores = (tuple(self.cores[: self.setup.threads]),)
-        if self.setup.device == GPU:
-            cores = (tuple(self.cores),)
-        # Images are read in the rank's own process.
-        settings = settings_for(case, self.setup.device)
-        settings = {**settings, "native": {**settings["native"], "workers": 0}}
-        return JobSpec(
-            job_id=uuid.uuid4().hex, case=case, replicate=0, run_folder=str(folder), device=self.setup.device,
-            cores=cores, data_root=str(self.data), settings=settings, warmup_steps=self.setup.warmup_steps,
-            window_steps=self.setup.window_steps, explained_steps=self.setup.explained_steps,
-        )  # fmt: skip
-
-
 def _repeats(made: Sequence[ProfiledPair], pairs: int) -> Iterator[Repeat]:
     """So many pairs each, none of them twice; what is left at the end is no repeat."""
     for first in range(0, len(made) - pairs + 1, pairs):
         yield Repeat(explain(made[first : first + pairs], is_slower=True), (*made[:first], *made[first + pairs :]))
 
 
-def _own_seconds(folder: Path) -> float:
-    return float(json.loads((folder / "cost-rank0.json").read_text(encoding="utf-8")))
+def percents_of(cause: str, percents: Sequence[float]) -> Sequence[float]:
+    return percents if CAUSES[cause].sized else (0.0,)
 
 
-def _wall_seconds(folder: Path) -> float:
-    return run_in(folder).step_seconds
-
-
-@contextmanager
-def working(framework: str, folder: Path, pixels: int, threads: int, python: Path | None = None) -> Iterator[Worker]:
-    """A worker, which ends with the block."""
-    worker = Worker(framework, folder, pixels, threads, built(folder), python)
-    try:
-        yield worker
-    finally:
-        worker.end()
-
-
-def built(folder: Path) -> Path:
-    """The library that makes a network or a core slow."""
-    library = folder / "explain_slow_parts.so"
-    if not library.exists():
-        source = Path(__file__).with_name("explain_slow_parts.c")
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", str(source), "-o", str(library), "-ldl"], check=True)
-    return library
+def tallies(recorder: Recorder, pairs: int) -> Iterator[Tally]:
+    """All that ``recorder`` has, in repeats of so many pairs."""
+    for cause, percent in recorder.changes():
+        same = cause == REFERENCE
+        made = list(recorder.same_build() if same else recorder.pairs(cause, percent))
+        cost = recorder.core_seconds(cause, percent)
+        yield Tally(SAME if same else cause, recorder.framework, percent, tuple(_repeats(made, pairs)), cost)
 
 
 _COLUMNS = [
@@ -501,6 +260,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _options(arguments)
     if not LEAST_PAIRS <= given.pairs <= MOST_PAIRS:
         raise ConfigError("explain", field="--pairs", got=given.pairs, expected=f"from {LEAST_PAIRS} to {MOST_PAIRS}")
+    if given.python is not None and given.device == CPU and len(given.framework or FRAMEWORKS) > 1:
+        raise ConfigError("explain", field="--python", got=given.python, expected="one --framework, whose Python it is")
+    if given.device == GPU:
+        _refuse("--framework", given.framework, ["pytorch"])
+        _refuse("--cause", given.cause, CAUSES_ON_A_CARD)
     end = time.monotonic() + 3600 * given.hours
 
     def time_is_over() -> bool:
@@ -514,18 +278,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     data = given.folder / "data"
     if not data.exists() and any(setup.data != "synthetic" for setup in setups):
         make_small_dataset(data, images_per_class=4)
-    tallies: list[Tally] = []
+    found: list[Tally] = []
     for framework in given.framework or (FRAMEWORKS if given.device == CPU else ["pytorch"]):
         for setup, causes in setups.items():
             folder = given.folder / f"{framework}-{setup.folder}"
             folder.mkdir(exist_ok=True)
-            recorder = Recorder(framework, setup, folder, data, given.cores, given.percent)
+            recorder = Recorder(framework, setup, folder, data, given.cores)
+            changes = [(cause, percent) for cause in causes for percent in percents_of(cause, given.percent)]
             if not given.count:
                 with working(framework, given.folder, given.image_size, setup.threads, given.python) as worker:
-                    recorder.rounds(worker, causes, time_is_over, given.repeats * given.pairs)
-            tallies += recorder.tallies(given.pairs)
-    print("\n".join(Table.of(_COLUMNS, tallies).markdown(padded=True)))
+                    recorder.rounds(worker, changes, time_is_over, given.repeats * given.pairs)
+            found += tallies(recorder, given.pairs)
+    print("\n".join(Table.of(_COLUMNS, found).markdown(padded=True)))
     return 0
+
+
+def _refuse(option: str, given: Sequence[str] | None, possible: Sequence[str]) -> None:
+    if impossible := [each for each in given or () if each not in possible]:
+        raise ConfigError("explain", field=option, got=impossible[0], expected=f"on a GPU {' or '.join(possible)}")
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -132,10 +132,11 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     state = proving.go_on(state, Deadline(arguments.seconds))
     found = proving.report_of(state, doctor)
     write_whole(folder / SUMMARY, summary(found).encode())
-    for line in not_reached(found):
+    for line in not_reached(found) if wanted is None else ():
         report(f"not reached: {line}")
     report(f"summary in {folder / SUMMARY}; all of it in {pack(folder)}")
-    missing = len([step for step in proof.steps if step.key not in state.records])
+    expected = wanted or {step.key for step in proof.steps}
+    missing = len(expected - state.records.keys())
     return exit_status(state.records.values(), missing)
 
 

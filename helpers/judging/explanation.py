@@ -288,14 +288,15 @@ def _beside_each_other(found: Sequence[Difference], slow_ranks: Sequence[Differe
 
 def apart(named: Sequence[Difference], rows: Sequence[Part]) -> tuple[Difference, ...]:
     """Of the named parts those of which none holds another: the most special ones, unless it takes more than a few of
-    them to explain most of the part around them, or that part says more: that one operator came for another."""
+    them to explain most of the part around them, or that part says more: that one operator came for another, or that
+    several kernels of an operator differ in the same way."""
     shown: list[Difference] = []
-    for level in (Level.ROW, Level.CHANGE, Level.OPERATOR, Level.PHASE):
+    for level in (Level.ROW, Level.CALL, Level.CHANGE, Level.OPERATOR, Level.PHASE):
         for each in sorted((one for one in named if one.part.level is level), key=_size, reverse=True):
             inside = [one for one in shown if each.part.holds(one.part)]
             # The rows of an all-reduce may be beside computation, and then they do not make the step longer.
             whole = level is Level.CHANGE or (level is Level.PHASE and each.part.phase is Phase.ALL_REDUCE)
-            says_more = whole or not _say_enough(inside, each)
+            says_more = whole or _differs_as_one(each, inside) or not _say_enough(inside, each)
             if not says_more or any(_overlap(each.part, one.part, rows) for one in shown):
                 continue
             shown = [one for one in shown if one not in inside] + [each]
@@ -306,9 +307,22 @@ def _say_enough(inside: Sequence[Difference], around: Difference) -> bool:
     """Whether the named parts in a part are shown in its place: a few of those that differ as it does explain most of
     it, or one is longer and the whole of it is shorter, which would hide the longer one."""
     whole = around.seconds.mean
-    alike = sorted((_size(one) for one in inside if one.seconds.mean * whole > 0), reverse=True)
+    alike = sorted((_size(one) for one in inside if _is_alike(one, around)), reverse=True)
     hidden = whole < 0 and any(one.seconds.mean > 0 for one in inside)
     return hidden or (bool(alike) and math.fsum(alike[:_FEW]) >= _MOST_OF_IT * abs(whole))
+
+
+def _differs_as_one(call: Difference, kernels: Sequence[Difference]) -> bool:
+    """Whether several kernels of an operator differ in the same way as all of it: it is slower, or called more often.
+    An operator that is new or gone is so with whatever kernels it has."""
+    if call.part.level is not Level.CALL or len(kernels) < 2 or not all(_is_alike(each, call) for each in kernels):
+        return False
+    return call.kind in (Kind.NEW, Kind.MOVED, Kind.GONE) or {each.kind for each in kernels} == {call.kind}
+
+
+def _is_alike(one: Difference, other: Difference) -> bool:
+    """Whether both are longer, or both shorter."""
+    return one.seconds.mean * other.seconds.mean > 0
 
 
 def _overlap(one: Part, other: Part, rows: Sequence[Part]) -> bool:
@@ -319,12 +333,17 @@ def _overlap(one: Part, other: Part, rows: Sequence[Part]) -> bool:
 
 
 def _largest(unnamed: Sequence[Difference], named: Sequence[Difference], shown: int) -> tuple[Difference, ...]:
-    """The largest rows that are in no named part."""
+    """The largest rows that are in no named part; in place of an operator's kernels, of which a library chooses others
+    from run to run, the operator."""
+    around = [each.part for each in named] + [each.part for each in unnamed if each.part.level is Level.CALL]
     rows = [
         each
         for each in unnamed
-        if (each.part.level is Level.ROW or (each.part.level is Level.PHASE and each.part.phase in KIND_OF_PHASE))
-        and not any(one.part.holds(each.part) for one in named)
+        if (
+            each.part.level in (Level.ROW, Level.CALL)
+            or (each.part.level is Level.PHASE and each.part.phase in KIND_OF_PHASE)
+        )
+        and not any(part.holds(each.part) for part in around)
     ]
     return tuple(sorted(rows, key=_size, reverse=True)[:shown])
 

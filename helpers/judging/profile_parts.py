@@ -25,6 +25,8 @@ class Level(enum.Enum):
 
     # An operator (and kernel) in one layer.
     ROW = "row"
+    # An operator in one layer with all its kernels, where it has several: on a card a convolution has.
+    CALL = "operator of a layer"
     # The operators of a layer in one phase, where some are gone and others came; of all layers with the same change.
     CHANGE = "change"
     # An operator in one phase, over all layers.
@@ -70,14 +72,19 @@ class Part:
         """Whether its time may be beside that of other parts: gradients are reduced while others are computed."""
         return self.phase is Phase.ALL_REDUCE and self.level is not Level.PHASE
 
+    @property
+    def _without_kernel(self) -> tuple[str, ...]:
+        return self.layer, self.operator, self.dtypes, self.device
+
     def holds(self, other: Part) -> bool:
         """Whether the time of ``other`` is part of this one's."""
         if self == other or self.level.is_of_a_rank or other.level.is_of_a_rank or self.phase is not other.phase:
             return False
         return {
             Level.ROW: False,
-            Level.CHANGE: other.level is Level.ROW and other.layer in self.layers,
-            Level.OPERATOR: other.level is Level.ROW and other.operator == self.operator,
+            Level.CALL: other.level is Level.ROW and other._without_kernel == self._without_kernel,
+            Level.CHANGE: other.level in (Level.ROW, Level.CALL) and other.layer in self.layers,
+            Level.OPERATOR: other.level in (Level.ROW, Level.CALL) and other.operator == self.operator,
             Level.PHASE: other.level is not Level.PHASE,
         }[self.level]
 
@@ -152,7 +159,7 @@ def compared_parts(pairs: Sequence[ProfiledPair]) -> tuple[Compared, ...]:
     found = [Compared(part, _series(part, reference), _series(part, candidate)) for part in parts]
     least = LEAST_SHARE * step_seconds_of(pairs)
     return tuple(
-        each for each in (*found, *_changes(found)) if each.mean_seconds >= least and not _is_one_row(each.part, parts)
+        each for each in (*found, *_changes(found)) if each.mean_seconds >= least and not _is_another(each.part, parts)
     )
 
 
@@ -161,8 +168,13 @@ def step_seconds_of(pairs: Sequence[ProfiledPair]) -> float:
     return statistics.fmean(run.step_seconds for pair in pairs for run in (pair.reference, pair.candidate))
 
 
-def _is_one_row(part: Part, parts: Sequence[Part]) -> bool:
-    return part.level is Level.OPERATOR and sum(map(part.holds, parts)) == 1
+def _is_another(part: Part, parts: Sequence[Part]) -> bool:
+    """Whether another part is the same: the only row of an operator, or all its rows in a layer."""
+    if part.level not in (Level.CALL, Level.OPERATOR):
+        return False
+    held = [each for each in parts if part.holds(each)]
+    rows = [each for each in held if each.level is Level.ROW]
+    return len(rows) == 1 or any(all(map(each.holds, rows)) for each in held if each.level is Level.CALL)
 
 
 def _changes(found: Sequence[Compared]) -> list[Compared]:
@@ -173,8 +185,9 @@ def _changes(found: Sequence[Compared]) -> list[Compared]:
             rows[each.part.phase, each.part.layer].append(each)
     layers: dict[Part, list[str]] = defaultdict(list)
     for (phase, layer), inside in rows.items():
-        gone = tuple(sorted(each.part.operator for each in inside if each.is_gone))
-        came = tuple(sorted(each.part.operator for each in inside if each.is_new))
+        # An operator may have several kernels.
+        gone = tuple(sorted({each.part.operator for each in inside if each.is_gone}))
+        came = tuple(sorted({each.part.operator for each in inside if each.is_new}))
         if gone and came:
             layers[Part(Level.CHANGE, phase, gone=gone, came=came)].append(layer)
     return [_change(part, names, [rows[part.phase, name] for name in names]) for part, names in layers.items()]
@@ -194,8 +207,10 @@ def _others(rows: Sequence[Sequence[Compared]], what: Callable[[Part], str]) -> 
     """From what to what operators have changed that are in a layer with both builds; empty if none has."""
     found = set()
     for inside in rows:
-        gone = {each.part.operator: what(each.part) for each in inside if each.is_gone}
-        came = {each.part.operator: what(each.part) for each in inside if each.is_new}
+        # Of an operator with several kernels the longest one counts.
+        ordered = sorted(inside, key=lambda each: each.mean_seconds)
+        gone = {each.part.operator: what(each.part) for each in ordered if each.is_gone}
+        came = {each.part.operator: what(each.part) for each in ordered if each.is_new}
         found |= {(gone[name], came[name]) for name in gone.keys() & came.keys() if gone[name] != came[name]}
     (old, new), *more = sorted(found) or [("", "")]
     text = f"{old or 'not told'} → {new or 'not told'}" if found else ""
@@ -242,7 +257,10 @@ def _of_ranks(part: Part, seconds: Sequence[float], ranks: int) -> float:
 
 
 def _parts_of(row: OperatorRow) -> Iterable[Part]:
-    return row_of(row), Part(Level.OPERATOR, row.phase, operator=row.operator)
+    yield row_of(row)
+    yield Part(Level.OPERATOR, row.phase, operator=row.operator)
+    if row.layer:
+        yield replace(row_of(row), level=Level.CALL, kernel="")
 
 
 def row_of(row: OperatorRow) -> Part:

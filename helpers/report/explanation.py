@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,16 @@ from helpers.trainers.contract.step_profile import HOST, Phase
 
 # 1: first format.
 EXPLAIN_SCHEMA_VERSION = 1
+
+# Of a card's kernels, whose names are often C++ declarations.
+_SAYS_NOTHING = re.compile(
+    r"^void |\(anonymous namespace\)::|at::native::|cudnn::engines_precompiled::|_kernel__5x_cudnn$"
+    r"|(?<=>)\(.*\)$|\([^()]*\)$|\{lambda\(\)#\d+\}::operator\(\)\(\) const::"
+)
+# How a change tells of the operators that it does not name.
+_AND_MORE = re.compile(r" and \d+ more$")
+# Of a longer name the beginning and the end are shown: the tiles of a matrix product are at its end.
+_MOST_OF_A_KERNEL, _END_OF_A_KERNEL = 110, 64
 
 MARKDOWN_FILE, RECORD_FILE, PICTURE_FILE = "explain.md", "explain.json", "explain.svg"
 
@@ -109,15 +120,30 @@ def part_text(part: Part) -> str:
         of = f" of {layers}" if layers else ""
         return f"{_change_text(part)}{of} ({where})"
     of = f" of {part.layer}" if part.layer else (" of all layers" if part.level is Level.OPERATOR else "")
-    kernel = f" [{part.kernel}]" if part.kernel else ""
+    kernel = f" [{_kernel_text(part.kernel)}]" if part.kernel else ""
     dtypes = f" {part.dtypes}" if part.dtypes else ""
     return f"{part.operator}{kernel}{dtypes}{of} ({where})"
+
+
+def _kernel_text(kernel: str) -> str:
+    """A kernel's name without what all kernels of a library have in common; JSON has the whole name."""
+    name = _SAYS_NOTHING.sub("", kernel)
+    if len(name) <= _MOST_OF_A_KERNEL:
+        return name
+    return f"{name[: _MOST_OF_A_KERNEL - _END_OF_A_KERNEL - 1]}…{name[-_END_OF_A_KERNEL:]}"
+
+
+def _kernels_text(kernels: str) -> str:
+    """``old → new and 2 more``, each shortened unless both would be the same."""
+    names = _AND_MORE.sub("", kernels)
+    short = [_kernel_text(each) for each in names.split(" → ")]
+    return " → ".join(short if len(set(short)) == len(short) else names.split(" → ")) + kernels[len(names) :]
 
 
 def _change_text(part: Part) -> str:
     """``conv2d → cast + conv2d [float16 → float32]``."""
     gone, came = " + ".join(part.gone), " + ".join(part.came)
-    differ = "; ".join(filter(None, (part.kernel, part.dtypes, part.device)))
+    differ = "; ".join(filter(None, (_kernels_text(part.kernel), part.dtypes, part.device)))
     same = gone == came and differ
     return (gone if same else f"{gone} → {came}") + (f" [{differ}]" if differ else "")
 
@@ -278,7 +304,9 @@ def _calls(each: Difference) -> str:
     old, new = each.reference.calls, each.candidate.calls
     if not (old or new) or each.part.operator == HOST:
         return ""
-    return f"{old:g}" if old == new else f"{old:g} → {new:g}"
+    # Of an operator with several kernels they are counted.
+    unit = " kernels" if each.part.level is Level.CALL else ""
+    return (f"{old:g}" if old == new else f"{old:g} → {new:g}") + unit
 
 
 def _difference_text(seconds: Interval) -> str:

@@ -8,15 +8,20 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import explain
-from benchmarks.explain import CAST_LAYER, CAST_READER, CAUSES, LAYER, SAME, Recorder, Repeat, Setup, Tally
+from benchmarks import explain, explain_runs
+from benchmarks.explain import CAST_LAYER, CAST_READER, CAUSES, LAYER, SAME, Repeat, Tally, tallies
+from benchmarks.explain_runs import Recorder, Setup
 from helpers.judging.explanation import Difference, Explanation, Interval, Kind
 from helpers.judging.profile_parts import Amount, Level, Part, ProfiledPair, ProfiledRun
 from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase, StepProfile
 
 GRADIENT = Part(Level.ROW, Phase.BACKWARD, LAYER, "aten::convolution_backward")
@@ -43,6 +48,35 @@ def _tally(cause: str, *explanations: Explanation) -> Tally:
 def test_only_the_planted_part_in_the_first_row_is_right() -> None:
     tally = _tally("slow-backward", _named(GRADIENT), _named(GRADIENT, OTHER), _named(OTHER, GRADIENT), _named())
     assert (tally.right, tally.wrong, tally.named_nothing) == (2, 2, 1)
+
+
+def test_on_a_card_an_operator_with_all_its_kernels_is_right() -> None:
+    tally = _tally("slow-backward", _named(replace(GRADIENT, level=Level.CALL)))
+    assert (tally.right, tally.wrong) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        (["--device", "gpu", "--framework", "paddle"], "'--framework': got 'paddle', expected on a GPU pytorch"),
+        (["--device", "gpu", "--cause", "python-work"], "'--cause': got 'python-work', expected on a GPU"),
+        (["--python", "python3"], "'--python'.*expected one --framework"),
+    ],
+)
+def test_what_cannot_be_planted_is_refused(tmp_path: Path, options: list[str], refused: str) -> None:
+    with pytest.raises(ConfigError, match=refused):
+        explain.main([*options, "--folder", str(tmp_path / "runs")])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_runs_are_read_from_a_folder_that_was_moved(tmp_path: Path) -> None:
+    case = Case.parse(Setup().case_id("pytorch"))
+    spec = JobSpec("id", case, 0, str(tmp_path / "gone"), "cpu", warmup_steps=0, window_steps=1)
+    (tmp_path / "spec.json").write_text(spec.to_json())
+    (tmp_path / "profile-rank0.json").write_text(_run(0.1).profiles[0].to_json())
+    header, step = {"facts": {"threads": "1"}}, {"phase": "window", "start": 1.0, "end": 3.0}
+    (tmp_path / "rank0.jsonl").write_text(f"{json.dumps(header)}\n{json.dumps(step)}\n")
+    assert explain_runs.run_in(tmp_path) == ProfiledRun(2.0, _run(0.1).profiles, {"threads": "1"})
 
 
 def test_whatever_is_named_between_two_runs_of_one_build_is_wrong() -> None:
@@ -117,9 +151,9 @@ def test_a_repeat_takes_rounds_that_no_other_repeat_has(tmp_path: Path, monkeypa
         compared.append([f"{pair.reference.facts['folder']} {pair.candidate.facts['folder']}" for pair in pairs])
         return _named()
 
-    monkeypatch.setattr(explain, "run_in", lambda folder: ProfiledRun(1.0, (), {"folder": folder.name}))
+    monkeypatch.setattr(explain_runs, "run_in", lambda folder: ProfiledRun(1.0, (), {"folder": folder.name}))
     monkeypatch.setattr(explain, "explain", explained)
-    cast, same = Recorder("pytorch", Setup(), tmp_path, tmp_path, [0], [5.0]).tallies(6)
+    cast, same = tallies(Recorder("pytorch", Setup(), tmp_path, tmp_path, [0]), 6)
     assert (cast.cause, cast.percent, len(cast.explanations)) == ("cast", 5.0, 2)
     assert [len(each.others) for each in cast.repeats] == [7, 7]
     repeats = [
@@ -176,7 +210,7 @@ for _ in range(5):
 print(min(slow) / min(usual))
 """
     # Other work on the core's second thread changes how long either takes.
-    assert 1.2 < float(_printed(program, {"LD_PRELOAD": str(explain.built(tmp_path))})) < 2.0
+    assert 1.2 < float(_printed(program, {"LD_PRELOAD": str(explain_runs.built(tmp_path))})) < 2.0
 
 
 @pytest.mark.slow
@@ -195,7 +229,7 @@ for _ in range(400):
 print(time.monotonic() - began)
 one.close()
 """
-    environment = {"LD_PRELOAD": str(explain.built(tmp_path)), "PERFGATE_EXPLAIN_SECONDS_PER_MB": "0.1"}
+    environment = {"LD_PRELOAD": str(explain_runs.built(tmp_path)), "PERFGATE_EXPLAIN_SECONDS_PER_MB": "0.1"}
     # Four megabytes, in sends of which none is worth a sleep of its own. A machine with other work takes longer.
     assert 0.38 < float(_printed(program, environment)) < 2.0
 
@@ -207,6 +241,6 @@ def _printed(program: str, environment: Mapping[str, str], *words: str) -> str:
 
 def test_every_cause_of_the_issue_is_planted_in_both_frameworks() -> None:
     sources = [Path(explain.__file__).with_name("explain_worker.py").read_text(encoding="utf-8")]
-    for framework in explain.FRAMEWORKS:
+    for framework in explain_runs.FRAMEWORKS:
         own = Path(explain.__file__).with_name(f"explain_plants_{framework}.py").read_text(encoding="utf-8")
         assert [cause for cause in CAUSES if f'"{cause}": ' not in sources[0] + own] == []

@@ -652,6 +652,11 @@ def test_a_set_includes_the_suite_and_repeats_none_of_it(chosen: str) -> None:
         assert not _pins(f"{chosen}.txt").keys() & _pins(other).keys()
 
 
+def test_the_suite_alone_has_packaging_as_pytorch_s_set_has_it() -> None:
+    assert _included("suite-alone.txt") == ["-r suite.txt"]
+    assert _pins("suite-alone.txt") == {"packaging": _pins("pytorch-common.txt")["packaging"]}
+
+
 def test_the_set_for_a_cpu_has_the_gpu_wheel_of_cuda_11_and_else_what_the_cpu_set_has() -> None:
     pins, cuda11, cpu = _pins("gpu-wheel-on-cpu.txt"), _pins("gpu-cuda11.txt"), _pins("cpu.txt")
     paddle = {"paddlepaddle-gpu", "astor", "decorator", "numpy", "opt-einsum", "protobuf", "setuptools"}

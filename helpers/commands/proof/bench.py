@@ -21,7 +21,7 @@ import yaml
 
 from helpers.commands.proof import Proof, ProofStep, StepKind
 from helpers.history.results import RunResult
-from helpers.history.run_folders import read_result
+from helpers.history.run_folders import RESULT_FILE, read_result
 from helpers.judging.beyond_chance import LEAST_PAIRS
 from helpers.launch.launchers import CHOICES
 from helpers.launch.programs import card_environment
@@ -38,6 +38,7 @@ from helpers.plan.yaml_file import read_yaml
 from helpers.report.explanation import write_explanation
 from helpers.report.results import SessionReport, results_json
 from helpers.report.row import CaseRow, row_of
+from helpers.session.explain import FOLDER as EXPLAINED
 from helpers.session.explain import CaseExplanation, ExplainRequest, explain_case
 from helpers.session.gate import EXIT_OK
 from helpers.session.suite import Suite, SuiteOptions
@@ -118,12 +119,18 @@ class ProofBench:
         write_explanation(self.folder / "runs" / step.key, found, "perfgate prove-gpu", step.key)
         return found
 
+    def profiled_runs(self, step: ProofStep) -> tuple[str, ...]:
+        """The folders of the runs that ``explain`` made, relative to the proof's folder. They are no results, but they
+        show what the suite sees of a card."""
+        results = (self.folder / "runs" / step.key / EXPLAINED).glob(f"*/*/{RESULT_FILE}")
+        return tuple(sorted(self.within(str(path.parent)) for path in results))
+
     def why_not(self, step: ProofStep) -> str | None:
         """Why this machine cannot run the step's case with the installed software; None if it can."""
         return self._suite(step).why_not(self._case(step))
 
     def runs_of(self, folders: tuple[str, ...]) -> list[RunResult]:
-        return [read_result(self.folder / each / "result.json") for each in folders]
+        return [read_result(self.folder / each / RESULT_FILE) for each in folders]
 
     def within(self, folder: str) -> str:
         """A run's folder relative to the proof's folder, as in the state file."""

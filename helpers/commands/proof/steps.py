@@ -47,7 +47,7 @@ class StepRecord:
     # A message for people. In the file its key is "told".
     message: str
     seconds: float = 0.0
-    # The fields from here to ``run_folders`` are only for a measured case.
+    # The fields from here to ``run_folders`` are only for a measured case, the last also for a profiled one.
     case_id: str = ""
     target: str = ""
     samples_per_s: float | None = None
@@ -167,7 +167,9 @@ class StepRunner:
 
     def _judged(self, step: ProofStep, wanted: tuple[Status, ...]) -> StepRecord:
         row = self.bench.measure(step)
-        return self._record(step, row, Status(row.status) in wanted)
+        record = self._record(step, row, Status(row.status) in wanted)
+        # The step that records the case has not run yet.
+        return replace(record, settled=False) if row.status == Status.NO_BASELINE.value else record
 
     def _too_large(self, step: ProofStep) -> StepRecord:
         row = self.bench.measure(step)
@@ -208,7 +210,10 @@ class StepRunner:
         right = all(passes) and sum(passes) > _LEAST_PASSES * sum(seconds.values())
         kept = {phase.value: each for phase, each in seconds.items()}
         message = f"{headline(found)} ({found.profiler or 'no profiler'})"
-        return StepRecord(step.key, MEASURED, right, right, message, case_id=step.case.id, extra=kept)
+        folders = self.bench.profiled_runs(step)
+        return StepRecord(
+            step.key, MEASURED, right, right, message, case_id=step.case.id, run_folders=folders, extra=kept
+        )
 
     def _no_kernels(self, step: ProofStep) -> str:
         """The doctor's finding if the installed wheel has no code for the card; empty if it has, and for PyTorch,

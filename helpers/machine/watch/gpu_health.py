@@ -1,6 +1,6 @@
 """Checks whether GPUs were fit for measuring during the window: throttling, heat, ECC, power cap and clocks.
 
-It uses only NVML queries that need no root rights. Xid errors are in the kernel's log, which only root may read: an Xid
+It uses only NVML queries that need no root rights. Xid errors are in the kernel's log, which is not read here: an Xid
 error that stops the job shows as the job's crash; others are not noticed.
 """
 

@@ -264,6 +264,9 @@ class Session:
     def within(self, folder: str) -> str:
         return folder
 
+    def profiled_runs(self, step: ProofStep) -> tuple[str, ...]:
+        return ("runs/explain/explained/c/r0",)
+
 
 def answer(step: ProofStep, folder: Path, **values: Any) -> StepRecord:
     return StepRunner(Session(folder, **values), {"findings": []}).run(step)  # type: ignore[arg-type]
@@ -289,6 +292,11 @@ def test_the_good_build_raises_no_alarm_and_the_slowed_one_does(
     tmp_path: Path, kind: StepKind, status: Status, right: bool
 ) -> None:
     assert answer(step_of(kind), tmp_path, status=status.value, samples_per_s=9.0).right is right
+
+
+def test_a_repeat_of_a_case_that_nothing_has_recorded_is_tried_again(tmp_path: Path) -> None:
+    record = answer(step_of(StepKind.REPEAT), tmp_path, status="NO_BASELINE", samples_per_s=9.0)
+    assert (record.right, record.settled) == (False, False)
 
 
 def _profiled(phases: tuple[Phase, ...]) -> CaseExplanation:
@@ -321,6 +329,15 @@ def test_profiles_are_right_if_forward_and_backward_are_most_of_a_step(
     assert message in record.message
     if right:
         assert record.extra == {"forward": 0.02, "backward": 0.02}
+    assert record.run_folders == ("runs/explain/explained/c/r0",)
+
+
+def test_profiled_runs_are_those_that_have_a_result(bench: ProofBench, tmp_path: Path) -> None:
+    step = step_of(StepKind.EXPLAIN)
+    for name in ("r0", "r1"):
+        (tmp_path / "runs" / step.key / "explained" / "c" / name).mkdir(parents=True)
+    (tmp_path / "runs" / step.key / "explained" / "c" / "r1" / "result.json").touch()
+    assert bench.profiled_runs(step) == ("runs/explain/explained/c/r1",)
 
 
 def test_profiles_are_of_one_build_on_both_sides(

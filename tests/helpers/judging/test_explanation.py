@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,7 +13,8 @@ from helpers.judging.profile_parts import Amount, Level, Part, ProfiledPair, Pro
 from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase, StepProfile
 
 LAYERS = tuple(f"blocks.{number}" for number in range(8))
-Key = tuple[Phase, str, str]
+# Phase, layer, operator and, on a card, kernel.
+Key = tuple[Phase, str, str] | tuple[Phase, str, str, str]
 
 
 @dataclass
@@ -43,8 +44,7 @@ def _run(build: Build, random: np.random.Generator) -> ProfiledRun:
     """A run: 2% noise that all rows share, and 3% of each row's own."""
     shared = random.normal(1.0, 0.02)
     rows = tuple(
-        OperatorRow(*key, "", "", "cpu", calls, seconds * shared * random.normal(1.0, 0.03))
-        for key, (seconds, calls) in build.rows.items()
+        _row(key, calls, seconds * shared * random.normal(1.0, 0.03)) for key, (seconds, calls) in build.rows.items()
     )
     phases = {phase: seconds * shared * random.normal(1.0, 0.03) for phase, seconds in build.phases.items()}
     for row in rows:
@@ -61,6 +61,11 @@ def _run(build: Build, random: np.random.Generator) -> ProfiledRun:
     own = {**phases, Phase.FORWARD: phases[Phase.FORWARD] + build.late}
     late = replace(first, rank=1, phases=own, step_seconds=first.step_seconds + build.late)
     return ProfiledRun(step + build.late, (waits, late))
+
+
+def _row(key: Key, calls: float, seconds: float) -> OperatorRow:
+    phase, layer, operator, *kernel = key
+    return OperatorRow(phase, layer, operator, "".join(kernel), "", "cpu", calls, seconds)
 
 
 def explained(
@@ -105,6 +110,39 @@ def split(build: Build) -> None:
             build.rows[Phase.FORWARD, layer, part] = (0.001, 1)
 
 
+KERNELS = ("wgrad", "dgrad", "nchwToNhwc")
+
+
+def in_kernels(build: Build) -> None:
+    """As on a card, where the gradient of a convolution is several kernels."""
+    for layer in LAYERS:
+        seconds, _ = build.rows.pop((Phase.BACKWARD, layer, "conv2d_grad"))
+        for kernel in KERNELS:
+            build.rows[Phase.BACKWARD, layer, "conv2d_grad", kernel] = (seconds / len(KERNELS), 1)
+
+
+def slower_kernels(build: Build, kernels: Sequence[str] = KERNELS) -> None:
+    for kernel in kernels:
+        seconds, calls = build.rows[*GRADIENT, kernel]
+        build.rows[*GRADIENT, kernel] = (seconds + 0.009 / len(kernels), calls)
+
+
+def _another_algorithm(build: Build) -> None:
+    seconds, calls = build.rows.pop((*GRADIENT, "wgrad"))
+    for kernel, share in (("gemm", 1.5), ("set_up", 0.5)):
+        build.rows[*GRADIENT, kernel] = (share * seconds, calls)
+
+
+def _transposed(build: Build) -> None:
+    for kernel in ("nhwcToNchw", "nchwToNhwc<half>"):
+        build.rows[*GRADIENT, kernel] = (0.004, 1)
+
+
+def _traded(build: Build) -> None:
+    for kernel, seconds in (("wgrad", 0.009), ("dgrad", -0.003)):
+        build.rows[*GRADIENT, kernel] = (build.rows[*GRADIENT, kernel][0] + seconds, 1)
+
+
 def _loader(build: Build) -> None:
     build.phases[Phase.DATA_WAIT] += 0.01
 
@@ -131,6 +169,64 @@ def test_a_slower_gradient_of_one_layer_is_named_first_with_what_it_explains() -
     assert [each.part.phase for each in found.phases] == order
     assert found.not_explained_seconds == pytest.approx(found.drop.mean - first.seconds.mean)
     assert found.cost == (pytest.approx(0.05, abs=0.01), pytest.approx(0.05, abs=0.01))
+
+
+def test_on_a_card_an_operator_is_named_once_with_all_its_kernels() -> None:
+    (first,) = explained(slower_kernels, both=in_kernels).named
+    assert first.part == Part(Level.CALL, *GRADIENT, device="cpu")
+    assert (first.kind, first.reference.calls) == (Kind.SLOWER, len(KERNELS))
+    assert first.seconds.low < 0.009 < first.seconds.high
+
+
+def test_on_a_card_what_is_not_beyond_chance_is_told_by_operator_and_not_by_kernel() -> None:
+    of_card = [each.part for each in explained(lambda build: None, both=in_kernels).unnamed if each.part.layer]
+    assert {part.level for part in of_card if part.operator == "conv2d_grad"} == {Level.CALL}
+    assert {part.level for part in of_card} <= {Level.CALL, Level.ROW}
+
+
+def test_on_a_card_one_slower_kernel_of_several_is_named() -> None:
+    (first,) = explained(lambda build: slower_kernels(build, KERNELS[:1]), both=in_kernels).named
+    assert (first.part.level, first.part.kernel, first.kind) == (Level.ROW, "wgrad", Kind.SLOWER)
+
+
+def test_on_a_card_another_algorithm_is_one_replaced_operator_by_its_longest_kernels() -> None:
+    (first,) = explained(_another_algorithm, both=in_kernels).named
+    assert (first.part.level, first.kind, first.part.layers) == (Level.CHANGE, Kind.REPLACED, (GRADIENT[1],))
+    assert first.part.kernel == "wgrad → gemm"
+
+
+def test_on_a_card_transposes_that_came_new_are_told_as_that() -> None:
+    found = explained(_transposed, both=in_kernels).named
+    assert [(each.part.level, each.kind) for each in found] == [(Level.ROW, Kind.MOVED)] * 2
+
+
+def test_on_a_card_a_new_operator_is_named_once_whatever_its_kernels_are() -> None:
+    def change(build: Build) -> None:
+        for kernel in ("gemm", "nchwToNhwc"):
+            build.rows[Phase.FORWARD, "blocks.1", "einsum", kernel] = (0.005, 1)
+
+    (first,) = explained(change, both=in_kernels).named
+    assert (first.part.level, first.part.operator, first.kind) == (Level.CALL, "einsum", Kind.NEW)
+
+
+def test_on_a_card_kernels_that_differ_in_opposite_ways_are_shown_each() -> None:
+    found = explained(_traded, both=in_kernels).named
+    assert [each.part.kernel for each in found] == ["wgrad", "dgrad"]
+    assert found[0].seconds.mean > 0 > found[1].seconds.mean
+
+
+def test_kernels_that_belong_to_no_layer_are_no_operator_of_a_layer() -> None:
+    # As where a step is replayed as a graph: nobody knows of what they are.
+    def both(build: Build) -> None:
+        for number in range(9):
+            build.rows[Phase.OTHER, "", "(not told)", f"gemm{number}"] = (0.02, 1)
+
+    def change(build: Build) -> None:
+        for number in range(2):
+            build.rows[Phase.OTHER, "", "(not told)", f"gemm{number}"] = (0.03, 1)
+
+    found = explained(change, both=both).named
+    assert {each.part.kernel for each in found} == {"gemm0", "gemm1"}
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,12 @@ import pytest
 
 from benchmarks.made_sessions import session_of
 from helpers.judging.explanation import Clock, Explanation, Interval
+from helpers.judging.profile_parts import Level, Part
 from helpers.judging.run_facts import ReducedBeside
 from helpers.report.explanation import (
     command_of,
     headline,
+    part_text,
     render_explanation,
     render_markdown,
     to_record,
@@ -27,7 +29,7 @@ from helpers.report.html.page import night_page
 from helpers.session.explain import CaseExplanation
 from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.step_profile import Phase
-from tests.helpers.judging.test_explanation import Build, explained, slower, split
+from tests.helpers.judging.test_explanation import Build, explained, in_kernels, slower, slower_kernels, split
 
 CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
 
@@ -49,6 +51,41 @@ def test_the_sentence_names_part_change_kind_and_share(found: CaseExplanation) -
     assert re.match(
         r"batch_norm → mean \+ multiply \+ subtract of 8 layers \(forward\), ", headline(case_of(explained(split)))
     )
+
+
+def test_a_kernel_is_named_without_what_all_kernels_have_in_common() -> None:
+    kernel = "void at::native::(anonymous namespace)::max_pool_backward_nchw<float, float, int>(float const*, long*)"
+    part = Part(Level.ROW, Phase.BACKWARD, "pool", "aten::max_pool2d_with_indices_backward", kernel)
+    shown = "max_pool_backward_nchw<float, float, int>"
+    assert part_text(part) == f"aten::max_pool2d_with_indices_backward [{shown}] of pool (backward)"
+
+
+# Of cuDNN on an H200: they differ in the size of a tile.
+GEMMS = [
+    f"sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize{tile}x64x32_warpgroupsize1x1x1_g1_execute"
+    "_segment_k_off_kernel__5x_cudnn"
+    for tile in (128, 256)
+]
+
+
+def test_kernels_that_differ_are_shown_as_different_ones() -> None:
+    kernel = f"{' → '.join(GEMMS)} and 2 more"
+    change = Part(Level.CHANGE, Phase.FORWARD, layers=("stem",), gone=("conv",), came=("conv",), kernel=kernel)
+    begins, ends = (
+        "sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_…wc_tilesize",
+        "x64x32_warpgroupsize1x1x1_g1_execute_segment_k_off",
+    )
+    shown = [f"{begins}{tile}{ends}" for tile in (128, 256)]
+    assert part_text(change) == f"conv [{shown[0]} → {shown[1]} and 2 more] of stem (forward)"
+    # Only what is cut out differs.
+    alike = [f"{'x' * 50}{place}{'y' * 100}" for place in ("one", "two")]
+    assert part_text(replace(change, kernel=" → ".join(alike))) == f"conv [{' → '.join(alike)}] of stem (forward)"
+
+
+def test_of_an_operator_its_kernels_are_counted() -> None:
+    found = case_of(explained(slower_kernels, both=in_kernels))
+    assert "3 kernels" in render_explanation(found, 120)
+    assert explanation_of(explanation_record(found)) == found
 
 
 def test_without_a_named_part_the_sentence_says_so() -> None:

@@ -205,7 +205,6 @@ def test_a_real_step_on_a_gpu_is_told_by_phase_layer_and_kernel() -> None:
     assert phases[Phase.BACKWARD] == pytest.approx(39.14e-3, rel=0.01)
     assert phases[Phase.OPTIMIZER] == pytest.approx(0.157e-3, rel=0.02)
     assert math.fsum(row.seconds_per_step for row in rows) == pytest.approx(math.fsum(phases.values()), rel=0.01)
-    assert {row.device for row in rows} == {"cuda"}
     assert all(row.operator != UNKNOWN_OPERATOR and row.phase is not Phase.OTHER for row in rows)
     for phase, operator in ((Phase.FORWARD, "aten::conv2d"), (Phase.BACKWARD, "aten::convolution_backward")):
         layers = {row.layer for row in rows if (row.phase, row.operator) == (phase, operator)}
