@@ -21,6 +21,13 @@ Forward = Callable[[Any], Any]
 Timed = Callable[[Callable[[], Any]], float]
 
 
+def thread_seconds(act: Callable[[], Any]) -> float:
+    """How long an act takes by the calling thread's own clock."""
+    began = time.thread_time()
+    act()
+    return time.thread_time() - began
+
+
 def draw_once(framework: str, *norm: Any) -> None:
     """The weights are drawn once, for all runs. Not where threads compute: none survives a fork."""
     if os.environ["OMP_NUM_THREADS"] != "1":
@@ -30,7 +37,7 @@ def draw_once(framework: str, *norm: Any) -> None:
     steps.network_of = lambda *_: model
 
 
-def call_again(layer: Any, seconds: float, no_gradient: Any, timed: Timed) -> None:
+def call_again(layer: Any, seconds: float, no_gradient: Any, timed: Timed = thread_seconds) -> None:
     """The layer computes the same again before it, without gradients, as often as takes so many seconds."""
 
     def changed(forward: Forward, images: Any) -> Forward:
@@ -50,7 +57,7 @@ def call_again(layer: Any, seconds: float, no_gradient: Any, timed: Timed) -> No
     _change_once(layer, changed)
 
 
-def cast_and_back(layer: Any, seconds: float, alike: Forward, cast: Forward, timed: Timed) -> None:
+def cast_and_back(layer: Any, seconds: float, alike: Forward, cast: Forward, timed: Timed = thread_seconds) -> None:
     """The layer's input goes through ``cast`` as often as takes so many seconds with the way back.
 
     ``alike`` makes a tensor of the same values that has a gradient of its own.
@@ -71,7 +78,12 @@ def cast_and_back(layer: Any, seconds: float, alike: Forward, cast: Forward, tim
 
 
 def norms_in_parts(
-    norms: Iterable[Any], seconds: float, alike: Forward, epsilon: str, forget: Callable[[Any], None], timed: Timed
+    norms: Iterable[Any],
+    seconds: float,
+    alike: Forward,
+    epsilon: str,
+    forget: Callable[[Any], None],
+    timed: Timed = thread_seconds,
 ) -> None:
     """Batch norms, from the first one, in their parts, until they take so much longer.
 
@@ -126,13 +138,6 @@ def spin(seconds: float) -> None:
 def shortest_seconds(act: Callable[[], Any], timed: Timed) -> float:
     """The shortest of some tries."""
     return min(timed(act) for _ in range(_TRIES))
-
-
-def thread_seconds(act: Callable[[], Any]) -> float:
-    """By the calling thread's own clock."""
-    began = time.thread_time()
-    act()
-    return time.thread_time() - began
 
 
 def in_model(

@@ -53,13 +53,12 @@ def _slow_backward(plant: Mapping[str, Any], rank: int, spec: Mapping[str, Any])
 
 
 def _twice(model: Any, seconds: float) -> None:
-    changes.call_again(_layer(model, changes.LAYER), seconds, paddle.no_grad, changes.thread_seconds)
+    changes.call_again(_layer(model, changes.LAYER), seconds, paddle.no_grad)
 
 
 def _cast(model: Any, seconds: float) -> None:
     layer = _layer(model, changes.CAST_LAYER)
-    cast = changes.cast_and_back
-    cast(layer, seconds, _alike, lambda each: each.astype("float64").astype("float32"), changes.thread_seconds)
+    changes.cast_and_back(layer, seconds, _alike, lambda each: each.astype("float64").astype("float32"))
 
 
 def _alike(images: Any) -> Any:
@@ -71,8 +70,7 @@ def _alike(images: Any) -> Any:
 
 def _norm_parts(model: Any, seconds: float) -> None:
     norms = [each for each in model.sublayers() if isinstance(each, nn.BatchNorm2D)]
-    forget, timed = (lambda layer: layer.clear_gradients()), changes.thread_seconds
-    changes.norms_in_parts(norms, seconds, _alike, "_epsilon", forget, timed)
+    changes.norms_in_parts(norms, seconds, _alike, "_epsilon", lambda layer: layer.clear_gradients())
 
 
 def _layer(model: Any, wanted: str) -> Any:
