@@ -128,26 +128,22 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if reason := bench.why_not(proof.steps[0]):
         raise LaunchError("PyTorch", got=reason, expected="an interpreter that has it", remedy="make env-pytorch")
     doctor = ask_doctor(folder, arguments)
-    proving = ProofRun(bench, StepRunner(bench, doctor).run, report, wanted=wanted)
+    proving = ProofRun(bench, StepRunner(bench, doctor).run, wanted, report)
     state = proving.go_on(state, Deadline(arguments.seconds))
     found = proving.report_of(state, doctor)
     write_whole(folder / SUMMARY, summary(found).encode())
-    for line in not_reached(found) if wanted is None else ():
+    for line in () if arguments.step else not_reached(found):
         report(f"not reached: {line}")
     report(f"summary in {folder / SUMMARY}; all of it in {pack(folder)}")
-    expected = wanted or {step.key for step in proof.steps}
-    missing = len(expected - state.records.keys())
-    return exit_status(state.records.values(), missing)
+    return exit_status(state.records.values(), len(wanted - state.records.keys()))
 
 
-def wanted_steps(proof: Proof, keys: Sequence[str] | None) -> frozenset[str] | None:
-    """The steps that the user named; None for all. Raises ConfigError if the proof has no such step."""
-    if keys is None:
-        return None
+def wanted_steps(proof: Proof, keys: Sequence[str] | None) -> frozenset[str]:
+    """The keys of the steps that the user named, or of all. Raises ConfigError if the proof has no such step."""
     known = [step.key for step in proof.steps]
-    if unknown := sorted(set(keys) - set(known)):
+    if unknown := sorted(set(keys or ()) - set(known)):
         raise ConfigError(NAME, field="--step", got=unknown[0], expected=f"one of {', '.join(known)}")
-    return frozenset(keys)
+    return frozenset(keys or known)
 
 
 @dataclass
@@ -186,11 +182,11 @@ class ProofRun:
 
     bench: ProofBench
     run_step: Callable[[ProofStep], StepRecord]
+    # The keys of the steps to run.
+    wanted: frozenset[str]
     # Called with a line for the user.
     report: Callable[[str], None] = print
     clock: Clock = time.monotonic
-    # The keys of the steps to run; None for all.
-    wanted: frozenset[str] | None = None
 
     def go_on(self, state: ProofState, deadline: Deadline) -> ProofState:
         """Run the steps that are not settled, until the deadline. Each result is on disk before the next step
@@ -201,7 +197,7 @@ class ProofRun:
                 for number, step in enumerate(steps, start=1):
                     if deadline.over:
                         break
-                    if state.settled(step.key) or (self.wanted is not None and step.key not in self.wanted):
+                    if state.settled(step.key) or step.key not in self.wanted:
                         continue
                     record = self._timed(step)
                     state = state.with_record(record)

@@ -67,7 +67,7 @@ def run_of(
 ) -> ProofRun:
     seconds: Iterator[int] = iter(range(0, 10_000, 7))
     bench = replace(bench, proof=replace(bench.proof, steps=steps))
-    return ProofRun(bench, run_step, clock=lambda: float(next(seconds)))
+    return ProofRun(bench, run_step, wanted_steps(bench.proof, None), clock=lambda: float(next(seconds)))
 
 
 def result(case_id: str, **values: Any) -> RunResult:
@@ -180,7 +180,7 @@ def test_only_the_steps_that_were_asked_for_run(bench: ProofBench) -> None:
 def test_a_step_that_the_proof_does_not_have_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'--step': got 'expalin', expected one of .*explain"):
         wanted_steps(PROOF, ["explain", "expalin"])
-    assert wanted_steps(PROOF, None) is None
+    assert wanted_steps(PROOF, None) == {step.key for step in PROOF.steps}
 
 
 def test_nothing_begins_once_the_time_is_over(bench: ProofBench) -> None:
