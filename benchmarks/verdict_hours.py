@@ -4,13 +4,15 @@
 cases were measured, futures of seven nights follow, once for each scheme and time. The fixed scheme measures all cases
 once a night; at half the time it measures every second case in turn, at double the time each case with two runs.
 
-``python -m benchmarks.verdict_hours --pairs`` prints the numbers of helpers.judging.night_cost.UNSUSPECTED_PAIRS.
+``python -m benchmarks.verdict_hours --pairs`` prints the numbers of UNSUSPECTED_PAIRS and DROP_PAIRS of
+helpers.judging.night_cost.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import math
 import statistics
 import sys
 from collections import Counter
@@ -26,7 +28,7 @@ from benchmarks.verdict_worlds import BURN_IN_NIGHTS, CASES, At, Synthetic
 from helpers.judging.confirm import Confirmation, confirm
 from helpers.judging.evidence import Evidence, RecordedReference
 from helpers.judging.level import Level
-from helpers.judging.night_cost import UNSUSPECTED_PAIRS
+from helpers.judging.night_cost import DROP_PAIRS, UNSUSPECTED_PAIRS
 from helpers.judging.night_layout import lay_out
 from helpers.judging.night_plan import CaseNeed, NightLimits, NightPlan
 from helpers.judging.noise import KNOWN_NIGHTS, Noise, learn
@@ -277,11 +279,11 @@ def _named(machine: Machine, memory: HeldNights, seconds: Mapping[str, float]) -
     return hours
 
 
-# ---- the pairs of unchanged builds
+# ---- the pairs of one build
 
 
-def pairs_of_unchanged_builds(sigma: float, nights: int, seed: int) -> float:
-    """The mean number of pairs after which unchanged builds that nobody suspects are settled."""
+def mean_pairs(sigma: float, nights: int, seed: int, drop: float = 0.0) -> float:
+    """The mean number of pairs after which a build that is slower by the fraction ``drop`` is settled."""
     evidence = Evidence(
         "drawn", MEDIAN_STEP, 1, recorded=RecordedReference(100.0, MEDIAN_STEP, "drawn", 0.005), reference_build="good"
     )
@@ -292,7 +294,7 @@ def pairs_of_unchanged_builds(sigma: float, nights: int, seed: int) -> float:
         good: list[float] = []
         answer: object = None
         while not isinstance(answer, Confirmation):
-            new.append(sigma * generator.normal())
+            new.append(sigma * generator.normal() + math.log1p(-drop))
             good.append(sigma * generator.normal())
             answer = confirm(evidence, screening, Level(known=True), new, good, "")
         pairs.append(len(new))
@@ -304,8 +306,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, metavar="N", const=400, nargs="?", required=True, help="Draw N nights")
     parser.add_argument("--seed", type=int, default=1, help="Draw other nights")
     options = parser.parse_args(arguments)
-    for sigma, _ in UNSUSPECTED_PAIRS:
-        print(f"({sigma:g}, {pairs_of_unchanged_builds(sigma, options.pairs, options.seed):.2f})", flush=True)
+    for name, table, percents in (("unsuspected", UNSUSPECTED_PAIRS, (0,)), ("drop", DROP_PAIRS, PERCENTS)):
+        print(name)
+        for sigma, _ in table:
+            found = [mean_pairs(sigma, options.pairs, options.seed, percent / 100) for percent in percents]
+            print(f"({sigma:g}, {statistics.mean(found):.2f})", flush=True)
     return 0
 
 

@@ -8,6 +8,7 @@ about it as normal runs are expected to.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,10 +17,12 @@ import numpy as np
 from helpers.judging.power import mean_where, rounded_up
 from helpers.judging.screen import AMBIGUOUS_BELOW, AMBIGUOUS_FROM, STILL_OPEN, SUSPECT_DROP
 
-# Pairs of a case that is compared with the good build although nothing is suspected, by the standard deviation between
-# runs (`python -m benchmarks.verdict_hours --pairs`; unchanged builds, 400 nights each, seed 1). Between them by
-# straight lines in log sigma; beyond them the nearest one.
+# Mean pairs by the standard deviation between runs (`python -m benchmarks.verdict_hours --pairs`; 400 nights each, seed
+# 1). Between them by straight lines in log sigma; beyond them the nearest one. First, of an unchanged build that is
+# compared with the good one although nothing is suspected.
 UNSUSPECTED_PAIRS = ((0.0005, 2.0), (0.001, 2.0), (0.002, 2.1), (0.005, 2.8), (0.01, 4.0), (0.02, 6.5), (0.04, 11.7))
+# Then of builds that are slower by 1, 2, 3 and 5%, found or not.
+DROP_PAIRS = ((0.0005, 2.3), (0.001, 2.9), (0.002, 4.2), (0.005, 7.9), (0.01, 12.7), (0.02, 18.6), (0.04, 25.0))
 _CELLS = 241
 _FAR = 6.0
 
@@ -68,7 +71,16 @@ def _screening_cost(sigma: float, tau: float, runs: int, most: int, confirmed: b
 
 def unsuspected_pairs(sigma: float, most: int) -> float:
     """Expected pairs of unchanged builds, of at most ``most``."""
-    sigmas, pairs = zip(*UNSUSPECTED_PAIRS, strict=True)
+    return _pairs(UNSUSPECTED_PAIRS, sigma, most)
+
+
+def drop_pairs(sigma: float, most: int) -> float:
+    """Expected pairs of a build that is slower by a few percent, of at most ``most``."""
+    return _pairs(DROP_PAIRS, sigma, most)
+
+
+def _pairs(table: Sequence[tuple[float, float]], sigma: float, most: int) -> float:
+    sigmas, pairs = zip(*table, strict=True)
     return min(float(np.interp(math.log(sigma), np.log(sigmas), pairs)), float(most))
 
 

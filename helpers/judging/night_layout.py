@@ -17,11 +17,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from helpers.judging.confirm import CASES, THRESHOLD
 from helpers.judging.level import PAIR_TAU
-from helpers.judging.night_cost import screening_cost, unsuspected_pairs
+from helpers.judging.night_cost import drop_pairs, screening_cost, unsuspected_pairs
 from helpers.judging.night_plan import (
     CaseNeed,
     Choice,
@@ -30,6 +30,8 @@ from helpers.judging.night_plan import (
     NightPlan,
     PlannedCase,
     Why,
+    counted_of,
+    drops_minutes,
     margin_minutes,
 )
 from helpers.judging.power import LARGEST_REPORTED, Detection, smallest_drop_of
@@ -63,12 +65,12 @@ def coming_nights(needs: Sequence[CaseNeed], limits: NightLimits, nights: int) -
 
 def with_week(nights: Sequence[NightPlan]) -> NightPlan:
     """The first of the coming nights, each case with the smallest drop that is found in any of the first seven."""
-    first, counted = nights[0], nights[0].counted
+    first = nights[0]
     detections: dict[Key, list[Detection]] = {}
     for night in nights[:WEEK]:
         for each in night.tonight:
             if each.choice is not None and each.drop is not None:
-                how = detection_of(each.need, each.choice.runs, in_pairs=each.choice.in_pairs, counted=counted)
+                how = detection_of(each.need, each.choice.runs, in_pairs=each.choice.in_pairs, counted=night.counted)
                 detections.setdefault(each.key, []).append(how)
 
     def told(case: PlannedCase) -> PlannedCase:
@@ -116,17 +118,24 @@ def choices_of(need: CaseNeed) -> tuple[Choice, ...]:
 def _choice(need: CaseNeed, runs: int, *, in_pairs: bool) -> Choice:
     minutes = need.run_seconds / 60
     sigma, tau = _rounded_up(need.sigma), _rounded_up(need.tau)
-    drop = smallest_drop_of([detection_of(need, runs, in_pairs=in_pairs)]) if need.recorded else LARGEST_REPORTED
+    drop = _drop_of(need, runs, in_pairs=in_pairs)
+    a_drop = 2 * minutes * drop_pairs(sigma, need.pairs)
     if in_pairs:
         pairs = 2 * minutes * unsuspected_pairs(sigma, need.pairs)
-        return Choice(runs, True, runs * minutes, pairs, pairs**2 / 4, drop)
+        return Choice(runs, True, runs * minutes, pairs, pairs**2 / 4, drop, a_drop)
     if not need.recorded:
         return Choice(runs, False, runs * minutes, 0.0, 0.0, drop)
     cost = screening_cost(sigma, tau, runs, need.most_runs, confirmed=need.pairs > 0)
     share = 1 - (1 - cost.suspected) * (1 - need.unasked) if need.pairs else 0.0
     # The pairs of a suspect whose build is as fast as before are as many as if nobody had suspected it.
     one = 2 * minutes * unsuspected_pairs(sigma, need.pairs)
-    return Choice(runs, False, cost.runs * minutes, share * one, share * one**2, drop)
+    return Choice(runs, False, cost.runs * minutes, share * one, share * one**2, drop, a_drop)
+
+
+def _drop_of(need: CaseNeed, runs: int, *, in_pairs: bool, counted: int = CASES) -> float:
+    if not need.recorded:
+        return LARGEST_REPORTED
+    return smallest_drop_of([detection_of(need, runs, in_pairs=in_pairs, counted=counted)])
 
 
 def _rate(cheaper: Choice, dearer: Choice) -> float:
@@ -138,34 +147,52 @@ def _lay_out(needs: Sequence[CaseNeed], limits: NightLimits, choices: Mapping[Ke
     needs = sorted(needs, key=lambda need: need.key)
     needed = _needed_minutes(needs, limits, choices)
     if limits.minutes is None:
-        tonight = tuple(_planned(need, Why.CONFIGURED, choices[need.key][0], 0) for need in needs)
+        counted = counted_of([choices[need.key][0] for need in needs])
+        tonight = tuple(_planned(need, Why.CONFIGURED, choices[need.key][0], 0, counted) for need in needs)
         return NightPlan(limits, tonight, (), (), needed)
-    table = _Table(limits.minutes - limits.search_minutes, {})
-    why: dict[Key, Why] = {}
+    return _plan_of(needs, limits, _filled(needs, limits, choices), needed)
+
+
+def _filled(needs: Sequence[CaseNeed], limits: NightLimits, choices: Mapping[Key, Sequence[Choice]]) -> _Draft:
+    assert limits.minutes is not None
+    draft = _Draft(limits.minutes - limits.search_minutes)
     for need in _wanted_first(needs, limits, choices):
         overdue = _due_in(need, limits) == 0
-        if table.takes(need.key, choices[need.key][0]):
-            why[need.key] = Why.DUE if overdue else Why.AHEAD
+        first = choices[need.key][0]
+        if draft.takes(need.key, first):
+            draft.why[need.key] = Why.DUE if overdue else Why.AHEAD
         elif overdue:
-            why[need.key] = Why.NO_TIME
-    for key, choice in _steps(needs, choices, table):
-        if why.get(key) is not Why.NO_TIME and table.takes(key, choice):
-            why.setdefault(key, Why.GAIN)
-    return _plan_of(needs, limits, choices, table.chosen, why, needed)
+            draft.why[need.key] = Why.NO_TIME
+            draft.without_time[need.key] = first
+    for key, choice in _steps(needs, choices, draft):
+        if key not in draft.without_time and draft.takes(key, choice):
+            draft.why.setdefault(key, Why.GAIN)
+    return draft
 
 
 @dataclass
-class _Table:
-    """The choices so far, and the minutes in which they have to fit."""
+class _Draft:
+    """A night while it is laid out."""
 
+    # In which the choices have to fit.
     minutes: float
-    chosen: dict[Key, Choice]
+    chosen: dict[Key, Choice] = field(default_factory=dict)
+    # Of the cases that are due and for which there is no time.
+    without_time: dict[Key, Choice] = field(default_factory=dict)
+    why: dict[Key, Why] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> int:
+        """How many cases the night's correction counts."""
+        return counted_of([*self.chosen.values(), *self.without_time.values()])
 
     def takes(self, key: Key, choice: Choice) -> bool:
-        """Take the choice in place of the case's earlier one, if it fits."""
+        """Take the choice in place of the case's earlier one, if it fits. A case's first choice may take the time in
+        which drops would be confirmed: a drop in a case that is not measured is not found at all."""
         trial = [each for other, each in self.chosen.items() if other != key]
         trial.append(choice)
-        if sum(each.minutes for each in trial) + margin_minutes(trial) > self.minutes:
+        kept = margin_minutes(trial) + (drops_minutes(trial) if key in self.chosen else 0.0)
+        if sum(each.minutes for each in trial) + kept > self.minutes:
             return False
         self.chosen[key] = choice
         return True
@@ -198,7 +225,7 @@ def _wanted_first(
 
 
 def _steps(
-    needs: Sequence[CaseNeed], choices: Mapping[Key, Sequence[Choice]], table: _Table
+    needs: Sequence[CaseNeed], choices: Mapping[Key, Sequence[Choice]], draft: _Draft
 ) -> Iterator[tuple[Key, Choice]]:
     """The steps of all cases, the largest gain a minute first. A case's next step follows once one is taken."""
     queue: list[tuple[float, int, Key, int]] = []
@@ -215,12 +242,12 @@ def _steps(
         heapq.heappush(queue, (-need.weight * need.waited * rate, -need.waited, need.key, at))
 
     for need in needs:
-        offer(need, 1 if need.key in table.chosen else 0)
+        offer(need, 1 if need.key in draft.chosen else 0)
     while queue:
         _, _, key, at = heapq.heappop(queue)
         choice = choices[key][at]
         yield key, choice
-        if table.chosen.get(key) == choice:
+        if draft.chosen.get(key) == choice:
             offer(by_key[key], at + 1)
 
 
@@ -241,19 +268,12 @@ def _needed_minutes(needs: Sequence[CaseNeed], limits: NightLimits, choices: Map
     return max(a_night, dearest) + limits.search_minutes
 
 
-def _plan_of(
-    needs: Sequence[CaseNeed],
-    limits: NightLimits,
-    choices: Mapping[Key, Sequence[Choice]],
-    chosen: Mapping[Key, Choice],
-    why: Mapping[Key, Why],
-    needed: float,
-) -> NightPlan:
-    planned = []
+def _plan_of(needs: Sequence[CaseNeed], limits: NightLimits, draft: _Draft, needed: float) -> NightPlan:
+    planned, counted = [], draft.counted
     for need in needs:
-        reason = why.get(need.key, Why.LATER)
-        choice = choices[need.key][0] if reason is Why.NO_TIME else chosen.get(need.key)
-        planned.append(_planned(need, reason, choice, _due_in(need, limits)))
+        choice = draft.chosen.get(need.key) or draft.without_time.get(need.key)
+        why = draft.why.get(need.key, Why.LATER)
+        planned.append(_planned(need, why, choice, _due_in(need, limits), counted))
 
     def part(*, wanted: bool, no_time: bool = False) -> tuple[PlannedCase, ...]:
         mine = [each for each in planned if each.tonight == wanted and (each.why is Why.NO_TIME) == no_time]
@@ -269,9 +289,11 @@ def _place(case: PlannedCase) -> tuple[object, ...]:
     return case.due_in, -case.need.waited, in_pairs, -case.need.weight, case.key
 
 
-def _planned(need: CaseNeed, why: Why, choice: Choice | None, due_in: int) -> PlannedCase:
-    found = choice is not None and why is not Why.NO_TIME and choice.drop < LARGEST_REPORTED
-    return PlannedCase(need, why, choice, due_in, choice.drop if found and choice is not None else None)
+def _planned(need: CaseNeed, why: Why, choice: Choice | None, due_in: int, counted: int) -> PlannedCase:
+    drop = LARGEST_REPORTED
+    if choice is not None and why is not Why.NO_TIME:
+        drop = _drop_of(need, choice.runs, in_pairs=choice.in_pairs, counted=counted)
+    return PlannedCase(need, why, choice, due_in, drop if drop < LARGEST_REPORTED else None)
 
 
 def _rounded_up(width: float) -> float:

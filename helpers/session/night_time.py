@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import Any
 
 from helpers.history.results import RunResult
 from helpers.judging.evidence import Build
-from helpers.judging.night_plan import NightPlan
+from helpers.judging.night_plan import NightPlan, drops_minutes, margin_minutes
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.plan.case_plan import CasePlan
 from helpers.session.measure import CaseResult
@@ -30,6 +31,8 @@ class CaseTime:
     runs: int
     in_pairs: bool
     run_seconds: float
+    # What is kept for its confirmation, and its part of what is kept for any.
+    kept_seconds: float = 0.0
 
     @property
     def least_seconds(self) -> float:
@@ -56,11 +59,14 @@ class NightTime:
         minutes = plan.limits.minutes
         if minutes is None:
             raise SuiteError("night plan", got="no limit", expected="budgets.night_minutes")
+        choices = [each.choice for each in plan.tonight if each.choice is not None]
+        for_any = (margin_minutes(choices) + drops_minutes(choices)) / max(len(choices), 1)
         cases = {
             each.key: CaseTime(
                 each.choice.runs,
                 each.choice.in_pairs,
                 each.need.run_seconds,
+                60 * (each.choice.kept_minutes + for_any) if each.tonight else 0.0,
             )
             for each in (*plan.tonight, *plan.no_time)
             if each.choice is not None
@@ -99,17 +105,18 @@ class NightTime:
         begun = _pairs_begun(made)
         to_make = max(0, mine.runs - screening_runs(made))
         free = self.seconds_left(now) - to_make * mine.run_seconds
-        # Pairs that nothing asks for leave all later cases the time of their fewest runs.
-        unasked = free - self._least_seconds_after(plan.suite_case.key)
+        # Pairs that nothing asks for leave all later cases the time of their fewest runs and of their confirmations.
+        unasked = free - self._seconds_after(plan.suite_case.key)
         in_pairs = mine.in_pairs and (begun > 0 or _pairs_in(unasked, mine) >= LEAST_PAIRS)
         pairs = max(LEAST_PAIRS, begun + _pairs_in(free, mine))
         budget = replace(plan.budget, pairs=max(begun, min(plan.budget.pairs, pairs)))
         unasked_pairs = max(LEAST_PAIRS, begun + _pairs_in(unasked, mine)) if in_pairs else None
         return replace(plan, budget=budget, least_runs=mine.runs, in_pairs=in_pairs, unasked_pairs=unasked_pairs)
 
-    def _least_seconds_after(self, key: Key) -> float:
+    def _seconds_after(self, key: Key) -> float:
         keys = list(self.cases)
-        return sum(self.cases[each].least_seconds for each in keys[keys.index(key) + 1 :])
+        later = [self.cases[each] for each in keys[keys.index(key) + 1 :]]
+        return sum(each.least_seconds + each.kept_seconds for each in later)
 
     def to_record(self) -> dict[str, Any]:
         """Plain values, which are sent to the workers of xdist."""
@@ -118,7 +125,7 @@ class NightTime:
             "search_seconds": self.search_seconds,
             "minutes": self.minutes,
             "counted": self.counted,
-            "cases": [[*key, each.runs, each.in_pairs, each.run_seconds] for key, each in self.cases.items()],
+            "cases": [[*key, *dataclasses.astuple(each)] for key, each in self.cases.items()],
         }
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.verdict_hours import Hours, fixed, needs_of, pairs_of_unchanged_builds, planned, run_seconds, table_text
+from benchmarks.verdict_hours import Hours, fixed, mean_pairs, needs_of, planned, run_seconds, table_text
 from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_session import Machine
 from benchmarks.verdict_worlds import Synthetic
@@ -37,7 +37,12 @@ def test_the_planned_scheme_ends_with_its_minutes() -> None:
 
 
 def test_quiet_builds_are_settled_by_two_pairs() -> None:
-    assert pairs_of_unchanged_builds(0.0005, nights=3, seed=1) == 2.0
+    assert mean_pairs(0.0005, nights=3, seed=1) == 2.0
+
+
+def test_a_small_drop_in_a_noisy_case_takes_most_pairs() -> None:
+    small, large = (mean_pairs(0.01, nights=5, seed=1, drop=drop) for drop in (0.01, 0.05))
+    assert 2 < large < small
 
 
 def test_the_table_has_a_row_for_each_scheme_and_time_and_what_the_plan_names() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -140,6 +141,30 @@ def test_the_nights_correction_counts_what_is_laid_out_and_pairs_as_several_case
     assert few.counted == len(few.tonight) < 40
     noisy = lay_out([need("noisy", NOISY)], NightLimits(60))
     assert noisy.counted == PAIRS_COUNT_AS
+
+
+def test_more_runs_and_pairs_leave_time_to_confirm_a_drop_in_one_case_of_sixteen() -> None:
+    mixed = [*cases(20), *(need(f"noisy-{at}", NOISY) for at in range(12))]
+    once = sum(each.minutes for each in (choices_of(need)[0] for need in mixed))
+    for minutes in range(math.ceil(once), math.ceil(once) + 400, 20):
+        plan = lay_out(mixed, NightLimits(minutes))
+        choices = [each.choice for each in plan.tonight if each.choice is not None]
+        if any(choice != choices_of(each.need)[0] for choice, each in zip(choices, plan.tonight, strict=True)):
+            assert plan.spare_minutes >= 0
+            assert plan.confirmation_minutes > sum(each.drop_minutes for each in choices) / 16
+    assert any(choice.in_pairs for choice in choices)
+
+
+def test_cases_that_are_not_recorded_keep_no_time_for_drops() -> None:
+    (way, *_) = choices_of(need("new", recorded=False))
+    assert way.drop_minutes == 0
+
+
+def test_the_drop_that_is_found_is_told_at_the_threshold_of_the_night() -> None:
+    few, many = (lay_out(cases(count, sigma=0.005, pairs=12), NightLimits()).tonight[0].drop for count in (60, 600))
+    assert few is not None
+    assert many is not None
+    assert few == choices_of(need("one", 0.005, pairs=12))[0].drop < many
 
 
 def test_a_week_finds_smaller_drops_than_one_night() -> None:
