@@ -27,6 +27,8 @@ from helpers.trainers.contract.step_profile import Phase, StepProfile
 
 # In these phases a rank waits or moves data. How long that takes is no speed of its cores.
 WAITS = (Phase.DATA_WAIT, Phase.TRANSFER, Phase.HOST_GAP)
+# No row counts as if it varied less from run to run than by this fraction of its time.
+_STEADIEST = 0.001
 # A run's ranks: the own time of each, by phase.
 _Own = Mapping[int, Mapping[Phase, float]]
 
@@ -65,7 +67,12 @@ def _own_time(part: Part, owns: Sequence[_Own], phases: Sequence[Phase]) -> Comp
 
 def _speed(rank: int, runs: Sequence[ProfiledRun]) -> list[Compared]:
     """A slow core, or one with other work, makes all that a rank computes longer. The median over the rows that it and
-    the others have moves less from run to run than their sum, of which a few long rows are most."""
+    the others have moves less from run to run than their sum, of which a few long rows are most.
+
+    A row counts by its time and by how steady it is: a thread that reduces gradients takes the core from some rows of
+    the backward pass, and these vary most. How steady a row is, the runs of both builds say together, so it does not
+    depend on which build is which.
+    """
     mine = [_rows(each) for run in runs for each in run.profiles if each.rank == rank]
     others = [[_rows(each) for each in run.profiles if each.rank != rank] for run in runs]
     if len(mine) < len(runs):
@@ -80,8 +87,16 @@ def _speed(rank: int, runs: Sequence[ProfiledRun]) -> list[Compared]:
         for part in parts
     ]
     computed = statistics.fmean(math.fsum(rows.values()) for rows in mine)
-    seconds = [computed * math.expm1(speed) for speed in speeds_of(beside)]
+    seconds = [computed * math.expm1(speed) for speed in speeds_of(beside, [1 / _varies(each) for each in beside])]
     return [_compared(Part(Level.RANK_SPEED, rank=rank), seconds, computed)] if seconds else []
+
+
+def _varies(row: Compared) -> float:
+    """How much the logarithm of the row's ratio varies from run to run: the median distance from its median."""
+    sides = zip(row.reference, row.candidate, strict=True)
+    logs = [math.log(new.seconds / old.seconds) for old, new in sides if old.seconds > 0 and new.seconds > 0]
+    usual = statistics.median(logs) if logs else 0.0
+    return max(_STEADIEST, statistics.median(abs(each - usual) for each in logs) if logs else 0.0)
 
 
 def _compared(part: Part, seconds: Sequence[float], whole_seconds: float) -> Compared:

@@ -67,10 +67,13 @@ def _rows(parts: Sequence[Compared]) -> list[Compared]:
     return [each for each in parts if each.part.level is Level.ROW and not each.part.may_be_beside]
 
 
-def speeds_of(rows: Sequence[Compared]) -> tuple[float, ...]:
+def speeds_of(rows: Sequence[Compared], counts: Sequence[float] = ()) -> tuple[float, ...]:
     """The logarithm of how much longer the second side's rows take than the first's, for each pair: the weighted median
-    of the rows that both have. Empty if a pair has no such row."""
+    of the rows that both have. ``counts`` says how much a second of each row counts, the same if it is empty. Empty if
+    a pair has no such row."""
     weights = _weights(rows)
+    if counts:
+        weights = [weight * count for weight, count in zip(weights, counts, strict=True)]
     speeds = tuple(_median(rows, weights, pair) for pair in range(len(rows[0].reference) if rows else 0))
     return () if any(math.isnan(speed) for speed in speeds) else speeds
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -244,6 +244,20 @@ def test_a_row_that_some_ranks_do_not_have_is_not_compared() -> None:
     before = (_profile(0, 0.1), _profile(SLOW, 0.1), _profile(2, 0.1))
     after = (_profile(0, 0.1, also=0.3), _profile(SLOW, 0.1, also=0.4), _profile(2, 0.1))
     assert _speed_of(SLOW, [before, after]) == [pytest.approx(0.0)]
+
+
+def test_rows_that_vary_from_run_to_run_count_less_than_steady_ones() -> None:
+    """By their time alone the two long rows would be the rank's speed, two fifths less than before."""
+
+    def computed(long: float, steady: float) -> StepProfile:
+        seconds = {"conv2d_grad": long, "batch_norm_grad": long, "conv2d": steady, "batch_norm": steady}
+        rows = [OperatorRow(Phase.BACKWARD, "", name, "", "", "cpu", 1.0, each) for name, each in seconds.items()]
+        phases = {Phase.BACKWARD: sum(seconds.values())}
+        return StepProfile("paddle", 0, 5, 1.0, 1.0, phases, 0.0, tuple(rows), 1, "a profiler")
+
+    usual = computed(0.4, 0.1)
+    runs = [(usual, replace(each, rank=SLOW)) for each in (computed(0.48, 0.1), computed(0.32, 0.102))]
+    assert _speed_of(SLOW, runs) == pytest.approx([0.02], rel=0.1)
 
 
 @pytest.mark.slow
