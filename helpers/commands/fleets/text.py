@@ -18,7 +18,7 @@ from helpers.report.text import hanging
 from helpers.trainers.contract.errors import printable
 
 if TYPE_CHECKING:
-    from helpers.judging.fleet import FleetVerdict, NodeVerdict
+    from helpers.judging.fleet_verdict import FleetVerdict, NodeVerdict
 
 # 1: first format.
 FLEET_SCHEMA_VERSION = 1

@@ -7,16 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from helpers.judging.fleet import (
-    ALL_CASES,
-    FleetVerdict,
-    Place,
-    card_shifts_in,
-    few_cards,
-    judge_fleet,
-    node_rates,
-    shifts_in,
-)
+from helpers.judging.fleet import judge_fleet
+from helpers.judging.fleet_rates import card_shifts_in, few_cards, node_rates, shifts_in
+from helpers.judging.fleet_verdict import ALL_CASES, FleetVerdict, Place
 from helpers.trainers.contract.errors import SuiteError
 
 CASES = tuple(f"c{number}" for number in range(6))
