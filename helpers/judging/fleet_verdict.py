@@ -110,7 +110,7 @@ class FleetVerdict:
 
 
 def by_evidence(verdicts: Iterable[NodeVerdict]) -> tuple[NodeVerdict, ...]:
-    """The slow ones first, then the suspect ones; among these the one first that a healthy one is least likely to be."""
+    """The slow ones first, then the suspect ones; of either, the one that a healthy one is least likely to be like."""
     return tuple(
         sorted(verdicts, key=lambda each: (not each.slow, not each.suspect, each.chance, *by_number(each.place)))
     )
