@@ -17,11 +17,11 @@ import numpy as np
 from helpers.judging.power import mean_where, rounded_up
 from helpers.judging.screen import AMBIGUOUS_BELOW, AMBIGUOUS_FROM, STILL_OPEN, SUSPECT_DROP
 
-# Mean pairs by the standard deviation between runs (`python -m benchmarks.verdict_hours --pairs`; 400 nights each, seed
-# 1). Between them by straight lines in log sigma; beyond them the nearest one. First, of an unchanged build that is
-# compared with the good one although nothing is suspected.
+# Mean pairs by the standard deviation between runs (`python -m benchmarks.verdict_hours --pairs`; 400 nights each,
+# seed 1). Between them by straight lines in log sigma; beyond them the nearest one. These are the pairs of an unchanged
+# build that is compared with the good one although nothing is suspected.
 UNSUSPECTED_PAIRS = ((0.0005, 2.0), (0.001, 2.0), (0.002, 2.1), (0.005, 2.8), (0.01, 4.0), (0.02, 6.5), (0.04, 11.7))
-# Then of builds that are slower by 1, 2, 3 and 5%, found or not.
+# These are the pairs of builds that are slower by 1, 2, 3 or 5%, whether the drop is found or not: the mean of all.
 DROP_PAIRS = ((0.0005, 2.3), (0.001, 2.9), (0.002, 4.2), (0.005, 7.9), (0.01, 12.7), (0.02, 18.6), (0.04, 25.0))
 _CELLS = 241
 _FAR = 6.0

@@ -122,7 +122,7 @@ def _choice(need: CaseNeed, runs: int, *, in_pairs: bool) -> Choice:
     a_drop = 2 * minutes * drop_pairs(sigma, need.pairs)
     if in_pairs:
         pairs = 2 * minutes * unsuspected_pairs(sigma, need.pairs)
-        return Choice(runs, True, runs * minutes, pairs, pairs**2 / 4, drop, a_drop)
+        return Choice(runs, True, runs * minutes, pairs, pairs**2 / 4, drop, max(0.0, a_drop - pairs))
     if not need.recorded:
         return Choice(runs, False, runs * minutes, 0.0, 0.0, drop)
     cost = screening_cost(sigma, tau, runs, need.most_runs, confirmed=need.pairs > 0)
@@ -159,7 +159,7 @@ def _filled(needs: Sequence[CaseNeed], limits: NightLimits, choices: Mapping[Key
     for need in _wanted_first(needs, limits, choices):
         overdue = _due_in(need, limits) == 0
         first = choices[need.key][0]
-        if draft.takes(need.key, first):
+        if draft.takes(need.key, first, is_due=True):
             draft.why[need.key] = Why.DUE if overdue else Why.AHEAD
         elif overdue:
             draft.why[need.key] = Why.NO_TIME
@@ -186,13 +186,15 @@ class _Draft:
         """How many cases the night's correction counts."""
         return counted_of([*self.chosen.values(), *self.without_time.values()])
 
-    def takes(self, key: Key, choice: Choice) -> bool:
-        """Take the choice in place of the case's earlier one, if it fits. A case's first choice may take the time in
-        which drops would be confirmed: a drop in a case that is not measured is not found at all."""
+    def takes(self, key: Key, choice: Choice, *, is_due: bool = False) -> bool:
+        """Take the choice in place of the case's earlier one, if it fits. A case that is due, and the first choice of
+        one that finds drops, may take the time that is kept to confirm them: a drop in a case that is not measured is
+        not found at all."""
         trial = [each for other, each in self.chosen.items() if other != key]
         trial.append(choice)
-        kept = margin_minutes(trial) + (drops_minutes(trial) if key in self.chosen else 0.0)
-        if sum(each.minutes for each in trial) + kept > self.minutes:
+        finds_drops = key not in self.chosen and choice.drop < LARGEST_REPORTED
+        for_drops = 0.0 if is_due or finds_drops else drops_minutes(trial)
+        if sum(each.minutes for each in trial) + margin_minutes(trial) + for_drops > self.minutes:
             return False
         self.chosen[key] = choice
         return True

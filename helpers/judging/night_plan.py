@@ -14,7 +14,8 @@ from dataclasses import dataclass
 # in pairs unasked is confirmed with certainty, so it counts as 16 cases in the night's correction.
 PAIRS_COUNT_AS = 16
 # More runs, and pairs that nothing asks for, leave time to confirm a drop in one of so many cases. Without that, nights
-# on which four of 60 cases were slower did not reach their last ones (docs/verdicts.md, "Nights of limited time").
+# of double time on which four of 60 cases were slower did not reach their last ones (docs/verdicts.md, "Nights of
+# limited time").
 _A_DROP_IN = 16
 
 # Where the seconds of a run come from if nothing is known of any run.
@@ -60,7 +61,7 @@ class CaseNeed:
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to measure a case. Minutes are expectations for an unchanged build."""
+    """One way to measure a case. Minutes are expectations for an unchanged build, but for ``drop_minutes``."""
 
     runs: int
     # Whether it is compared with the good build in pairs, whatever its runs show.
@@ -70,9 +71,10 @@ class Choice:
     pairs_minutes: float
     # The variance of ``pairs_minutes``.
     variance: float
-    # The smallest drop that is found with 80% power, as a fraction; LARGEST_REPORTED if none is.
+    # The smallest drop that is found with 80% power at the threshold of a night of 60 cases, as a fraction;
+    # LARGEST_REPORTED if none is.
     drop: float
-    # What the pairs take that confirm a drop of a few percent.
+    # What the pairs take that confirm a drop of a few percent, beyond those that are planned; 0 if none can be made.
     drop_minutes: float = 0.0
 
     @property
@@ -115,7 +117,8 @@ class PlannedCase:
     choice: Choice | None
     # In how many nights at the latest it is measured: 0 is tonight.
     due_in: int
-    # The smallest drop that tonight finds with 80% power, and that any night of a week finds, as fractions; or None.
+    # The smallest drop that tonight finds with 80% power, and that any night of a week finds, as fractions, at the
+    # nights' own thresholds; or None.
     # ``with_week`` (helpers.judging.night_layout) sets the second one.
     drop: float | None = None
     week_drop: float | None = None
@@ -157,18 +160,29 @@ class NightPlan:
     @property
     def screening_minutes(self) -> float:
         """The runs that are planned."""
-        made = (each.choice for each in self.tonight)
-        return sum(each.minutes - each.kept_minutes for each in made if each is not None)
+        return sum(each.minutes - each.kept_minutes for each in self.choices)
 
     @property
     def confirmation_minutes(self) -> float:
         """What is kept to confirm suspects and, as far as there is time, drops."""
-        choices = [each.choice for each in self.tonight if each.choice is not None]
-        kept = sum(each.kept_minutes for each in choices) + margin_minutes(choices)
+        return self._suspects_minutes + self.drops_minutes
+
+    @property
+    def drops_minutes(self) -> float:
+        """The part of it that is kept for drops; 0 without a limit."""
         if self.limits.minutes is None:
-            return kept
-        left = self.limits.minutes - self.limits.search_minutes - self.screening_minutes - kept
-        return kept + max(0.0, min(left, drops_minutes(choices)))
+            return 0.0
+        left = self.limits.minutes - self.limits.search_minutes - self.screening_minutes - self._suspects_minutes
+        return max(0.0, min(left, drops_minutes(self.choices)))
+
+    @property
+    def _suspects_minutes(self) -> float:
+        return sum(each.kept_minutes for each in self.choices) + margin_minutes(self.choices)
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """How the cases are measured for which the plan has time."""
+        return tuple(each.choice for each in self.tonight if each.choice is not None)
 
     @property
     def spare_minutes(self) -> float:
@@ -201,6 +215,7 @@ def margin_minutes(choices: Iterable[Choice]) -> float:
 
 
 def drops_minutes(choices: Sequence[Choice]) -> float:
-    """What it takes to confirm a drop in one of 16 cases, but at least in one case, whichever these are."""
-    share = max(1 / _A_DROP_IN, 1 / max(len(choices), 1))
-    return share * sum(each.drop_minutes for each in choices)
+    """What it takes to confirm a drop in one of 16 of the cases in which one can be confirmed, and in at least one; of
+    each as much as such cases take on average."""
+    each_takes = [each.drop_minutes for each in choices if each.drop_minutes]
+    return max(1 / _A_DROP_IN, 1 / max(len(each_takes), 1)) * sum(each_takes)

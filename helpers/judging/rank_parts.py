@@ -69,9 +69,10 @@ def _speed(rank: int, runs: Sequence[ProfiledRun]) -> list[Compared]:
     """A slow core, or one with other work, makes all that a rank computes longer. The median over the rows that it and
     the others have moves less from run to run than their sum, of which a few long rows are most.
 
-    A row counts by its time and by how steady it is: a thread that reduces gradients takes the core from some rows of
-    the backward pass, and these vary most. How steady a row is, the runs of both builds say together, so it does not
-    depend on which build is which.
+    A row counts by its time and by how steady its ratio to the others' is: a thread that reduces gradients takes the
+    core from some rows of the backward pass, and these vary most. The runs of both builds say together how steady a row
+    is, so that does not depend on which build is which. A row that became slower on this rank alone varies, too, and
+    counts less.
     """
     mine = [_rows(each) for run in runs for each in run.profiles if each.rank == rank]
     others = [[_rows(each) for each in run.profiles if each.rank != rank] for run in runs]
@@ -87,16 +88,24 @@ def _speed(rank: int, runs: Sequence[ProfiledRun]) -> list[Compared]:
         for part in parts
     ]
     computed = statistics.fmean(math.fsum(rows.values()) for rows in mine)
-    seconds = [computed * math.expm1(speed) for speed in speeds_of(beside, [1 / _varies(each) for each in beside])]
+    seconds = [computed * math.expm1(speed) for speed in speeds_of(beside, _steadiness(beside))]
     return [_compared(Part(Level.RANK_SPEED, rank=rank), seconds, computed)] if seconds else []
 
 
-def _varies(row: Compared) -> float:
-    """How much the logarithm of the row's ratio varies from run to run: the median distance from its median."""
-    sides = zip(row.reference, row.candidate, strict=True)
-    logs = [math.log(new.seconds / old.seconds) for old, new in sides if old.seconds > 0 and new.seconds > 0]
-    usual = statistics.median(logs) if logs else 0.0
-    return max(_STEADIEST, statistics.median(abs(each - usual) for each in logs) if logs else 0.0)
+def _steadiness(rows: Sequence[Compared]) -> list[float]:
+    """How steady the rows' ratios are: 1 divided by how much the logarithm varies from run to run, which is its median
+    distance from its median. Of a row that some runs lack that is not known; it counts as the least steady one."""
+    found = []
+    for row in rows:
+        sides = list(zip(row.reference, row.candidate, strict=True))
+        if all(old.seconds > 0 and new.seconds > 0 for old, new in sides):
+            logs = [math.log(new.seconds / old.seconds) for old, new in sides]
+            usual = statistics.median(logs)
+            found.append(1 / max(_STEADIEST, statistics.median(abs(each - usual) for each in logs)))
+        else:
+            found.append(0.0)
+    least = min((each for each in found if each), default=1.0)
+    return [each or least for each in found]
 
 
 def _compared(part: Part, seconds: Sequence[float], whole_seconds: float) -> Compared:

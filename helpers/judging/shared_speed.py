@@ -71,22 +71,21 @@ def speeds_of(rows: Sequence[Compared], counts: Sequence[float] = ()) -> tuple[f
     """The logarithm of how much longer the second side's rows take than the first's, for each pair: the weighted median
     of the rows that both have. ``counts`` says how much a second of each row counts, the same if it is empty. Empty if
     a pair has no such row."""
-    weights = _weights(rows)
-    if counts:
-        weights = [weight * count for weight, count in zip(weights, counts, strict=True)]
+    weights = _weights(rows, counts or [1.0] * len(rows))
     speeds = tuple(_median(rows, weights, pair) for pair in range(len(rows[0].reference) if rows else 0))
     return () if any(math.isnan(speed) for speed in speeds) else speeds
 
 
-def _weights(rows: Sequence[Compared]) -> list[float]:
-    seconds: dict[tuple[Phase, str], float] = defaultdict(float)
-    for each in rows:
-        seconds[each.part.phase, each.part.operator] += each.mean_seconds
-    whole = math.fsum(seconds.values())
-    # An operator that is alone counts as it is.
-    most = {key: (whole - mine) / 2 if len(seconds) > 1 else mine for key, mine in seconds.items()}
+def _weights(rows: Sequence[Compared], counts: Sequence[float]) -> list[float]:
+    weights = [each.mean_seconds * count for each, count in zip(rows, counts, strict=True)]
     keys = [(each.part.phase, each.part.operator) for each in rows]
-    return [each.mean_seconds * min(1.0, most[key] / seconds[key]) for each, key in zip(rows, keys, strict=True)]
+    of_operator: dict[tuple[Phase, str], float] = defaultdict(float)
+    for key, weight in zip(keys, weights, strict=True):
+        of_operator[key] += weight
+    whole = math.fsum(of_operator.values())
+    # An operator that is alone counts as it is.
+    most = {key: (whole - mine) / 2 if len(of_operator) > 1 else mine for key, mine in of_operator.items()}
+    return [weight * min(1.0, most[key] / of_operator[key]) for key, weight in zip(keys, weights, strict=True)]
 
 
 def _median(rows: Sequence[Compared], weights: Sequence[float], pair: int) -> float:

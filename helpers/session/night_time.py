@@ -10,7 +10,7 @@ from typing import Any
 
 from helpers.history.results import RunResult
 from helpers.judging.evidence import Build
-from helpers.judging.night_plan import NightPlan, drops_minutes, margin_minutes
+from helpers.judging.night_plan import NightPlan, margin_minutes
 from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.plan.case_plan import CasePlan
 from helpers.session.measure import CaseResult
@@ -59,14 +59,16 @@ class NightTime:
         minutes = plan.limits.minutes
         if minutes is None:
             raise SuiteError("night plan", got="no limit", expected="budgets.night_minutes")
-        choices = [each.choice for each in plan.tonight if each.choice is not None]
-        for_any = (margin_minutes(choices) + drops_minutes(choices)) / max(len(choices), 1)
+        # What is kept for any case belongs to each in equal parts, and what is kept for drops by what they take there.
+        margin = margin_minutes(plan.choices) / max(len(plan.choices), 1)
+        all_drops = sum(each.drop_minutes for each in plan.choices)
+        of_drops = plan.drops_minutes / all_drops if all_drops else 0.0
         cases = {
             each.key: CaseTime(
                 each.choice.runs,
                 each.choice.in_pairs,
                 each.need.run_seconds,
-                60 * (each.choice.kept_minutes + for_any) if each.tonight else 0.0,
+                60 * (each.choice.kept_minutes + margin + of_drops * each.choice.drop_minutes) if each.tonight else 0.0,
             )
             for each in (*plan.tonight, *plan.no_time)
             if each.choice is not None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.verdict_hours import Hours, fixed, mean_pairs, needs_of, planned, run_seconds, table_text
+from benchmarks.verdict_hours import Hours, fixed, main, mean_pairs, needs_of, planned, run_seconds, table_text
 from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_session import Machine
 from benchmarks.verdict_worlds import Synthetic
+from helpers.judging.night_cost import DROP_PAIRS, UNSUSPECTED_PAIRS
 
 SECONDS = {"a": 60.0, "b": 60.0, "c": 60.0}
 
@@ -41,8 +42,15 @@ def test_quiet_builds_are_settled_by_two_pairs() -> None:
 
 
 def test_a_small_drop_in_a_noisy_case_takes_most_pairs() -> None:
-    small, large = (mean_pairs(0.01, nights=5, seed=1, drop=drop) for drop in (0.01, 0.05))
-    assert 2 < large < small
+    none, small, large = (mean_pairs(0.01, nights=5, seed=1, drop=drop) for drop in (0.0, 0.01, 0.05))
+    assert none < large < small
+
+
+def test_the_pairs_of_both_kinds_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--pairs", "1"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in printed if not line.startswith("(")] == ["unsuspected", "drop"]
+    assert len(printed) == 2 + len(UNSUSPECTED_PAIRS) + len(DROP_PAIRS)
 
 
 def test_the_table_has_a_row_for_each_scheme_and_time_and_what_the_plan_names() -> None:

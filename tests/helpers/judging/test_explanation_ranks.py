@@ -260,6 +260,20 @@ def test_rows_that_vary_from_run_to_run_count_less_than_steady_ones() -> None:
     assert _speed_of(SLOW, runs) == pytest.approx([0.02], rel=0.1)
 
 
+def test_how_steady_a_row_is_that_only_one_run_has_is_not_known() -> None:
+    """Two operators that only the second run has take half as long again on the slow rank. By that run alone they would
+    be the steadiest ones."""
+
+    def with_two_more(profile: StepProfile, seconds: float) -> StepProfile:
+        more = [OperatorRow(Phase.FORWARD, "", name, "", "", "cpu", 1.0, seconds) for name in ("gather", "scatter")]
+        return replace(profile, operators=(*profile.operators, *more))
+
+    usual = _profile(0, 1.0, also=0.1)
+    slow = [_profile(SLOW, 1.0 * longer, also=0.1 * longer) for longer in (1.0, 1.04)]
+    runs = [(usual, slow[0]), (with_two_more(usual, 0.1), with_two_more(slow[1], 0.15))]
+    assert _speed_of(SLOW, runs) == pytest.approx([0.04 * 1.45], rel=0.1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_a_rank_that_became_slower_is_named_alone(ranks: int) -> None:

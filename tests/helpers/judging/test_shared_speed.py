@@ -11,7 +11,7 @@ import pytest
 from helpers.judging.beyond_chance import ERROR_RATE
 from helpers.judging.explanation import Explanation, explain
 from helpers.judging.profile_parts import Amount, Compared, Level, Part, ProfiledPair, ProfiledRun
-from helpers.judging.shared_speed import PARTS_ERROR_RATE, SPEED_ERROR_RATE, beside_speed, shared_speeds
+from helpers.judging.shared_speed import PARTS_ERROR_RATE, SPEED_ERROR_RATE, beside_speed, shared_speeds, speeds_of
 from helpers.trainers.contract.step_profile import OperatorRow, Phase, StepProfile
 
 PAIRS, ROWS = 8, 40
@@ -124,6 +124,19 @@ def _pairs_with_a_large_operator(seed: int) -> list[ProfiledPair]:
         return ProfiledRun(step, (StepProfile("paddle", 0, 5, step, step, phases, 0.0, rows, 1, ""),))
 
     return [ProfiledPair(run(1.0), run(1.15)) for _ in range(PAIRS)]
+
+
+def test_no_operator_alone_is_the_speed_whatever_its_seconds_count() -> None:
+    def row(operator: str, seconds: float, longer: float) -> Compared:
+        part = Part(Level.ROW, Phase.FORWARD, operator=operator, device="cpu")
+        return Compared(part, (Amount(seconds, 1.0),), (Amount(seconds * longer, 1.0),))
+
+    rows = [row("conv2d", 0.1, 1.05), row("relu", 0.1, 1.0), row("add", 0.1, 1.0)]
+    assert speeds_of(rows, [1000.0, 1.0, 1.0]) == pytest.approx((0.0,))
+    # Of several operators those count whose seconds do.
+    rows += [row("copy", 0.1, 1.0), row("batch_norm", 0.1, 1.05)]
+    assert speeds_of(rows) == pytest.approx((0.0,))
+    assert speeds_of(rows, [10.0, 1.0, 1.0, 1.0, 10.0]) == pytest.approx((math.log(1.05),))
 
 
 def test_exchanged_builds_have_the_opposite_differences() -> None:
