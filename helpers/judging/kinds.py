@@ -63,8 +63,8 @@ def _kind_of_phase(compared: Compared, reference: Amount, candidate: Amount, sec
 
 def _kind_of_change(compared: Compared, reference: Amount, candidate: Amount, seconds: float) -> Kind:
     part = compared.part
-    if part.device or part.dtypes:
-        return Kind.OTHER_DEVICE if part.device else Kind.OTHER_TYPES
+    if part.devices or part.data_types:
+        return Kind.OTHER_DEVICE if part.devices else Kind.OTHER_TYPES
     gone, came = len(part.gone), len(part.came)
     if gone == came == 1 or part.gone == part.came:
         return Kind.REPLACED

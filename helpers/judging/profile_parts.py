@@ -44,6 +44,10 @@ class Level(enum.Enum):
         return self in (Level.RANK, Level.RANK_SPEED, Level.RANK_PHASE)
 
 
+# From what to what.
+Exchange = tuple[str, str]
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of a step. Fields that its level does not need are empty."""
@@ -56,11 +60,14 @@ class Part:
     dtypes: str = ""
     device: str = ""
     rank: int = -1
-    # Of a change: its layers, what is gone and what came. For an operator that did both, its kernel, dtypes and device
-    # say in what it differs, such as ``float16 → float32``.
+    # Of a change: its layers, what is gone and what came.
     layers: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     came: tuple[str, ...] = ()
+    # In what the operators differ that did both: from what to what, empty where that is not told.
+    kernels: tuple[Exchange, ...] = ()
+    data_types: tuple[Exchange, ...] = ()
+    devices: tuple[Exchange, ...] = ()
 
     @property
     def is_of_the_cores(self) -> bool:
@@ -194,27 +201,26 @@ def _changes(found: Sequence[Compared]) -> list[Compared]:
 
 
 def _change(part: Part, names: Sequence[str], rows: Sequence[Sequence[Compared]]) -> Compared:
-    kernel, dtypes, device = (
-        _others(rows, lambda each: each.kernel),
-        _others(rows, lambda each: each.dtypes),
-        _others(rows, lambda each: each.device),
+    whole = replace(
+        part,
+        layers=tuple(names),
+        kernels=_exchanges(rows, lambda each: each.kernel),
+        data_types=_exchanges(rows, lambda each: each.dtypes),
+        devices=_exchanges(rows, lambda each: each.device),
     )
-    whole = replace(part, layers=tuple(names), kernel=kernel, dtypes=dtypes, device=device)
     return _sum(whole, [each for inside in rows for each in inside])
 
 
-def _others(rows: Sequence[Sequence[Compared]], what: Callable[[Part], str]) -> str:
-    """From what to what operators have changed that are in a layer with both builds; empty if none has."""
-    found = set()
+def _exchanges(rows: Sequence[Sequence[Compared]], what: Callable[[Part], str]) -> tuple[Exchange, ...]:
+    """From what to what operators have changed that are in a layer with both builds."""
+    found: set[Exchange] = set()
     for inside in rows:
         # Of an operator with several kernels the longest one counts.
         ordered = sorted(inside, key=lambda each: each.mean_seconds)
         gone = {each.part.operator: what(each.part) for each in ordered if each.is_gone}
         came = {each.part.operator: what(each.part) for each in ordered if each.is_new}
         found |= {(gone[name], came[name]) for name in gone.keys() & came.keys() if gone[name] != came[name]}
-    (old, new), *more = sorted(found) or [("", "")]
-    text = f"{old or 'not told'} → {new or 'not told'}" if found else ""
-    return f"{text} and {len(more)} more" if more else text
+    return tuple(sorted(found))
 
 
 def _sum(part: Part, rows: Sequence[Compared]) -> Compared:

@@ -11,7 +11,7 @@ from typing import Any
 
 from helpers.judging.beyond_chance import ERROR_RATE
 from helpers.judging.explanation import Difference, Explanation
-from helpers.judging.profile_parts import Level, Part
+from helpers.judging.profile_parts import Exchange, Level, Part
 from helpers.judging.run_facts import MOST_COST, THREADS, Clock, ReducedBeside
 from helpers.judging.statistics import Interval
 from helpers.judging.wording import counted
@@ -31,8 +31,6 @@ _SAYS_NOTHING = re.compile(
     r"^void |\(anonymous namespace\)::|at::native::|cudnn::engines_precompiled::|_kernel__5x_cudnn$"
     r"|(?<=>)\(.*\)$|\([^()]*\)$|\{lambda\(\)#\d+\}::operator\(\)\(\) const::"
 )
-# How a change tells of the operators that it does not name.
-_AND_MORE = re.compile(r" and \d+ more$")
 # Of a longer name the beginning and the end are shown: the tiles of a matrix product are at its end.
 _MOST_OF_A_KERNEL, _END_OF_A_KERNEL = 110, 64
 
@@ -133,17 +131,26 @@ def _kernel_text(kernel: str) -> str:
     return f"{name[: _MOST_OF_A_KERNEL - _END_OF_A_KERNEL - 1]}…{name[-_END_OF_A_KERNEL:]}"
 
 
-def _kernels_text(kernels: str) -> str:
-    """``old → new and 2 more``, each shortened unless both would be the same."""
-    names = _AND_MORE.sub("", kernels)
-    short = [_kernel_text(each) for each in names.split(" → ")]
-    return " → ".join(short if len(set(short)) == len(short) else names.split(" → ")) + kernels[len(names) :]
+def _exchanges_text(exchanges: Sequence[Exchange]) -> str:
+    """``old → new and 2 more``; empty if there are none."""
+    if not exchanges:
+        return ""
+    old, new = exchanges[0]
+    more = f" and {len(exchanges) - 1} more" if len(exchanges) > 1 else ""
+    return f"{old or 'not told'} → {new or 'not told'}{more}"
+
+
+def _shortened(kernels: Exchange) -> Exchange:
+    """Both names shortened, unless they would be the same then."""
+    old, new = map(_kernel_text, kernels)
+    return kernels if old == new else (old, new)
 
 
 def _change_text(part: Part) -> str:
     """``conv2d → cast + conv2d [float16 → float32]``."""
     gone, came = " + ".join(part.gone), " + ".join(part.came)
-    differ = "; ".join(filter(None, (_kernels_text(part.kernel), part.dtypes, part.device)))
+    kernels = [_shortened(each) for each in part.kernels]
+    differ = "; ".join(filter(None, map(_exchanges_text, (kernels, part.data_types, part.devices))))
     same = gone == came and differ
     return (gone if same else f"{gone} → {came}") + (f" [{differ}]" if differ else "")
 

@@ -67,7 +67,10 @@ def _reduced_beside(record: Mapping[str, Any] | None) -> ReducedBeside | None:
 
 def _difference(record: Mapping[str, Any]) -> Difference:
     part = record["part"]
-    lists = {name: tuple(part[name]) for name in ("layers", "gone", "came")}
+    lists = {
+        **{name: tuple(part[name]) for name in ("layers", "gone", "came")},
+        **{name: tuple((old, new) for old, new in part[name]) for name in ("kernels", "data_types", "devices")},
+    }
     return Difference(
         Part(**{**part, **lists, "level": Level(part["level"]), "phase": Phase(part["phase"])}),
         Kind(record["kind"]),
@@ -94,6 +97,7 @@ _NUMBER: Schema = {"type": "number", "description": "a finite number"}
 _ABOVE_0: Schema = {"type": "number", "exclusiveMinimum": 0, "description": "a finite number above 0"}
 _INTERVAL = object_of({"mean": _NUMBER, "low": _NUMBER, "high": _NUMBER}, "a mean with its interval")
 _AMOUNT = object_of({"seconds": _NUMBER, "calls": _NUMBER}, "seconds and calls")
+_EXCHANGES = list_of(list_of(TEXT, "two texts", minItems=2, maxItems=2), "a list of two texts each")
 _PART = object_of(
     {
         "level": one_of(Level, "a known level"),
@@ -101,6 +105,7 @@ _PART = object_of(
         **dict.fromkeys(("layer", "operator", "kernel", "dtypes", "device"), TEXT),
         "rank": _RANK,
         **dict.fromkeys(("layers", "gone", "came"), TEXTS),
+        **dict.fromkeys(("kernels", "data_types", "devices"), _EXCHANGES),
     },
     "a part of a step",
 )

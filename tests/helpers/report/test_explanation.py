@@ -29,7 +29,15 @@ from helpers.report.html.page import night_page
 from helpers.session.explain import CaseExplanation
 from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.step_profile import Phase
-from tests.helpers.judging.test_explanation import Build, explained, in_kernels, slower, slower_kernels, split
+from tests.helpers.judging.test_explanation import (
+    Build,
+    another_algorithm,
+    explained,
+    in_kernels,
+    slower,
+    slower_kernels,
+    split,
+)
 
 CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
 
@@ -69,8 +77,9 @@ GEMMS = [
 
 
 def test_kernels_that_differ_are_shown_as_different_ones() -> None:
-    kernel = f"{' → '.join(GEMMS)} and 2 more"
-    change = Part(Level.CHANGE, Phase.FORWARD, layers=("stem",), gone=("conv",), came=("conv",), kernel=kernel)
+    old, new = GEMMS
+    kernels = ((old, new), ("other", "another"), ("other", "third"))
+    change = Part(Level.CHANGE, Phase.FORWARD, layers=("stem",), gone=("conv",), came=("conv",), kernels=kernels)
     begins, ends = (
         "sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_…wc_tilesize",
         "x64x32_warpgroupsize1x1x1_g1_execute_segment_k_off",
@@ -78,14 +87,20 @@ def test_kernels_that_differ_are_shown_as_different_ones() -> None:
     shown = [f"{begins}{tile}{ends}" for tile in (128, 256)]
     assert part_text(change) == f"conv [{shown[0]} → {shown[1]} and 2 more] of stem (forward)"
     # Only what is cut out differs.
-    alike = [f"{'x' * 50}{place}{'y' * 100}" for place in ("one", "two")]
-    assert part_text(replace(change, kernel=" → ".join(alike))) == f"conv [{' → '.join(alike)}] of stem (forward)"
+    old, new = (f"{'x' * 50}{place}{'y' * 100}" for place in ("one", "two"))
+    assert part_text(replace(change, kernels=((old, new),))) == f"conv [{old} → {new}] of stem (forward)"
 
 
 def test_of_an_operator_its_kernels_are_counted() -> None:
     found = case_of(explained(slower_kernels, both=in_kernels))
     assert "3 kernels" in render_explanation(found, 120)
     assert explanation_of(explanation_record(found)) == found
+
+
+def test_from_which_kernel_to_which_an_operator_changed_stays_known_when_another_process_reads_it() -> None:
+    found = case_of(explained(another_algorithm, both=in_kernels))
+    assert " [wgrad → gemm] of " in headline(found)
+    assert explanation_of(json.loads(json.dumps(explanation_record(found)))) == found
 
 
 def test_without_a_named_part_the_sentence_says_so() -> None:
