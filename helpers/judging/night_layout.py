@@ -162,7 +162,6 @@ def _filled(needs: Sequence[CaseNeed], limits: NightLimits, choices: Mapping[Key
         if draft.takes(need.key, first, is_due=True):
             draft.why[need.key] = Why.DUE if overdue else Why.AHEAD
         elif overdue:
-            draft.why[need.key] = Why.NO_TIME
             draft.without_time[need.key] = first
     for key, choice in _steps(needs, choices, draft):
         if key not in draft.without_time and draft.takes(key, choice):
@@ -177,9 +176,10 @@ class _Draft:
     # In which the choices have to fit.
     minutes: float
     chosen: dict[Key, Choice] = field(default_factory=dict)
+    # Why each of these is measured.
+    why: dict[Key, Why] = field(default_factory=dict)
     # Of the cases that are due and for which there is no time.
     without_time: dict[Key, Choice] = field(default_factory=dict)
-    why: dict[Key, Why] = field(default_factory=dict)
 
     @property
     def counted(self) -> int:
@@ -274,7 +274,7 @@ def _plan_of(needs: Sequence[CaseNeed], limits: NightLimits, draft: _Draft, need
     planned, counted = [], draft.counted
     for need in needs:
         choice = draft.chosen.get(need.key) or draft.without_time.get(need.key)
-        why = draft.why.get(need.key, Why.LATER)
+        why = Why.NO_TIME if need.key in draft.without_time else draft.why.get(need.key, Why.LATER)
         planned.append(_planned(need, why, choice, _due_in(need, limits), counted))
 
     def part(*, wanted: bool, no_time: bool = False) -> tuple[PlannedCase, ...]:
