@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from helpers.commands.fleets.recorded import NodeFacts, equality_of, facts_of, unrecorded
 from helpers.history.stored import FleetPlace, FleetRun, place_name
 from helpers.judging.fleet_facts import Difference, SharedDifference, Since, differences, shared, since
+from helpers.judging.fleet_rates import CardRates, card_shifts_in, few_cards, node_rates, shifts_in
+from helpers.judging.fleet_rates import Rates as NodeRates
+from helpers.judging.fleet_verdict import RULES, FleetVerdict, NodeVerdict
 from helpers.trainers.contract.errors import HistoryError
 
 if TYPE_CHECKING:
-    # Not imported at run time: they would import the database libraries and numpy for every command.
+    # Not imported at run time: it would import the database libraries for every command.
     from helpers.history.history import History
-    from helpers.judging.fleet_rates import CardRates
-    from helpers.judging.fleet_rates import Rates as NodeRates
-    from helpers.judging.fleet_verdict import FleetVerdict, NodeVerdict
 
 # How many earlier fleets are read, at most, to say since when a node is slow.
 EARLIER_FLEETS = 10
@@ -127,8 +127,8 @@ def findings_of(
 ) -> FleetFindings:
     """The findings on a fleet. ``known`` are the fleets of the history with their nodes and cards, oldest first. With
     ``contended`` runs count although others used the node."""
+    # Not above: it would import numpy and scipy for every command.
     from helpers.judging.fleet import judge_fleet
-    from helpers.judging.fleet_verdict import RULES
 
     runs = _named(history.fleet_runs(fleet, known.get(fleet, ()), contended=contended or asked.contended))
     if not runs and not asked.nodes:
@@ -406,8 +406,6 @@ def _ids(runs: Iterable[FleetRun]) -> dict[FleetPlace, str]:
 
 def _shifts(rates: Rates, by: Mapping[FleetPlace, str]) -> dict[FleetPlace, float]:
     """How far each node and card is from the others by its test in ``by``: a case, or all cases."""
-    from helpers.judging.fleet_rates import card_shifts_in, few_cards, node_rates, shifts_in
-
     of_nodes, of_cards = _split(rates)
     slow_cards = {place for place in by if place[1]}
     of_all = node_rates(of_nodes, of_cards, slow_cards, few_cards(of_cards))

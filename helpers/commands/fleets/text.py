@@ -5,20 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from helpers.commands.fleets.findings import EqualNodes, FleetFindings
 from helpers.commands.fleets.hostlist import hostlist
 from helpers.commands.loading import JSON, MARKDOWN, Formats, json_text
 from helpers.history.stored import place_name
 from helpers.judging.fleet_facts import Difference, Since
+from helpers.judging.fleet_verdict import FleetVerdict, NodeVerdict
 from helpers.judging.wording import counted
 from helpers.report.table import Align, Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.trainers.contract.errors import printable
-
-if TYPE_CHECKING:
-    from helpers.judging.fleet_verdict import FleetVerdict, NodeVerdict
 
 # 1: first format.
 FLEET_SCHEMA_VERSION = 1
