@@ -18,6 +18,7 @@ from helpers.commands.loading import (
     add_build,
     add_data,
     add_file_formats,
+    add_session,
     build_option,
     check_files,
     find_cases,
@@ -94,13 +95,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hours", type=hours, metavar="H", help="Begin no pair after H hours")
     add_data(parser)
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine")
-    parser.add_argument("--session", metavar="NAME", help="Name this session's folder NAME")
+    add_session(parser, "the interrupted explanation SESSION")
     add_file_formats(parser, _FILES)
     parser.add_argument(
         "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Keep the runs in FOLDER. Default: runs"
     )
-    # Other commands that measure have these. An interrupted explanation is begun again, and no history takes its runs.
-    parser.set_defaults(resume=None, history=None)
+    # Other commands that measure have a history. None takes these runs.
+    parser.set_defaults(history=None)
 
 
 def _pairs(text: str) -> int:
@@ -135,7 +136,12 @@ def run(
         return EXIT_NOT_JUDGED
     request = ExplainRequest(arguments.pairs, arguments.steps, time_is_over(arguments.hours, clock))
     tell = say_each_run(lambda each: f"  {each.case_id}: run {each.replicate + 1}")
-    found = explain_case(suite, suite_case, request, say, tell)
+    try:
+        found = explain_case(suite, suite_case, request, say, tell)
+    except KeyboardInterrupt:
+        folder = suite.options.runs_folder / suite.options.session
+        say(f"interrupted: the runs made are kept in {folder}; --resume {suite.options.session} goes on")
+        raise
     _report(arguments, suite, found, output, out)
     return _status(found)
 

@@ -49,9 +49,14 @@ def step_profiles(run_folder: Path) -> tuple[StepProfile | NoProfile, ...]:
 
     ``run_folder`` is that of the run. Raises SuiteError and OSError if the run's job cannot be read.
     """
-    path = run_folder / "spec.json"
-    spec = JobSpec.from_json(read_text_limited(path, MOST_RESULT_BYTES, within=run_folder), about=str(path))
+    spec = job_of(run_folder)
     return tuple(_profile(spec, run_folder, rank) for rank in range(spec.ranks_per_node))
+
+
+def job_of(run_folder: Path) -> JobSpec:
+    """The job of a run. Raises SuiteError and OSError."""
+    path = run_folder / "spec.json"
+    return JobSpec.from_json(read_text_limited(path, MOST_RESULT_BYTES, within=run_folder), about=str(path))
 
 
 def _profile(spec: JobSpec, folder: Path, rank: int) -> StepProfile | NoProfile:

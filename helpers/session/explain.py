@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,11 +23,11 @@ from helpers.judging.explanation import Explanation, explain
 from helpers.judging.profile_parts import ProfiledPair, ProfiledRun
 from helpers.judging.run_facts import MOST_COST, profiling_cost
 from helpers.judging.verdict import Status
-from helpers.launch.step_profiles import NO_ANSWER, step_profiles
+from helpers.launch.step_profiles import NO_ANSWER, job_of, step_profiles
 from helpers.machine.files import MOST_LIST_BYTES, read_limited, write_whole
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan, SuiteCase, build_label
-from helpers.session.measure import Runner
+from helpers.session.measure import Runner, is_of_plan
 from helpers.session.measuring import OnProgress
 from helpers.session.outcome import CaseOutcome
 from helpers.session.run_job import RunTerms, leased_runner
@@ -103,6 +104,9 @@ class _Session:
     store: ResultStore
     request: ExplainRequest
     say: Callable[[str], None]
+    # Whole pairs of runs that the session has from before, in their order.
+    finished: deque[RunResult] = field(default_factory=deque)
+    # How many runs the session has, and so the number of the next one.
     made: int = 0
     unprofiled: int = 0
     pairs: list[ProfiledPair] = field(default_factory=list)
@@ -113,7 +117,7 @@ class _Session:
     def measure(self) -> None:
         """Make the pairs. Raises ExplainStopped if no profile can be expected any more, and SuiteError."""
         while len(self.pairs) < self.request.pairs:
-            if self.request.time_is_over():
+            if not self.finished and self.request.time_is_over():
                 return
             runs = {build: self._run(build) for build in _TURNS[len(self.pairs) % 2]}
             reference, candidate = runs[Build.REFERENCE], runs[Build.CANDIDATE]
@@ -153,9 +157,8 @@ class _Session:
         """One run that can be used, after as many attempts as the case's budget has; None if it has no profile."""
         budget = self.plan.budget
         for left in reversed(range(1 + budget.repeats + budget.retries)):
-            result = self.runner_without(self.without).run(self.plan, self.made, build, Stage.CONFIRM)
-            folder = self.store.run_folder(self.plan.case.id, self.made)
-            self.made += 1
+            result = self._finished(build) or self._made(build)
+            folder = self.store.run_folder(self.plan.case.id, result.replicate)
             self._keep_traces(folder, keep=result.measured and not self.pairs)
             if result.measured:
                 return self._profiled(result, folder, build)
@@ -167,15 +170,34 @@ class _Session:
                 )
         raise AssertionError("the last attempt returns or raises")
 
+    def _made(self, build: Build) -> RunResult:
+        result = self.runner_without(self.without).run(self.plan, self.made, build, Stage.CONFIRM)
+        self.made += 1
+        return result
+
+    def _finished(self, build: Build) -> RunResult | None:
+        """The next run from before; None if there is none, or if this one was profiled otherwise: then those after it
+        are not taken either."""
+        if not self.finished:
+            return None
+        result = self.finished[0]
+        folder = self.store.run_folder(self.plan.case.id, result.replicate)
+        if result.role == build.value and job_of(folder).explained_without == self.without:
+            return self.finished.popleft()
+        self.finished.clear()
+        return None
+
     def _keep_traces(self, folder: Path, *, keep: bool) -> None:
         """Compress the run's traces, or remove them. Those of the first pair are kept: runs of one build look alike."""
         for trace in sorted(folder.glob("trace-rank*.json")):
             if keep:
                 try:
-                    self.traces.append(compressed(trace))
+                    compressed(trace)
                 except (SuiteError, OSError) as error:
                     self.notes[f"a trace was not kept: {error}"] = None
             trace.unlink(missing_ok=True)
+        if keep:
+            self.traces.extend(sorted(folder.glob("trace-rank*.json.gz")))
 
     def _profiled(self, result: RunResult, folder: Path, build: Build) -> ProfiledRun | None:
         found = step_profiles(folder)
@@ -221,7 +243,7 @@ def explain_case(
     why_not, session = "", None
     try:
         with _runner(suite, plan, store, request, on_progress) as runner_without:
-            session = _Session(plan, runner_without, store, request, say)
+            session = _session(suite, plan, store, request, runner_without, say)
             session.measure()
         have = len(session.pairs)
         over = f"the time is over after {have} of {request.pairs} pairs"
@@ -254,6 +276,42 @@ def explain_case(
         notes=tuple(session.notes) if session else (),
         traces=tuple(path for path in (session.traces if session else ()) if path.exists()),
     )
+
+
+def _session(
+    suite: Suite,
+    plan: CasePlan,
+    store: ResultStore,
+    request: ExplainRequest,
+    runner_without: Callable[[tuple[str, ...]], Runner],
+    say: Callable[[str], None],
+) -> _Session:
+    """A session; one that is resumed has its earlier runs."""
+    before = store.results(plan.case.id) if suite.options.resume else ()
+    made = max((each.replicate + 1 for each in before), default=0)
+    usable = [
+        each
+        for each in before
+        if each.measured
+        and is_of_plan(plan, each, suite.options.allow_contention)
+        and job_of(store.run_folder(plan.case.id, each.replicate)).explained_steps == request.steps
+    ]
+    finished = whole_pairs(usable)
+    if finished:
+        say(f"{len(finished)} runs are taken from the resumed session")
+    return _Session(plan, runner_without, store, request, say, finished, made)
+
+
+def whole_pairs(runs: Iterable[RunResult]) -> deque[RunResult]:
+    """The runs without those whose partner is missing: a pair is two runs made one after the other."""
+    found: deque[RunResult] = deque()
+    for run in runs:
+        if len(found) % 2 and found[-1].role == run.role:
+            found.pop()
+        found.append(run)
+    if len(found) % 2:
+        found.pop()
+    return found
 
 
 def explain_night(

@@ -23,7 +23,7 @@ def explain_change(search: BuildSearch, suite_case: SuiteCase, found: CaseSearch
     try:
         with search.prepare(bad, good) as named:
             session = f"{search.options.session}.explained"
-            options = replace(search.options, session=session, builds=named, resume=False, same_build=True)
+            options = replace(search.options, session=session, builds=named, resume=True, same_build=True)
             suite = search.load(options)
             wanted = suite.config.explain
             request = ExplainRequest(wanted.pairs, wanted.steps, search.time_is_over, is_slower=True)

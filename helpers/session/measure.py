@@ -213,7 +213,7 @@ def reusable_runs(plan: CasePlan, store: ResultStore, allow_contention: bool) ->
     found = store.results(plan.case.id)
     mine: list[RunResult] = []
     for number, run in enumerate(found):
-        if run.replicate != number or not _is_of(plan, run, allow_contention):
+        if run.replicate != number or not is_of_plan(plan, run, allow_contention):
             break
         mine.append(run)
     if len(mine) < len(found) and found[len(mine)].build != _build_of(plan, found[len(mine)]):
@@ -228,7 +228,8 @@ def _attempts_left(plan: CasePlan, runs: list[RunResult]) -> bool:
     return runs[-1].failure is not None and sum(run.failure is not None for run in runs) <= plan.budget.retries
 
 
-def _is_of(plan: CasePlan, run: RunResult, allow_contention: bool) -> bool:
+def is_of_plan(plan: CasePlan, run: RunResult, allow_contention: bool) -> bool:
+    """Whether an earlier run of the session can stand for one that the plan has still to make."""
     return (
         (run.measured or run.invalid is not None or run.evidence.retriable)
         and run.target == plan.suite_case.target

@@ -33,7 +33,7 @@ from helpers.machine.devices import Machine
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.perf_yaml import ExplainConfig
-from helpers.session.explain import FOLDER, ExplainRequest, clean_traces, explain_case, explain_night
+from helpers.session.explain import FOLDER, ExplainRequest, clean_traces, explain_case, explain_night, whole_pairs
 from helpers.session.night_time import NightTime
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.session.suite import Suite, SuiteOptions
@@ -67,16 +67,25 @@ class Runner:
     # By what fraction the profiler makes each run's steps longer; else by about 5%.
     costs: list[float] = field(default_factory=list)
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
+    # What the command line asks for, as the runner of the suite is told.
+    explained_steps: int = 10
     made: list[Build] = field(default_factory=list)
     store: ResultStore = field(default_factory=lambda: ResultStore(Path(), "unset"))
     source: random.Random = field(default_factory=lambda: random.Random(3))
 
     def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
-        answer = self.answers.get(len(self.made), {})
+        answer = dict(self.answers.get(len(self.made), {}))
         self.made.append(build)
+        if interrupt := answer.pop("raises", None):
+            raise interrupt
         folder = self.store.new_run_folder(plan.case.id, replicate)
         case = Case.parse(CASE.replace("1x1", f"1x{self.rank + 1}"))
-        spec = JobSpec("job", case, replicate, str(folder), "cpu", 1, 2, explained_steps=5)
+        # Layers are left out behind a first pair that cost too much.
+        without = ("layers",) if self.costs and len(self.made) > 2 else ()
+        steps = self.explained_steps
+        spec = JobSpec(
+            "job", case, replicate, str(folder), "cpu", 1, 2, explained_steps=steps, explained_without=without
+        )
         spec.spec_path.write_text(spec.to_json())
         profile = self._profile(build)
         answer = {"step_seconds": (profile.step_seconds_unprofiled,) * 2, **answer}
@@ -85,6 +94,7 @@ class Runner:
         spec.step_profile_path(self.rank).write_text(said.to_json())
         spec.trace_path(0).write_text("trace")
         result = self.make_run(plan, replicate, **{**roles(plan, build, stage), **answer})
+        result = replace(result, environment={**result.environment, **plan.environment})
         self.store.write(result)
         return result
 
@@ -108,8 +118,10 @@ class Bench:
     runs: Path
     baselines: Path
 
-    def explain(self, *argv: str, clock: Callable[[], float] = lambda: 0.0) -> tuple[int, str]:
-        given = ["explain", *argv, "--runs-dir", str(self.runs), "--baselines", str(self.baselines), "--session", "s"]
+    def explain(
+        self, *argv: str, clock: Callable[[], float] = lambda: 0.0, named: str = "--session"
+    ) -> tuple[int, str]:
+        given = ["explain", *argv, "--runs-dir", str(self.runs), "--baselines", str(self.baselines), named, "s"]
         out = io.StringIO()
         arguments = parser_of(commands()).parse_args(given)
         return explain.run(arguments, out, load=self.load, clock=clock), out.getvalue()
@@ -279,6 +291,80 @@ def test_when_the_time_is_over_after_enough_pairs_they_are_compared(bench: Bench
     times = iter([0.0, *[1800.0] * 6, *[7200.0] * 9])
     status, text = bench.explain(CASE, "--hours", "1", clock=lambda: next(times))
     assert (status, "note: the time is over after 6 of 8 pairs" in text) == (0, True)
+
+
+def test_an_interrupted_explanation_goes_on_with_whole_pairs_and_says_the_same(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.runner.answers = {5: {"raises": KeyboardInterrupt()}}
+    with pytest.raises(KeyboardInterrupt):
+        bench.explain(CASE, "--pairs", "6")
+    assert f"the runs made are kept in {bench.runs / 's'}; --resume s goes on" in capsys.readouterr().err
+    assert len(bench.runner.made) == 6
+    bench.runner.answers = {}
+    status, text = bench.explain(CASE, "--pairs", "6", named="--resume")
+    assert "4 runs are taken from the resumed session" in capsys.readouterr().err
+    # The run whose partner is missing is made again, and the turns go on behind the last whole pair.
+    assert bench.runner.made[6:] == [Build.REFERENCE, Build.CANDIDATE, Build.CANDIDATE, Build.REFERENCE] * 2
+    assert (status, text.split(",")[0]) == (0, "conv2d_grad of blocks.3 (backward)")
+    folders = sorted(path.parent.name for path in bench.runs.rglob("trace-rank*"))
+    assert folders == ["r0", "r1"] and "traces of the first pair" in text
+    # With all pairs there nothing is run, and the answer is the same.
+    assert bench.explain(CASE, "--pairs", "6", named="--resume") == (status, text)
+    assert len(bench.runner.made) == 14
+
+
+def test_runs_that_were_profiled_otherwise_are_not_taken(bench: Bench) -> None:
+    bench.explain(CASE, "--pairs", "6")
+    bench.runner.explained_steps = 7
+    assert bench.explain(CASE, "--pairs", "6", "--steps", "7", named="--resume")[0] == 0
+    assert len(bench.runner.made) == 24
+    assert bench.explain(CASE, "--pairs", "7", "--steps", "7", named="--resume")[0] == 0
+    assert len(bench.runner.made) == 26
+
+
+def test_what_was_left_out_of_the_earlier_profiles_is_left_out_again(bench: Bench) -> None:
+    bench.runner.costs = [0.35] * 2 + [0.1] * 20
+    first = bench.explain(CASE, "--pairs", "6")
+    assert len(bench.runner.made) == 14
+    # The pair that cost too much is there, too, and leads to the same.
+    assert bench.explain(CASE, "--pairs", "6", named="--resume") == first
+    assert len(bench.runner.made) == 14
+
+
+def test_earlier_runs_of_another_build_or_without_a_figure_are_not_taken(bench: Bench) -> None:
+    bench.runner.answers = {1: {"invalid": "contended"}}
+    bench.explain(CASE, "--pairs", "6")
+    assert bench.explain(CASE, "--pairs", "6", named="--resume")[0] == 0
+    assert len(bench.runner.made) == 13
+    for path in (bench.runs / "s" / FOLDER / CASE).glob("r*/result.json"):
+        values = json.loads(path.read_text())
+        path.write_text(json.dumps({**values, "build": {**values["build"], "version": "another"}}))
+    assert bench.explain(CASE, "--pairs", "6", named="--resume")[0] == 0
+    assert len(bench.runner.made) == 25
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("", ""),
+        ("r", ""),
+        ("rc", "rc"),
+        ("rcc", "rc"),
+        ("rccr", "rccr"),
+        ("rrc", "rc"),
+        ("rccrc", "rccr"),
+        ("rcccr", "rccr"),
+    ],
+)
+def test_a_run_whose_partner_is_missing_is_no_pair(given: str, kept: str, make_run: MakeRun, bench: Bench) -> None:
+    suite = _suite_of_a_night(bench, 60)
+    (suite_case,) = [each for each in suite.cases if (each.case.id, each.target) == (CASE, "cpu")]
+    plan = suite.measurer.planner.plan(suite_case)
+    assert isinstance(plan, CasePlan)
+    builds = {"r": Build.REFERENCE, "c": Build.CANDIDATE}
+    runs = [make_run(plan, number, **roles(plan, builds[each], Stage.CONFIRM)) for number, each in enumerate(given)]
+    assert [each.role for each in whole_pairs(runs)] == [builds[each].value for each in kept]
 
 
 def test_a_case_whose_profile_cannot_be_read_on_its_device_is_refused_before_anything_runs(bench: Bench) -> None:
