@@ -153,10 +153,8 @@ def run(
     if arguments.explain and not interrupted:
         interrupted = not _explain(arguments, search, cases, found, out)
     if interrupted:
-        say(
-            f"interrupted: the runs made are kept in {options.runs_folder}; perfgate bisect --resume {options.session} "
-            "goes on"
-        )
+        again = shlex.join(["perfgate", "bisect", "--resume", options.session, *(["--explain"] * arguments.explain)])
+        say(f"interrupted: the runs made are kept in {options.runs_folder}; {again} goes on")
         return EXIT_INTERRUPTED
     return next(status for status in _WORST_FIRST if status in map(_status, found))
 

@@ -120,7 +120,7 @@ def run(
 
     Raises SuiteError on options, files and builds that cannot be used.
     """
-    from helpers.session.explain import ExplainRequest, explain_case
+    from helpers.session.explain import ExplainRequest, explain_case, interrupted_pairs
 
     check_files(arguments, _FILES)
     output = text_output(arguments, _FILES, out)
@@ -130,6 +130,13 @@ def run(
     suite = load(replace(options, reference_build=reference, pinned_reference=True, same_build=True))
     suite.name_builds(say)
     suite_case = _case(suite, arguments)
+    if options.resume and interrupted_pairs(options, suite_case.case.id, say) is None:
+        raise ConfigError(
+            f"--resume {options.session}",
+            got=f"no interrupted explanation of {suite_case.case.id}",
+            expected="a session that has pairs of it and no answer",
+            remedy="Without --resume it is explained anew",
+        )
     suite.expect([suite_case])
     if text := suite.disturbance([suite_case]):
         print(printable(f"NOT EXPLAINED: {text}"), file=out)
@@ -138,10 +145,9 @@ def run(
     tell = say_each_run(lambda each: f"  {each.case_id}: run {each.replicate + 1}")
     try:
         found = explain_case(suite, suite_case, request, say, tell)
-    except KeyboardInterrupt:
-        folder = suite.options.runs_folder / suite.options.session
-        say(f"interrupted: the runs made are kept in {folder}; --resume {suite.options.session} goes on")
-        raise
+    finally:
+        if interrupted_pairs(options, suite_case.case.id, say) is not None:
+            say(f"the pairs made so far are kept: the same command with --resume {options.session} goes on")
     _report(arguments, suite, found, output, out)
     return _status(found)
 

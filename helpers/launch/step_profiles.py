@@ -49,14 +49,9 @@ def step_profiles(run_folder: Path) -> tuple[StepProfile | NoProfile, ...]:
 
     ``run_folder`` is that of the run. Raises SuiteError and OSError if the run's job cannot be read.
     """
-    spec = job_of(run_folder)
-    return tuple(_profile(spec, run_folder, rank) for rank in range(spec.ranks_per_node))
-
-
-def job_of(run_folder: Path) -> JobSpec:
-    """The job of a run. Raises SuiteError and OSError."""
     path = run_folder / "spec.json"
-    return JobSpec.from_json(read_text_limited(path, MOST_RESULT_BYTES, within=run_folder), about=str(path))
+    spec = JobSpec.from_json(read_text_limited(path, MOST_RESULT_BYTES, within=run_folder), about=str(path))
+    return tuple(_profile(spec, run_folder, rank) for rank in range(spec.ranks_per_node))
 
 
 def _profile(spec: JobSpec, folder: Path, rank: int) -> StepProfile | NoProfile:

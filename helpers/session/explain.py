@@ -9,24 +9,26 @@ from __future__ import annotations
 import gzip
 import statistics
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from helpers.history.results import RunResult
-from helpers.history.run_folders import ResultStore
+from helpers.history.run_folders import RESULT_FILE, ResultStore, read_result
 from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.explanation import Explanation, explain
 from helpers.judging.profile_parts import ProfiledPair, ProfiledRun
 from helpers.judging.run_facts import MOST_COST, profiling_cost
 from helpers.judging.verdict import Status
-from helpers.launch.step_profiles import NO_ANSWER, job_of, step_profiles
+from helpers.judging.wording import counted
+from helpers.launch.step_profiles import NO_ANSWER, step_profiles
 from helpers.machine.files import MOST_LIST_BYTES, read_limited, write_whole
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan, SuiteCase, build_label
+from helpers.session import SuiteOptions
+from helpers.session.explain_pairs import MadePairs, read_pairs
 from helpers.session.measure import Runner, is_of_plan
 from helpers.session.measuring import OnProgress
 from helpers.session.outcome import CaseOutcome
@@ -40,6 +42,7 @@ from helpers.trainers.contract.step_profile import NoProfile, StepProfile
 FOLDER = "explained"
 # All sessions' traces together; the oldest are removed first.
 MOST_TRACE_BYTES = 512 * 2**20
+_KEPT_TRACES = "trace-rank*.json.gz"
 # After so many runs without a profile no other is expected.
 _PATIENCE = 4
 # The turns of the builds: A B, B A, and so on, so that what grows or fades with time meets both alike.
@@ -104,12 +107,14 @@ class _Session:
     store: ResultStore
     request: ExplainRequest
     say: Callable[[str], None]
-    # Whole pairs of runs that the session has from before, in their order.
-    finished: deque[RunResult] = field(default_factory=deque)
-    # How many runs the session has, and so the number of the next one.
+    # The number of the next run, which no earlier one has.
+    number: int = 0
+    # How many runs this explanation has made, in all its calls.
     made: int = 0
     unprofiled: int = 0
     pairs: list[ProfiledPair] = field(default_factory=list)
+    # The numbers of their runs.
+    numbers: list[tuple[int, int]] = field(default_factory=list)
     traces: list[Path] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     without: tuple[str, ...] = ()
@@ -117,17 +122,60 @@ class _Session:
     def measure(self) -> None:
         """Make the pairs. Raises ExplainStopped if no profile can be expected any more, and SuiteError."""
         while len(self.pairs) < self.request.pairs:
-            if not self.finished and self.request.time_is_over():
+            if self.request.time_is_over():
                 return
             runs = {build: self._run(build) for build in _TURNS[len(self.pairs) % 2]}
-            reference, candidate = runs[Build.REFERENCE], runs[Build.CANDIDATE]
+            (one, reference), (other, candidate) = runs[Build.REFERENCE], runs[Build.CANDIDATE]
             if reference is not None and candidate is not None:
-                self.pairs.append(ProfiledPair(reference, candidate))
-                if len(self.pairs) == 1 and self._costs_much(reference, candidate):
+                if not self.pairs and self._costs_much(reference, candidate):
                     continue
+                self._take(one, other, ProfiledPair(reference, candidate))
+                self.keep()
                 self.say(f"{len(self.pairs)} of {self.request.pairs} pairs")
             elif not self.pairs:
                 self.drop_traces()
+
+    def go_on_from(self, before: MadePairs, allow_contention: bool) -> None:
+        """Take the pairs of an interrupted explanation that are of exactly this plan, and say how many are."""
+        if before.steps != self.request.steps:
+            self.say(f"the resumed session profiled {before.steps} steps a run: its pairs are not taken")
+            return
+        for numbers in before.pairs:
+            try:
+                one, other = [read_result(self._folder(number) / RESULT_FILE) for number in numbers]
+                if not all(each.measured and is_of_plan(self.plan, each, allow_contention) for each in (one, other)):
+                    continue
+                reference, candidate = self._profiled(one), self._profiled(other)
+            except (SuiteError, OSError) as error:
+                self.say(f"a pair is made again: {error}")
+                continue
+            if reference is not None and candidate is not None:
+                self._take(one, other, ProfiledPair(reference, candidate))
+        self.unprofiled = 0
+        others = "" if len(self.pairs) == len(before.pairs) else "; the others have another build, setting or machine"
+        self.say(
+            f"{len(self.pairs)} of {counted(len(before.pairs), 'pair')} are taken from the resumed session{others}"
+        )
+        if self.pairs:
+            self.without, self.made = before.without, before.runs
+            self.notes.update(dict.fromkeys(before.notes))
+            for number in self.numbers[0]:
+                self.traces.extend(sorted(self._folder(number).glob(_KEPT_TRACES)))
+
+    def keep(self, *, compared: bool = False) -> None:
+        """Write down which runs are pairs. A disk that refuses takes no pair away."""
+        done = MadePairs(self.request.steps, self.without, tuple(self.numbers), self.made, tuple(self.notes), compared)
+        try:
+            done.write(self.store.folder / self.plan.case.id)
+        except OSError as error:
+            self.notes[f"which runs are pairs is not kept: {error}"] = None
+
+    def _take(self, reference: RunResult, candidate: RunResult, pair: ProfiledPair) -> None:
+        self.pairs.append(pair)
+        self.numbers.append((reference.replicate, candidate.replicate))
+
+    def _folder(self, number: int) -> Path:
+        return self.store.run_folder(self.plan.case.id, number)
 
     def _costs_much(self, reference: ProfiledRun, candidate: ProfiledRun) -> bool:
         """Whether the profiler costs too much in the first pair and can record less. The pair is then dropped: what is
@@ -144,7 +192,6 @@ class _Session:
         ] = None
         self.without = (*self.without, left_out)
         self.drop_traces()
-        self.pairs.clear()
         return True
 
     def drop_traces(self) -> None:
@@ -153,15 +200,15 @@ class _Session:
             trace.unlink(missing_ok=True)
         self.traces.clear()
 
-    def _run(self, build: Build) -> ProfiledRun | None:
+    def _run(self, build: Build) -> tuple[RunResult, ProfiledRun | None]:
         """One run that can be used, after as many attempts as the case's budget has; None if it has no profile."""
         budget = self.plan.budget
         for left in reversed(range(1 + budget.repeats + budget.retries)):
-            result = self._finished(build) or self._made(build)
-            folder = self.store.run_folder(self.plan.case.id, result.replicate)
-            self._keep_traces(folder, keep=result.measured and not self.pairs)
+            result = self.runner_without(self.without).run(self.plan, self.number, build, Stage.CONFIRM)
+            self.number, self.made = self.number + 1, self.made + 1
+            self._keep_traces(self._folder(result.replicate), keep=result.measured and not self.pairs)
             if result.measured:
-                return self._profiled(result, folder, build)
+                return result, self._profiled(result)
             if result.refusal is not None or not left:
                 raise ExplainStopped(
                     f"run {result.replicate + 1}, {build.value} build",
@@ -170,36 +217,19 @@ class _Session:
                 )
         raise AssertionError("the last attempt returns or raises")
 
-    def _made(self, build: Build) -> RunResult:
-        result = self.runner_without(self.without).run(self.plan, self.made, build, Stage.CONFIRM)
-        self.made += 1
-        return result
-
-    def _finished(self, build: Build) -> RunResult | None:
-        """The next run from before; None if there is none, or if this one was profiled otherwise: then those after it
-        are not taken either."""
-        if not self.finished:
-            return None
-        result = self.finished[0]
-        folder = self.store.run_folder(self.plan.case.id, result.replicate)
-        if result.role == build.value and job_of(folder).explained_without == self.without:
-            return self.finished.popleft()
-        self.finished.clear()
-        return None
-
     def _keep_traces(self, folder: Path, *, keep: bool) -> None:
         """Compress the run's traces, or remove them. Those of the first pair are kept: runs of one build look alike."""
         for trace in sorted(folder.glob("trace-rank*.json")):
             if keep:
                 try:
-                    compressed(trace)
+                    self.traces.append(compressed(trace))
                 except (SuiteError, OSError) as error:
                     self.notes[f"a trace was not kept: {error}"] = None
             trace.unlink(missing_ok=True)
-        if keep:
-            self.traces.extend(sorted(folder.glob("trace-rank*.json.gz")))
 
-    def _profiled(self, result: RunResult, folder: Path, build: Build) -> ProfiledRun | None:
+    def _profiled(self, result: RunResult) -> ProfiledRun | None:
+        """The run with its profiles; None if it has none. Raises ExplainStopped after too many of those."""
+        folder, build = self._folder(result.replicate), Build(result.role)
         found = step_profiles(folder)
         profiles = tuple(each for each in found if isinstance(each, StepProfile))
         # A rank that said what is wrong comes before those that waited for it.
@@ -259,6 +289,8 @@ def explain_case(
     if session and why_not and len(pairs) >= LEAST_PAIRS:
         session.notes[f"stopped after {len(pairs)} of {request.pairs} pairs: {why_not}"] = None
         why_not = ""
+    if session and not why_not:
+        session.keep(compared=True)
     try:
         clean_traces(suite.options.runs_folder, MOST_TRACE_BYTES)
     except OSError as error:
@@ -286,32 +318,27 @@ def _session(
     runner_without: Callable[[tuple[str, ...]], Runner],
     say: Callable[[str], None],
 ) -> _Session:
-    """A session; one that is resumed has its earlier runs."""
-    before = store.results(plan.case.id) if suite.options.resume else ()
-    made = max((each.replicate + 1 for each in before), default=0)
-    usable = [
-        each
-        for each in before
-        if each.measured
-        and is_of_plan(plan, each, suite.options.allow_contention)
-        and job_of(store.run_folder(plan.case.id, each.replicate)).explained_steps == request.steps
-    ]
-    finished = whole_pairs(usable)
-    if finished:
-        say(f"{len(finished)} runs are taken from the resumed session")
-    return _Session(plan, runner_without, store, request, say, finished, made)
+    """A session; one that is resumed has the pairs of its interrupted explanation."""
+    folder = store.folder / plan.case.id
+    numbers = [int(path.name[1:]) for path in folder.glob("r*") if path.name[1:].isdecimal()]
+    session = _Session(plan, runner_without, store, request, say, number=max(numbers, default=-1) + 1)
+    before = interrupted_pairs(suite.options, plan.case.id, say) if suite.options.resume else None
+    if before is not None:
+        session.go_on_from(before, suite.options.allow_contention)
+    for path in folder.glob(f"r*/{_KEPT_TRACES}"):
+        if path not in session.traces:
+            path.unlink(missing_ok=True)
+    return session
 
 
-def whole_pairs(runs: Iterable[RunResult]) -> deque[RunResult]:
-    """The runs without those whose partner is missing: a pair is two runs made one after the other."""
-    found: deque[RunResult] = deque()
-    for run in runs:
-        if len(found) % 2 and found[-1].role == run.role:
-            found.pop()
-        found.append(run)
-    if len(found) % 2:
-        found.pop()
-    return found
+def interrupted_pairs(options: SuiteOptions, case_id: str, say: Callable[[str], None]) -> MadePairs | None:
+    """The pairs that the session has made of a case and not compared; None without such pairs."""
+    try:
+        found = read_pairs(options.runs_folder / options.session / FOLDER / case_id)
+    except SuiteError as error:
+        say(f"the pairs are made again: {error}")
+        return None
+    return None if found is None or found.compared else found
 
 
 def explain_night(

@@ -186,10 +186,10 @@ def test_the_first_bad_of_nine_builds_is_found_written_and_kept(bench: Bench) ->
 def test_the_change_is_explained_by_the_build_before_it_and_no_history_takes_those_runs(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known: list[bool] = []
+    known: list[tuple[bool, bool]] = []
 
     def explained(suite: Suite, suite_case: SuiteCase, request: ExplainRequest, *more: Any) -> CaseExplanation:
-        known.append(request.is_slower)
+        known.append((request.is_slower, suite.options.resume))
         return explain_case(suite, suite_case, request, *more)
 
     monkeypatch.setattr(helpers.session.explain_change, "explain_case", explained)
@@ -197,7 +197,8 @@ def test_the_change_is_explained_by_the_build_before_it_and_no_history_takes_tho
     status, text = bench.bisect("--case", SYNTHETIC, "--explain")
     assert status == 0, text
     assert text.splitlines()[-1].startswith("NOT EXPLAINED: ")
-    assert known == [True]
+    # An interrupted explanation goes on with its pairs.
+    assert known == [(True, True)]
     assert bench.prepared[-1] == NAMES[5]
     assert bench.runner.made[-1] == (SYNTHETIC, NAMES[4], Build.REFERENCE)
     markdown = bench.written("bisect.md")
@@ -205,6 +206,18 @@ def test_the_change_is_explained_by_the_build_before_it_and_no_history_takes_tho
     assert (bench.runs / bench.session / "explained" / SYNTHETIC / "explain.json").exists()
     with open_history(default_url(bench.runs)) as history:
         assert len(history.results_of(case_id=SYNTHETIC)) == len(bench.runner.made) - 1
+
+
+@pytest.mark.slow
+def test_an_interrupted_explanation_says_the_command_that_goes_on_with_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any) -> CaseExplanation:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(helpers.session.explain_change, "explain_case", interrupted)
+    assert bench.bisect("--case", SYNTHETIC, "--explain")[0] == 130
+    assert f"perfgate bisect --resume {bench.session} --explain goes on\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -33,7 +33,8 @@ from helpers.machine.devices import Machine
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.perf_yaml import ExplainConfig
-from helpers.session.explain import FOLDER, ExplainRequest, clean_traces, explain_case, explain_night, whole_pairs
+from helpers.session.explain import FOLDER, ExplainRequest, clean_traces, explain_case, explain_night
+from helpers.session.explain_pairs import PAIRS_FILE
 from helpers.session.night_time import NightTime
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.session.suite import Suite, SuiteOptions
@@ -67,8 +68,6 @@ class Runner:
     # By what fraction the profiler makes each run's steps longer; else by about 5%.
     costs: list[float] = field(default_factory=list)
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
-    # What the command line asks for, as the runner of the suite is told.
-    explained_steps: int = 10
     made: list[Build] = field(default_factory=list)
     store: ResultStore = field(default_factory=lambda: ResultStore(Path(), "unset"))
     source: random.Random = field(default_factory=lambda: random.Random(3))
@@ -80,12 +79,7 @@ class Runner:
             raise interrupt
         folder = self.store.new_run_folder(plan.case.id, replicate)
         case = Case.parse(CASE.replace("1x1", f"1x{self.rank + 1}"))
-        # Layers are left out behind a first pair that cost too much.
-        without = ("layers",) if self.costs and len(self.made) > 2 else ()
-        steps = self.explained_steps
-        spec = JobSpec(
-            "job", case, replicate, str(folder), "cpu", 1, 2, explained_steps=steps, explained_without=without
-        )
+        spec = JobSpec("job", case, replicate, str(folder), "cpu", 1, 2, explained_steps=5)
         spec.spec_path.write_text(spec.to_json())
         profile = self._profile(build)
         answer = {"step_seconds": (profile.step_seconds_unprofiled,) * 2, **answer}
@@ -293,78 +287,143 @@ def test_when_the_time_is_over_after_enough_pairs_they_are_compared(bench: Bench
     assert (status, "note: the time is over after 6 of 8 pairs" in text) == (0, True)
 
 
-def test_an_interrupted_explanation_goes_on_with_whole_pairs_and_says_the_same(
+REFERENCE, CANDIDATE = Build.REFERENCE, Build.CANDIDATE
+
+
+def _interrupted(bench: Bench, at: int, *argv: str) -> None:
+    """Explain until the run of this number is interrupted."""
+    bench.runner.answers[at] = {"raises": KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        bench.explain(CASE, "--pairs", "6", *argv)
+    assert bench.runner.made[at:] == [bench.runner.made[at]]
+
+
+def _resumed(bench: Bench, *argv: str, **more: Any) -> tuple[int, str]:
+    return bench.explain(CASE, "--pairs", "6", *argv, named="--resume", **more)
+
+
+def _change(bench: Bench, name: str, number: int, **values: Any) -> None:
+    """Change the result of a run."""
+    path = bench.runs / "s" / FOLDER / CASE / f"r{number}" / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def test_an_interrupted_explanation_goes_on_with_its_whole_pairs(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench.runner.answers = {5: {"raises": KeyboardInterrupt()}}
-    with pytest.raises(KeyboardInterrupt):
-        bench.explain(CASE, "--pairs", "6")
-    assert f"the runs made are kept in {bench.runs / 's'}; --resume s goes on" in capsys.readouterr().err
-    assert len(bench.runner.made) == 6
-    bench.runner.answers = {}
-    status, text = bench.explain(CASE, "--pairs", "6", named="--resume")
-    assert "4 runs are taken from the resumed session" in capsys.readouterr().err
+    _interrupted(bench, 5)
+    assert "the pairs made so far are kept: the same command with --resume s goes on" in capsys.readouterr().err
+    status, text = _resumed(bench)
+    said = capsys.readouterr().err
+    assert "2 of 2 pairs are taken from the resumed session\n3 of 6 pairs\n" in said and "goes on" not in said
     # The run whose partner is missing is made again, and the turns go on behind the last whole pair.
-    assert bench.runner.made[6:] == [Build.REFERENCE, Build.CANDIDATE, Build.CANDIDATE, Build.REFERENCE] * 2
+    assert bench.runner.made[6:] == [REFERENCE, CANDIDATE, CANDIDATE, REFERENCE] * 2
     assert (status, text.split(",")[0]) == (0, "conv2d_grad of blocks.3 (backward)")
-    folders = sorted(path.parent.name for path in bench.runs.rglob("trace-rank*"))
-    assert folders == ["r0", "r1"] and "traces of the first pair" in text
-    # With all pairs there nothing is run, and the answer is the same.
-    assert bench.explain(CASE, "--pairs", "6", named="--resume") == (status, text)
+    assert "6 pairs of runs in turn, 12 runs; " in " ".join(text.split())
+    assert sorted(path.parent.name for path in bench.runs.rglob("trace-rank*")) == ["r0", "r1"]
+    assert "traces of the first pair" in text
+
+
+def test_what_was_compared_is_not_extended(bench: Bench) -> None:
+    assert bench.explain(CASE, "--pairs", "6")[0] == 0
+    with pytest.raises(ConfigError, match=f"--resume s: got 'no interrupted explanation of {CASE}'"):
+        bench.explain(CASE, "--pairs", "8", named="--resume")
+    assert len(bench.runner.made) == 12
+
+
+def test_what_ended_for_lack_of_time_goes_on(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    times = iter([0.0, *[1800.0] * 2, *[7200.0] * 9])
+    assert bench.explain(CASE, "--pairs", "6", "--hours", "1", clock=lambda: next(times))[0] == 6
+    assert "--resume s goes on" in capsys.readouterr().err
+    # No pair is begun after the time, whatever is there.
+    times = iter([0.0, *[7200.0] * 9])
+    assert _resumed(bench, "--hours", "1", clock=lambda: next(times))[0] == 6
+    assert len(bench.runner.made) == 4
+    assert _resumed(bench)[0] == 0
+    assert len(bench.runner.made) == 12
+
+
+def test_a_profiler_that_failed_is_tried_again(bench: Bench) -> None:
+    bench.runner.answers = {number: {"reason": "No space left on device"} for number in range(2, 6)}
+    assert bench.explain(CASE, "--pairs", "6")[0] == 6
+    assert len(bench.runner.made) == 6
+    status, text = _resumed(bench)
+    assert (status, text.split(",")[0]) == (0, "conv2d_grad of blocks.3 (backward)")
+    assert len(bench.runner.made) == 16
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_pair_of_which_one_run_has_another_build_is_made_again(
+    bench: Bench, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    _interrupted(bench, 9)
+    _change(bench, "result.json", number, build={"version": "another"})
+    assert _resumed(bench)[0] == 0
+    assert "3 of 4 pairs are taken from the resumed session; the others have another" in capsys.readouterr().err
+    assert len(bench.runner.made) == 10 + 6
+
+
+def test_a_contended_pair_is_made_again_unless_contention_is_allowed(bench: Bench) -> None:
+    _interrupted(bench, 9, "--allow-contention")
+    _change(bench, "result.json", 1, marks=["contended"])
+    bench.runner.answers[13] = {"raises": KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        _resumed(bench, "--allow-contention")
     assert len(bench.runner.made) == 14
+    assert _resumed(bench)[0] == 0
+    # Of five whole pairs one is left out.
+    assert len(bench.runner.made) == 14 + 4
 
 
-def test_runs_that_were_profiled_otherwise_are_not_taken(bench: Bench) -> None:
-    bench.explain(CASE, "--pairs", "6")
-    bench.runner.explained_steps = 7
-    assert bench.explain(CASE, "--pairs", "6", "--steps", "7", named="--resume")[0] == 0
-    assert len(bench.runner.made) == 24
-    assert bench.explain(CASE, "--pairs", "7", "--steps", "7", named="--resume")[0] == 0
-    assert len(bench.runner.made) == 26
+def test_pairs_with_another_number_of_profiled_steps_are_made_again(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _interrupted(bench, 9)
+    assert _resumed(bench, "--steps", "7")[0] == 0
+    assert "the resumed session profiled 10 steps a run: its pairs are not taken" in capsys.readouterr().err
+    assert len(bench.runner.made) == 10 + 12
 
 
-def test_what_was_left_out_of_the_earlier_profiles_is_left_out_again(bench: Bench) -> None:
+def test_what_cost_too_much_stays_left_out(bench: Bench) -> None:
     bench.runner.costs = [0.35] * 2 + [0.1] * 20
-    first = bench.explain(CASE, "--pairs", "6")
-    assert len(bench.runner.made) == 14
-    # The pair that cost too much is there, too, and leads to the same.
-    assert bench.explain(CASE, "--pairs", "6", named="--resume") == first
-    assert len(bench.runner.made) == 14
+    _interrupted(bench, 9)
+    status, text = _resumed(bench)
+    assert (status, len(bench.runner.made)) == (0, 10 + 6)
+    assert "note: layers are not recorded: with them the profiler made a step +35% and +35%" in " ".join(text.split())
 
 
-def test_earlier_runs_of_another_build_or_without_a_figure_are_not_taken(bench: Bench) -> None:
-    bench.runner.answers = {1: {"invalid": "contended"}}
-    bench.explain(CASE, "--pairs", "6")
-    assert bench.explain(CASE, "--pairs", "6", named="--resume")[0] == 0
-    assert len(bench.runner.made) == 13
-    for path in (bench.runs / "s" / FOLDER / CASE).glob("r*/result.json"):
-        values = json.loads(path.read_text())
-        path.write_text(json.dumps({**values, "build": {**values["build"], "version": "another"}}))
-    assert bench.explain(CASE, "--pairs", "6", named="--resume")[0] == 0
-    assert len(bench.runner.made) == 25
+def test_a_file_that_cannot_be_read_costs_its_pair_only(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    _interrupted(bench, 9)
+    (bench.runs / "s" / FOLDER / CASE / "r3" / "spec.json").unlink()
+    assert _resumed(bench)[0] == 0
+    assert "a pair is made again: [Errno 2] No such file" in capsys.readouterr().err
+    assert len(bench.runner.made) == 10 + 6
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        ("", ""),
-        ("r", ""),
-        ("rc", "rc"),
-        ("rcc", "rc"),
-        ("rccr", "rccr"),
-        ("rrc", "rc"),
-        ("rccrc", "rccr"),
-        ("rcccr", "rccr"),
-    ],
-)
-def test_a_run_whose_partner_is_missing_is_no_pair(given: str, kept: str, make_run: MakeRun, bench: Bench) -> None:
+def test_pairs_that_cannot_be_read_are_said(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    _interrupted(bench, 9)
+    (bench.runs / "s" / FOLDER / CASE / PAIRS_FILE).write_text("[]")
+    with pytest.raises(ConfigError, match="no interrupted explanation"):
+        _resumed(bench)
+    assert f"{PAIRS_FILE}: got " in (said := capsys.readouterr().err) and "Remove this file" in said
+
+
+def test_an_interruption_before_the_first_pair_promises_nothing(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _interrupted(bench, 1)
+    assert "goes on" not in capsys.readouterr().err
+
+
+def test_a_resumed_night_goes_on_with_the_pairs_of_its_regression(bench: Bench) -> None:
+    bench.runner.answers = {9: {"raises": KeyboardInterrupt()}}
     suite = _suite_of_a_night(bench, 60)
-    (suite_case,) = [each for each in suite.cases if (each.case.id, each.target) == (CASE, "cpu")]
-    plan = suite.measurer.planner.plan(suite_case)
-    assert isinstance(plan, CasePlan)
-    builds = {"r": Build.REFERENCE, "c": Build.CANDIDATE}
-    runs = [make_run(plan, number, **roles(plan, builds[each], Stage.CONFIRM)) for number, each in enumerate(given)]
-    assert [each.role for each in whole_pairs(runs)] == [builds[each].value for each in kept]
+    with pytest.raises(KeyboardInterrupt):
+        list(explain_night(suite, _outcomes(suite), lambda line: None, lambda: 0.0))
+    resumed = _suite_of_a_night(bench, 60, resume=True)
+    (found,) = explain_night(resumed, _outcomes(resumed), lambda line: None, lambda: 0.0)
+    assert found.explanation is not None
+    assert len(bench.runner.made) == 10 + 4
 
 
 def test_a_case_whose_profile_cannot_be_read_on_its_device_is_refused_before_anything_runs(bench: Bench) -> None:
@@ -385,8 +444,8 @@ def test_a_case_without_a_good_build_is_refused_before_anything_runs(bench: Benc
     assert bench.runner.made == []
 
 
-def _suite_of_a_night(bench: Bench, minutes: int) -> Suite:
-    options = SuiteOptions(ROOT / "perf.yaml", bench.baselines, bench.runs, "night", same_build=True)
+def _suite_of_a_night(bench: Bench, minutes: int, *, resume: bool = False) -> Suite:
+    options = SuiteOptions(ROOT / "perf.yaml", bench.baselines, bench.runs, "night", resume=resume, same_build=True)
     suite = bench.load(options)
     suite.config = replace(suite.config, explain=ExplainConfig(minutes, pairs=6, steps=5))
     return suite

@@ -348,7 +348,8 @@ def test_profiles_are_of_one_build_on_both_sides(
 
     def explained(suite: Suite, case: SuiteCase, request: ExplainRequest, say: Any) -> CaseExplanation:
         options = suite.options
-        assert not options.allow_contention
+        # A second call goes on with the pairs of the first.
+        assert options.resume and not options.allow_contention
         asked.append((options.reference_env, options.same_build, request.pairs, str(case.case)))
         return _profiled((Phase.FORWARD, Phase.BACKWARD))
 
