@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -273,6 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     setups: dict[Setup, list[str]] = {}
     for name in given.cause or (CAUSES if given.device == CPU else CAUSES_ON_A_CARD):
         setup = CAUSES[name].setup if given.device == CPU else ON_A_CARD
+        setup = replace(setup, explained_steps=given.steps or setup.explained_steps)
         setups.setdefault(setup, []).append(name)
     given.folder.mkdir(parents=True, exist_ok=True)
     data = given.folder / "data"
@@ -307,6 +308,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"Explain from so many pairs of runs ({PAIRS})")
     parser.add_argument("--hours", type=float, default=24.0, help="Begin no round after so many hours (24)")
     parser.add_argument("--image-size", type=int, default=224, help="Train on images of so many pixels (224)")
+    parser.add_argument("--steps", type=int, help="Profile so many steps of a run (3; 8 of two ranks, 4 on a GPU)")
     parser.add_argument("--device", choices=(CPU, GPU), default=CPU, help="Train there; on a gpu only PyTorch (cpu)")
     parser.add_argument("--python", type=Path, help="Train with this Python (that of the framework's environment)")
     parser.add_argument("--cores", type=int, nargs="+", default=[0, 1], help="Use these cores (0 1)")

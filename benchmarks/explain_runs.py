@@ -20,7 +20,7 @@ from helpers.machine.environment import CPU, GPU
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import LaunchError
+from helpers.trainers.contract.errors import ConfigError, LaunchError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.step_profile import StepProfile, from_json
 from helpers.trainers.contract.steplog import WINDOW
@@ -152,17 +152,28 @@ class Recorder:
         self, worker: Worker, changes: Sequence[tuple[str, float]], until: Callable[[], bool], most: int
     ) -> None:
         """Make rounds up to ``most``, as long as ``until`` is false. ``changes`` are causes with their sizes in
-        percent."""
+        percent. Raises ConfigError if the folder has runs with another number of profiled steps."""
         for number in range(most):
             if until():
                 return
             order = [(REFERENCE, 0.0), *changes]
             for cause, percent in order if number % 2 else reversed(order):
                 folder = self._folder(number, cause, percent)
-                if not (folder / "done").exists():
+                if (folder / "done").exists():
+                    self._check(folder)
+                else:
                     shutil.rmtree(folder, ignore_errors=True)
                     worker.run(self._spec(folder), self._plant(cause, percent, worker))
                     (folder / "done").touch()
+
+    def _check(self, folder: Path) -> None:
+        path = folder / "spec.json"
+        steps = JobSpec.from_json(path.read_text(encoding="utf-8"), str(path)).explained_steps
+        if steps != self.setup.explained_steps:
+            expected = f"{self.setup.explained_steps}, as these runs would be made"
+            raise ConfigError(
+                str(folder), field="profiled steps", got=steps, expected=expected, remedy="Name another folder"
+            )
 
     def changes(self) -> list[tuple[str, float]]:
         """What has been recorded, the unchanged build included."""
