@@ -68,7 +68,7 @@ def _in_layer(layer: str, phase: Phase, operator: str) -> Callable[[Difference],
     def right(difference: Difference) -> bool:
         part = difference.part
         place = (part.layer, part.phase) == (layer, phase)
-        return part.level in (Level.ROW, Level.CALL) and place and operator in part.operator
+        return part.level in (Level.ROW, Level.CALL) and place and operator in part.operator.lower()
 
     return right
 
@@ -77,7 +77,7 @@ def _cast(difference: Difference) -> bool:
     part = difference.part
     names = (part.operator, *part.came)
     return (part.layer == CAST_LAYER or CAST_LAYER in part.layers or part.level is Level.OPERATOR) and any(
-        word in name for word in ("::to", "cast") for name in names
+        word in name.lower() for word in ("::to", "cast") for name in names
     )
 
 
@@ -122,6 +122,8 @@ ONE, TWO, LINKED = Setup(), Setup(cards=2, explained_steps=8), Setup(cards=2, ex
 ON_A_CARD = Setup(batch=128, precision="tf32", device=GPU, warmup_steps=10, window_steps=8, explained_steps=4)
 # What makes the card's own work longer: the host's is hidden behind it.
 CAUSES_ON_A_CARD = ("slow-backward", "called-twice", "cast", "norm-parts")
+# What can be changed while a graph is traced, or around it.
+CAUSES_IN_TENSORFLOW = ("called-twice", "cast", "norm-parts", "python-work", "half-threads")
 THREADS = ("threads", "torch_threads")
 CAUSES: Mapping[str, Cause] = {
     "slow-backward": Cause(ONE, _in_layer(LAYER, Phase.BACKWARD, "conv")),
@@ -262,26 +264,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise ConfigError("explain", field="--pairs", got=given.pairs, expected=f"from {LEAST_PAIRS} to {MOST_PAIRS}")
     if given.python is not None and given.device == CPU and len(given.framework or FRAMEWORKS) > 1:
         raise ConfigError("explain", field="--python", got=given.python, expected="one --framework, whose Python it is")
-    if given.device == GPU:
-        _refuse("--framework", given.framework, ["pytorch"])
-        _refuse("--cause", given.cause, CAUSES_ON_A_CARD)
+    on = "on a GPU " if given.device == GPU else ""
+    frameworks = [each for each in FRAMEWORKS if causes_of(each, given.device)]
+    _refuse("--framework", given.framework, on, frameworks)
+    for chosen in [[each] for each in given.framework or ()] or [frameworks]:
+        possible = dict.fromkeys(cause for each in chosen for cause in causes_of(each, given.device))
+        _refuse("--cause", given.cause, f"{on}in {' or '.join(chosen)} ", list(possible))
     end = time.monotonic() + 3600 * given.hours
 
     def time_is_over() -> bool:
         return time.monotonic() > end
 
-    setups: dict[Setup, list[str]] = {}
-    for name in given.cause or (CAUSES if given.device == CPU else CAUSES_ON_A_CARD):
-        setup = CAUSES[name].setup if given.device == CPU else ON_A_CARD
-        setup = replace(setup, explained_steps=given.steps or setup.explained_steps)
-        setups.setdefault(setup, []).append(name)
     given.folder.mkdir(parents=True, exist_ok=True)
     data = given.folder / "data"
-    if not data.exists() and any(setup.data != "synthetic" for setup in setups):
-        make_small_dataset(data, images_per_class=4)
     found: list[Tally] = []
-    for framework in given.framework or (FRAMEWORKS if given.device == CPU else ["pytorch"]):
-        for setup, causes in setups.items():
+    for framework in given.framework or frameworks:
+        possible = causes_of(framework, given.device)
+        wanted = [each for each in given.cause or possible if each in possible]
+        for setup, causes in setups_of(wanted, given.device, given.steps).items():
+            if setup.data != "synthetic" and not data.exists():
+                make_small_dataset(data, images_per_class=4)
             folder = given.folder / f"{framework}-{setup.folder}"
             folder.mkdir(exist_ok=True)
             recorder = Recorder(framework, setup, folder, data, given.cores)
@@ -294,9 +296,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _refuse(option: str, given: Sequence[str] | None, possible: Sequence[str]) -> None:
+def causes_of(framework: str, device: str) -> Sequence[str]:
+    """What can be planted in a framework on that device."""
+    if device == GPU:
+        return CAUSES_ON_A_CARD if framework == "pytorch" else ()
+    return CAUSES_IN_TENSORFLOW if framework == "tensorflow" else tuple(CAUSES)
+
+
+def setups_of(causes: Sequence[str], device: str, steps: int | None) -> dict[Setup, list[str]]:
+    """The causes by the kind of job in which they are planted, with so many profiled steps."""
+    setups: dict[Setup, list[str]] = {}
+    for name in causes:
+        setup = CAUSES[name].setup if device == CPU else ON_A_CARD
+        setups.setdefault(replace(setup, explained_steps=steps or setup.explained_steps), []).append(name)
+    return setups
+
+
+def _refuse(option: str, given: Sequence[str] | None, where: str, possible: Sequence[str]) -> None:
     if impossible := [each for each in given or () if each not in possible]:
-        raise ConfigError("explain", field=option, got=impossible[0], expected=f"on a GPU {' or '.join(possible)}")
+        raise ConfigError("explain", field=option, got=impossible[0], expected=where + " or ".join(possible))
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -25,7 +25,11 @@ from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.step_profile import StepProfile, from_json
 from helpers.trainers.contract.steplog import WINDOW
 
-FRAMEWORKS = {"pytorch": ROOT / ".venv-pytorch/bin/python", "paddle": ROOT / ".venv/bin/python"}
+FRAMEWORKS = {
+    "pytorch": ROOT / ".venv-pytorch/bin/python",
+    "paddle": ROOT / ".venv/bin/python",
+    "tensorflow": ROOT / ".venv-tensorflow/bin/python",
+}
 REFERENCE = "reference"
 # The gradients of ResNet50 that a rank of two sends in a step, in megabytes.
 _SENT_MEGABYTES = 102.2
