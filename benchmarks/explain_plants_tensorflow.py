@@ -97,52 +97,20 @@ def _cast(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
     """The input of one batch norm goes to float64 and back; its gradient does, too."""
     forward = models.BatchNorm.__call__.__wrapped__
 
-    def there_and_back(given: Any) -> Any:
-        return tf.cast(tf.cast(given, tf.float64), given.dtype)
+    def there_and_back(given: Any, times: int) -> Any:
+        for _ in range(times):
+            given = tf.cast(tf.cast(given, tf.float64), tf.float32)
+        return given
 
     def called(layer: Any, images: Any) -> Any:
         if layer.name == changes.CAST_LAYER:
-            inputs = [_alike(images, number) for number in range(_TIMED)]
+            like = _alike(images)
             # The gradient goes the same way.
-            took = 2 * _seconds_in_a_graph(lambda: [there_and_back(each) for each in inputs])
-            for _ in range(max(1, round(plant["seconds"] * _TIMED / took))):
-                images = there_and_back(images)
+            took = 2 * _seconds_in_a_graph(lambda: there_and_back(like, _TIMED))
+            images = there_and_back(images, max(1, round(plant["seconds"] * _TIMED / took)))
         return forward(layer, images)
 
     models.BatchNorm.__call__ = models.in_scope(called)
-
-
-def _norm_parts(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
-    """Batch norms, from the first one, in their parts, until they take so much longer."""
-    left = [plant["seconds"]]
-    whole = models.normalised
-
-    def in_parts(images: Any, scale: Any, offset: Any, mean: Any, variance: Any, form: Any) -> Any:
-        new_mean = tf.reduce_mean(images, [0, 1, 2])
-        centred = images - new_mean
-        new_variance = tf.reduce_mean(centred * centred, [0, 1, 2])
-        normed = centred * (scale * tf.math.rsqrt(new_variance + form.norm_epsilon)) + offset
-        kept = form.norm_momentum
-        return normed, mean * kept + new_mean * (1 - kept), variance * kept + new_variance * (1 - kept)
-
-    def normalised(images: Any, *others: Any) -> Any:
-        if left[0] <= 0:
-            return whole(images, *others)
-        like = _alike(images)
-        parts, before = (
-            _seconds_in_a_graph(lambda norm=norm: _gradient(norm, like, *others)) for norm in (in_parts, whole)
-        )
-        left[0] -= parts - before
-        return in_parts(images, *others)
-
-    models.normalised = normalised
-
-
-def _gradient(norm: Callable[..., Any], images: Any, *others: Any) -> Any:
-    with tf.GradientTape() as tape:
-        tape.watch(images)
-        normed = norm(images, *others)[0]
-    return tape.gradient(normed, [images, *others[:2]])
 
 
 def _fewer_threads(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
@@ -163,6 +131,5 @@ def _fewer_threads(plant: Plant, rank: int, spec: Mapping[str, Any]) -> None:
 PLANTS = {
     "called-twice": _twice,
     "cast": _cast,
-    "norm-parts": _norm_parts,
     "half-threads": _fewer_threads,
 }
