@@ -287,6 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = given.folder / f"{framework}-{setup.folder}"
             folder.mkdir(exist_ok=True)
             recorder = Recorder(framework, setup, folder, data, given.cores)
+            recorder.check()
             changes = [(cause, percent) for cause in causes for percent in percents_of(cause, given.percent)]
             if not given.count:
                 with working(framework, given.folder, given.image_size, setup.threads, given.python) as worker:
@@ -326,7 +327,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"Explain from so many pairs of runs ({PAIRS})")
     parser.add_argument("--hours", type=float, default=24.0, help="Begin no round after so many hours (24)")
     parser.add_argument("--image-size", type=int, default=224, help="Train on images of so many pixels (224)")
-    parser.add_argument("--steps", type=int, help="Profile so many steps of a run (3; 8 of two ranks, 4 on a GPU)")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        choices=range(1, 101),
+        metavar="N",
+        help="Profile so many steps of a run (3; 8 of two ranks, 4 on a GPU)",
+    )
     parser.add_argument("--device", choices=(CPU, GPU), default=CPU, help="Train there; on a gpu only PyTorch (cpu)")
     parser.add_argument("--python", type=Path, help="Train with this Python (that of the framework's environment)")
     parser.add_argument("--cores", type=int, nargs="+", default=[0, 1], help="Use these cores (0 1)")

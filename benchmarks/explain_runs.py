@@ -156,19 +156,22 @@ class Recorder:
         self, worker: Worker, changes: Sequence[tuple[str, float]], until: Callable[[], bool], most: int
     ) -> None:
         """Make rounds up to ``most``, as long as ``until`` is false. ``changes`` are causes with their sizes in
-        percent. Raises ConfigError if the folder has runs with another number of profiled steps."""
+        percent."""
         for number in range(most):
             if until():
                 return
             order = [(REFERENCE, 0.0), *changes]
             for cause, percent in order if number % 2 else reversed(order):
                 folder = self._folder(number, cause, percent)
-                if (folder / "done").exists():
-                    self._check(folder)
-                else:
+                if not (folder / "done").exists():
                     shutil.rmtree(folder, ignore_errors=True)
                     worker.run(self._spec(folder), self._plant(cause, percent, worker))
                     (folder / "done").touch()
+
+    def check(self) -> None:
+        """Raises ConfigError if the folder has runs with another number of profiled steps."""
+        for done in sorted(self.folder.glob("[0-9]*/done")):
+            self._check(done.parent)
 
     def _check(self, folder: Path) -> None:
         path = folder / "spec.json"

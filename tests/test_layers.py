@@ -47,6 +47,7 @@ FRAMEWORK_OF = {
 BENCHMARK_PROGRAMS = (
     "benchmarks.explain_plants_paddle",
     "benchmarks.explain_plants_pytorch",
+    "benchmarks.explain_plants_tensorflow",
     "benchmarks.explain_worker",
     "benchmarks.paddleclas_worker",
     "benchmarks.product_error",

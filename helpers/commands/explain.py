@@ -120,7 +120,7 @@ def run(
 
     Raises SuiteError on options, files and builds that cannot be used.
     """
-    from helpers.session.explain import ExplainRequest, explain_case, interrupted_pairs
+    from helpers.session.explain import ExplainRequest, explain_case, made_pairs
 
     check_files(arguments, _FILES)
     output = text_output(arguments, _FILES, out)
@@ -130,11 +130,11 @@ def run(
     suite = load(replace(options, reference_build=reference, pinned_reference=True, same_build=True))
     suite.name_builds(say)
     suite_case = _case(suite, arguments)
-    if options.resume and interrupted_pairs(options, suite_case.case.id, say) is None:
+    if options.resume and made_pairs(options, suite_case.case.id) is None:
         raise ConfigError(
             f"--resume {options.session}",
-            got=f"no interrupted explanation of {suite_case.case.id}",
-            expected="a session that has pairs of it and no answer",
+            got=f"no pair of {suite_case.case.id}",
+            expected="a session that has begun to explain it",
             remedy="Without --resume it is explained anew",
         )
     suite.expect([suite_case])
@@ -143,11 +143,15 @@ def run(
         return EXIT_NOT_JUDGED
     request = ExplainRequest(arguments.pairs, arguments.steps, time_is_over(arguments.hours, clock))
     tell = say_each_run(lambda each: f"  {each.case_id}: run {each.replicate + 1}")
+    kept = f"the pairs made so far are kept: the same command with --resume {options.session} goes on"
     try:
         found = explain_case(suite, suite_case, request, say, tell)
-    finally:
-        if interrupted_pairs(options, suite_case.case.id, say) is not None:
-            say(f"the pairs made so far are kept: the same command with --resume {options.session} goes on")
+    except KeyboardInterrupt:
+        if made_pairs(options, suite_case.case.id) is not None:
+            say(kept)
+        raise
+    if found.explanation is None and made_pairs(options, suite_case.case.id) is not None:
+        say(kept)
     _report(arguments, suite, found, output, out)
     return _status(found)
 

@@ -28,7 +28,7 @@ from helpers.machine.files import MOST_LIST_BYTES, read_limited, write_whole
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan, SuiteCase, build_label
 from helpers.session import SuiteOptions
-from helpers.session.explain_pairs import MadePairs, read_pairs
+from helpers.session.explain_pairs import PAIRS_FILE, MadePairs, read_pairs
 from helpers.session.measure import Runner, is_of_plan
 from helpers.session.measuring import OnProgress
 from helpers.session.outcome import CaseOutcome
@@ -116,27 +116,35 @@ class _Session:
     # The numbers of their runs.
     numbers: list[tuple[int, int]] = field(default_factory=list)
     traces: list[Path] = field(default_factory=list)
+    # Whether the traces of the next pair are kept. Runs of one build look alike, so one pair's are enough.
+    wants_traces: bool = True
+    # Whether the pairs were compared before. None is added to them.
+    closed: bool = False
     notes: dict[str, None] = field(default_factory=dict)
     without: tuple[str, ...] = ()
 
     def measure(self) -> None:
         """Make the pairs. Raises ExplainStopped if no profile can be expected any more, and SuiteError."""
-        while len(self.pairs) < self.request.pairs:
+        while len(self.pairs) < self.request.pairs and not self.closed:
             if self.request.time_is_over():
                 return
-            runs = {build: self._run(build) for build in _TURNS[len(self.pairs) % 2]}
+            began_with_reference = sum(reference < candidate for reference, candidate in self.numbers)
+            turn = _TURNS[began_with_reference > len(self.numbers) / 2]
+            runs = {build: self._run(build) for build in turn}
             (one, reference), (other, candidate) = runs[Build.REFERENCE], runs[Build.CANDIDATE]
             if reference is not None and candidate is not None:
                 if not self.pairs and self._costs_much(reference, candidate):
                     continue
                 self._take(one, other, ProfiledPair(reference, candidate))
+                self.wants_traces = False
                 self.keep()
                 self.say(f"{len(self.pairs)} of {self.request.pairs} pairs")
-            elif not self.pairs:
+            elif self.wants_traces:
                 self.drop_traces()
 
     def go_on_from(self, before: MadePairs, allow_contention: bool) -> None:
-        """Take the pairs of an interrupted explanation that are of exactly this plan, and say how many are."""
+        """Take the pairs of an earlier call that are of exactly this plan, and say how many are. Of pairs that were
+        compared all are taken, or none."""
         if before.steps != self.request.steps:
             self.say(f"the resumed session profiled {before.steps} steps a run: its pairs are not taken")
             return
@@ -152,23 +160,30 @@ class _Session:
             if reference is not None and candidate is not None:
                 self._take(one, other, ProfiledPair(reference, candidate))
         self.unprofiled = 0
-        others = "" if len(self.pairs) == len(before.pairs) else "; the others have another build, setting or machine"
-        self.say(
-            f"{len(self.pairs)} of {counted(len(before.pairs), 'pair')} are taken from the resumed session{others}"
-        )
+        if before.compared and len(self.pairs) < len(before.pairs):
+            self.pairs.clear()
+            self.numbers.clear()
+        others = "" if len(self.pairs) == len(before.pairs) else "; the others are made again"
+        of = counted(len(before.pairs), "pair")
+        self.say(f"{len(self.pairs)} of {of} are taken from the resumed session{others}")
         if self.pairs:
+            self.closed = before.compared
             self.without, self.made = before.without, before.runs
             self.notes.update(dict.fromkeys(before.notes))
             for number in self.numbers[0]:
                 self.traces.extend(sorted(self._folder(number).glob(_KEPT_TRACES)))
+            self.wants_traces = not self.traces
 
     def keep(self, *, compared: bool = False) -> None:
         """Write down which runs are pairs. A disk that refuses takes no pair away."""
         done = MadePairs(self.request.steps, self.without, tuple(self.numbers), self.made, tuple(self.notes), compared)
+        folder = self.store.folder / self.plan.case.id
         try:
-            done.write(self.store.folder / self.plan.case.id)
+            done.write(folder)
         except OSError as error:
             self.notes[f"which runs are pairs is not kept: {error}"] = None
+            # An older one would have pairs added that were compared.
+            (folder / PAIRS_FILE).unlink(missing_ok=True)
 
     def _take(self, reference: RunResult, candidate: RunResult, pair: ProfiledPair) -> None:
         self.pairs.append(pair)
@@ -206,7 +221,7 @@ class _Session:
         for left in reversed(range(1 + budget.repeats + budget.retries)):
             result = self.runner_without(self.without).run(self.plan, self.number, build, Stage.CONFIRM)
             self.number, self.made = self.number + 1, self.made + 1
-            self._keep_traces(self._folder(result.replicate), keep=result.measured and not self.pairs)
+            self._keep_traces(self._folder(result.replicate), keep=result.measured and self.wants_traces)
             if result.measured:
                 return result, self._profiled(result)
             if result.refusal is not None or not left:
@@ -274,12 +289,16 @@ def explain_case(
     try:
         with _runner(suite, plan, store, request, on_progress) as runner_without:
             session = _session(suite, plan, store, request, runner_without, say)
-            session.measure()
+            try:
+                session.measure()
+            finally:
+                if session.pairs:
+                    session.keep(compared=session.closed)
         have = len(session.pairs)
         over = f"the time is over after {have} of {request.pairs} pairs"
         if have < LEAST_PAIRS:
             why_not = f"{over}, and {LEAST_PAIRS} or more can show what is beyond chance"
-        elif have < request.pairs:
+        elif have < request.pairs and not session.closed:
             session.notes[over] = None
     except (SuiteError, OSError) as error:
         why_not = str(error)
@@ -318,27 +337,28 @@ def _session(
     runner_without: Callable[[tuple[str, ...]], Runner],
     say: Callable[[str], None],
 ) -> _Session:
-    """A session; one that is resumed has the pairs of its interrupted explanation."""
+    """A session; one that is resumed has the pairs of its earlier calls."""
     folder = store.folder / plan.case.id
     numbers = [int(path.name[1:]) for path in folder.glob("r*") if path.name[1:].isdecimal()]
     session = _Session(plan, runner_without, store, request, say, number=max(numbers, default=-1) + 1)
-    before = interrupted_pairs(suite.options, plan.case.id, say) if suite.options.resume else None
+    try:
+        before = read_pairs(folder) if suite.options.resume else None
+    except SuiteError as error:
+        before = None
+        say(f"the pairs are made again: {error}")
     if before is not None:
         session.go_on_from(before, suite.options.allow_contention)
+    if not session.pairs:
+        (folder / PAIRS_FILE).unlink(missing_ok=True)
     for path in folder.glob(f"r*/{_KEPT_TRACES}"):
         if path not in session.traces:
             path.unlink(missing_ok=True)
     return session
 
 
-def interrupted_pairs(options: SuiteOptions, case_id: str, say: Callable[[str], None]) -> MadePairs | None:
-    """The pairs that the session has made of a case and not compared; None without such pairs."""
-    try:
-        found = read_pairs(options.runs_folder / options.session / FOLDER / case_id)
-    except SuiteError as error:
-        say(f"the pairs are made again: {error}")
-        return None
-    return None if found is None or found.compared else found
+def made_pairs(options: SuiteOptions, case_id: str) -> MadePairs | None:
+    """The pairs that the session has made of a case; None without one. Raises ResultError if their file is damaged."""
+    return read_pairs(options.runs_folder / options.session / FOLDER / case_id)
 
 
 def explain_night(

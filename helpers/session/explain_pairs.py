@@ -29,7 +29,8 @@ class MadePairs:
     # How many runs were made for them, also those that are in no pair.
     runs: int = 0
     notes: tuple[str, ...] = ()
-    # Whether the pairs were compared. Who looks again after some more pairs names what is chance more often.
+    # Whether the pairs were compared. Then none is added: who looks again after some more names what is chance more
+    # often.
     compared: bool = False
 
     def write(self, folder: Path) -> None:
@@ -52,7 +53,7 @@ def read_pairs(folder: Path) -> MadePairs | None:
             str(path),
             got=repr(error),
             expected="pairs that this program wrote",
-            remedy="Remove this file, and the pairs are made again",
+            remedy="Without --resume the case is explained anew",
         ) from error
 
 

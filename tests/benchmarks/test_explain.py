@@ -10,13 +10,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
 from benchmarks import explain, explain_runs
 from benchmarks.explain import CAST_LAYER, CAST_READER, CAUSES, LAYER, SAME, Repeat, Tally, tallies
-from benchmarks.explain_runs import Recorder, Setup, Worker
+from benchmarks.explain_runs import Recorder, Setup
 from helpers.judging.explanation import Difference, Explanation, Interval, Kind
 from helpers.judging.profile_parts import Amount, Level, Part, ProfiledPair, ProfiledRun
 from helpers.trainers.contract import ROOT
@@ -90,9 +89,9 @@ def test_runs_with_another_number_of_profiled_steps_are_not_gone_on_from(tmp_pat
     (made / "done").touch()
     spec = JobSpec("id", Case.parse(Setup().case_id("pytorch")), 0, str(made), "cpu", 0, 1, explained_steps=8)
     (made / "spec.json").write_text(spec.to_json())
-    recorder = Recorder("pytorch", Setup(explained_steps=24), tmp_path, tmp_path, [0])
+    Recorder("pytorch", Setup(explained_steps=8), tmp_path, tmp_path, [0]).check()
     with pytest.raises(ConfigError, match="'profiled steps': got 8, expected 24"):
-        recorder.rounds(Mock(spec=Worker), [], lambda: False, 1)
+        Recorder("pytorch", Setup(explained_steps=24), tmp_path, tmp_path, [0]).check()
 
 
 def test_whatever_is_named_between_two_runs_of_one_build_is_wrong() -> None:

@@ -40,7 +40,7 @@ from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.errors import ConfigError, ResultError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.step_profile import NoProfile, OperatorRow, Phase, StepProfile
 from tests.helpers.commands.conftest import MACHINE, Builds
@@ -319,16 +319,25 @@ def test_an_interrupted_explanation_goes_on_with_its_whole_pairs(
     # The run whose partner is missing is made again, and the turns go on behind the last whole pair.
     assert bench.runner.made[6:] == [REFERENCE, CANDIDATE, CANDIDATE, REFERENCE] * 2
     assert (status, text.split(",")[0]) == (0, "conv2d_grad of blocks.3 (backward)")
-    assert "6 pairs of runs in turn, 12 runs; " in " ".join(text.split())
+    assert "6 pairs of runs in turn, 13 runs; " in " ".join(text.split())
     assert sorted(path.parent.name for path in bench.runs.rglob("trace-rank*")) == ["r0", "r1"]
     assert "traces of the first pair" in text
 
 
-def test_what_was_compared_is_not_extended(bench: Bench) -> None:
-    assert bench.explain(CASE, "--pairs", "6")[0] == 0
-    with pytest.raises(ConfigError, match=f"--resume s: got 'no interrupted explanation of {CASE}'"):
-        bench.explain(CASE, "--pairs", "8", named="--resume")
+def test_what_was_compared_is_said_again_and_not_extended(bench: Bench) -> None:
+    first = bench.explain(CASE, "--pairs", "6")
+    assert bench.explain(CASE, "--pairs", "8", named="--resume") == first
     assert len(bench.runner.made) == 12
+    with pytest.raises(ConfigError, match=f"--resume s: got 'no pair of {OTHER}'"):
+        bench.explain(OTHER, named="--resume")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_was_compared_with_another_build_is_made_anew(bench: Bench, number: int) -> None:
+    bench.explain(CASE, "--pairs", "6")
+    _change(bench, "result.json", number, build={"version": "another"})
+    assert _resumed(bench)[0] == 0
+    assert len(bench.runner.made) == 24
 
 
 def test_what_ended_for_lack_of_time_goes_on(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -352,15 +361,18 @@ def test_a_profiler_that_failed_is_tried_again(bench: Bench) -> None:
     assert len(bench.runner.made) == 16
 
 
-@pytest.mark.parametrize("number", [0, 3])
-def test_a_pair_of_which_one_run_has_another_build_is_made_again(
-    bench: Bench, capsys: pytest.CaptureFixture[str], number: int
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("name", ["build", "settings", "protocol", "target"])
+def test_a_pair_of_which_one_run_is_of_another_plan_is_made_again(
+    bench: Bench, capsys: pytest.CaptureFixture[str], number: int, name: str
 ) -> None:
     _interrupted(bench, 9)
-    _change(bench, "result.json", number, build={"version": "another"})
+    _change(bench, "result.json", number, **{name: "gpu" if name == "target" else {"version": "another"}})
     assert _resumed(bench)[0] == 0
-    assert "3 of 4 pairs are taken from the resumed session; the others have another" in capsys.readouterr().err
-    assert len(bench.runner.made) == 10 + 6
+    assert "3 of 4 pairs are taken from the resumed session; the others are made again" in capsys.readouterr().err
+    # Both builds begin equally many pairs, and the first pair that is made anew has its traces kept.
+    assert bench.runner.made[10:] == [REFERENCE, CANDIDATE, REFERENCE, CANDIDATE, CANDIDATE, REFERENCE]
+    assert sorted(path.parent.name for path in bench.runs.rglob("trace-rank*")) == ["r10", "r9"]
 
 
 def test_a_contended_pair_is_made_again_unless_contention_is_allowed(bench: Bench) -> None:
@@ -400,12 +412,18 @@ def test_a_file_that_cannot_be_read_costs_its_pair_only(bench: Bench, capsys: py
     assert len(bench.runner.made) == 10 + 6
 
 
-def test_pairs_that_cannot_be_read_are_said(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pairs_that_cannot_be_read_are_said(bench: Bench) -> None:
     _interrupted(bench, 9)
     (bench.runs / "s" / FOLDER / CASE / PAIRS_FILE).write_text("[]")
-    with pytest.raises(ConfigError, match="no interrupted explanation"):
+    with pytest.raises(ResultError, match=f"{PAIRS_FILE}: got .*Without --resume the case is explained anew"):
         _resumed(bench)
-    assert f"{PAIRS_FILE}: got " in (said := capsys.readouterr().err) and "Remove this file" in said
+    # A night's are made again.
+    suite = bench.load(SuiteOptions(ROOT / "perf.yaml", bench.baselines, bench.runs, "s", resume=True, same_build=True))
+    (suite_case,) = [each for each in suite.cases if (each.case.id, each.target) == (CASE, "cpu")]
+    said: list[str] = []
+    assert explain_case(suite, suite_case, ExplainRequest(6, 10), said.append).explanation is not None
+    assert said[0].startswith("the pairs are made again: ")
+    assert len(bench.runner.made) == 10 + 12
 
 
 def test_an_interruption_before_the_first_pair_promises_nothing(
