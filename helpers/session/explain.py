@@ -112,9 +112,8 @@ class _Session:
     # How many runs this explanation has made, in all its calls.
     made: int = 0
     unprofiled: int = 0
-    pairs: list[ProfiledPair] = field(default_factory=list)
-    # The numbers of their runs.
-    numbers: list[tuple[int, int]] = field(default_factory=list)
+    # By the numbers of their runs: that of the reference, then that of the build under test.
+    pairs: dict[tuple[int, int], ProfiledPair] = field(default_factory=dict)
     traces: list[Path] = field(default_factory=list)
     # Whether the traces of the next pair are kept. Runs of one build look alike, so one pair's are enough.
     wants_traces: bool = True
@@ -128,14 +127,14 @@ class _Session:
         while len(self.pairs) < self.request.pairs and not self.closed:
             if self.request.time_is_over():
                 return
-            began_with_reference = sum(reference < candidate for reference, candidate in self.numbers)
-            turn = _TURNS[began_with_reference > len(self.numbers) / 2]
+            began_with_reference = sum(reference < candidate for reference, candidate in self.pairs)
+            turn = _TURNS[began_with_reference > len(self.pairs) / 2]
             runs = {build: self._run(build) for build in turn}
             (one, reference), (other, candidate) = runs[Build.REFERENCE], runs[Build.CANDIDATE]
             if reference is not None and candidate is not None:
                 if not self.pairs and self._costs_much(reference, candidate):
                     continue
-                self._take(one, other, ProfiledPair(reference, candidate))
+                self.pairs[one.replicate, other.replicate] = ProfiledPair(reference, candidate)
                 self.wants_traces = False
                 self.keep()
                 self.say(f"{len(self.pairs)} of {self.request.pairs} pairs")
@@ -158,11 +157,10 @@ class _Session:
                 self.say(f"a pair is made again: {error}")
                 continue
             if reference is not None and candidate is not None:
-                self._take(one, other, ProfiledPair(reference, candidate))
+                self.pairs[numbers] = ProfiledPair(reference, candidate)
         self.unprofiled = 0
         if before.compared and len(self.pairs) < len(before.pairs):
             self.pairs.clear()
-            self.numbers.clear()
         others = "" if len(self.pairs) == len(before.pairs) else "; the others are made again"
         of = counted(len(before.pairs), "pair")
         self.say(f"{len(self.pairs)} of {of} are taken from the resumed session{others}")
@@ -170,13 +168,13 @@ class _Session:
             self.closed = before.compared
             self.without, self.made = before.without, before.runs
             self.notes.update(dict.fromkeys(before.notes))
-            for number in self.numbers[0]:
+            for number in next(iter(self.pairs)):
                 self.traces.extend(sorted(self._folder(number).glob(_KEPT_TRACES)))
             self.wants_traces = not self.traces
 
     def keep(self, *, compared: bool = False) -> None:
         """Write down which runs are pairs. A disk that refuses takes no pair away."""
-        done = MadePairs(self.request.steps, self.without, tuple(self.numbers), self.made, tuple(self.notes), compared)
+        done = MadePairs(self.request.steps, self.without, tuple(self.pairs), self.made, tuple(self.notes), compared)
         folder = self.store.folder / self.plan.case.id
         try:
             done.write(folder)
@@ -184,10 +182,6 @@ class _Session:
             self.notes[f"which runs are pairs is not kept: {error}"] = None
             # An older one would have pairs added that were compared.
             (folder / PAIRS_FILE).unlink(missing_ok=True)
-
-    def _take(self, reference: RunResult, candidate: RunResult, pair: ProfiledPair) -> None:
-        self.pairs.append(pair)
-        self.numbers.append((reference.replicate, candidate.replicate))
 
     def _folder(self, number: int) -> Path:
         return self.store.run_folder(self.plan.case.id, number)
@@ -302,7 +296,7 @@ def explain_case(
             session.notes[over] = None
     except (SuiteError, OSError) as error:
         why_not = str(error)
-    pairs = session.pairs if session else []
+    pairs = list(session.pairs.values()) if session else []
     if session and not pairs:
         session.drop_traces()
     if session and why_not and len(pairs) >= LEAST_PAIRS:
