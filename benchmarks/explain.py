@@ -18,7 +18,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -102,6 +102,17 @@ def _follows_norm_parts(difference: Difference) -> bool:
     return in_model and difference.kind in (Kind.HOST, Kind.NEW, Kind.GONE, Kind.MORE_CALLS, Kind.FEWER_CALLS)
 
 
+def _of_types(phases: Collection[Phase], words: Collection[str]) -> Callable[[Difference], bool]:
+    """An operator whose type has one of these words in its name, in whatever layer it is."""
+
+    def right(difference: Difference) -> bool:
+        part = difference.part
+        is_one = part.phase in phases and part.level in (Level.ROW, Level.CALL, Level.CHANGE, Level.OPERATOR)
+        return is_one and any(word in name.lower() for word in words for name in (part.operator, *part.came))
+
+    return right
+
+
 def _of_phase(phase: Phase) -> Callable[[Difference], bool]:
     return lambda difference: difference.part.phase is phase and not difference.part.level.is_of_a_rank
 
@@ -124,6 +135,8 @@ ON_A_CARD = Setup(batch=128, precision="tf32", device=GPU, warmup_steps=10, wind
 CAUSES_ON_A_CARD = ("slow-backward", "called-twice", "cast", "norm-parts")
 # What can be changed while a graph is traced, or around it. All batch norms in their parts make no step 2% longer.
 CAUSES_IN_TENSORFLOW = ("called-twice", "cast", "python-work", "half-threads")
+# A layer is changed while its graph is traced. MXNet sets its threads when it is imported, once for all runs.
+CAUSES_IN_MXNET = ("called-twice", "cast", "norm-parts", "python-work", "slow-decoder")
 THREADS = ("threads", "torch_threads")
 CAUSES: Mapping[str, Cause] = {
     "slow-backward": Cause(ONE, _in_layer(LAYER, Phase.BACKWARD, "conv")),
@@ -136,6 +149,21 @@ CAUSES: Mapping[str, Cause] = {
     "slow-decoder": Cause(Setup(data="native", batch=2), _of_phase(Phase.DATA_WAIT)),
     "half-threads": Cause(Setup(threads=2), lambda each: True, lambda each: True, sized=False, facts=THREADS),
 }
+# MXNet's profiler names operators by their types, and tells no layer.
+_IN_MODEL = (Phase.FORWARD, Phase.BACKWARD)
+_PARTS_OF_NORM = ("norm", "mean", "square", "rsqrt", "broadcast", "reshape")
+WITHOUT_LAYERS: Mapping[str, Cause] = {
+    # What its result is added with follows.
+    "called-twice": Cause(
+        ONE, _of_types([Phase.FORWARD], ["convolution"]), _of_types(_IN_MODEL, ["slice", "broadcast", "add"])
+    ),
+    "cast": Cause(ONE, _of_types(_IN_MODEL, ["cast"])),
+    "norm-parts": Cause(ONE, _of_types(_IN_MODEL, _PARTS_OF_NORM), _follows_norm_parts),
+}
+
+
+def cause_of(name: str, framework: str) -> Cause:
+    return WITHOUT_LAYERS.get(name, CAUSES[name]) if framework == "mxnet" else CAUSES[name]
 
 
 @dataclass(frozen=True)
@@ -203,7 +231,7 @@ class Tally:
     def _is_right(self, explanation: Explanation) -> bool:
         if self.cause == SAME:
             return not explanation.named
-        cause = CAUSES[self.cause]
+        cause = cause_of(self.cause, self.framework)
         if cause.facts:
             return any(name in cause.facts for name, _, _ in explanation.facts)
         return bool(explanation.named) and cause.right(explanation.named[0])
@@ -219,7 +247,7 @@ class Tally:
         """Whether this is neither what was planted nor what follows from it."""
         if self.cause == SAME:
             return True
-        cause = CAUSES[self.cause]
+        cause = cause_of(self.cause, self.framework)
         return not cause.right(difference) and not cause.follows(difference)
 
 
@@ -301,7 +329,7 @@ def causes_of(framework: str, device: str) -> Sequence[str]:
     """What can be planted in a framework on that device."""
     if device == GPU:
         return CAUSES_ON_A_CARD if framework == "pytorch" else ()
-    return CAUSES_IN_TENSORFLOW if framework == "tensorflow" else tuple(CAUSES)
+    return {"tensorflow": CAUSES_IN_TENSORFLOW, "mxnet": CAUSES_IN_MXNET}.get(framework, tuple(CAUSES))
 
 
 def setups_of(causes: Sequence[str], device: str, steps: int | None) -> dict[Setup, list[str]]:

@@ -29,6 +29,7 @@ FRAMEWORKS = {
     "pytorch": ROOT / ".venv-pytorch/bin/python",
     "paddle": ROOT / ".venv/bin/python",
     "tensorflow": ROOT / ".venv-tensorflow/bin/python",
+    "mxnet": ROOT / ".venv-mxnet/bin/python",
 }
 REFERENCE = "reference"
 # The gradients of ResNet50 that a rank of two sends in a step, in megabytes.

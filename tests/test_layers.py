@@ -45,6 +45,7 @@ FRAMEWORK_OF = {
 }
 # Programs with a framework, or a trainer's double, in a process of their own, which nothing imports.
 BENCHMARK_PROGRAMS = (
+    "benchmarks.explain_plants_mxnet",
     "benchmarks.explain_plants_paddle",
     "benchmarks.explain_plants_pytorch",
     "benchmarks.explain_plants_tensorflow",

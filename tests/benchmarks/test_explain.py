@@ -41,8 +41,8 @@ def _named(
     return Explanation(6, step_seconds, Interval(0.05, 0.04, 0.06), differences, (), 9, (None, None), (), facts)
 
 
-def _tally(cause: str, *explanations: Explanation) -> Tally:
-    return Tally(cause, "pytorch", 5.0, tuple(Repeat(each) for each in explanations))
+def _tally(cause: str, *explanations: Explanation, framework: str = "pytorch") -> Tally:
+    return Tally(cause, framework, 5.0, tuple(Repeat(each) for each in explanations))
 
 
 def test_only_the_planted_part_in_the_first_row_is_right() -> None:
@@ -56,6 +56,21 @@ def test_on_a_card_an_operator_with_all_its_kernels_is_right() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cause", "phase", "operator"),
+    [
+        ("called-twice", Phase.FORWARD, "Convolution"),
+        ("cast", Phase.BACKWARD, "_backward_cast"),
+        ("norm-parts", Phase.FORWARD, "BatchNorm"),
+    ],
+)
+def test_where_no_layer_is_told_an_operator_of_the_right_type_is_right(cause: str, phase: Phase, operator: str) -> None:
+    right, other = (Part(Level.ROW, phase, "", name) for name in (operator, "FullyConnected"))
+    tally = _tally(cause, _named(right), _named(other), framework="mxnet")
+    assert (tally.right, tally.wrong) == (1, 1)
+    assert _tally(cause, _named(right)).right == 0
+
+
+@pytest.mark.parametrize(
     ("options", "refused"),
     [
         (["--device", "gpu", "--framework", "paddle"], "'--framework': got 'paddle', expected on a GPU pytorch"),
@@ -64,6 +79,7 @@ def test_on_a_card_an_operator_with_all_its_kernels_is_right() -> None:
             "'--cause'.*expected on a GPU in pytorch",
         ),
         (["--cause", "slow-rank", "--framework", "tensorflow"], "got 'slow-rank', expected in tensorflow called-twice"),
+        (["--cause", "slow-backward", "--framework", "mxnet"], "got 'slow-backward', expected in mxnet called-twice"),
         (["--python", "python3"], "'--python'.*expected one --framework"),
     ],
 )
@@ -260,4 +276,4 @@ def test_every_cause_has_its_plant_in_each_framework_that_can_have_it() -> None:
         own = Path(explain.__file__).with_name(f"explain_plants_{framework}.py").read_text(encoding="utf-8")
         causes = explain.causes_of(framework, "cpu")
         assert [cause for cause in causes if f'"{cause}": ' not in sources[0] + own] == []
-        assert framework == "tensorflow" or set(causes) == set(CAUSES)
+        assert framework in ("tensorflow", "mxnet") or set(causes) == set(CAUSES)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, adjusted_p_values
+from helpers.judging import beyond_chance
+from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, MOST_PAIRS, adjusted_p_values
 from helpers.trainers.contract.errors import SuiteError
 
 PARTS = 60
@@ -17,7 +18,7 @@ def _noise(random: np.random.Generator, pairs: int) -> np.ndarray:
     return (shared + random.standard_t(3, size=(PARTS, pairs))) * np.linspace(0.1, 3.0, PARTS)[:, None]
 
 
-@pytest.mark.parametrize("pairs", [LEAST_PAIRS, 8])
+@pytest.mark.parametrize("pairs", [LEAST_PAIRS, 8, 24])
 def test_of_parts_that_do_not_differ_one_is_named_as_rarely_as_the_error_rate_says(pairs: int) -> None:
     random, sessions = np.random.default_rng(7), 400
     sizes = list(np.linspace(0.1, 3.0, PARTS) * 20)
@@ -46,7 +47,22 @@ def test_parts_without_any_difference_are_not_named() -> None:
     assert adjusted_p_values([[0.0] * 6, [0.0] * 6], [1.0, 1.0]) == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("pairs", [LEAST_PAIRS - 1, 15])
+def test_choices_of_signs_that_are_drawn_say_what_all_of_them_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = _noise(np.random.default_rng(3), 14)
+    given[20] += 1.5
+    sizes = [20.0] * PARTS
+    whole = adjusted_p_values(given.tolist(), sizes)
+    monkeypatch.setattr(beyond_chance, "_MOST_PAIRS_TRIED_WHOLE", 13)
+    # Three standard errors of a share of 8,192 at most.
+    assert adjusted_p_values(given.tolist(), sizes) == pytest.approx(whole, abs=3 * 0.5 / 8192**0.5)
+
+
+def test_the_same_differences_have_the_same_answer() -> None:
+    given = _noise(np.random.default_rng(3), MOST_PAIRS).tolist()
+    assert adjusted_p_values(given, [20.0] * PARTS) == adjusted_p_values(given, [20.0] * PARTS)
+
+
+@pytest.mark.parametrize("pairs", [LEAST_PAIRS - 1, MOST_PAIRS + 1])
 def test_pairs_that_cannot_show_anything_or_would_take_too_long_are_refused(pairs: int) -> None:
-    with pytest.raises(SuiteError, match=f"got {pairs}, expected from 6 to 14"):
+    with pytest.raises(SuiteError, match=f"got {pairs}, expected from 6 to 40"):
         adjusted_p_values([[1.0] * pairs], [1.0])
