@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from helpers.trainers.contract.errors import SuiteError
@@ -34,7 +34,9 @@ _DRAWN = 2 ** (_MOST_PAIRS_TRIED_WHOLE - 1)
 _SEED = 20261127
 
 
-def adjusted_p_values(differences: Sequence[Sequence[float]], sizes: Sequence[float]) -> list[float]:
+def adjusted_p_values(
+    differences: Sequence[Sequence[float]], sizes: Sequence[float], beside: Mapping[int, Sequence[float]] | None = None
+) -> list[float]:
     """For each part the probability, if nothing differed, that any part would differ as clearly as this one.
 
     ``differences`` has for each part the pairs' differences (the same pairs for all parts), and ``sizes`` how long each
@@ -42,6 +44,10 @@ def adjusted_p_values(differences: Sequence[Sequence[float]], sizes: Sequence[fl
     noise of all parts, relative to their sizes ("fudge factor" of Tusher, Tibshirani and Chu, "Significance analysis of
     microarrays", 2001). Otherwise, of hundreds of parts, the ones whose few differences are equal by chance would seem
     the clearest. The floor does not change with the signs, so the procedure stays exact.
+
+    ``beside`` has, for some parts by their places, the pairs' differences of something that makes the part longer, too.
+    What a part differs by is then the constant of its regression on that (analysis of covariance). If the signs of a
+    pair are exchanged, then so are those of both, and the regression is made again for each choice.
 
     Raises SuiteError for too few or too many pairs.
     """
@@ -56,10 +62,38 @@ def adjusted_p_values(differences: Sequence[Sequence[float]], sizes: Sequence[fl
     given = numpy.array(differences, dtype=float).T
     squares = (given**2).sum(axis=0)
     floors = _floors(squares / pairs, numpy.array(sizes, dtype=float))
-    means = _signs(pairs) @ given / pairs
+    signs = _signs(pairs)
+    means = signs @ given / pairs
     variances = numpy.maximum(0.0, squares - pairs * means**2) / (pairs - 1)
     clear = numpy.abs(means) / numpy.sqrt(variances / pairs + floors**2 / pairs)
+    for place, others in (beside or {}).items():
+        constants, variances_of_them = _constants(signs, given[:, place], numpy.array(others, dtype=float))
+        clear[:, place] = numpy.abs(constants) / numpy.sqrt(variances_of_them + floors[place] ** 2 / pairs)
     return _step_down(clear)
+
+
+def without_what_is_beside(differences: Sequence[float], beside: Sequence[float]) -> list[float]:
+    """The differences less what the regression on ``beside`` explains of them; their mean is its constant."""
+    if len(differences) < LEAST_PAIRS or not any(beside):
+        return list(differences)
+    slope = statistics.linear_regression(beside, differences).slope if len(set(beside)) > 1 else 0.0
+    return [each - slope * other for each, other in zip(differences, beside, strict=True)]
+
+
+def _constants(
+    signs: numpy.ndarray[Any, Any], given: numpy.ndarray[Any, Any], beside: numpy.ndarray[Any, Any]
+) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
+    """The constant of the regression of ``given`` on ``beside`` for each choice of signs, and its variance."""
+    import numpy
+
+    pairs = len(given)
+    means, others = signs @ given / pairs, signs @ beside / pairs
+    # A product of two differences does not change with their signs. A choice that makes all of what is beside equal
+    # says nothing of the slope.
+    spread = numpy.maximum((beside @ beside) - pairs * others**2, 1e-9 * (beside @ beside) + numpy.finfo(float).tiny)
+    slopes = ((given @ beside) - pairs * means * others) / spread
+    left = numpy.maximum(0.0, (given @ given) - pairs * means**2 - slopes**2 * spread)
+    return means - slopes * others, left / (pairs - 2) * (1 / pairs + others**2 / spread)
 
 
 def _signs(pairs: int) -> numpy.ndarray[Any, Any]:

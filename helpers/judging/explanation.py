@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, adjusted_p_values
+from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, adjusted_p_values, without_what_is_beside
 from helpers.judging.kinds import KIND_OF_PHASE, Kind, kind_of
 from helpers.judging.profile_parts import (
     LEAST_SHARE,
@@ -171,14 +171,15 @@ def _differences(parts: Sequence[Compared], sizes: Sequence[float], speeds: Sequ
     named only if it is shorter as measured, too. The same holds for all parts if the speed itself may be the builds'.
     """
     measured = [each.differences for each in parts]
-    p_measured = adjusted_p_values(measured, sizes)
+    covariates = {place: each.differences_beside for place, each in enumerate(parts) if each.differences_beside}
+    p_measured = adjusted_p_values(measured, sizes, covariates)
     if not speeds:
         return [_difference(*each) for each in zip(parts, measured, p_measured, strict=True)]
     beside = [
         beside_speed(each, around) if each.part.is_of_the_cores else each.differences
         for each, around in zip(parts, speeds_beside(parts, speeds), strict=True)
     ]
-    p_beside = adjusted_p_values(beside, sizes)
+    p_beside = adjusted_p_values(beside, sizes, covariates)
     unsettled = may_be_the_builds(speeds)
     p_values = [
         new if math.fsum(differences) > 0 and not unsettled else _p_of_both(differences, new, as_measured, old)
@@ -194,6 +195,8 @@ def _p_of_both(beside: Sequence[float], p_beside: float, measured: Sequence[floa
 
 def _difference(compared: Compared, differences: Sequence[float], p_value: float) -> Difference:
     reference, candidate = _mean(compared.reference), _mean(compared.candidate)
+    if compared.differences_beside:
+        differences = without_what_is_beside(differences, compared.differences_beside)
     seconds = mean_interval(differences)
     kind = kind_of(compared, reference, candidate, seconds.mean)
     return Difference(compared.part, kind, reference, candidate, seconds, p_value)
@@ -300,6 +303,10 @@ def apart(named: Sequence[Difference], rows: Sequence[Part]) -> tuple[Difference
             if not says_more or any(_overlap(each.part, one.part, rows) for one in shown):
                 continue
             shown = [one for one in shown if one not in inside] + [each]
+    for whole in (one for one in named if one.part.level is Level.REDUCTION):
+        # What of it is not beside computation makes the step longer, and so says more.
+        if not any(whole.part.holds(one.part) and one.part.level is Level.PHASE for one in shown):
+            shown = [one for one in shown if not whole.part.holds(one.part)] + [whole]
     return tuple(sorted(shown, key=lambda each: -each.seconds.mean))
 
 

@@ -96,6 +96,7 @@ def _other_calls(reference: Amount, candidate: Amount) -> bool:
 _KIND_OF_LEVEL: Mapping[Level, Callable[[Compared, Amount, Amount, float], Kind]] = {
     Level.PHASE: _kind_of_phase,
     Level.CHANGE: _kind_of_change,
+    Level.REDUCTION: lambda *_: Kind.ALL_REDUCE,
     Level.RANK_PHASE: lambda *_: Kind.RANK,
     Level.RANK_SPEED: lambda *_: Kind.RANK,
     Level.RANK: lambda *_: Kind.RANK,

@@ -32,6 +32,8 @@ class Level(enum.Enum):
     # An operator in one phase, over all layers.
     OPERATOR = "operator"
     PHASE = "phase"
+    # The all-reduce with what of it is beside computation.
+    REDUCTION = "all-reduce as a whole"
     # A phase of one rank beside the median of the others'.
     RANK_PHASE = "phase of a rank"
     # How long one rank takes for what it computes, beside the others.
@@ -92,7 +94,8 @@ class Part:
             Level.CALL: other.level is Level.ROW and other._without_kernel == self._without_kernel,
             Level.CHANGE: other.level in (Level.ROW, Level.CALL) and other.layer in self.layers,
             Level.OPERATOR: other.level in (Level.ROW, Level.CALL) and other.operator == self.operator,
-            Level.PHASE: other.level is not Level.PHASE,
+            Level.PHASE: other.level not in (Level.PHASE, Level.REDUCTION),
+            Level.REDUCTION: True,
         }[self.level]
 
 
@@ -132,6 +135,8 @@ class Compared:
     candidate: tuple[Amount, ...]
     # Of a part whose amounts are beside something else: the seconds of which they are a difference.
     whole_seconds: float | None = None
+    # Of a part that takes longer where something beside it does: by how many seconds that differs in each pair.
+    differences_beside: tuple[float, ...] = ()
 
     @property
     def size_seconds(self) -> float:
@@ -164,10 +169,18 @@ def compared_parts(pairs: Sequence[ProfiledPair]) -> tuple[Compared, ...]:
     candidate = [_amounts(pair.candidate) for pair in pairs]
     parts = sorted({part for run in (*reference, *candidate) for part in run}, key=_order)
     found = [Compared(part, _series(part, reference), _series(part, candidate)) for part in parts]
+    found = [_beside_backward(each, found) if each.part == _REDUCTION else each for each in found]
     least = LEAST_SHARE * step_seconds_of(pairs)
     return tuple(
         each for each in (*found, *_changes(found)) if each.mean_seconds >= least and not _is_another(each.part, parts)
     )
+
+
+def _beside_backward(reduction: Compared, found: Sequence[Compared]) -> Compared:
+    """Gradients are reduced while the backward pass computes others, on the same cores, and the last of them are there
+    when it ends. So a run that computes more slowly reduces longer."""
+    backward = next((each.differences for each in found if each.part == Part(Level.PHASE, Phase.BACKWARD)), ())
+    return replace(reduction, differences_beside=backward)
 
 
 def step_seconds_of(pairs: Sequence[ProfiledPair]) -> float:
@@ -235,6 +248,7 @@ def _amounts(run: ProfiledRun) -> dict[Part, Amount]:
     seconds: dict[Part, list[float]] = defaultdict(list)
     calls: dict[Part, float] = defaultdict(float)
     ranks = len(run.profiles)
+    overlap = any(profile.all_reduce_overlapped_seconds for profile in run.profiles)
     for profile in run.profiles:
         mine: dict[Part, float] = defaultdict(float)
         for phase, taken in profile.phases.items():
@@ -243,6 +257,8 @@ def _amounts(run: ProfiledRun) -> dict[Part, Amount]:
             for part in _parts_of(row):
                 mine[part] += row.seconds_per_step
                 calls[part] += row.calls_per_step / ranks
+        if overlap:
+            mine[_REDUCTION] = mine[_REDUCING] + profile.all_reduce_overlapped_seconds
         for part, taken in mine.items():
             seconds[part].append(taken)
     found = {part: Amount(_of_ranks(part, each, ranks), calls.get(part, 0.0)) for part, each in seconds.items()}
@@ -252,7 +268,8 @@ def _amounts(run: ProfiledRun) -> dict[Part, Amount]:
     return found
 
 
-_REDUCING = Part(Level.PHASE, Phase.ALL_REDUCE)
+# The part of the all-reduce beside which nothing is computed, and all of it.
+_REDUCING, _REDUCTION = Part(Level.PHASE, Phase.ALL_REDUCE), Part(Level.REDUCTION, Phase.ALL_REDUCE)
 
 
 def _of_ranks(part: Part, seconds: Sequence[float], ranks: int) -> float:

@@ -88,6 +88,9 @@ def _longer(explanation: Explanation) -> str:
     what = f"{part_text(first.part)}{change} ({first.kind.value})"
     if first.part.phase is Phase.ALL_REDUCE and not any(each.part.level.is_of_a_rank for each in explanation.named):
         what += ", and no rank is slower beside the others"
+    if first.part.level is Level.REDUCTION:
+        alone = next(each for each in explanation.phases if each.part.phase is Phase.ALL_REDUCE)
+        return f"{what}; {_difference_text(alone.seconds)} ms of it are not beside computation{also}"
     if first.part.may_be_beside:
         return f"{what}; how much of it is beside computation is not known{also}"
     return _with_share(what, share, explanation, also)
@@ -111,6 +114,8 @@ def part_text(part: Part) -> str:
         return f"what rank {part.rank} computes"
     if part.level is Level.RANK_PHASE:
         return f"{where} of rank {part.rank}"
+    if part.level is Level.REDUCTION:
+        return f"{where}, beside computation or not"
     if part.level is Level.PHASE:
         return where
     if part.level is Level.CHANGE:

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from helpers.judging import beyond_chance
-from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, MOST_PAIRS, adjusted_p_values
+from helpers.judging.beyond_chance import (
+    ERROR_RATE,
+    LEAST_PAIRS,
+    MOST_PAIRS,
+    adjusted_p_values,
+    without_what_is_beside,
+)
 from helpers.trainers.contract.errors import SuiteError
 
 PARTS = 60
@@ -55,6 +61,46 @@ def test_choices_of_signs_that_are_drawn_say_what_all_of_them_say(monkeypatch: p
     monkeypatch.setattr(beyond_chance, "_MOST_PAIRS_TRIED_WHOLE", 13)
     # Three standard errors of a share of 8,192 at most.
     assert adjusted_p_values(given.tolist(), sizes) == pytest.approx(whole, abs=3 * 0.5 / 8192**0.5)
+
+
+def _dragged(random: np.random.Generator, pairs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Differences of parts of which the first follows something else, and that."""
+    given, beside = random.standard_t(3, size=(PARTS, pairs)), 5 * random.standard_t(3, size=pairs)
+    given[0] += 0.6 * beside
+    return given, beside
+
+
+def test_a_part_is_found_beside_what_makes_it_longer_too() -> None:
+    found = {"alone": 0, "beside": 0}
+    for seed in range(20):
+        given, beside = _dragged(np.random.default_rng(seed), 14)
+        given[0] += 3.0
+        found["alone"] += adjusted_p_values(given.tolist(), [20.0] * PARTS)[0] <= ERROR_RATE
+        found["beside"] += adjusted_p_values(given.tolist(), [20.0] * PARTS, {0: beside.tolist()})[0] <= ERROR_RATE
+        rest = without_what_is_beside(given[0].tolist(), beside.tolist())
+        assert np.mean(rest) == pytest.approx(3.0, abs=3 * 1.7 * 14**-0.5)
+    assert found["beside"] >= 15 > 10 >= found["alone"]
+
+
+@pytest.mark.parametrize("differs", [0.0, 4.0])
+def test_a_part_that_only_follows_what_is_beside_it_is_named_as_rarely_as_the_error_rate_says(differs: float) -> None:
+    """Also where what is beside it differs between the builds."""
+    random, sessions, wrong = np.random.default_rng(7), 400, 0
+    for _ in range(sessions):
+        given, beside = _dragged(random, 8)
+        given[0] += 0.6 * differs
+        beside += differs
+        p_values = adjusted_p_values(given.tolist(), [20.0] * PARTS, {0: beside.tolist()})
+        wrong += (p_values[0] if differs else min(p_values)) <= ERROR_RATE
+    assert wrong / sessions <= ERROR_RATE + 3 * (ERROR_RATE * (1 - ERROR_RATE) / sessions) ** 0.5
+
+
+def test_what_is_beside_a_part_and_never_differs_changes_nothing() -> None:
+    given = _noise(np.random.default_rng(3), 8).tolist()
+    alone, beside = (adjusted_p_values(given, [20.0] * PARTS, each) for each in (None, {0: [0.0] * 8}))
+    # One degree of freedom less.
+    assert beside[0] >= alone[0]
+    assert without_what_is_beside(given[0], [0.0] * 8) == given[0]
 
 
 def test_the_same_differences_have_the_same_answer() -> None:

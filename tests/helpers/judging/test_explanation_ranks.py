@@ -32,6 +32,10 @@ class Job:
     network: float = 0.03
     # By how much the network differs; as much as all else if it is None.
     network_noise: float | None = None
+    # Beside this share of the backward pass gradients are reduced already.
+    beside: float = 0.0
+    # By so much of the backward pass the network takes longer, since the last gradients come with its end.
+    drag: float = 0.0
     data_wait: dict[int, float] = field(default_factory=dict)
     # What all ranks of a run share; as much as all else if it is None.
     shared_noise: float | None = None
@@ -55,13 +59,17 @@ class Job:
         speed = random.normal(1.0, noise if self.shared_noise is None else self.shared_noise)
         owns = [self._own(rank, speed * random.normal(1.0, noise / 2), random, noise) for rank in range(self.ranks)]
         network = self.network * random.normal(1.0, noise if self.network_noise is None else self.network_noise)
+        backward = max(phases[Phase.BACKWARD] for phases, _ in owns)
+        network += (self.drag - self.beside) * backward
         step = max(map(sum, (phases.values() for phases, _ in owns))) + network
         profiles = []
         for rank, (phases, rows) in enumerate(owns):
             waits = step - sum(phases.values())
             reduction = OperatorRow(Phase.ALL_REDUCE, "", "all_reduce", "", "", "cpu", 4.0, waits)
-            whole = {**phases, Phase.ALL_REDUCE: waits}
-            profiles.append(StepProfile("paddle", rank, 5, step, step, whole, 0.0, (*rows, reduction), 1, "a profiler"))
+            whole, hidden = {**phases, Phase.ALL_REDUCE: waits}, self.beside * phases[Phase.BACKWARD]
+            profiles.append(
+                StepProfile("paddle", rank, 5, step, step, whole, hidden, (*rows, reduction), 1, "a profiler")
+            )
         return ProfiledRun(step, tuple(profiles))
 
     def _own(
@@ -296,6 +304,54 @@ def test_a_network_that_differs_less_than_the_rows_is_named() -> None:
 
     named = [_explained(change, noise=0.3, seed=seed, both=link).named for seed in range(10)]
     assert sum([each.part for each in one] == [Part(Level.PHASE, Phase.ALL_REDUCE)] for one in named) >= 8
+
+
+WHOLE = Part(Level.REDUCTION, Phase.ALL_REDUCE)
+
+
+def _beside_backward(job: Job) -> None:
+    """As a link that takes as long as a step computes, beside a backward pass that differs from run to run."""
+    job.network, job.network_noise, job.beside, job.drag, job.shared_noise = 0.2, 0.004, 0.9, 0.3, 0.1
+
+
+def test_an_all_reduce_is_named_as_a_whole_where_what_is_beside_it_differs_from_run_to_run() -> None:
+    def change(job: Job) -> None:
+        job.network += 0.004
+
+    for seed in range(5):
+        found = _explained(change, pairs=14, seed=seed, both=_beside_backward, is_slower=True)
+        assert [(each.part, each.kind) for each in found.named] == [(WHOLE, Kind.ALL_REDUCE)]
+        assert found.named[0].seconds.mean == pytest.approx(0.004, rel=0.5)
+        # How much of it makes the step longer is not known, so none of it is said to explain the drop.
+        assert found.explained_seconds == 0.0
+        line = headline(CaseExplanation("CASE", "cpu", "good", "bad", found, "", 28, 5, "a profiler"))
+        assert line.startswith("all-reduce, beside computation or not, +")
+        assert line.endswith("are not beside computation")
+
+
+def test_an_all_reduce_that_waits_for_a_slower_backward_pass_is_not_named() -> None:
+    def change(job: Job) -> None:
+        job.rows = {key: 1.15 * each if key[0] is Phase.BACKWARD else each for key, each in job.rows.items()}
+
+    def beside(job: Job) -> None:
+        _beside_backward(job)
+        # What is not beside computation takes what it took.
+        job.beside = job.drag
+
+    for seed in range(5):
+        found = _explained(change, pairs=14, seed=seed, both=beside, is_slower=True)
+        assert WHOLE not in [each.part for each in found.named]
+
+
+def test_what_of_an_all_reduce_is_not_beside_computation_says_more_than_the_whole() -> None:
+    def change(job: Job) -> None:
+        job.network += 0.03
+
+    def beside(job: Job) -> None:
+        job.beside = 0.1
+
+    found = _explained(change, pairs=14, both=beside)
+    assert [each.part for each in found.named] == [Part(Level.PHASE, Phase.ALL_REDUCE)]
 
 
 def test_two_slow_ranks_do_not_explain_more_than_the_drop() -> None:
