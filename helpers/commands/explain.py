@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", choices=TARGETS, help="This target's case, if several have it")
     parser.add_argument(
-        "--pairs", type=_pairs, default=8, metavar="N", help="Make N pairs of runs, from 6 to 14. Default: 8"
+        "--pairs", type=_pairs, default=8, metavar="N", help="Make N pairs of runs, from 6 to 40. Default: 8"
     )
     parser.add_argument(
         "--steps",

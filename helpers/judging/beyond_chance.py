@@ -17,6 +17,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from helpers.judging.statistics import Interval, student_t_95
 from helpers.trainers.contract.errors import SuiteError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 ERROR_RATE = 0.05
 # With fewer pairs not even the most extreme of the 2^n choices is rare enough: 2 / 2^6 is 3%.
 LEAST_PAIRS = 6
-# The difference that can be found shrinks only with the root of the pairs' number, so more would cost hours.
+# More pairs cost hours and find little more.
 MOST_PAIRS = 40
 # With more pairs there are too many choices of signs to try them all.
 _MOST_PAIRS_TRIED_WHOLE = 14
@@ -47,7 +48,9 @@ def adjusted_p_values(
 
     ``beside`` has, for some parts by their places, the pairs' differences of something that makes the part longer, too.
     What a part differs by is then the constant of its regression on that (analysis of covariance). If the signs of a
-    pair are exchanged, then so are those of both, and the regression is made again for each choice.
+    pair are exchanged, then so are those of both, and the regression is made again for each choice. That is exact if
+    the builds do not differ in what is beside it either. If they do, it is an approximation: the further they are
+    apart, the less sure is the constant.
 
     Raises SuiteError for too few or too many pairs.
     """
@@ -67,23 +70,26 @@ def adjusted_p_values(
     variances = numpy.maximum(0.0, squares - pairs * means**2) / (pairs - 1)
     clear = numpy.abs(means) / numpy.sqrt(variances / pairs + floors**2 / pairs)
     for place, others in (beside or {}).items():
-        constants, variances_of_them = _constants(signs, given[:, place], numpy.array(others, dtype=float))
-        clear[:, place] = numpy.abs(constants) / numpy.sqrt(variances_of_them + floors[place] ** 2 / pairs)
+        constants, noise, share = _constants(signs, given[:, place], numpy.array(others, dtype=float))
+        clear[:, place] = numpy.abs(constants) / numpy.sqrt((noise + floors[place] ** 2) * share)
     return _step_down(clear)
 
 
-def without_what_is_beside(differences: Sequence[float], beside: Sequence[float]) -> list[float]:
-    """The differences less what the regression on ``beside`` explains of them; their mean is its constant."""
-    if len(differences) < LEAST_PAIRS or not any(beside):
-        return list(differences)
-    slope = statistics.linear_regression(beside, differences).slope if len(set(beside)) > 1 else 0.0
-    return [each - slope * other for each, other in zip(differences, beside, strict=True)]
+def difference_beside(differences: Sequence[float], beside: Sequence[float]) -> Interval:
+    """What a part differs by beside something that makes it longer, too: the constant of its regression on that."""
+    import numpy
+
+    measured = numpy.ones((1, len(differences)))
+    constant, noise, share = _constants(measured, numpy.array(differences), numpy.array(beside))
+    half = student_t_95(len(differences) - 2) * math.sqrt(noise[0] * share[0])
+    return Interval(float(constant[0]), float(constant[0] - half), float(constant[0] + half))
 
 
 def _constants(
     signs: numpy.ndarray[Any, Any], given: numpy.ndarray[Any, Any], beside: numpy.ndarray[Any, Any]
-) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
-    """The constant of the regression of ``given`` on ``beside`` for each choice of signs, and its variance."""
+) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
+    """For each choice of signs the constant of the regression of ``given`` on ``beside``, the variance of what it
+    leaves, and the share of that which is the constant's own variance."""
     import numpy
 
     pairs = len(given)
@@ -93,7 +99,7 @@ def _constants(
     spread = numpy.maximum((beside @ beside) - pairs * others**2, 1e-9 * (beside @ beside) + numpy.finfo(float).tiny)
     slopes = ((given @ beside) - pairs * means * others) / spread
     left = numpy.maximum(0.0, (given @ given) - pairs * means**2 - slopes**2 * spread)
-    return means - slopes * others, left / (pairs - 2) * (1 / pairs + others**2 / spread)
+    return means - slopes * others, left / (pairs - 2), 1 / pairs + others**2 / spread
 
 
 def _signs(pairs: int) -> numpy.ndarray[Any, Any]:

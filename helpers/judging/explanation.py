@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, adjusted_p_values, without_what_is_beside
+from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, adjusted_p_values, difference_beside
 from helpers.judging.kinds import KIND_OF_PHASE, Kind, kind_of
 from helpers.judging.profile_parts import (
     LEAST_SHARE,
@@ -133,14 +133,25 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = 
     # A consequence, such as values that are no longer in a cache, may be beyond chance and explain nothing.
     beyond_chance = [each for each in found if each.is_named and _size(each) >= LEAST_SHARE * usual]
     slow_ranks = _slow_ranks(beyond_chance, pairs, is_slower)
-    of_steps = [each for each in beyond_chance if not each.part.level.is_of_a_rank]
+    backward_differs = any(each.is_named and each.part == Part(Level.PHASE, Phase.BACKWARD) for each in found)
+    reducing = next((each.seconds.mean for each in found if each.part == Part(Level.PHASE, Phase.ALL_REDUCE)), 0.0)
+    of_steps = [
+        each
+        for each in beyond_chance
+        # Where the backward pass differs itself, what it makes the all-reduce longer by is not known well.
+        if not each.part.level.is_of_a_rank and not (each.part.level is Level.REDUCTION and backward_differs)
+    ]
     of_all = _not_of_ranks(of_steps, slow_ranks, pairs, is_slower)
-    named = tuple(sorted([*apart(of_all, rows), *slow_ranks], key=lambda each: -each.seconds.mean))
+    # Of an all-reduce as a whole only what is not beside computation explains anything.
+    named = sorted(
+        [*apart(of_all, rows), *slow_ranks],
+        key=lambda each: -(reducing if each.part.level is Level.REDUCTION else each.seconds.mean),
+    )
     return Explanation(
         pairs=len(pairs),
         step_seconds=usual,
         drop=mean_interval([pair.candidate.step_seconds - pair.reference.step_seconds for pair in pairs]),
-        named=named,
+        named=tuple(named),
         unnamed=_largest([each for each in found if not each.is_named], named, shown),
         tested=len(parts),
         cost=(cost_of(pair.reference for pair in pairs), cost_of(pair.candidate for pair in pairs)),
@@ -195,9 +206,8 @@ def _p_of_both(beside: Sequence[float], p_beside: float, measured: Sequence[floa
 
 def _difference(compared: Compared, differences: Sequence[float], p_value: float) -> Difference:
     reference, candidate = _mean(compared.reference), _mean(compared.candidate)
-    if compared.differences_beside:
-        differences = without_what_is_beside(differences, compared.differences_beside)
-    seconds = mean_interval(differences)
+    beside = compared.differences_beside
+    seconds = difference_beside(differences, beside) if beside else mean_interval(differences)
     kind = kind_of(compared, reference, candidate, seconds.mean)
     return Difference(compared.part, kind, reference, candidate, seconds, p_value)
 
@@ -304,9 +314,10 @@ def apart(named: Sequence[Difference], rows: Sequence[Part]) -> tuple[Difference
                 continue
             shown = [one for one in shown if one not in inside] + [each]
     for whole in (one for one in named if one.part.level is Level.REDUCTION):
+        same = [one for one in shown if whole.part.holds(one.part) and _is_alike(one, whole) and one.kind is whole.kind]
         # What of it is not beside computation makes the step longer, and so says more.
-        if not any(whole.part.holds(one.part) and one.part.level is Level.PHASE for one in shown):
-            shown = [one for one in shown if not whole.part.holds(one.part)] + [whole]
+        if not any(one.part.level is Level.PHASE for one in same):
+            shown = [one for one in shown if one not in same] + [whole]
     return tuple(sorted(shown, key=lambda each: -each.seconds.mean))
 
 

@@ -165,22 +165,35 @@ class Compared:
 def compared_parts(pairs: Sequence[ProfiledPair]) -> tuple[Compared, ...]:
     """All parts that take enough of a step to explain something. Which these are does not depend on which build is
     which, as the test of all of them together requires."""
-    reference = [_amounts(pair.reference) for pair in pairs]
-    candidate = [_amounts(pair.candidate) for pair in pairs]
+    reduces_beside = any(map(_reduces_beside, (run for pair in pairs for run in (pair.reference, pair.candidate))))
+    reference = [_amounts(pair.reference, reduces_beside) for pair in pairs]
+    candidate = [_amounts(pair.candidate, reduces_beside) for pair in pairs]
     parts = sorted({part for run in (*reference, *candidate) for part in run}, key=_order)
     found = [Compared(part, _series(part, reference), _series(part, candidate)) for part in parts]
-    found = [_beside_backward(each, found) if each.part == _REDUCTION else each for each in found]
+    found = [replace(each, differences_beside=_backward(pairs)) if each.part == _REDUCTION else each for each in found]
     least = LEAST_SHARE * step_seconds_of(pairs)
     return tuple(
         each for each in (*found, *_changes(found)) if each.mean_seconds >= least and not _is_another(each.part, parts)
     )
 
 
-def _beside_backward(reduction: Compared, found: Sequence[Compared]) -> Compared:
-    """Gradients are reduced while the backward pass computes others, on the same cores, and the last of them are there
-    when it ends. So a run that computes more slowly reduces longer."""
-    backward = next((each.differences for each in found if each.part == Part(Level.PHASE, Phase.BACKWARD)), ())
-    return replace(reduction, differences_beside=backward)
+def _reduces_beside(run: ProfiledRun) -> bool:
+    """Whether gradients are reduced beside a backward pass. A job without the one has no time beside the other."""
+    return any(
+        profile.all_reduce_overlapped_seconds > 0 and profile.phases.get(Phase.BACKWARD, 0.0) > 0
+        for profile in run.profiles
+    )
+
+
+def _backward(pairs: Sequence[ProfiledPair]) -> tuple[float, ...]:
+    """By how much the backward pass of the slowest rank differs in each pair. Gradients are reduced while it computes
+    others, on the same cores, and the last of them are there when it ends. So a run that computes more slowly reduces
+    longer."""
+
+    def slowest(run: ProfiledRun) -> float:
+        return max(profile.phases.get(Phase.BACKWARD, 0.0) for profile in run.profiles)
+
+    return tuple(slowest(pair.candidate) - slowest(pair.reference) for pair in pairs)
 
 
 def step_seconds_of(pairs: Sequence[ProfiledPair]) -> float:
@@ -244,11 +257,10 @@ def _sum(part: Part, rows: Sequence[Compared]) -> Compared:
     return Compared(part, added([each.reference for each in rows]), added([each.candidate for each in rows]))
 
 
-def _amounts(run: ProfiledRun) -> dict[Part, Amount]:
+def _amounts(run: ProfiledRun, reduces_beside: bool) -> dict[Part, Amount]:
     seconds: dict[Part, list[float]] = defaultdict(list)
     calls: dict[Part, float] = defaultdict(float)
     ranks = len(run.profiles)
-    overlap = any(profile.all_reduce_overlapped_seconds for profile in run.profiles)
     for profile in run.profiles:
         mine: dict[Part, float] = defaultdict(float)
         for phase, taken in profile.phases.items():
@@ -257,8 +269,8 @@ def _amounts(run: ProfiledRun) -> dict[Part, Amount]:
             for part in _parts_of(row):
                 mine[part] += row.seconds_per_step
                 calls[part] += row.calls_per_step / ranks
-        if overlap:
-            mine[_REDUCTION] = mine[_REDUCING] + profile.all_reduce_overlapped_seconds
+        if reduces_beside:
+            mine[_REDUCTION] = mine.get(_REDUCING, 0.0) + profile.all_reduce_overlapped_seconds
         for part, taken in mine.items():
             seconds[part].append(taken)
     found = {part: Amount(_of_ranks(part, each, ranks), calls.get(part, 0.0)) for part, each in seconds.items()}

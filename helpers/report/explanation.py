@@ -89,8 +89,10 @@ def _longer(explanation: Explanation) -> str:
     if first.part.phase is Phase.ALL_REDUCE and not any(each.part.level.is_of_a_rank for each in explanation.named):
         what += ", and no rank is slower beside the others"
     if first.part.level is Level.REDUCTION:
-        alone = next(each for each in explanation.phases if each.part.phase is Phase.ALL_REDUCE)
-        return f"{what}; {_difference_text(alone.seconds)} ms of it are not beside computation{also}"
+        alone = (each.seconds for each in explanation.phases if each.part.phase is Phase.ALL_REDUCE)
+        differs = next((f"{_difference_text(each)} ms" for each in alone), "nothing that was tested")
+        whole = interval_text(explanation.drop, explanation.step_seconds)
+        return f"{what}; the part not beside computation differs by {differs}; the whole step: {whole}{also}"
     if first.part.may_be_beside:
         return f"{what}; how much of it is beside computation is not known{also}"
     return _with_share(what, share, explanation, also)
@@ -302,9 +304,13 @@ def _columns(step_seconds: float) -> Sequence[Column[Difference]]:
         Column("calls", _calls, Align.RIGHT),
         Column("reference ms", lambda each: _ms(each.reference.seconds), Align.RIGHT),
         Column("difference ms", lambda each: _difference_text(each.seconds), Align.RIGHT),
-        Column("explains", lambda each: f"{each.seconds.mean / step_seconds:+.1%}", Align.RIGHT),
+        Column("explains", lambda each: _share(each, step_seconds), Align.RIGHT),
         Column("p", lambda each: f"{each.p_value:.2f}", Align.RIGHT),
     )
+
+
+def _share(each: Difference, step_seconds: float) -> str:
+    return "" if each.part.may_be_beside else f"{each.seconds.mean / step_seconds:+.1%}"
 
 
 def _what(each: Difference) -> str:

@@ -34,6 +34,8 @@ class Job:
     network_noise: float | None = None
     # Beside this share of the backward pass gradients are reduced already.
     beside: float = 0.0
+    # So much is reduced beside computation besides.
+    hidden: float = 0.0
     # By so much of the backward pass the network takes longer, since the last gradients come with its end.
     drag: float = 0.0
     data_wait: dict[int, float] = field(default_factory=dict)
@@ -66,7 +68,7 @@ class Job:
         for rank, (phases, rows) in enumerate(owns):
             waits = step - sum(phases.values())
             reduction = OperatorRow(Phase.ALL_REDUCE, "", "all_reduce", "", "", "cpu", 4.0, waits)
-            whole, hidden = {**phases, Phase.ALL_REDUCE: waits}, self.beside * phases[Phase.BACKWARD]
+            whole, hidden = {**phases, Phase.ALL_REDUCE: waits}, self.hidden + self.beside * phases[Phase.BACKWARD]
             profiles.append(
                 StepProfile("paddle", rank, 5, step, step, whole, hidden, (*rows, reduction), 1, "a profiler")
             )
@@ -314,6 +316,10 @@ def _beside_backward(job: Job) -> None:
     job.network, job.network_noise, job.beside, job.drag, job.shared_noise = 0.2, 0.004, 0.9, 0.3, 0.1
 
 
+def _all_beside(job: Job) -> None:
+    job.network, job.hidden = 0.0, 0.1
+
+
 def test_an_all_reduce_is_named_as_a_whole_where_what_is_beside_it_differs_from_run_to_run() -> None:
     def change(job: Job) -> None:
         job.network += 0.004
@@ -326,7 +332,8 @@ def test_an_all_reduce_is_named_as_a_whole_where_what_is_beside_it_differs_from_
         assert found.explained_seconds == 0.0
         line = headline(CaseExplanation("CASE", "cpu", "good", "bad", found, "", 28, 5, "a profiler"))
         assert line.startswith("all-reduce, beside computation or not, +")
-        assert line.endswith("are not beside computation")
+        assert "; the part not beside computation differs by " in line
+        assert "; the whole step: " in line
 
 
 def test_an_all_reduce_that_waits_for_a_slower_backward_pass_is_not_named() -> None:
@@ -341,6 +348,24 @@ def test_an_all_reduce_that_waits_for_a_slower_backward_pass_is_not_named() -> N
     for seed in range(5):
         found = _explained(change, pairs=14, seed=seed, both=beside, is_slower=True)
         assert WHOLE not in [each.part for each in found.named]
+
+
+def test_an_all_reduce_that_is_all_beside_computation_is_named_as_a_whole() -> None:
+    def change(job: Job) -> None:
+        job.hidden += 0.004
+
+    found = _explained(change, pairs=14, both=_all_beside, is_slower=True)
+    assert [each.part for each in found.named] == [WHOLE]
+    line = headline(CaseExplanation("CASE", "cpu", "good", "bad", found, "", 28, 5, "a profiler"))
+    assert "the part not beside computation differs by nothing that was tested" in line
+
+
+def test_an_all_reduce_that_one_build_has_beside_computation_is_compared_with_that_of_the_other() -> None:
+    def change(job: Job) -> None:
+        job.network, job.hidden = job.network - 0.02, 0.02
+
+    found = _explained(change, pairs=14)
+    assert [(each.part, each.seconds.mean < 0) for each in found.named] == [(Part(Level.PHASE, Phase.ALL_REDUCE), True)]
 
 
 def test_what_of_an_all_reduce_is_not_beside_computation_says_more_than_the_whole() -> None:
