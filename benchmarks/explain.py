@@ -153,11 +153,11 @@ CAUSES: Mapping[str, Cause] = {
 _IN_MODEL = (Phase.FORWARD, Phase.BACKWARD)
 _PARTS_OF_NORM = ("norm", "mean", "square", "rsqrt", "broadcast", "reshape")
 WITHOUT_LAYERS: Mapping[str, Cause] = {
-    # What its result is added with follows.
+    # What its result is added with follows, and what takes the values that the cast wrote.
     "called-twice": Cause(
         ONE, _of_types([Phase.FORWARD], ["convolution"]), _of_types(_IN_MODEL, ["slice", "broadcast", "add"])
     ),
-    "cast": Cause(ONE, _of_types(_IN_MODEL, ["cast"])),
+    "cast": Cause(ONE, _of_types(_IN_MODEL, ["cast"]), _of_types(_IN_MODEL, ["batchnorm", "convolution"])),
     "norm-parts": Cause(ONE, _of_types(_IN_MODEL, _PARTS_OF_NORM), _follows_norm_parts),
 }
 

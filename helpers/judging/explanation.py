@@ -134,12 +134,13 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = 
     beyond_chance = [each for each in found if each.is_named and _size(each) >= LEAST_SHARE * usual]
     slow_ranks = _slow_ranks(beyond_chance, pairs, is_slower)
     backward_differs = any(each.is_named and each.part == Part(Level.PHASE, Phase.BACKWARD) for each in found)
+    is_whole_known = not (backward_differs or slow_ranks)
     reducing = next((each.seconds.mean for each in found if each.part == Part(Level.PHASE, Phase.ALL_REDUCE)), 0.0)
     of_steps = [
         each
         for each in beyond_chance
-        # Where the backward pass differs itself, what it makes the all-reduce longer by is not known well.
-        if not each.part.level.is_of_a_rank and not (each.part.level is Level.REDUCTION and backward_differs)
+        # Where a backward pass differs itself, what it makes the all-reduce longer by is not known well.
+        if not each.part.level.is_of_a_rank and (each.part.level is not Level.REDUCTION or is_whole_known)
     ]
     of_all = _not_of_ranks(of_steps, slow_ranks, pairs, is_slower)
     # Of an all-reduce as a whole only what is not beside computation explains anything.

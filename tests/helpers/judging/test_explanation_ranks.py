@@ -38,6 +38,7 @@ class Job:
     hidden: float = 0.0
     # By so much of the backward pass the network takes longer, since the last gradients come with its end.
     drag: float = 0.0
+    dragged_by: Callable[[Sequence[float]], float] = max
     data_wait: dict[int, float] = field(default_factory=dict)
     # What all ranks of a run share; as much as all else if it is None.
     shared_noise: float | None = None
@@ -61,8 +62,8 @@ class Job:
         speed = random.normal(1.0, noise if self.shared_noise is None else self.shared_noise)
         owns = [self._own(rank, speed * random.normal(1.0, noise / 2), random, noise) for rank in range(self.ranks)]
         network = self.network * random.normal(1.0, noise if self.network_noise is None else self.network_noise)
-        backward = max(phases[Phase.BACKWARD] for phases, _ in owns)
-        network += (self.drag - self.beside) * backward
+        backward = [phases[Phase.BACKWARD] for phases, _ in owns]
+        network += self.drag * self.dragged_by(backward) - self.beside * max(backward)
         step = max(map(sum, (phases.values() for phases, _ in owns))) + network
         profiles = []
         for rank, (phases, rows) in enumerate(owns):
@@ -348,6 +349,19 @@ def test_an_all_reduce_that_waits_for_a_slower_backward_pass_is_not_named() -> N
     for seed in range(5):
         found = _explained(change, pairs=14, seed=seed, both=beside, is_slower=True)
         assert WHOLE not in [each.part for each in found.named]
+
+
+def test_a_slow_rank_makes_the_whole_all_reduce_neither_longer_nor_shorter() -> None:
+    def beside(job: Job) -> None:
+        _beside_backward(job)
+        job.beside, job.hidden, job.dragged_by = 0.0, 0.05, min
+
+    def change(job: Job) -> None:
+        job.slow = 1.1
+
+    for seed in range(5):
+        found = _explained(change, pairs=20, seed=seed, both=beside, is_slower=True)
+        assert [each.part.rank for each in found.named] == [SLOW]
 
 
 def test_an_all_reduce_that_is_all_beside_computation_is_named_as_a_whole() -> None:
