@@ -276,13 +276,15 @@ def _not_of_ranks(
         each.part: statistics.fmean(beside_speed(each, around) if around else each.differences)
         for each, around in zip(parts, beside, strict=True)
     }
-    return [
-        each
-        for each in named
-        if each.part.phase is not Phase.RANK_WAIT
-        # What the all-reduce takes is known from all ranks only, and has no share of what a slow one takes longer.
-        and (each.part.phase is Phase.ALL_REDUCE or elsewhere.get(each.part, 0.0) / each.seconds.mean >= _MOST_OF_IT)
-    ]
+
+    def differs_elsewhere(each: Difference) -> bool:
+        if each.part.phase is Phase.ALL_REDUCE:
+            # What it takes is known from all ranks only, and has no share of what a slow one takes longer. It seems
+            # shorter, since a rank that is the last in each step waits less than ranks that are the last in turn.
+            return each.seconds.mean > 0
+        return elsewhere.get(each.part, 0.0) / each.seconds.mean >= _MOST_OF_IT
+
+    return [each for each in named if each.part.phase is not Phase.RANK_WAIT and differs_elsewhere(each)]
 
 
 def _without(run: ProfiledRun, ranks: Collection[int]) -> ProfiledRun:
@@ -314,11 +316,11 @@ def apart(named: Sequence[Difference], rows: Sequence[Part]) -> tuple[Difference
             if not says_more or any(_overlap(each.part, one.part, rows) for one in shown):
                 continue
             shown = [one for one in shown if one not in inside] + [each]
-    for whole in (one for one in named if one.part.level is Level.REDUCTION):
-        same = [one for one in shown if whole.part.holds(one.part) and _is_alike(one, whole) and one.kind is whole.kind]
+    for each in (one for one in named if one.part.level is Level.REDUCTION):
+        same = [one for one in shown if each.part.holds(one.part) and _is_alike(one, each) and one.kind is each.kind]
         # What of it is not beside computation makes the step longer, and so says more.
         if not any(one.part.level is Level.PHASE for one in same):
-            shown = [one for one in shown if one not in same] + [whole]
+            shown = [one for one in shown if one not in same] + [each]
     return tuple(sorted(shown, key=lambda each: -each.seconds.mean))
 
 

@@ -364,6 +364,16 @@ def test_a_slow_rank_makes_the_whole_all_reduce_neither_longer_nor_shorter() -> 
         assert [each.part.rank for each in found.named] == [SLOW]
 
 
+def test_that_an_all_reduce_is_shorter_is_not_named_with_a_slow_rank() -> None:
+    """A rank that is always the last one waits less than ranks that are the last in turn."""
+
+    def change(job: Job) -> None:
+        job.slow, job.network = 1.1, job.network - 0.004
+
+    found = _explained(change, pairs=14, is_slower=True)
+    assert [each.part.rank for each in found.named] == [SLOW]
+
+
 def test_an_all_reduce_that_is_all_beside_computation_is_named_as_a_whole() -> None:
     def change(job: Job) -> None:
         job.hidden += 0.004
