@@ -32,6 +32,7 @@ from helpers.commands.loading import (
     write_files,
 )
 from helpers.commands.option_types import count_of, hours, time_is_over
+from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
 from helpers.session import SuiteOptions
@@ -83,7 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", choices=TARGETS, help="This target's case, if several have it")
     parser.add_argument(
-        "--pairs", type=_pairs, default=8, metavar="N", help="Make N pairs of runs, from 6 to 40. Default: 8"
+        "--pairs",
+        type=count_of("pairs", LEAST_PAIRS, MOST_PAIRS),
+        default=8,
+        metavar="N",
+        help=f"Make N pairs of runs, from {LEAST_PAIRS} to {MOST_PAIRS}. Default: 8",
     )
     parser.add_argument(
         "--steps",
@@ -102,12 +107,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     # Other commands that measure have a history. None takes these runs.
     parser.set_defaults(history=None)
-
-
-def _pairs(text: str) -> int:
-    from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
-
-    return count_of("pairs", LEAST_PAIRS, MOST_PAIRS)(text)
 
 
 def run(
