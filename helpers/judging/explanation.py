@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from helpers.judging.beyond_chance import ERROR_RATE, LEAST_PAIRS, adjusted_p_values, difference_beside
@@ -133,21 +133,14 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = 
     # A consequence, such as values that are no longer in a cache, may be beyond chance and explain nothing.
     beyond_chance = [each for each in found if each.is_named and _size(each) >= LEAST_SHARE * usual]
     slow_ranks = _slow_ranks(beyond_chance, pairs, is_slower)
-    backward_differs = any(each.is_named and each.part == Part(Level.PHASE, Phase.BACKWARD) for each in found)
-    is_whole_known = not (backward_differs or slow_ranks)
-    reducing = next((each.seconds.mean for each in found if each.part == Part(Level.PHASE, Phase.ALL_REDUCE)), 0.0)
-    of_steps = [
-        each
-        for each in beyond_chance
-        # Where a backward pass differs itself, what it makes the all-reduce longer by is not known well.
-        if not each.part.level.is_of_a_rank and (each.part.level is not Level.REDUCTION or is_whole_known)
-    ]
+    phases = {each.part.phase: each for each in found if each.part.level is Level.PHASE}
+    of_steps = [each for each in beyond_chance if not each.part.level.is_of_a_rank]
+    backward = phases.get(Phase.BACKWARD)
+    if slow_ranks or (backward is not None and backward.is_named):
+        # Where a backward pass differs itself, what it makes the whole all-reduce longer by is not known well.
+        of_steps = [each for each in of_steps if each.part.level is not Level.REDUCTION]
     of_all = _not_of_ranks(of_steps, slow_ranks, pairs, is_slower)
-    # Of an all-reduce as a whole only what is not beside computation explains anything.
-    named = sorted(
-        [*apart(of_all, rows), *slow_ranks],
-        key=lambda each: -(reducing if each.part.level is Level.REDUCTION else each.seconds.mean),
-    )
+    named = sorted([*apart(of_all, rows), *slow_ranks], key=lambda each: -_explained_seconds(each, phases))
     return Explanation(
         pairs=len(pairs),
         step_seconds=usual,
@@ -156,13 +149,21 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = 
         unnamed=_largest([each for each in found if not each.is_named], named, shown),
         tested=len(parts),
         cost=(cost_of(pair.reference for pair in pairs), cost_of(pair.candidate for pair in pairs)),
-        phases=tuple(sorted((each for each in found if each.part.level is Level.PHASE), key=_place_in_step)),
+        phases=tuple(sorted(phases.values(), key=_place_in_step)),
         ranks=_beside_each_other(found, slow_ranks),
         facts=facts_of(pairs),
         shared_speeds=tuple(math.exp(each) for each in speeds),
         clocks=clocks_of(pairs),
         reduced_beside=reduced_beside(pairs),
     )
+
+
+def _explained_seconds(named: Difference, phases: Mapping[Phase, Difference]) -> float:
+    """Of an all-reduce as a whole only what is not beside computation explains anything."""
+    if named.part.level is not Level.REDUCTION:
+        return named.seconds.mean
+    alone = phases.get(named.part.phase)
+    return alone.seconds.mean if alone is not None else 0.0
 
 
 def _noise_sizes(parts: Sequence[Compared]) -> list[float]:
@@ -305,7 +306,8 @@ def _beside_each_other(found: Sequence[Difference], slow_ranks: Sequence[Differe
 def apart(named: Sequence[Difference], rows: Sequence[Part]) -> tuple[Difference, ...]:
     """Of the named parts those of which none holds another: the most special ones, unless it takes more than a few of
     them to explain most of the part around them, or that part says more: that one operator came for another, or that
-    several kernels of an operator differ in the same way."""
+    several kernels of an operator differ in the same way. The all-reduce as a whole is shown in place of its rows, but
+    not in place of its phase, which makes the step longer."""
     shown: list[Difference] = []
     for level in (Level.ROW, Level.CALL, Level.CHANGE, Level.OPERATOR, Level.PHASE):
         for each in sorted((one for one in named if one.part.level is level), key=_size, reverse=True):
@@ -318,7 +320,6 @@ def apart(named: Sequence[Difference], rows: Sequence[Part]) -> tuple[Difference
             shown = [one for one in shown if one not in inside] + [each]
     for each in (one for one in named if one.part.level is Level.REDUCTION):
         same = [one for one in shown if each.part.holds(one.part) and _is_alike(one, each) and one.kind is each.kind]
-        # What of it is not beside computation makes the step longer, and so says more.
         if not any(one.part.level is Level.PHASE for one in same):
             shown = [one for one in shown if one not in same] + [each]
     return tuple(sorted(shown, key=lambda each: -each.seconds.mean))
