@@ -47,10 +47,10 @@ def adjusted_p_values(
     the clearest. The floor does not change with the signs, so the procedure stays exact.
 
     ``beside`` has, for some parts by their places, the pairs' differences of something that makes the part longer, too.
-    What a part differs by is then the constant of its regression on that (analysis of covariance). If the signs of a
-    pair are exchanged, then so are those of both, and the regression is made again for each choice. That is exact if
-    the builds do not differ in what is beside it either. If they do, it is an approximation: the further they are
-    apart, the less sure is the constant.
+    What a part differs by is then the constant of its regression on that (Rosenbaum, "Covariance adjustment in
+    randomized experiments and observational studies", 2002). If the signs of a pair are exchanged, then so are those of
+    both, and the regression is made again for each choice. That is exact if the builds do not differ in what is beside
+    it either. If they do, it is an approximation: the further they are apart, the less sure is the constant.
 
     Raises SuiteError for too few or too many pairs.
     """
@@ -76,7 +76,8 @@ def adjusted_p_values(
 
 
 def difference_beside(differences: Sequence[float], beside: Sequence[float]) -> Interval:
-    """What a part differs by beside something that makes it longer, too: the constant of its regression on that."""
+    """What a part differs by, in seconds, beside something that makes it longer, too: the constant of its regression on
+    the pairs' differences of that, with its 95% interval (Student's t, n - 2 degrees of freedom)."""
     import numpy
 
     measured = numpy.ones((1, len(differences)))
