@@ -212,6 +212,13 @@ class Tally:
         return sum(any(self.is_wrong(one, each) for one in each.explanation.named) for each in self.repeats)
 
     @property
+    def surely_wrong(self) -> int:
+        """In how many repeats a wrong part is named with confidence, and not only as probable."""
+        return sum(
+            any(one.is_sure and self.is_wrong(one, each) for one in each.explanation.named) for each in self.repeats
+        )
+
+    @property
     def side_effects(self) -> int:
         return sum(
             any(self._is_other(one) and not self.is_wrong(one, each) for one in each.explanation.named)
@@ -280,6 +287,7 @@ _COLUMNS = [
     Column[Tally]("nothing named", lambda each: str(each.named_nothing), Align.RIGHT),
     Column[Tally]("a side effect named", lambda each: str(each.side_effects), Align.RIGHT),
     Column[Tally]("a wrong part named", lambda each: str(each.wrong), Align.RIGHT),
+    Column[Tally]("with confidence", lambda each: str(each.surely_wrong), Align.RIGHT),
     Column[Tally](
         "core seconds a run", lambda each: f"{each.core_seconds:.1f}" if each.core_seconds else "", Align.RIGHT
     ),

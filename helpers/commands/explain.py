@@ -88,7 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=count_of("pairs", LEAST_PAIRS, MOST_PAIRS),
         default=8,
         metavar="N",
-        help=f"Make N pairs of runs, from {LEAST_PAIRS} to {MOST_PAIRS}. Default: 8",
+        help=f"Make N pairs of runs, from {LEAST_PAIRS} to {MOST_PAIRS}. Default: 8, the fewest with which a part may "
+        "be more than probable",
     )
     parser.add_argument(
         "--steps",

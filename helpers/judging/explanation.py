@@ -32,7 +32,14 @@ from helpers.judging.run_facts import (
     facts_of,
     reduced_beside,
 )
-from helpers.judging.shared_speed import PARTS_ERROR_RATE, beside_speed, may_be_the_builds, shared_speeds, speeds_beside
+from helpers.judging.shared_speed import (
+    PARTS_ERROR_RATE,
+    SURE_PARTS_ERROR_RATE,
+    beside_speed,
+    may_be_the_builds,
+    shared_speeds,
+    speeds_beside,
+)
 from helpers.judging.statistics import Interval, mean_interval
 from helpers.trainers.contract.step_profile import Phase
 
@@ -60,6 +67,11 @@ class Difference:
     @property
     def is_named(self) -> bool:
         return self.p_value <= PARTS_ERROR_RATE
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it is named with confidence; else it is named as probable."""
+        return self.p_value <= SURE_PARTS_ERROR_RATE
 
     @property
     def change(self) -> float | None:

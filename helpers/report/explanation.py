@@ -13,6 +13,7 @@ from helpers.judging.beyond_chance import ERROR_RATE
 from helpers.judging.explanation import Difference, Explanation
 from helpers.judging.profile_parts import Exchange, Level, Part
 from helpers.judging.run_facts import MOST_COST, THREADS, Clock, ReducedBeside
+from helpers.judging.shared_speed import PARTS_ERROR_RATE, SURE_ERROR_RATE, SURE_PARTS_ERROR_RATE
 from helpers.judging.statistics import Interval
 from helpers.judging.wording import counted
 from helpers.machine.files import write_whole
@@ -33,6 +34,9 @@ _SAYS_NOTHING = re.compile(
 )
 # Of a longer name the beginning and the end are shown: the tiles of a matrix product are at its end.
 _MOST_OF_A_KERNEL, _END_OF_A_KERNEL = 110, 64
+
+# A smaller probability has three decimals.
+_ROUNDED_P = 0.1
 
 MARKDOWN_FILE, RECORD_FILE, PICTURE_FILE = "explain.md", "explain.json", "explain.svg"
 
@@ -78,14 +82,15 @@ def _longer(explanation: Explanation) -> str:
     others = sum(_takes_longer(each) for each in explanation.named) - 1
     also = f"; {counted(others, 'more part is', 'more parts are')} longer" if others else ""
     share = first.seconds.mean / explanation.step_seconds
+    named = part_text(first.part) if first.is_sure else f"probably {part_text(first.part)}"
     if first.part.level.is_of_a_rank:
         what = (
-            f"{part_text(first.part)} is slower by {_ms(first.seconds.mean)} ms a step beside the other ranks, which "
+            f"{named} is slower by {_ms(first.seconds.mean)} ms a step beside the other ranks, which "
             "wait for it in the all-reduce"
         )
         return _with_share(what, share, explanation, also)
     change = f", {first.change:+.0%}" if first.change is not None else ""
-    what = f"{part_text(first.part)}{change} ({first.kind.value})"
+    what = f"{named}{change} ({first.kind.value})"
     if first.part.phase is Phase.ALL_REDUCE and not any(each.part.level.is_of_a_rank for each in explanation.named):
         what += ", and no rank is slower beside the others"
     if first.part.level is Level.REDUCTION:
@@ -250,7 +255,7 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
         f"{explanation.pairs} pairs of runs in turn, {found.runs} runs; {found.steps} profiled steps a run, after its "
         f"window ({found.profiler})",
         f"{explanation.tested} parts were tested; the probability that any named one differs by chance alone is at "
-        f"most {ERROR_RATE:.0%}",
+        f"most {ERROR_RATE:.0%}, and for those not called probable {SURE_ERROR_RATE:.0%}",
         f"not explained: {100 * explanation.not_explained_seconds / explanation.step_seconds:+.1f} of "
         f"{explanation.drop.mean / explanation.step_seconds:+.1%}",
     ]
@@ -292,8 +297,10 @@ def tables_of(found: CaseExplanation) -> list[tuple[str, Table]]:
         tables.append(("each rank beside the median of the others", Table.of(columns, explanation.ranks)))
     if explanation.unnamed:
         tables.insert(0, ("also different, but not beyond chance", Table.of(columns, explanation.unnamed)))
-    if explanation.named:
-        tables.insert(0, ("beyond chance", Table.of(columns, explanation.named)))
+    if probable := [each for each in explanation.named if not each.is_sure]:
+        tables.insert(0, (f"probably beyond chance (p up to {PARTS_ERROR_RATE:g})", Table.of(columns, probable)))
+    if sure := [each for each in explanation.named if each.is_sure]:
+        tables.insert(0, (f"beyond chance (p up to {SURE_PARTS_ERROR_RATE:g})", Table.of(columns, sure)))
     return tables
 
 
@@ -305,7 +312,7 @@ def _columns(step_seconds: float) -> Sequence[Column[Difference]]:
         Column("reference ms", lambda each: _ms(each.reference.seconds), Align.RIGHT),
         Column("difference ms", lambda each: _difference_text(each.seconds), Align.RIGHT),
         Column("explains", lambda each: _share(each, step_seconds), Align.RIGHT),
-        Column("p", lambda each: f"{each.p_value:.2f}", Align.RIGHT),
+        Column("p", lambda each: f"{each.p_value:.{2 if each.p_value >= _ROUNDED_P else 3}f}", Align.RIGHT),
     )
 
 

@@ -34,9 +34,11 @@ def _named(
     seconds: float = 0.1,
     step_seconds: float = 1.0,
     kind: Kind = Kind.SLOWER,
+    p_value: float = 0.03,
 ) -> Explanation:
     differences = tuple(
-        Difference(part, kind, Amount(0.1), Amount(0.1 + seconds), Interval(seconds, 0.0, 0.2), 0.03) for part in parts
+        Difference(part, kind, Amount(0.1), Amount(0.1 + seconds), Interval(seconds, 0.0, 0.2), p_value)
+        for part in parts
     )
     return Explanation(6, step_seconds, Interval(0.05, 0.04, 0.06), differences, (), 9, (None, None), (), facts)
 
@@ -48,6 +50,11 @@ def _tally(cause: str, *explanations: Explanation, framework: str = "pytorch") -
 def test_only_the_planted_part_in_the_first_row_is_right() -> None:
     tally = _tally("slow-backward", _named(GRADIENT), _named(GRADIENT, OTHER), _named(OTHER, GRADIENT), _named())
     assert (tally.right, tally.wrong, tally.named_nothing) == (2, 2, 1)
+
+
+def test_what_is_named_wrongly_with_confidence_is_counted_besides() -> None:
+    tally = _tally("slow-backward", _named(GRADIENT, OTHER), _named(GRADIENT, OTHER, p_value=0.01), _named(GRADIENT))
+    assert (tally.right, tally.wrong, tally.surely_wrong) == (3, 2, 1)
 
 
 def test_on_a_card_an_operator_with_all_its_kernels_is_right() -> None:

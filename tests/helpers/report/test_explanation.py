@@ -54,11 +54,28 @@ def found() -> CaseExplanation:
 def test_the_sentence_names_part_change_kind_and_share(found: CaseExplanation) -> None:
     part = r"conv2d_grad of blocks\.2 \(backward\), \+7\d% \(slower at the same count\)"
     # Without a whole that is beyond its interval there is no share of it.
-    assert re.fullmatch(part + r", \+4\.3% of a step; the whole step: \+2\.7% \(95% .*\)", headline(found))
+    assert re.fullmatch(
+        "probably " + part + r", \+4\.3% of a step; the whole step: \+2\.7% \(95% .*\)", headline(found)
+    )
     assert re.fullmatch(part + r", explains \d\.\d of the \+\d\.\d%", headline(case_of(explained(slower, pairs=12))))
     assert re.match(
-        r"batch_norm → mean \+ multiply \+ subtract of 8 layers \(forward\), ", headline(case_of(explained(split)))
+        r"probably batch_norm → mean \+ multiply \+ subtract of 8 layers \(forward\), ",
+        headline(case_of(explained(split))),
     )
+
+
+def test_what_is_beyond_chance_is_told_from_what_probably_is() -> None:
+    # Of 6 pairs no part has a p below 0.03.
+    probable, sure = (render_explanation(case_of(explained(slower, pairs=pairs)), 120) for pairs in (6, 8))
+    assert "\nprobably beyond chance (p up to 0.04)\n" in probable and "\nbeyond chance" not in probable
+    assert "\nbeyond chance (p up to 0.01)\n" in sure and "probably" not in sure
+    assert "is at most 5%, and for those not called probable 2%" in " ".join(probable.split())
+    assert re.search(r"  0\.031\n", probable) and re.search(r"  0\.008\n", sure)
+    whole = explained(slower, pairs=8)
+    named = (*whole.named, replace(whole.named[0], p_value=0.02))
+    both = render_explanation(case_of(replace(whole, named=named)), 120)
+    assert both.index("\nbeyond chance") < both.index("\nprobably beyond chance")
+    assert both.startswith("conv2d_grad")
 
 
 def test_a_kernel_is_named_without_what_all_kernels_have_in_common() -> None:
