@@ -41,7 +41,7 @@ from helpers.trainers.contract.step_profile import Phase
 
 # Its backward pass is the next after that of CAST_LAYER.
 CAST_READER = "blocks.0.expand.convolution"
-PAIRS = 6
+PAIRS = 8
 # A part that was not planted differs if so clear a majority of other pairs has the probability of this by chance: 7 or
 # more pairs can show it.
 _SIDE_EFFECT = 0.01
@@ -213,7 +213,7 @@ class Tally:
 
     @property
     def surely_wrong(self) -> int:
-        """In how many repeats a wrong part is named with confidence, and not only as probable."""
+        """In how many repeats a wrong part is named surely, and not only as probable."""
         return sum(
             any(one.is_sure and self.is_wrong(one, each) for one in each.explanation.named) for each in self.repeats
         )
@@ -287,7 +287,7 @@ _COLUMNS = [
     Column[Tally]("nothing named", lambda each: str(each.named_nothing), Align.RIGHT),
     Column[Tally]("a side effect named", lambda each: str(each.side_effects), Align.RIGHT),
     Column[Tally]("a wrong part named", lambda each: str(each.wrong), Align.RIGHT),
-    Column[Tally]("with confidence", lambda each: str(each.surely_wrong), Align.RIGHT),
+    Column[Tally]("a wrong part surely named", lambda each: str(each.surely_wrong), Align.RIGHT),
     Column[Tally](
         "core seconds a run", lambda each: f"{each.core_seconds:.1f}" if each.core_seconds else "", Align.RIGHT
     ),

@@ -70,7 +70,7 @@ class Difference:
 
     @property
     def is_sure(self) -> bool:
-        """Whether it is named with confidence; else it is named as probable."""
+        """Whether it is named surely; else it is named as probable."""
         return self.p_value <= SURE_PARTS_ERROR_RATE
 
     @property

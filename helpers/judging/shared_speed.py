@@ -19,7 +19,7 @@ from helpers.trainers.contract.step_profile import Phase
 # or 7 pairs no speed differs beyond its share.
 SPEED_ERROR_RATE = 0.01
 PARTS_ERROR_RATE = ERROR_RATE - SPEED_ERROR_RATE
-# Of a part that is named with confidence; with 6 or 7 pairs none is. With that of the speed it is 2%.
+# Of a part that is named surely, and not only as probable; with 6 or 7 pairs none is.
 SURE_PARTS_ERROR_RATE = 0.01
 SURE_ERROR_RATE = SURE_PARTS_ERROR_RATE + SPEED_ERROR_RATE
 

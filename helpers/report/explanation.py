@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from helpers.judging.beyond_chance import ERROR_RATE
 from helpers.judging.explanation import Difference, Explanation
 from helpers.judging.profile_parts import Exchange, Level, Part
 from helpers.judging.run_facts import MOST_COST, THREADS, Clock, ReducedBeside
-from helpers.judging.shared_speed import PARTS_ERROR_RATE, SURE_ERROR_RATE, SURE_PARTS_ERROR_RATE
+from helpers.judging.shared_speed import SURE_ERROR_RATE, SURE_PARTS_ERROR_RATE
 from helpers.judging.statistics import Interval
 from helpers.judging.wording import counted
 from helpers.machine.files import write_whole
@@ -34,9 +35,6 @@ _SAYS_NOTHING = re.compile(
 )
 # Of a longer name the beginning and the end are shown: the tiles of a matrix product are at its end.
 _MOST_OF_A_KERNEL, _END_OF_A_KERNEL = 110, 64
-
-# A smaller probability has three decimals.
-_ROUNDED_P = 0.1
 
 MARKDOWN_FILE, RECORD_FILE, PICTURE_FILE = "explain.md", "explain.json", "explain.svg"
 
@@ -79,10 +77,9 @@ def _longer(explanation: Explanation) -> str:
         if not explanation.is_slower:
             return f"NOT SLOWER: a step takes {whole}, and no part of it is longer beyond chance"
         return f"NOT EXPLAINED: a step takes {whole}, and no part of it is longer beyond chance"
-    others = sum(_takes_longer(each) for each in explanation.named) - 1
-    also = f"; {counted(others, 'more part is', 'more parts are')} longer" if others else ""
+    also = _others_text([each for each in explanation.named if _takes_longer(each) and each is not first])
     share = first.seconds.mean / explanation.step_seconds
-    named = part_text(first.part) if first.is_sure else f"probably {part_text(first.part)}"
+    named = f"{'' if first.is_sure else 'probably '}{part_text(first.part)}"
     if first.part.level.is_of_a_rank:
         what = (
             f"{named} is slower by {_ms(first.seconds.mean)} ms a step beside the other ranks, which "
@@ -101,6 +98,13 @@ def _longer(explanation: Explanation) -> str:
     if first.part.may_be_beside:
         return f"{what}; how much of it is beside computation is not known{also}"
     return _with_share(what, share, explanation, also)
+
+
+def _others_text(others: Sequence[Difference]) -> str:
+    sure = sum(each.is_sure for each in others)
+    told = {"longer": sure, "probably longer": len(others) - sure}
+    texts = [f"{counted(count, 'more part is', 'more parts are')} {how}" for how, count in told.items() if count]
+    return "".join(f"; {each}" for each in texts)
 
 
 def _with_share(what: str, share: float, explanation: Explanation, also: str) -> str:
@@ -205,6 +209,8 @@ def to_record(found: CaseExplanation, session: str) -> dict[str, Any]:
         "line": headline(found),
         **explanation_record(found),
         "error_rate": ERROR_RATE,
+        "sure_error_rate": SURE_ERROR_RATE,
+        "sure_p_value": SURE_PARTS_ERROR_RATE,
     }
     if explanation is not None:
         explained, rest = explanation.explained_seconds, explanation.not_explained_seconds
@@ -255,7 +261,7 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
         f"{explanation.pairs} pairs of runs in turn, {found.runs} runs; {found.steps} profiled steps a run, after its "
         f"window ({found.profiler})",
         f"{explanation.tested} parts were tested; the probability that any named one differs by chance alone is at "
-        f"most {ERROR_RATE:.0%}, and for those not called probable {SURE_ERROR_RATE:.0%}",
+        f"most {ERROR_RATE:.0%}; that any surely named one does so, at most {SURE_ERROR_RATE:.0%}",
         f"not explained: {100 * explanation.not_explained_seconds / explanation.step_seconds:+.1f} of "
         f"{explanation.drop.mean / explanation.step_seconds:+.1%}",
     ]
@@ -297,10 +303,9 @@ def tables_of(found: CaseExplanation) -> list[tuple[str, Table]]:
         tables.append(("each rank beside the median of the others", Table.of(columns, explanation.ranks)))
     if explanation.unnamed:
         tables.insert(0, ("also different, but not beyond chance", Table.of(columns, explanation.unnamed)))
-    if probable := [each for each in explanation.named if not each.is_sure]:
-        tables.insert(0, (f"probably beyond chance (p up to {PARTS_ERROR_RATE:g})", Table.of(columns, probable)))
-    if sure := [each for each in explanation.named if each.is_sure]:
-        tables.insert(0, (f"beyond chance (p up to {SURE_PARTS_ERROR_RATE:g})", Table.of(columns, sure)))
+    if explanation.named:
+        named = Column[Difference]("named", lambda each: "surely" if each.is_sure else "probably")
+        tables.insert(0, ("beyond chance", Table.of((*columns, named), explanation.named)))
     return tables
 
 
@@ -312,8 +317,13 @@ def _columns(step_seconds: float) -> Sequence[Column[Difference]]:
         Column("reference ms", lambda each: _ms(each.reference.seconds), Align.RIGHT),
         Column("difference ms", lambda each: _difference_text(each.seconds), Align.RIGHT),
         Column("explains", lambda each: _share(each, step_seconds), Align.RIGHT),
-        Column("p", lambda each: f"{each.p_value:.{2 if each.p_value >= _ROUNDED_P else 3}f}", Align.RIGHT),
+        Column("p", lambda each: _p_text(each.p_value), Align.RIGHT),
     )
+
+
+def _p_text(p_value: float) -> str:
+    """A small probability is rounded up, so that it is not shown as what it is above."""
+    return f"{p_value:.2f}" if p_value >= 0.1 else f"{math.ceil(1000 * p_value - 1e-9) / 1000:.3f}"
 
 
 def _share(each: Difference, step_seconds: float) -> str:

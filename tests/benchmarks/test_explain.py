@@ -52,7 +52,7 @@ def test_only_the_planted_part_in_the_first_row_is_right() -> None:
     assert (tally.right, tally.wrong, tally.named_nothing) == (2, 2, 1)
 
 
-def test_what_is_named_wrongly_with_confidence_is_counted_besides() -> None:
+def test_what_is_surely_named_and_wrong_is_counted_besides() -> None:
     tally = _tally("slow-backward", _named(GRADIENT, OTHER), _named(GRADIENT, OTHER, p_value=0.01), _named(GRADIENT))
     assert (tally.right, tally.wrong, tally.surely_wrong) == (3, 2, 1)
 

@@ -64,18 +64,51 @@ def test_the_sentence_names_part_change_kind_and_share(found: CaseExplanation) -
     )
 
 
-def test_what_is_beyond_chance_is_told_from_what_probably_is() -> None:
+def test_what_is_named_surely_is_told_from_what_is_so_probably() -> None:
     # Of 6 pairs no part has a p below 0.03.
     probable, sure = (render_explanation(case_of(explained(slower, pairs=pairs)), 120) for pairs in (6, 8))
-    assert "\nprobably beyond chance (p up to 0.04)\n" in probable and "\nbeyond chance" not in probable
-    assert "\nbeyond chance (p up to 0.01)\n" in sure and "probably" not in sure
-    assert "is at most 5%, and for those not called probable 2%" in " ".join(probable.split())
-    assert re.search(r"  0\.031\n", probable) and re.search(r"  0\.008\n", sure)
+    assert probable.startswith("probably conv2d_grad of ") and sure.startswith("conv2d_grad of ")
+    assert re.search(r"  0\.032  probably\n", probable) and re.search(r"  0\.008  surely *\n", sure)
+    assert "at most 5%; that any surely named one does so, at most 2%" in " ".join(sure.split())
+
+
+@pytest.mark.parametrize(
+    ("p_values", "begins", "ends"),
+    [
+        ((0.01, 0.01), "conv2d_grad of", "; 1 more part is longer"),
+        ((0.01, 0.0101), "conv2d_grad of", "; 1 more part is probably longer"),
+        ((0.04, 0.01), "probably conv2d_grad of", "; 1 more part is longer"),
+        (
+            (0.04, 0.01, 0.01, 0.02),
+            "probably conv2d_grad of",
+            "; 2 more parts are longer; 1 more part is probably longer",
+        ),
+    ],
+)
+def test_the_sentence_says_how_sure_each_part_is(p_values: tuple[float, ...], begins: str, ends: str) -> None:
     whole = explained(slower, pairs=8)
-    named = (*whole.named, replace(whole.named[0], p_value=0.02))
-    both = render_explanation(case_of(replace(whole, named=named)), 120)
-    assert both.index("\nbeyond chance") < both.index("\nprobably beyond chance")
-    assert both.startswith("conv2d_grad")
+    named = tuple(replace(whole.named[0], p_value=each) for each in p_values)
+    said = headline(case_of(replace(whole, named=named)))
+    assert said.startswith(begins) and said.endswith(ends)
+    # Shown is never less than it is.
+    shown = {0.01: "0.010", 0.0101: "0.011", 0.02: "0.020", 0.04: "0.040"}
+    text = render_explanation(case_of(replace(whole, named=named)), 120)
+    assert all(f"  {shown[each]}  {'surely' if each <= 0.01 else 'probably'}" in text for each in p_values)
+
+
+@pytest.mark.parametrize(
+    ("level", "phase", "said"),
+    [
+        (Level.RANK, Phase.OTHER, "probably rank 1 is slower by "),
+        (Level.REDUCTION, Phase.ALL_REDUCE, "probably all-reduce, beside computation or not, +"),
+    ],
+)
+def test_a_probable_rank_or_network_is_called_so(level: Level, phase: Phase, said: str) -> None:
+    whole = explained(slower, pairs=8)
+    part = Part(level, phase, rank=1 if level is Level.RANK else -1)
+    named = (replace(whole.named[0], part=part, p_value=0.02),)
+    found = replace(whole, named=named, clocks=(Clock("cpu_mhz", 3000.0, 2700.0, 0.008),))
+    assert f"; {said}" in headline(case_of(found))
 
 
 def test_a_kernel_is_named_without_what_all_kernels_have_in_common() -> None:
