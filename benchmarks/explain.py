@@ -27,7 +27,7 @@ from scipy.special import bdtrc
 
 from benchmarks.explain_changes import CAST_LAYER, LAYER
 from benchmarks.explain_runs import FRAMEWORKS, REFERENCE, Recorder, Setup, working
-from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
+from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
 from helpers.judging.explanation import Difference, Explanation, Kind, explain
 from helpers.judging.profile_parts import Level, Part, ProfiledPair
 from helpers.judging.rank_parts import parts_and_ranks
@@ -41,7 +41,6 @@ from helpers.trainers.contract.step_profile import Phase
 
 # Its backward pass is the next after that of CAST_LAYER.
 CAST_READER = "blocks.0.expand.convolution"
-PAIRS = 8
 # A part that was not planted differs if so clear a majority of other pairs has the probability of this by chance: 7 or
 # more pairs can show it.
 _SIDE_EFFECT = 0.01
@@ -360,7 +359,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--framework", action="append", choices=FRAMEWORKS, help="Train in it (all)")
     parser.add_argument("--percent", type=float, nargs="+", default=[5.0], help="Make a step so much longer (5)")
     parser.add_argument("--repeats", type=int, default=1, help="Explain so often, each time with other runs (1)")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"Explain from so many pairs of runs ({PAIRS})")
+    parser.add_argument(
+        "--pairs", type=int, default=USUAL_PAIRS, help=f"Explain from so many pairs of runs ({USUAL_PAIRS})"
+    )
     parser.add_argument("--hours", type=float, default=24.0, help="Begin no round after so many hours (24)")
     parser.add_argument("--image-size", type=int, default=224, help="Train on images of so many pixels (224)")
     parser.add_argument(

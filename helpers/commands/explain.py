@@ -32,7 +32,7 @@ from helpers.commands.loading import (
     write_files,
 )
 from helpers.commands.option_types import count_of, hours, time_is_over
-from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
+from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
 from helpers.session import SuiteOptions
@@ -86,10 +86,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pairs",
         type=count_of("pairs", LEAST_PAIRS, MOST_PAIRS),
-        default=8,
+        default=USUAL_PAIRS,
         metavar="N",
-        help=f"Make N pairs of runs, from {LEAST_PAIRS} to {MOST_PAIRS}. Default: 8, the fewest with which a part may "
-        "be more than probable",
+        help=f"Make N pairs of runs, from {LEAST_PAIRS} to {MOST_PAIRS}. Default: {USUAL_PAIRS}, the fewest with which "
+        "a part may be more than probable",
     )
     parser.add_argument(
         "--steps",

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ERROR_RATE = 0.05
 # With fewer pairs not even the most extreme of the 2^n choices is rare enough: 2 / 2^6 is 3%.
 LEAST_PAIRS = 6
+# Unless others are asked for: the fewest with which a part may be surely named, since 2 / 2^8 is below 1%.
+USUAL_PAIRS = 8
 # More pairs cost hours and find little more.
 MOST_PAIRS = 40
 # With more pairs there are too many choices of signs to try them all.

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 
-from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS
+from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
 from helpers.judging.evidence import Budget
 from helpers.machine.frameworks import FrameworkConfig
 from helpers.plan.case_patterns import Owner, Quarantine, read_owners, read_quarantine
@@ -254,7 +254,7 @@ class ExplainConfig:
     # How many minutes it may take for that after its verdicts; 0: none.
     night_minutes: int = 0
     # Of each case: pairs of runs, and the profiled steps of a run.
-    pairs: int = 8
+    pairs: int = USUAL_PAIRS
     steps: int = 10
 
 

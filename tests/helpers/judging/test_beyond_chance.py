@@ -10,6 +10,7 @@ from helpers.judging.beyond_chance import (
     ERROR_RATE,
     LEAST_PAIRS,
     MOST_PAIRS,
+    USUAL_PAIRS,
     adjusted_p_values,
     difference_beside,
 )
@@ -34,6 +35,13 @@ def test_of_parts_that_do_not_differ_one_is_named_as_rarely_as_the_error_rate_sa
         wrong = sum(each <= rate for each in smallest)
         # Three standard errors above the rate.
         assert wrong / sessions <= rate + 3 * (rate * (1 - rate) / sessions) ** 0.5
+
+
+def test_the_usual_pairs_are_the_fewest_with_which_a_part_may_be_surely_named() -> None:
+    def least(pairs: int) -> float:
+        return adjusted_p_values([[1.0] * pairs], [1.0])[0]
+
+    assert least(USUAL_PAIRS) <= SURE_PARTS_ERROR_RATE < least(USUAL_PAIRS - 1)
 
 
 def test_a_part_that_differs_is_found_and_the_others_are_not_named_with_it() -> None:
