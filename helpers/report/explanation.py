@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 from collections.abc import Sequence
+from decimal import ROUND_UP, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -322,8 +322,10 @@ def _columns(step_seconds: float) -> Sequence[Column[Difference]]:
 
 
 def _p_text(p_value: float) -> str:
-    """A small probability is rounded up, so that it is not shown as what it is above."""
-    return f"{p_value:.2f}" if p_value >= 0.1 else f"{math.ceil(1000 * p_value - 1e-9) / 1000:.3f}"
+    """With two decimals; below 0.1 with three, rounded up: one above a threshold is not shown as the threshold."""
+    if p_value >= 0.1:
+        return f"{p_value:.2f}"
+    return str(Decimal(repr(p_value)).quantize(Decimal("0.001"), ROUND_UP))
 
 
 def _share(each: Difference, step_seconds: float) -> str:
