@@ -208,21 +208,19 @@ class Tally:
 
     @property
     def wrong(self) -> int:
-        return sum(any(self.is_wrong(one, each) for one in each.explanation.named) for each in self.repeats)
+        return self._repeats_that_name(self.is_wrong)
 
     @property
     def surely_wrong(self) -> int:
         """In how many repeats a wrong part is named surely, and not only as probable."""
-        return sum(
-            any(one.is_sure and self.is_wrong(one, each) for one in each.explanation.named) for each in self.repeats
-        )
+        return self._repeats_that_name(lambda one, repeat: one.is_sure and self.is_wrong(one, repeat))
 
     @property
     def side_effects(self) -> int:
-        return sum(
-            any(self._is_other(one) and not self.is_wrong(one, each) for one in each.explanation.named)
-            for each in self.repeats
-        )
+        return self._repeats_that_name(lambda one, repeat: self._is_other(one) and not self.is_wrong(one, repeat))
+
+    def _repeats_that_name(self, holds: Callable[[Difference, Repeat], bool]) -> int:
+        return sum(any(holds(one, each) for one in each.explanation.named) for each in self.repeats)
 
     @property
     def named_nothing(self) -> int:
