@@ -87,7 +87,7 @@ class Explanation:
     # The unprofiled seconds of the reference's step, and by how much the candidate's is longer.
     step_seconds: float
     drop: Interval
-    # The parts beyond the error rate, none of which holds another, by what they explain.
+    # The parts beyond the error rate, none of which holds another, by what they explain at least.
     named: tuple[Difference, ...]
     # The largest differences of those that are not beyond it.
     unnamed: tuple[Difference, ...]
@@ -152,7 +152,7 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = 
         # Where a backward pass differs itself, what it makes the whole all-reduce longer by is not known well.
         of_steps = [each for each in of_steps if each.part.level is not Level.REDUCTION]
     of_all = _not_of_ranks(of_steps, slow_ranks, pairs, is_slower)
-    named = sorted([*apart(of_all, rows), *slow_ranks], key=lambda each: -_explained_seconds(each, phases))
+    named = sorted([*apart(of_all, rows), *slow_ranks], key=lambda each: _place_among_named(each, phases))
     return Explanation(
         pairs=len(pairs),
         step_seconds=usual,
@@ -170,12 +170,13 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = 
     )
 
 
-def _explained_seconds(named: Difference, phases: Mapping[Phase, Difference]) -> float:
-    """Of an all-reduce as a whole only what is not beside computation explains anything."""
-    if named.part.level is not Level.REDUCTION:
-        return named.seconds.mean
-    alone = phases.get(named.part.phase)
-    return alone.seconds.mean if alone is not None else 0.0
+def _place_among_named(named: Difference, phases: Mapping[Phase, Difference]) -> tuple[bool, float]:
+    """What takes longer comes first, by what it explains at least: the low end of the interval. So a large part that is
+    not well known does not hide a smaller one that is. Of an all-reduce as a whole only what is not beside computation
+    explains anything.
+    """
+    explaining = phases.get(named.part.phase) if named.part.level is Level.REDUCTION else named
+    return named.seconds.mean <= 0, -explaining.seconds.low if explaining is not None else 0.0
 
 
 def _noise_sizes(parts: Sequence[Compared]) -> list[float]:
@@ -334,7 +335,7 @@ def apart(named: Sequence[Difference], rows: Sequence[Part]) -> tuple[Difference
         same = [one for one in shown if each.part.holds(one.part) and _is_alike(one, each) and one.kind is each.kind]
         if not any(one.part.level is Level.PHASE for one in same):
             shown = [one for one in shown if one not in same] + [each]
-    return tuple(sorted(shown, key=lambda each: -each.seconds.mean))
+    return tuple(shown)
 
 
 def _say_enough(inside: Sequence[Difference], around: Difference) -> bool:

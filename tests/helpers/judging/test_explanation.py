@@ -332,6 +332,22 @@ def test_what_is_faster_is_named_too_and_comes_last() -> None:
     assert named[1].kind is Kind.FASTER
 
 
+def test_a_large_part_that_is_not_well_known_stands_behind_a_smaller_one_that_is() -> None:
+    momentum = (Phase.OPTIMIZER, "", "momentum")
+
+    def large(build: Build) -> None:
+        build.rows[momentum] = (0.1, 161)
+
+    def change(build: Build) -> None:
+        _cast(build)
+        build.rows[momentum] = (0.108, 161)
+
+    cast, optimizer = explained(change, pairs=8, both=large).named
+    assert (cast.part.operator, optimizer.part.operator) == ("cast", "momentum")
+    assert cast.seconds.mean < optimizer.seconds.mean
+    assert cast.seconds.low > optimizer.seconds.low
+
+
 def _difference(part: Part, seconds: float) -> Difference:
     return Difference(part, Kind.SLOWER, Amount(1.0), Amount(1.0 + seconds), Interval(seconds, seconds, seconds), 0.01)
 
