@@ -120,7 +120,8 @@ def run(
 
     Raises SuiteError on options, files and builds that cannot be used.
     """
-    from helpers.session.explain import ExplainRequest, explain_case, made_pairs
+    from helpers.session.explain import explain_case, made_pairs
+    from helpers.session.explain_runs import ExplainRequest
 
     check_files(arguments, _FILES)
     output = text_output(arguments, _FILES, out)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from helpers.judging.bisection import BisectEnd
 from helpers.plan.case_plan import SuiteCase
 from helpers.session.bisect import BuildSearch, CaseSearch
-from helpers.session.explain import CaseExplanation, ExplainRequest, explain_case
+from helpers.session.explain import CaseExplanation, explain_case
+from helpers.session.explain_runs import ExplainRequest
 from helpers.trainers.contract.errors import SuiteError
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from helpers.machine.files import MOST_RESULT_BYTES, read_text_limited, write_whole
 from helpers.trainers.contract.errors import ResultError
 
+# The folder of the profiled runs within the session's.
+FOLDER = "explained"
 # In the folder of the case's profiled runs.
 PAIRS_FILE = "pairs.json"
 PAIRS_VERSION = 1

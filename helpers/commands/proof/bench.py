@@ -38,8 +38,9 @@ from helpers.plan.yaml_file import read_yaml
 from helpers.report.explanation import write_explanation
 from helpers.report.results import SessionReport, results_json
 from helpers.report.row import CaseRow, row_of
-from helpers.session.explain import FOLDER as EXPLAINED
-from helpers.session.explain import CaseExplanation, ExplainRequest, explain_case
+from helpers.session.explain import CaseExplanation, explain_case
+from helpers.session.explain_pairs import FOLDER as EXPLAINED
+from helpers.session.explain_runs import ExplainRequest
 from helpers.session.gate import EXIT_OK
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import ConfigError, LaunchError

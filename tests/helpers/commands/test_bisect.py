@@ -35,7 +35,8 @@ from helpers.plan.installed import CANDIDATE, REFERENCE
 from helpers.session.bisect import STATE_FILE
 from helpers.session.builds import NamedBuilds
 from helpers.session.examination import ExaminationIO
-from helpers.session.explain import CaseExplanation, ExplainRequest, explain_case
+from helpers.session.explain import CaseExplanation, explain_case
+from helpers.session.explain_runs import ExplainRequest
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import ConfigError
 from tests.helpers.commands.conftest import MACHINE, Builds

@@ -21,6 +21,7 @@ import pytest
 import helpers.judging.explanation
 import helpers.plan.installed
 import helpers.session.explain
+import helpers.session.explain_runs
 from helpers.commands import explain
 from helpers.commands.main import commands, parser_of
 from helpers.history.results import RunResult
@@ -33,8 +34,10 @@ from helpers.machine.devices import Machine
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.perf_yaml import ExplainConfig
-from helpers.session.explain import FOLDER, ExplainRequest, clean_traces, explain_case, explain_night
-from helpers.session.explain_pairs import PAIRS_FILE
+from helpers.session.explain import explain_case, explain_night
+from helpers.session.explain_pairs import FOLDER, PAIRS_FILE
+from helpers.session.explain_runs import ExplainRequest
+from helpers.session.explain_traces import clean_traces
 from helpers.session.night_time import NightTime
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.session.suite import Suite, SuiteOptions
@@ -215,7 +218,7 @@ def test_a_trace_that_cannot_be_kept_is_a_note_and_the_answer_stands(
     def full(_: Path) -> Path:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(helpers.session.explain, "compressed", full)
+    monkeypatch.setattr(helpers.session.explain_runs, "compressed", full)
     status, text = bench.explain(CASE, "--pairs", "6")
     assert (status, text.split(",")[0]) == (0, "probably conv2d_grad of blocks.3 (backward)")
     assert "note: a trace was not kept: [Errno 28] No space left on device" in text

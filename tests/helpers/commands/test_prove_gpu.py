@@ -40,7 +40,8 @@ from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
 from helpers.report.row import CaseRow
-from helpers.session.explain import CaseExplanation, ExplainRequest
+from helpers.session.explain import CaseExplanation
+from helpers.session.explain_runs import ExplainRequest
 from helpers.session.suite import Suite
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case, DataSource
