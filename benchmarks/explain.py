@@ -28,7 +28,9 @@ from scipy.special import bdtrc
 from benchmarks.explain_changes import CAST_LAYER, LAYER
 from benchmarks.explain_runs import FRAMEWORKS, REFERENCE, Recorder, Setup, working
 from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
-from helpers.judging.explanation import Difference, Explanation, Kind, explain
+from helpers.judging.explanation import Explanation, explain
+from helpers.judging.kinds import Kind
+from helpers.judging.profile_differences import Difference
 from helpers.judging.profile_parts import Level, Part, ProfiledPair
 from helpers.judging.rank_parts import parts_and_ranks
 from helpers.judging.shared_speed import beside_speed, speeds_beside

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from helpers.judging.beyond_chance import ERROR_RATE
-from helpers.judging.explanation import Difference, Explanation
+from helpers.judging.explanation import Explanation
+from helpers.judging.profile_differences import Difference
 from helpers.judging.profile_parts import Exchange, Level, Part
 from helpers.judging.run_facts import MOST_COST, THREADS, Clock, ReducedBeside
 from helpers.judging.shared_speed import SURE_ERROR_RATE, SURE_PARTS_ERROR_RATE

@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from helpers.judging.explanation import Difference, Explanation
+from helpers.judging.explanation import Explanation
 from helpers.judging.kinds import Kind
+from helpers.judging.profile_differences import Difference
 from helpers.judging.profile_parts import Amount, Level, Part
 from helpers.judging.run_facts import Clock, ReducedBeside
 from helpers.judging.statistics import Interval

@@ -16,8 +16,11 @@ import pytest
 from benchmarks import explain, explain_runs
 from benchmarks.explain import CAST_LAYER, CAST_READER, CAUSES, LAYER, SAME, Repeat, Tally, tallies
 from benchmarks.explain_runs import Recorder, Setup
-from helpers.judging.explanation import Difference, Explanation, Interval, Kind
+from helpers.judging.explanation import Explanation
+from helpers.judging.kinds import Kind
+from helpers.judging.profile_differences import Difference
 from helpers.judging.profile_parts import Amount, Level, Part, ProfiledPair, ProfiledRun
+from helpers.judging.statistics import Interval
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError

@@ -30,8 +30,11 @@ from helpers.commands.prove_gpu import (
     wanted_steps,
 )
 from helpers.history.results import RunResult
-from helpers.judging.explanation import Difference, Explanation, Interval, Kind
+from helpers.judging.explanation import Explanation
+from helpers.judging.kinds import Kind
+from helpers.judging.profile_differences import Difference
 from helpers.judging.profile_parts import Amount, Level, Part
+from helpers.judging.statistics import Interval
 from helpers.judging.utilisation import Peak, Utilisation
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine

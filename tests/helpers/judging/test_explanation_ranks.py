@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from helpers.judging.explanation import Explanation, Kind, explain
+from helpers.judging.explanation import Explanation, explain
+from helpers.judging.kinds import Kind
 from helpers.judging.profile_parts import Level, Part, ProfiledPair, ProfiledRun
 from helpers.judging.rank_parts import parts_and_ranks
 from helpers.report.explanation import headline

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from helpers.judging.explanation import Difference, explain
+from helpers.judging.explanation import explain
 from helpers.judging.kinds import Kind, kind_of
+from helpers.judging.profile_differences import Difference
 from helpers.judging.profile_parts import Amount, Compared, Level, Part, ProfiledPair, ProfiledRun
 from helpers.report.explanation import part_text
 from helpers.trainers.contract.step_profile import OperatorRow, Phase, StepProfile

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.made_sessions import session_of
-from helpers.judging.explanation import Clock, Explanation, Interval
+from helpers.judging.explanation import Explanation
 from helpers.judging.profile_parts import Level, Part
-from helpers.judging.run_facts import ReducedBeside
+from helpers.judging.run_facts import Clock, ReducedBeside
+from helpers.judging.statistics import Interval
 from helpers.report.explanation import (
     command_of,
     headline,
