@@ -10,7 +10,7 @@ from decimal import ROUND_UP, Decimal
 from pathlib import Path
 from typing import Any
 
-from helpers.judging.beyond_chance import ERROR_RATE
+from helpers.judging.beyond_chance import ERROR_RATE, USUAL_PAIRS
 from helpers.judging.explanation import Explanation
 from helpers.judging.profile_differences import Difference
 from helpers.judging.profile_parts import Exchange, Level, Part
@@ -262,7 +262,7 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
         f"{explanation.pairs} pairs of runs in turn, {found.runs} runs; {found.steps} profiled steps a run, after its "
         f"window ({found.profiler})",
         f"{explanation.tested} parts were tested; the probability that any named one differs by chance alone is at "
-        f"most {ERROR_RATE:.0%}; that any surely named one does so, at most {SURE_ERROR_RATE:.0%}",
+        f"most {ERROR_RATE:.0%}; {_sure_text(explanation.pairs)}",
         f"not explained: {100 * explanation.not_explained_seconds / explanation.step_seconds:+.1f} of "
         f"{explanation.drop.mean / explanation.step_seconds:+.1%}",
     ]
@@ -283,6 +283,12 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
     lines += [f"the builds differ in {name}: {old or 'nothing'} and {new or 'nothing'}"
               for name, old, new in explanation.facts]  # fmt: skip
     return lines
+
+
+def _sure_text(pairs: int) -> str:
+    if pairs < USUAL_PAIRS:
+        return f"none is surely named, which takes {USUAL_PAIRS} pairs"
+    return f"that any surely named one does so, at most {SURE_ERROR_RATE:.0%}"
 
 
 def _beside_text(beside: ReducedBeside) -> str:

@@ -71,6 +71,7 @@ def test_what_is_named_surely_is_told_from_what_is_so_probably() -> None:
     assert probable.startswith("probably conv2d_grad of ") and sure.startswith("conv2d_grad of ")
     assert re.search(r"  0\.032  probably\n", probable) and re.search(r"  0\.008  surely *\n", sure)
     assert "at most 5%; that any surely named one does so, at most 2%" in " ".join(sure.split())
+    assert "at most 5%; none is surely named, which takes 8 pairs" in " ".join(probable.split())
 
 
 @pytest.mark.parametrize(
