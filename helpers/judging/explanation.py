@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from helpers.judging.call_counts import CallCount, call_counts
 from helpers.judging.named_parts import apart, largest_unnamed
 from helpers.judging.profile_differences import Difference, differences_of, place_in_step, size_of
 from helpers.judging.profile_parts import LEAST_SHARE, Level, ProfiledPair
@@ -58,6 +59,8 @@ class Explanation:
     ranks: tuple[Difference, ...] = ()
     # None if no gradients are reduced beside computation.
     reduced_beside: ReducedBeside | None = None
+    # The operators whose number of calls differs in all runs, as far as no named part tells it.
+    calls: tuple[CallCount, ...] = ()
 
     @property
     def explained_seconds(self) -> float:
@@ -116,6 +119,7 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = 
         shared_speeds=tuple(math.exp(each) for each in speeds),
         clocks=clocks_of(pairs),
         reduced_beside=reduced_beside(pairs),
+        calls=call_counts(pairs, [each.part for each in named]),
     )
 
 

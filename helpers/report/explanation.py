@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.judging.beyond_chance import ERROR_RATE, USUAL_PAIRS
+from helpers.judging.call_counts import CallCount
 from helpers.judging.explanation import Explanation
 from helpers.judging.profile_differences import Difference
 from helpers.judging.profile_parts import Exchange, Level, Part
@@ -35,6 +36,8 @@ _SAYS_NOTHING = re.compile(
     r"|(?<=>)\(.*\)$|\([^()]*\)$|\{lambda\(\)#\d+\}::operator\(\)\(\) const::"
 )
 # Of a longer name the beginning and the end are shown: the tiles of a matrix product are at its end.
+# So many operators with other calls are shown; JSON has all.
+_MOST_CALLS = 5
 _MOST_OF_A_KERNEL, _END_OF_A_KERNEL = 110, 64
 
 MARKDOWN_FILE, RECORD_FILE, PICTURE_FILE = "explain.md", "explain.json", "explain.svg"
@@ -75,9 +78,8 @@ def _longer(explanation: Explanation) -> str:
     first = next((each for each in explanation.named if _takes_longer(each)), None)
     if first is None:
         whole = interval_text(explanation.drop, explanation.step_seconds)
-        if not explanation.is_slower:
-            return f"NOT SLOWER: a step takes {whole}, and no part of it is longer beyond chance"
-        return f"NOT EXPLAINED: a step takes {whole}, and no part of it is longer beyond chance"
+        why = f"a step takes {whole}, and no part of it is longer beyond chance{_called_more(explanation)}"
+        return f"{'NOT EXPLAINED' if explanation.is_slower else 'NOT SLOWER'}: {why}"
     also = _others_text([each for each in explanation.named if _takes_longer(each) and each is not first])
     share = first.seconds.mean / explanation.step_seconds
     named = f"{'' if first.is_sure else 'probably '}{part_text(first.part)}"
@@ -99,6 +101,13 @@ def _longer(explanation: Explanation) -> str:
     if first.part.may_be_beside:
         return f"{what}; how much of it is beside computation is not known{also}"
     return _with_share(what, share, explanation, also)
+
+
+def _called_more(explanation: Explanation) -> str:
+    more = next((each for each in explanation.calls if each.candidate > each.reference), None)
+    if more is None:
+        return ""
+    return f"; {part_text(more.part)} is called {more.candidate:.4g} times a step instead of {more.reference:.4g}"
 
 
 def _others_text(others: Sequence[Difference]) -> str:
@@ -273,6 +282,8 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
             "are compared beside this shared speed"
         )
     lines += [f"clocks differ in {_clock(each)}" for each in explanation.clocks]
+    if explanation.calls:
+        lines.append(_calls_text(explanation.calls))
     if explanation.reduced_beside is not None:
         lines.append(_beside_text(explanation.reduced_beside))
     known = [each for each in explanation.cost if each is not None]
@@ -283,6 +294,13 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
     lines += [f"the builds differ in {name}: {old or 'nothing'} and {new or 'nothing'}"
               for name, old, new in explanation.facts]  # fmt: skip
     return lines
+
+
+def _calls_text(calls: Sequence[CallCount]) -> str:
+    """What the tables do not tell. A part's time may be too short to be beyond chance; its count has no such noise."""
+    shown = [f"{part_text(each.part)} {each.reference:.4g} → {each.candidate:.4g}" for each in calls[:_MOST_CALLS]]
+    more = [f"{len(calls) - len(shown)} more"] if len(calls) > len(shown) else []
+    return f"in all runs the builds differ in the calls a step of {', '.join([*shown, *more])}"
 
 
 def _sure_text(pairs: int) -> str:

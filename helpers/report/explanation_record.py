@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from helpers.judging.call_counts import CallCount
 from helpers.judging.explanation import Explanation
 from helpers.judging.kinds import Kind
 from helpers.judging.profile_differences import Difference
@@ -58,6 +59,7 @@ def _explanation(record: Mapping[str, Any]) -> Explanation:
             "shared_speeds": tuple(record["shared_speeds"]),
             "clocks": tuple(Clock(**each) for each in record["clocks"]),
             "reduced_beside": _reduced_beside(record["reduced_beside"]),
+            "calls": tuple(CallCount(**{**each, "part": _part(each["part"])}) for each in record["calls"]),
         }
     )
 
@@ -66,14 +68,17 @@ def _reduced_beside(record: Mapping[str, Any] | None) -> ReducedBeside | None:
     return None if record is None else ReducedBeside(**{**record, "difference": Interval(**record["difference"])})
 
 
-def _difference(record: Mapping[str, Any]) -> Difference:
-    part = record["part"]
+def _part(record: Mapping[str, Any]) -> Part:
     lists = {
-        **{name: tuple(part[name]) for name in ("layers", "gone", "came")},
-        **{name: tuple((old, new) for old, new in part[name]) for name in ("kernels", "data_types", "devices")},
+        **{name: tuple(record[name]) for name in ("layers", "gone", "came")},
+        **{name: tuple((old, new) for old, new in record[name]) for name in ("kernels", "data_types", "devices")},
     }
+    return Part(**{**record, **lists, "level": Level(record["level"]), "phase": Phase(record["phase"])})
+
+
+def _difference(record: Mapping[str, Any]) -> Difference:
     return Difference(
-        Part(**{**part, **lists, "level": Level(part["level"]), "phase": Phase(part["phase"])}),
+        _part(record["part"]),
         Kind(record["kind"]),
         Amount(**record["reference"]),
         Amount(**record["candidate"]),
@@ -125,6 +130,10 @@ _DIFFERENCES = list_of(
     "a list of parts",
 )
 _CLOCK = object_of({"name": TEXT, "reference_mhz": _ABOVE_0, "candidate_mhz": _ABOVE_0, "p_value": _NUMBER}, "a clock")
+_CALLS = list_of(
+    object_of({"part": _PART, "reference": _NUMBER, "candidate": _NUMBER}, "an operator with its calls"),
+    "a list of operators",
+)
 _REDUCED_BESIDE = object_of(
     {"reference_seconds": _NUMBER, "candidate_seconds": _NUMBER, "difference": _INTERVAL}, "what is beside computation"
 )
@@ -142,6 +151,7 @@ _EXPLANATION = object_of(
         "shared_speeds": list_of(_NUMBER, "a list of numbers"),
         "clocks": list_of(_CLOCK, "a list of clocks"),
         "ranks": _DIFFERENCES,
+        "calls": _CALLS,
         "reduced_beside": or_null(_REDUCED_BESIDE, "null, or what is beside computation"),
     },
     "an explanation",
