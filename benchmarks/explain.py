@@ -229,7 +229,7 @@ class Tally:
         return sum(not each.named for each in self.explanations)
 
     @property
-    def only_calls(self) -> int:
+    def named_only_calls(self) -> int:
         """In how many repeats no part is named, and the answer says all the same that operators have other calls."""
         return sum(bool(each.calls) and not each.named for each in self.explanations)
 
@@ -289,7 +289,7 @@ _COLUMNS = [
     Column[Tally]("repeats", lambda each: str(len(each.explanations)), Align.RIGHT),
     Column[Tally]("right part first", lambda each: str(each.right), Align.RIGHT),
     Column[Tally]("nothing named", lambda each: str(each.named_nothing), Align.RIGHT),
-    Column[Tally]("of these, other calls told", lambda each: str(each.only_calls), Align.RIGHT),
+    Column[Tally]("nothing named, but other calls", lambda each: str(each.named_only_calls), Align.RIGHT),
     Column[Tally]("a side effect named", lambda each: str(each.side_effects), Align.RIGHT),
     Column[Tally]("a wrong part named", lambda each: str(each.wrong), Align.RIGHT),
     Column[Tally]("a wrong part surely named", lambda each: str(each.surely_wrong), Align.RIGHT),

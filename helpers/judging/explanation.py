@@ -119,14 +119,14 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = 
         shared_speeds=tuple(math.exp(each) for each in speeds),
         clocks=clocks_of(pairs),
         reduced_beside=reduced_beside(pairs),
-        calls=call_counts(pairs, [each.part for each in named]),
+        calls=call_counts(pairs, named),
     )
 
 
 def _place_among_named(named: Difference, phases: Mapping[Phase, Difference]) -> tuple[bool, float]:
     """What takes longer comes first, by what it explains at least: the low end of the interval. So a large part that is
-    not well known does not hide a smaller one that is. Of an all-reduce as a whole only what is not beside computation
-    explains anything.
+    not well known does not hide a smaller one that is. Of an all-reduce only what is not beside computation explains
+    anything, which is the phase.
     """
-    explaining = phases.get(named.part.phase) if named.part.level is Level.REDUCTION else named
+    explaining = phases.get(named.part.phase) if named.part.may_be_beside else named
     return named.seconds.mean <= 0, -explaining.seconds.low if explaining is not None else 0.0

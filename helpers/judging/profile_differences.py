@@ -1,4 +1,4 @@
-"""By how much each part of a step differs between two builds, and how likely that is by chance. Pure.
+"""By how much each part of a step differs between two builds, and how likely any would by chance. Pure.
 
 A run is one replicate; the steps in it are not. The error rate holds over all tested parts together
 (helpers/judging/beyond_chance.py).

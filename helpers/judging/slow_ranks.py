@@ -13,7 +13,7 @@ from helpers.judging.shared_speed import beside_speed, shared_speeds, speeds_bes
 from helpers.judging.statistics import mean_interval
 from helpers.trainers.contract.step_profile import Phase
 
-# A rank is named if its own time changed by so much of what it takes longer beside the others.
+# So much of a difference must be there without what it was compared with: in a rank's own time, or on the other ranks.
 _MOST_OF_IT = 0.5
 # A rank is shown by one of its phases if that explains so much of what the rank takes longer.
 _MOST_OF_A_RANK = 0.8
@@ -66,15 +66,15 @@ def _changed_as(difference: Difference, changes: Sequence[float], is_slower: boo
 
 
 def not_of_ranks(
-    named: Sequence[Difference], slow_ranks: Sequence[Difference], pairs: Sequence[ProfiledPair], is_slower: bool
+    named: Sequence[Difference], slow: Sequence[Difference], pairs: Sequence[ProfiledPair], is_slower: bool
 ) -> list[Difference]:
     """The parts that differ on the other ranks, too. A part's time is a mean over the ranks, and so it holds a share of
     what a slow rank takes longer."""
-    slow = {each.part.rank for each in slow_ranks}
-    if not slow:
+    ranks = {each.part.rank for each in slow}
+    if not ranks:
         waits = Phase.RANK_WAIT
         return [each for each in named if each.part.phase is not waits or _is_for_the_slowest(each, pairs, is_slower)]
-    rest = [ProfiledPair(_without(pair.reference, slow), _without(pair.candidate, slow)) for pair in pairs]
+    rest = [ProfiledPair(_without(pair.reference, ranks), _without(pair.candidate, ranks)) for pair in pairs]
     parts = compared_parts(rest) if all(pair.reference.profiles and pair.candidate.profiles for pair in rest) else ()
     speeds = shared_speeds(parts)
     beside = speeds_beside(parts, speeds) if speeds else [()] * len(parts)
@@ -97,12 +97,12 @@ def _without(run: ProfiledRun, ranks: Collection[int]) -> ProfiledRun:
     return replace(run, profiles=tuple(each for each in run.profiles if each.rank not in ranks))
 
 
-def beside_each_other(found: Sequence[Difference], slow_ranks: Sequence[Difference]) -> tuple[Difference, ...]:
-    slow = {each.part.rank for each in slow_ranks}
+def beside_each_other(found: Sequence[Difference], slow: Sequence[Difference]) -> tuple[Difference, ...]:
+    ranks = {each.part.rank for each in slow}
     return tuple(
         each
         for each in sorted(
             found, key=lambda each: (each.part.rank, each.part.level is not Level.RANK, place_in_step(each))
         )
-        if each.part.level is Level.RANK or (each.part.level.is_of_a_rank and each.part.rank in slow)
+        if each.part.level is Level.RANK or (each.part.level.is_of_a_rank and each.part.rank in ranks)
     )

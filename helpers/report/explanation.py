@@ -36,9 +36,9 @@ _SAYS_NOTHING = re.compile(
     r"|(?<=>)\(.*\)$|\([^()]*\)$|\{lambda\(\)#\d+\}::operator\(\)\(\) const::"
 )
 # Of a longer name the beginning and the end are shown: the tiles of a matrix product are at its end.
+_MOST_OF_A_KERNEL, _END_OF_A_KERNEL = 110, 64
 # So many operators with other calls are shown; JSON has all.
 _MOST_CALLS = 5
-_MOST_OF_A_KERNEL, _END_OF_A_KERNEL = 110, 64
 
 MARKDOWN_FILE, RECORD_FILE, PICTURE_FILE = "explain.md", "explain.json", "explain.svg"
 
@@ -104,10 +104,12 @@ def _longer(explanation: Explanation) -> str:
 
 
 def _called_more(explanation: Explanation) -> str:
-    more = next((each for each in explanation.calls if each.candidate > each.reference), None)
-    if more is None:
+    more = (each for each in explanation.calls if each.candidate.calls > each.reference.calls)
+    first = next((each for each in more if each.longer_seconds > 0), None)
+    if first is None:
         return ""
-    return f"; {part_text(more.part)} is called {more.candidate:.4g} times a step instead of {more.reference:.4g}"
+    old, new = first.reference.calls, first.candidate.calls
+    return f"; {part_text(first.part)} is called {new:g} times a step instead of {old:g}"
 
 
 def _others_text(others: Sequence[Difference]) -> str:
@@ -297,10 +299,18 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
 
 
 def _calls_text(calls: Sequence[CallCount]) -> str:
-    """What the tables do not tell. A part's time may be too short to be beyond chance; its count has no such noise."""
-    shown = [f"{part_text(each.part)} {each.reference:.4g} → {each.candidate:.4g}" for each in calls[:_MOST_CALLS]]
+    """What the tables do not tell."""
+    shown = [_call_text(each) for each in calls[:_MOST_CALLS]]
     more = [f"{len(calls) - len(shown)} more"] if len(calls) > len(shown) else []
-    return f"in all runs the builds differ in the calls a step of {', '.join([*shown, *more])}"
+    return (
+        "in all its runs the build under test calls these operators more or less often in a step: "
+        f"{', '.join([*shown, *more])}"
+    )
+
+
+def _call_text(count: CallCount) -> str:
+    calls = f"{count.reference.calls:g} → {count.candidate.calls:g}"
+    return f"{part_text(count.part)} {calls} ({1000 * count.longer_seconds:+.3g} ms)"
 
 
 def _sure_text(pairs: int) -> str:

@@ -59,7 +59,7 @@ def _explanation(record: Mapping[str, Any]) -> Explanation:
             "shared_speeds": tuple(record["shared_speeds"]),
             "clocks": tuple(Clock(**each) for each in record["clocks"]),
             "reduced_beside": _reduced_beside(record["reduced_beside"]),
-            "calls": tuple(CallCount(**{**each, "part": _part(each["part"])}) for each in record["calls"]),
+            "calls": tuple(map(_call_count, record["calls"])),
         }
     )
 
@@ -74,6 +74,10 @@ def _part(record: Mapping[str, Any]) -> Part:
         **{name: tuple((old, new) for old, new in record[name]) for name in ("kernels", "data_types", "devices")},
     }
     return Part(**{**record, **lists, "level": Level(record["level"]), "phase": Phase(record["phase"])})
+
+
+def _call_count(record: Mapping[str, Any]) -> CallCount:
+    return CallCount(_part(record["part"]), Amount(**record["reference"]), Amount(**record["candidate"]))
 
 
 def _difference(record: Mapping[str, Any]) -> Difference:
@@ -131,7 +135,7 @@ _DIFFERENCES = list_of(
 )
 _CLOCK = object_of({"name": TEXT, "reference_mhz": _ABOVE_0, "candidate_mhz": _ABOVE_0, "p_value": _NUMBER}, "a clock")
 _CALLS = list_of(
-    object_of({"part": _PART, "reference": _NUMBER, "candidate": _NUMBER}, "an operator with its calls"),
+    object_of({"part": _PART, "reference": _AMOUNT, "candidate": _AMOUNT}, "an operator with its calls"),
     "a list of operators",
 )
 _REDUCED_BESIDE = object_of(

@@ -68,31 +68,31 @@ def explain_case(
     """
     plan = _planned(suite, suite_case)
     store = ResultStore(suite.options.runs_folder / suite.options.session, FOLDER)
-    why_not, session = "", None
+    why_not, runs = "", None
     try:
         with _runner(suite, plan, store, request, on_progress) as runner_without:
-            session = _session(suite, plan, store, request, runner_without, say)
+            runs = _runs_of(suite, plan, store, request, runner_without, say)
             try:
-                session.measure()
+                runs.measure()
             finally:
-                if session.pairs:
-                    session.keep(compared=session.closed)
-        have = len(session.pairs)
+                if runs.pairs:
+                    runs.keep(compared=runs.closed)
+        have = len(runs.pairs)
         over = f"the time is over after {have} of {request.pairs} pairs"
         if have < LEAST_PAIRS:
             why_not = f"{over}, and {LEAST_PAIRS} or more can show what is beyond chance"
-        elif have < request.pairs and not session.closed:
-            session.notes[over] = None
+        elif have < request.pairs and not runs.closed:
+            runs.notes[over] = None
     except (SuiteError, OSError) as error:
         why_not = str(error)
-    pairs = list(session.pairs.values()) if session else []
-    if session and not pairs:
-        session.drop_traces()
-    if session and why_not and len(pairs) >= LEAST_PAIRS:
-        session.notes[f"stopped after {len(pairs)} of {request.pairs} pairs: {why_not}"] = None
+    pairs = list(runs.pairs.values()) if runs else []
+    if runs and not pairs:
+        runs.drop_traces()
+    if runs and why_not and len(pairs) >= LEAST_PAIRS:
+        runs.notes[f"stopped after {len(pairs)} of {request.pairs} pairs: {why_not}"] = None
         why_not = ""
-    if session and not why_not:
-        session.keep(compared=True)
+    if runs and not why_not:
+        runs.keep(compared=True)
     try:
         clean_traces(suite.options.runs_folder, MOST_TRACE_BYTES)
     except OSError as error:
@@ -104,15 +104,15 @@ def explain_case(
         candidate=build_label(plan.build),
         explanation=None if why_not else explain(pairs, is_slower=request.is_slower),
         why_not=why_not,
-        runs=session.made if session else 0,
+        runs=runs.made if runs else 0,
         steps=request.steps,
         profiler=pairs[0].candidate.profiles[0].profiler if pairs else "",
-        notes=tuple(session.notes) if session else (),
-        traces=tuple(path for path in (session.traces if session else ()) if path.exists()),
+        notes=tuple(runs.notes) if runs else (),
+        traces=tuple(path for path in (runs.traces if runs else ()) if path.exists()),
     )
 
 
-def _session(
+def _runs_of(
     suite: Suite,
     plan: CasePlan,
     store: ResultStore,
@@ -120,23 +120,23 @@ def _session(
     runner_without: Callable[[tuple[str, ...]], Runner],
     say: Callable[[str], None],
 ) -> ExplainRuns:
-    """A session; one that is resumed has the pairs of its earlier calls."""
+    """The runs of a case; those of a resumed session have the pairs of its earlier calls."""
     folder = store.folder / plan.case.id
     numbers = [int(path.name[1:]) for path in folder.glob("r*") if path.name[1:].isdecimal()]
-    session = ExplainRuns(plan, runner_without, store, request, say, number=max(numbers, default=-1) + 1)
+    runs = ExplainRuns(plan, runner_without, store, request, say, number=max(numbers, default=-1) + 1)
     try:
         before = read_pairs(folder) if suite.options.resume else None
     except SuiteError as error:
         before = None
         say(f"the pairs are made again: {error}")
     if before is not None:
-        session.go_on_from(before, suite.options.allow_contention)
-    if not session.pairs:
+        runs.go_on_from(before, suite.options.allow_contention)
+    if not runs.pairs:
         (folder / PAIRS_FILE).unlink(missing_ok=True)
     for path in folder.glob(f"r*/{KEPT_TRACES}"):
-        if path not in session.traces:
+        if path not in runs.traces:
             path.unlink(missing_ok=True)
-    return session
+    return runs
 
 
 def made_pairs(options: SuiteOptions, case_id: str) -> MadePairs | None:

@@ -58,7 +58,7 @@ class ExplainRequest:
 
 @dataclass
 class ExplainRuns:
-    """The runs of one case, and the pairs that they are."""
+    """The runs of one case, and the pairs made of them."""
 
     plan: CasePlan
     # The runner whose profiler does not record what is given.

@@ -37,7 +37,6 @@ from helpers.plan.perf_yaml import ExplainConfig
 from helpers.session.explain import explain_case, explain_night
 from helpers.session.explain_pairs import FOLDER, PAIRS_FILE
 from helpers.session.explain_runs import ExplainRequest
-from helpers.session.explain_traces import clean_traces
 from helpers.session.night_time import NightTime
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.session.suite import Suite, SuiteOptions
@@ -533,24 +532,3 @@ def test_in_a_night_of_limited_time_explaining_has_the_minutes_kept_for_it_and_e
     times = itertools.chain([0.0], itertools.repeat(later))
     (found,) = explain_night(suite, _outcomes(suite), lambda line: None, lambda: next(times))
     assert (found.explanation is not None, bool(bench.runner.made)) == (begins, begins)
-
-
-def test_a_trace_that_an_interrupted_run_left_is_removed_by_its_size_too(tmp_path: Path) -> None:
-    path = tmp_path / "s" / FOLDER / CASE / "r0" / "trace-rank0.json"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"x" * 30)
-    clean_traces(tmp_path, 25)
-    assert not path.exists()
-
-
-def test_of_all_traces_the_oldest_are_removed_until_the_others_fit(tmp_path: Path) -> None:
-
-    paths = []
-    for age, name in enumerate(("new", "old", "oldest")):
-        path = tmp_path / name / FOLDER / CASE / "r0" / "trace-rank0.json.gz"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"x" * 10)
-        os.utime(path, (1000 - age, 1000 - age))
-        paths.append(path)
-    clean_traces(tmp_path, 25)
-    assert [path.exists() for path in paths] == [True, True, False]

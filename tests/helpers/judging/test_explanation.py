@@ -266,6 +266,23 @@ def test_a_replaced_operator_is_one_change_in_all_its_layers() -> None:
     assert first.seconds.mean == pytest.approx(8 * 0.002, rel=0.2)
 
 
+def test_a_second_call_that_takes_next_to_no_time_is_told_by_its_count() -> None:
+    relu: Key = (Phase.FORWARD, "blocks.5", "relu")
+
+    def both(build: Build) -> None:
+        build.rows[relu] = (0.0001, 1)
+
+    def change(build: Build) -> None:
+        slower(build)
+        _twice(build)
+        build.rows[relu] = (0.0001, 2)
+
+    found = explained(change, pairs=8, both=both)
+    assert {each.part.operator for each in found.named} == {"conv2d_grad", "conv2d"}
+    assert [(each.part.operator, each.candidate.calls) for each in found.calls] == [("relu", 2.0)]
+    assert explained(slower, pairs=8, both=both).calls == ()
+
+
 def test_an_operator_that_is_slower_in_all_layers_is_named_once() -> None:
     def change(build: Build) -> None:
         for key, (seconds, calls) in build.rows.items():

@@ -338,6 +338,18 @@ def test_an_all_reduce_is_named_as_a_whole_where_what_is_beside_it_differs_from_
         assert "; the whole step: " in line
 
 
+def test_an_all_reduce_as_a_whole_stands_behind_what_is_known_to_explain_something() -> None:
+    def change(job: Job) -> None:
+        job.network += 0.004
+        key = next(each for each in job.rows if each[0] is Phase.FORWARD)
+        job.rows[key] += 0.002
+
+    found = _explained(change, pairs=14, both=_beside_backward, is_slower=True)
+    assert [each.part.phase for each in found.named] == [Phase.FORWARD, Phase.ALL_REDUCE]
+    operator, whole = found.named
+    assert (whole.part, whole.seconds.low > operator.seconds.low) == (WHOLE, True)
+
+
 def test_an_all_reduce_that_waits_for_a_slower_backward_pass_is_not_named() -> None:
     def change(job: Job) -> None:
         job.rows = {key: 1.15 * each if key[0] is Phase.BACKWARD else each for key, each in job.rows.items()}

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.made_sessions import session_of
 from helpers.judging.call_counts import CallCount
 from helpers.judging.explanation import Explanation
-from helpers.judging.profile_parts import Level, Part
+from helpers.judging.profile_parts import Amount, Level, Part
 from helpers.judging.run_facts import Clock, ReducedBeside
 from helpers.judging.statistics import Interval
 from helpers.report.explanation import (
@@ -223,24 +223,33 @@ def test_operators_that_are_called_more_often_are_said_also_where_no_part_is_lon
     found: CaseExplanation,
 ) -> None:
     counts = [
-        CallCount(Part(Level.OPERATOR, Phase.FORWARD, operator=f"operator{number}"), 53.0, 53.0 + calls)
-        for number, calls in enumerate([-1.0, 0.875, *[1.0] * 5])
+        CallCount(
+            Part(Level.OPERATOR, Phase.FORWARD, operator=f"operator{number}"),
+            Amount(0.01, 53.0),
+            Amount(0.01 + ms / 1000, 53.0 + calls),
+        )
+        for number, (calls, ms) in enumerate([(-1.0, -0.9), (1.0, -0.8), (0.875, 0.25), *[(1.0, 0.125)] * 4])
     ]
-    told = "in all runs the builds differ in the calls a step of operator0 of all layers (forward) 53 → 52, "
+    told = (
+        "in all its runs the build under test calls these operators more or less often in a step: operator0 of all "
+        "layers (forward) 53 → 52 (-0.9 ms), operator1 of all layers (forward) 53 → 54 (-0.8 ms)\n"
+    )
     assert told in render_explanation(_with_calls(found, counts[0], counts[1]), 300)
-    assert "(forward) 53 → 54, 2 more" in render_explanation(_with_calls(found, *counts), 500)
+    assert "(forward) 53 → 54 (+0.125 ms), 2 more" in render_explanation(_with_calls(found, *counts), 600)
     # The sentence says it only if there is nothing better to say.
     assert "is called" not in headline(_with_calls(found, *counts))
     nothing = _with_calls(case_of(explained(lambda build: None)), *counts)
-    assert headline(nothing).endswith("; operator1 of all layers (forward) is called 53.88 times a step instead of 53")
-    assert headline(_with_calls(nothing, counts[0])).endswith("beyond chance")
+    # One that takes less time with more calls makes no step longer.
+    last = "; operator2 of all layers (forward) is called 53.875 times a step instead of 53"
+    assert headline(nothing).endswith(last)
+    assert headline(_with_calls(nothing, *counts[:2])).endswith("beyond chance")
 
 
 @pytest.mark.parametrize("change", [lambda build: None, slower, split])
 def test_an_explanation_that_another_process_made_is_the_same(change: Callable[[Build], None]) -> None:
     explanation = replace(explained(change), clocks=(Clock("cpu_mhz", 3000.0, 2700.0, 0.008),))
     beside = ReducedBeside(0.008, 0.002, Interval(-0.006, -0.007, -0.005))
-    calls = (CallCount(Part(Level.OPERATOR, Phase.FORWARD, operator="conv2d"), 53.0, 54.5),)
+    calls = (CallCount(Part(Level.OPERATOR, Phase.FORWARD, operator="conv2d"), Amount(0.2, 53.0), Amount(0.3, 54.5)),)
     more = replace(explanation, ranks=explanation.phases[:1], reduced_beside=beside, calls=calls)
     for made in (case_of(None, "the disk is full"), case_of(explanation), case_of(more)):
         made = replace(made, notes=("a note",), traces=(Path("a/trace.json"),))
