@@ -7,16 +7,12 @@ chance. On a card a profile counts kernels, and its library may choose others in
 from __future__ import annotations
 
 import math
-import statistics
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from helpers.judging.profile_differences import Difference
-from helpers.judging.profile_parts import Amount, Level, Part, ProfiledPair, ProfiledRun
-from helpers.trainers.contract.step_profile import HOST
+from helpers.judging.profile_parts import Amount, Compared, Part, ProfiledPair, compared_operators, mean_amount
 
-_CPU = "cpu"
 # Sums of the same counts in another order differ by less, in calls per step.
 _ROUNDING = 1e-6
 
@@ -38,20 +34,18 @@ class CallCount:
 def call_counts(pairs: Sequence[ProfiledPair], named: Collection[Difference]) -> tuple[CallCount, ...]:
     """The operators whose calls differ between all runs of the builds, and of which no named part says so. The first is
     the one whose time differs most."""
-    reference = [_amounts(pair.reference) for pair in pairs]
-    candidate = [_amounts(pair.candidate) for pair in pairs]
-    found = []
-    for part in dict.fromkeys(part for run in (*reference, *candidate) for part in run):
-        old, new = ([run.get(part, Amount()) for run in side] for side in (reference, candidate))
-        count = CallCount(part, _mean(old), _mean(new))
-        if _are_apart(old, new) and not _is_told(count, named):
-            found.append(count)
+    found = [
+        CallCount(each.part, mean_amount(each.reference), mean_amount(each.candidate))
+        for each in compared_operators(pairs)
+        if _are_apart(each)
+    ]
+    found = [each for each in found if not _is_told(each, named)]
     return tuple(sorted(found, key=lambda each: -abs(each.longer_seconds)))
 
 
-def _are_apart(old: Sequence[Amount], new: Sequence[Amount]) -> bool:
-    olds, news = [each.calls for each in old], [each.calls for each in new]
-    return max(olds) + _ROUNDING < min(news) or max(news) + _ROUNDING < min(olds)
+def _are_apart(operator: Compared) -> bool:
+    old, new = ([each.calls for each in side] for side in (operator.reference, operator.candidate))
+    return max(old) + _ROUNDING < min(new) or max(new) + _ROUNDING < min(old)
 
 
 def _is_told(count: CallCount, named: Collection[Difference]) -> bool:
@@ -62,19 +56,3 @@ def _is_told(count: CallCount, named: Collection[Difference]) -> bool:
     own = [each for each in near if each.part.operator == count.part.operator]
     told = math.fsum(each.candidate.calls - each.reference.calls for each in own)
     return bool(own) and abs(told - (count.candidate.calls - count.reference.calls)) < _ROUNDING
-
-
-def _amounts(run: ProfiledRun) -> Mapping[Part, Amount]:
-    """Of each operator, the means over all ranks."""
-    of_ranks: dict[Part, list[tuple[float, float]]] = defaultdict(list)
-    for profile in run.profiles:
-        for row in profile.operators:
-            if row.operator != HOST and row.device == _CPU:
-                part = Part(Level.OPERATOR, row.phase, operator=row.operator)
-                of_ranks[part].append((row.seconds_per_step, row.calls_per_step))
-    ranks = len(run.profiles)
-    return {part: Amount(*(sum(each) / ranks for each in zip(*rows, strict=True))) for part, rows in of_ranks.items()}
-
-
-def _mean(amounts: Sequence[Amount]) -> Amount:
-    return Amount(statistics.fmean(each.seconds for each in amounts), statistics.fmean(each.calls for each in amounts))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from helpers.judging.beyond_chance import adjusted_p_values, difference_beside
 from helpers.judging.kinds import Kind, kind_of
-from helpers.judging.profile_parts import Amount, Compared, Level, Part
+from helpers.judging.profile_parts import Amount, Compared, Level, Part, mean_amount
 from helpers.judging.shared_speed import (
     PARTS_ERROR_RATE,
     SURE_PARTS_ERROR_RATE,
@@ -96,16 +96,11 @@ def _p_of_both(beside: Sequence[float], p_beside: float, measured: Sequence[floa
 
 
 def _difference(compared: Compared, differences: Sequence[float], p_value: float) -> Difference:
-    reference, candidate = _mean(compared.reference), _mean(compared.candidate)
+    reference, candidate = mean_amount(compared.reference), mean_amount(compared.candidate)
     beside = compared.differences_beside
     seconds = difference_beside(differences, beside) if beside else mean_interval(differences)
     kind = kind_of(compared, reference, candidate, seconds.mean)
     return Difference(compared.part, kind, reference, candidate, seconds, p_value)
-
-
-def _mean(amounts: Sequence[Amount]) -> Amount:
-    seconds, calls = ([getattr(each, name) for each in amounts] for name in ("seconds", "calls"))
-    return Amount(statistics.fmean(seconds), statistics.fmean(calls))
 
 
 def place_in_step(difference: Difference) -> int:

@@ -14,7 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from helpers.trainers.contract.step_profile import OperatorRow, Phase, StepProfile
+from helpers.machine.environment import CPU
+from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase, StepProfile
 
 # A part that takes less of a step than this on average of both builds is not tested: it explains nothing.
 LEAST_SHARE = 0.001
@@ -126,6 +127,11 @@ class Amount:
     calls: float = 0.0
 
 
+def mean_amount(amounts: Sequence[Amount]) -> Amount:
+    """The mean over runs."""
+    return Amount(statistics.fmean(each.seconds for each in amounts), statistics.fmean(each.calls for each in amounts))
+
+
 @dataclass(frozen=True)
 class Compared:
     """A part in all pairs."""
@@ -165,16 +171,30 @@ class Compared:
 def compared_parts(pairs: Sequence[ProfiledPair]) -> tuple[Compared, ...]:
     """All parts that take enough of a step to explain something. Which these are does not depend on which build is
     which, as the test of all of them together requires."""
-    reduces_beside = any(map(_reduces_beside, (run for pair in pairs for run in (pair.reference, pair.candidate))))
-    reference = [_amounts(pair.reference, reduces_beside) for pair in pairs]
-    candidate = [_amounts(pair.candidate, reduces_beside) for pair in pairs]
-    parts = sorted({part for run in (*reference, *candidate) for part in run}, key=_order)
-    found = [Compared(part, _series(part, reference), _series(part, candidate)) for part in parts]
+    found = _all_parts(pairs)
+    parts = [each.part for each in found]
     found = [replace(each, differences_beside=_backward(pairs)) if each.part == _REDUCTION else each for each in found]
     least = LEAST_SHARE * step_seconds_of(pairs)
     return tuple(
         each for each in (*found, *_changes(found)) if each.mean_seconds >= least and not _is_another(each.part, parts)
     )
+
+
+def compared_operators(pairs: Sequence[ProfiledPair]) -> tuple[Compared, ...]:
+    """Every operator that ran on a CPU, over all its layers and however little of a step it takes."""
+    rows: dict[Part, list[Compared]] = defaultdict(list)
+    for each in _all_parts(pairs):
+        if each.part.level is Level.ROW and each.part.device == CPU and each.part.operator != HOST:
+            rows[Part(Level.OPERATOR, each.part.phase, operator=each.part.operator)].append(each)
+    return tuple(_sum(part, inside) for part, inside in rows.items())
+
+
+def _all_parts(pairs: Sequence[ProfiledPair]) -> list[Compared]:
+    reduces_beside = any(map(_reduces_beside, (run for pair in pairs for run in (pair.reference, pair.candidate))))
+    reference = [_amounts(pair.reference, reduces_beside) for pair in pairs]
+    candidate = [_amounts(pair.candidate, reduces_beside) for pair in pairs]
+    parts = sorted({part for run in (*reference, *candidate) for part in run}, key=_order)
+    return [Compared(part, _series(part, reference), _series(part, candidate)) for part in parts]
 
 
 def _reduces_beside(run: ProfiledRun) -> bool:
