@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from helpers.judging.call_counts import CallCount, call_counts
 from helpers.judging.named_parts import apart, largest_unnamed
-from helpers.judging.profile_differences import Difference, differences_of, place_in_step, size_of
+from helpers.judging.profile_differences import Difference, differences_of, place_in_step
 from helpers.judging.profile_parts import LEAST_SHARE, Level, ProfiledPair
 from helpers.judging.rank_parts import parts_and_ranks
 from helpers.judging.run_facts import (
@@ -95,7 +95,7 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = 
     found = differences_of(parts, speeds)
     rows = [each.part for each in parts if each.part.level is Level.ROW]
     # A consequence, such as values that are no longer in a cache, may be beyond chance and explain nothing.
-    beyond_chance = [each for each in found if each.is_named and size_of(each) >= LEAST_SHARE * usual]
+    beyond_chance = [each for each in found if each.is_named and each.absolute_seconds >= LEAST_SHARE * usual]
     slow = slow_ranks(beyond_chance, pairs, is_slower)
     phases = {each.part.phase: each for each in found if each.part.level is Level.PHASE}
     of_steps = [each for each in beyond_chance if not each.part.level.is_of_a_rank]

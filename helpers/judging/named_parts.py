@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from helpers.judging.kinds import KIND_OF_PHASE, Kind
-from helpers.judging.profile_differences import Difference, is_alike, size_of
+from helpers.judging.profile_differences import Difference, is_alike
 from helpers.judging.profile_parts import Level, Part
 from helpers.trainers.contract.step_profile import Phase
 
@@ -22,7 +22,9 @@ def apart(named: Sequence[Difference], rows: Sequence[Part]) -> tuple[Difference
     not in place of its phase, which makes the step longer."""
     shown: list[Difference] = []
     for level in (Level.ROW, Level.CALL, Level.CHANGE, Level.OPERATOR, Level.PHASE):
-        for each in sorted((one for one in named if one.part.level is level), key=size_of, reverse=True):
+        for each in sorted(
+            (one for one in named if one.part.level is level), key=lambda each: each.absolute_seconds, reverse=True
+        ):
             inside = [one for one in shown if each.part.holds(one.part)]
             # The rows of an all-reduce may be beside computation, and then they do not make the step longer.
             whole = level is Level.CHANGE or (level is Level.PHASE and each.part.phase is Phase.ALL_REDUCE)
@@ -41,7 +43,7 @@ def _say_enough(inside: Sequence[Difference], around: Difference) -> bool:
     """Whether the named parts in a part are shown in its place: a few of those that differ as it does explain most of
     it, or one is longer and the whole of it is shorter, which would hide the longer one."""
     whole = around.seconds.mean
-    alike = sorted((size_of(one) for one in inside if is_alike(one, around)), reverse=True)
+    alike = sorted((one.absolute_seconds for one in inside if is_alike(one, around)), reverse=True)
     hidden = whole < 0 and any(one.seconds.mean > 0 for one in inside)
     return hidden or (bool(alike) and math.fsum(alike[:_FEW]) >= _MOST_OF_IT * abs(whole))
 
@@ -74,4 +76,4 @@ def largest_unnamed(unnamed: Sequence[Difference], named: Sequence[Difference], 
         )
         and not any(part.holds(each.part) for part in around)
     ]
-    return tuple(sorted(rows, key=size_of, reverse=True)[:shown])
+    return tuple(sorted(rows, key=lambda each: each.absolute_seconds, reverse=True)[:shown])

@@ -49,6 +49,11 @@ class Difference:
         return self.p_value <= SURE_PARTS_ERROR_RATE
 
     @property
+    def absolute_seconds(self) -> float:
+        """By how much it differs, longer or shorter."""
+        return abs(self.seconds.mean)
+
+    @property
     def change(self) -> float | None:
         """The change as a fraction of the part's own time; None if it is new."""
         return self.seconds.mean / self.reference.seconds if self.reference.seconds > 0 else None
@@ -105,10 +110,6 @@ def _difference(compared: Compared, differences: Sequence[float], p_value: float
 
 def place_in_step(difference: Difference) -> int:
     return list(Phase).index(difference.part.phase)
-
-
-def size_of(difference: Difference) -> float:
-    return abs(difference.seconds.mean)
 
 
 def is_alike(one: Difference, other: Difference) -> bool:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from helpers.judging.profile_differences import Difference, place_in_step, size_of
+from helpers.judging.profile_differences import Difference, place_in_step
 from helpers.judging.profile_parts import Level, ProfiledPair, ProfiledRun, compared_parts
 from helpers.judging.rank_parts import WAITS, own_seconds, slowest_seconds
 from helpers.judging.shared_speed import beside_speed, shared_speeds, speeds_beside
@@ -33,8 +33,8 @@ def slow_ranks(named: Sequence[Difference], pairs: Sequence[ProfiledPair], is_sl
         of_level = {level: [each for each in mine if each.part.level is level] for level in Level}
         phases = of_level[Level.RANK_PHASE]
         if whole := of_level[Level.RANK]:
-            one = max(phases, key=size_of, default=whole[0])
-            shown.append(one if size_of(one) >= _MOST_OF_A_RANK * size_of(whole[0]) else whole[0])
+            one = max(phases, key=lambda each: each.absolute_seconds, default=whole[0])
+            shown.append(one if one.absolute_seconds >= _MOST_OF_A_RANK * whole[0].absolute_seconds else whole[0])
         elif speed := of_level[Level.RANK_SPEED]:
             shown += [*speed, *(each for each in phases if each.part.phase in WAITS)]
         else:
