@@ -22,6 +22,7 @@ _REMEDY = "Repair the driver ('nvidia-smi' must work), or set CUDA_VISIBLE_DEVIC
 # The suffixes of the entry points of drivers from 510 on, and from 450 or 455 on. Earlier entry points had no suffix
 # and used another structure.
 _VERSIONS = ("_v3", "_v2")
+AFFINITY_WORDS = 64  # of 64 CPUs each
 COMPUTE, MPS_COMPUTE, GRAPHICS = "Compute", "MPSCompute", "Graphics"
 
 
@@ -105,6 +106,10 @@ class Nvml(Protocol):
         """The ids of processes with a graphics context that used the GPU since the last call (an idle display server
         does not). If NVML does not report use, all processes with such a context.
         """
+        ...
+
+    def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+        """The logical CPUs near the GPU, also those that this process may not use; empty if NVML does not name them."""
         ...
 
 
@@ -210,6 +215,10 @@ class PyNvml:
         # The first answer includes use before the first call, so it is ignored.
         return tuple(sorted(drawing & used)) if since else ()
 
+    def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+        handle = self._handle(gpu.index)
+        return cpus_of(self._answer_or_none(self._library.nvmlDeviceGetCpuAffinity, handle, AFFINITY_WORDS) or ())
+
     def _link_states(self, handle: Any) -> list[bool] | None:
         """Whether each NVLink is active; empty for a card without NVLinks, None if NVML does not say."""
         nv = self._library
@@ -293,6 +302,11 @@ def _cuda_version(library: Any) -> int:
 def _word(value: object) -> str:
     # nvidia-ml-py before 11.515 answers bytes.
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def cpus_of(words: Iterable[int]) -> frozenset[int]:
+    """The CPUs in NVML's mask, whose words have 64 bits each."""
+    return frozenset(64 * place + bit for place, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
 
 
 class _FirstProcessInfo(ctypes.Structure):
