@@ -71,12 +71,9 @@ def metered(
     before: tuple[int, ...],
     during: tuple[int, ...],
     own: tuple[int, ...],
-    cards: int = 1,
-    processes: int | None = None,
 ) -> GpuMeter:
     nvml = StandInNvml()
-    gpus = [replace(GPU, index=index, uuid=f"GPU-{index}") for index in range(cards)]
-    meter = GpuMeter(nvml, gpus, processes=processes, proc=proc, owner=lambda pid: "ann")
+    meter = GpuMeter(nvml, [GPU], proc=proc, owner=lambda pid: "ann")
     nvml.users = before
     meter.sample(0.0, (), None)
     nvml.users = during
@@ -319,15 +316,40 @@ def test_who_sat_on_the_card_before_the_job_is_foreign_even_unseen(tmp_path: Pat
     assert [each.pid for each in contention.top] == [9000]
 
 
-def test_in_a_container_as_many_unseen_processes_pass_as_there_are_ranks(tmp_path: Path) -> None:
-    assert metered(tmp_path, (), (9001,), (42,)).contention(WINDOW).foreign_share == 0.0
-    assert metered(tmp_path, (), (9001, 9002), (42,)).contention(WINDOW).foreign_share == 1.0
+class Container(StandInNvml):
+    """A node of eight cards, whose NVML names processes as the host counts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_card: dict[int, tuple[int, ...]] = {}
+
+    def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        return self.by_card.get(gpu.index, ())
 
 
-def test_one_process_on_all_cards_is_one_process_in_a_container(tmp_path: Path) -> None:
-    assert metered(tmp_path, (), (9001,), (42,), cards=2, processes=1).contention(WINDOW).foreign_share == 0.0
-    assert metered(tmp_path, (), (9001, 9002), (42,), cards=2).contention(WINDOW).foreign_share == 0.0
-    assert metered(tmp_path, (), (9001, 9002), (42,), cards=2, processes=1).contention(WINDOW).foreign_share == 1.0
+EIGHT = [replace(GPU, index=index, uuid=f"GPU-{index}") for index in range(8)]
+
+
+@pytest.mark.parametrize("own", [{card: (9000 + card,) for card in range(8)}, dict.fromkeys(range(8), (9000,))],
+                         ids=["a process a card", "one process for all cards"])  # fmt: skip
+@pytest.mark.parametrize("foreign", [1, 7])
+def test_in_a_container_one_unseen_process_a_card_is_the_jobs_and_every_other_is_foreign(
+    tmp_path: Path, own: dict[int, tuple[int, ...]], foreign: int
+) -> None:
+    nvml = Container()
+    meter = GpuMeter(nvml, EIGHT, proc=tmp_path, owner=lambda pid: "")
+    meter.sample(0.0, (), None)
+    nvml.by_card = own
+    meter.sample(11.0, (42,), None)
+    assert meter.contention((10.0, 12.0)).foreign_share == 0.0
+    # On one card of eight; with lower numbers than the job's, so that their order does not tell.
+    strangers = tuple(range(100, 100 + foreign))
+    nvml.by_card = {**own, 3: (*strangers, *own[3])}
+    for at in range(20, 31):
+        meter.sample(float(at), (42,), None)
+    contention = meter.contention((20.0, 30.0))
+    assert contention.foreign_share == 1.0
+    assert tuple(each.pid for each in contention.top) == strangers
 
 
 def test_without_a_window_or_a_look_nothing_was_measured(tmp_path: Path) -> None:
