@@ -1,4 +1,4 @@
-"""Divides this machine's cores among GPUs: each gets cores near it, and no two share one."""
+"""The cores to which the process of each card is pinned. Of GPUs each gets cores near it, and no two share one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.machine.devices import siblings_of, tightest_quota
-from helpers.machine.nvml import Gpu, Nvml
+from helpers.machine.devices import Card, CpuCard, siblings_of, tightest_quota
+from helpers.machine.nvml import Gpu, Nvml, open_again, open_nvml
 
 NEAR = "near the cards, by NVML"
 EVENLY = "evenly, as NVML names no cores that suit"
@@ -26,23 +26,42 @@ class Shares:
     # How they were chosen: NEAR, EVENLY or TOO_FEW.
     how: str
 
-    def of(self, gpus: Sequence[Gpu]) -> tuple[tuple[int, ...], ...]:
-        return tuple(self.cpus[gpu.uuid] for gpu in gpus)
+
+@dataclass(frozen=True)
+class Cores:
+    """The logical CPUs of each card of a job, in the cards' order."""
+
+    each: tuple[tuple[int, ...], ...]
+    # How they were chosen; empty for CPU cards, which are cores.
+    how: str = ""
 
 
-def divide_cores(
-    nvml: Nvml,
-    gpus: Sequence[Gpu],
+def cores_of(
+    cards: Sequence[Card],
+    nvml: Callable[[], Nvml | str] = open_nvml,
     *,
+    alone: bool = True,
     allowed: Callable[[], Collection[int]] = lambda: os.sched_getaffinity(0),
     root: Path = Path("/"),
-) -> Shares:
-    """Each GPU's share of the CPUs that this process may use, within the CPU quota of its control groups.
+) -> Cores:
+    """The cores of the leased ``cards``. GPUs that are not ``alone`` leave the other GPUs of the machine theirs.
 
-    ``gpus`` are all that may be used at the same time. A share consists of whole cores, with all their threads. Raises
-    DeviceError if a card is lost.
+    Raises DeviceError if NVML or a card is gone.
     """
-    usable = frozenset(allowed())
+    gpus = [card for card in cards if isinstance(card, Gpu)]
+    if not gpus:
+        return Cores(tuple(card.cores for card in cards if isinstance(card, CpuCard)))
+    library = open_again(nvml)
+    shares = divide_cores(library, gpus if alone else library.gpus(), allowed(), root)
+    return Cores(tuple(shares.cpus[gpu.uuid] for gpu in gpus), shares.how)
+
+
+def divide_cores(nvml: Nvml, gpus: Sequence[Gpu], allowed: Collection[int], root: Path) -> Shares:
+    """Each GPU's share of the ``allowed`` CPUs, within the CPU quota of this process's control groups.
+
+    ``gpus`` are all that may be used at the same time. A share consists of whole cores, with all their threads.
+    """
+    usable = frozenset(allowed)
     cores = list(dict.fromkeys(tuple(sorted(siblings_of(cpu, root) & usable)) for cpu in sorted(usable)))
     near = {gpu.uuid: nvml.near_cpus(gpu) & usable for gpu in gpus}
     return divided(near, cores, tightest_quota(root))

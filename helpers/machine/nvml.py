@@ -133,6 +133,14 @@ def open_pynvml(library: ModuleType | Any) -> PyNvml | str:
     return PyNvml(library)
 
 
+def open_again(open_library: Callable[[], Nvml | str]) -> Nvml:
+    """NVML for cards that it listed before. Raises DeviceError if it is gone since."""
+    found = open_library()
+    if isinstance(found, str):
+        raise DeviceError("NVML", got=found, expected="the library that listed the cards", remedy="Check the driver")
+    return found
+
+
 class PyNvml:
     """The adapter to nvidia-ml-py; the library stays open until the process ends."""
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from helpers.machine.devices import Card, CpuCard
-from helpers.machine.nvml import Gpu, GpuSettings, Nvml, open_nvml
+from helpers.machine.nvml import Gpu, GpuSettings, Nvml, open_again, open_nvml
 from helpers.machine.watch import Norm
 from helpers.machine.watch.contention import ContentionSample, CpuMeter, ForeignProcess, Meter, owner_of, worst
 from helpers.machine.watch.cpu_health import CpuHealth
 from helpers.machine.watch.gpu_health import HealthSample, gpu_facts, unhealthy_reasons
 from helpers.machine.watch.processes import JobProcesses, Process
-from helpers.trainers.contract.errors import DeviceError, LaunchError
+from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.steplog import StepLog
 
 # The CPU time of a survey of some 130 processes. With a survey every 2 s (JobLimits) this is 0.2% of a core.
@@ -42,15 +42,7 @@ def meter_for(
     ranks = _ranks(gpus, cores, cards_per_process) if cores else {}
     every = sorted(set().union(*ranks.values()))
     on_cores = CpuMeter(every, health=CpuHealth(every, clocks=False), ranks=ranks) if ranks else None
-    return GpuMeter(opened(nvml), gpus, norm=norm, on_cores=on_cores)
-
-
-def opened(nvml: Callable[[], Nvml | str]) -> Nvml:
-    """NVML. Raises DeviceError if it is gone since it listed the cards."""
-    found = nvml()
-    if isinstance(found, str):
-        raise DeviceError("NVML", got=found, expected="the library that listed the cards", remedy="Check the driver")
-    return found
+    return GpuMeter(open_again(nvml), gpus, norm=norm, on_cores=on_cores)
 
 
 def _ranks(gpus: Sequence[Gpu], cores: Sequence[Sequence[int]], each: int) -> dict[str, frozenset[int]]:
