@@ -13,8 +13,8 @@ from helpers.machine.nvml import Gpu, Nvml, open_again, open_nvml
 NEAR = "near the cards, by NVML"
 EVENLY = "evenly, as NVML names no cores that suit"
 TOO_FEW = "all cores, as there are fewer than cards"
-# A rank and its readers (8 workers, or DALI's 4 threads) keep about so many CPUs busy. If the nearest are fewer, and less
-# than half of an even share, more CPUs that are far serve the readers better.
+# A rank and its readers (8 workers, or DALI's 4 threads) keep about so many CPUs busy. If the nearest are fewer, and
+# less than half of an even share, more CPUs that are far serve the readers better.
 _ENOUGH_CPUS = 8
 
 
@@ -44,30 +44,25 @@ def cores_of(
     allowed: Callable[[], Collection[int]] = lambda: os.sched_getaffinity(0),
     root: Path = Path("/"),
 ) -> Cores:
-    """The cores of the leased ``cards``. GPUs that are not ``alone`` leave the other GPUs of the machine theirs.
+    """The cores of the leased ``cards``. Of GPUs each has as many of the CPUs that this process may use, within the CPU
+    quota of its control groups: whole cores, with all their threads. GPUs that are not ``alone`` leave the other GPUs
+    of the machine theirs.
 
     Raises DeviceError if NVML or a card is gone.
     """
     gpus = [card for card in cards if isinstance(card, Gpu)]
     if not gpus:
         return Cores(tuple(card.cores for card in cards if isinstance(card, CpuCard)))
-    library = open_again(nvml)
-    shares = divide_cores(library, gpus if alone else library.gpus(), allowed(), root)
+    library, usable = open_again(nvml), frozenset(allowed())
+    near = {gpu.uuid: library.near_cpus(gpu) & usable for gpu in (gpus if alone else library.gpus())}
+    cores = list(dict.fromkeys(tuple(sorted(siblings_of(cpu, root) & usable)) for cpu in sorted(usable)))
+    shares = divided(near, cores, tightest_quota(root))
     return Cores(tuple(shares.cpus[gpu.uuid] for gpu in gpus), shares.how)
 
 
-def divide_cores(nvml: Nvml, gpus: Sequence[Gpu], allowed: Collection[int], root: Path) -> Shares:
-    """Each GPU's share of the ``allowed`` CPUs, within the CPU quota of this process's control groups.
-
-    ``gpus`` are all that may be used at the same time. A share consists of whole cores, with all their threads.
-    """
-    usable = frozenset(allowed)
-    cores = list(dict.fromkeys(tuple(sorted(siblings_of(cpu, root) & usable)) for cpu in sorted(usable)))
-    near = {gpu.uuid: nvml.near_cpus(gpu) & usable for gpu in gpus}
-    return divided(near, cores, tightest_quota(root))
-
-
-def divided(near: Mapping[str, Collection[int]], cores: Sequence[tuple[int, ...]], quota: float | None = None) -> Shares:
+def divided(
+    near: Mapping[str, Collection[int]], cores: Sequence[tuple[int, ...]], quota: float | None = None
+) -> Shares:
     """Divide ``cores``, each given by its logical CPUs. ``near`` has the CPUs near each card, empty if unknown;
     ``quota`` is how many CPUs may be busy at a time."""
     usable = {cpu for core in cores for cpu in core}
@@ -75,7 +70,7 @@ def divided(near: Mapping[str, Collection[int]], cores: Sequence[tuple[int, ...]
         return Shares(dict.fromkeys(near, tuple(sorted(usable))), TOO_FEW)
     how, shares = EVENLY, _in_groups([(usable, list(near))], cores)
     if all(near.values()):
-        close = _in_groups(_groups(near), cores)
+        close = _in_groups(_groups({card: _whole(cpus, cores) for card, cpus in near.items()}), cores)
         if _least(close) >= min(_ENOUGH_CPUS, len(usable) / len(near) / 2):
             how, shares = NEAR, close
     most = _least(shares)
@@ -87,6 +82,11 @@ def divided(near: Mapping[str, Collection[int]], cores: Sequence[tuple[int, ...]
 
 def _least(shares: Mapping[str, Collection[int]]) -> int:
     return min(map(len, shares.values()))
+
+
+def _whole(cpus: Collection[int], cores: Sequence[tuple[int, ...]]) -> set[int]:
+    """All threads of the cores that any of ``cpus`` is on."""
+    return {cpu for core in cores if not set(core).isdisjoint(cpus) for cpu in core}
 
 
 def _groups(near: Mapping[str, Collection[int]]) -> list[tuple[set[int], list[str]]]:

@@ -27,7 +27,6 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 
-
 NormOfCards = Callable[[Sequence[str], int], Norm | None]
 
 

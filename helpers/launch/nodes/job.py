@@ -55,12 +55,19 @@ class NodeJob:
 
     - ``file``: new bytes of a file;
     - ``gone``: a rank whose process ended before its log had a footer;
-    - ``over``: the launcher's exit code (None if ``end`` ended the job), contention, health and facts during this node's
-      own window, and whether the kernel ended processes here because memory ran out.
+    - ``over``: the launcher's exit code (None if ``end`` ended the job), contention, health and facts during this
+      node's own window, and whether the kernel ended processes here because memory ran out.
     """
 
     def __init__(
-        self, spec: JobSpec, command: LaunchCommand, node: int, meter: CpuMeter | GpuMeter, send: Send, io: SupervisorIO, grace: float
+        self,
+        spec: JobSpec,
+        command: LaunchCommand,
+        node: int,
+        meter: CpuMeter | GpuMeter,
+        send: Send,
+        io: SupervisorIO,
+        grace: float,
     ) -> None:
         self._spec = spec
         self._command = command

@@ -242,9 +242,9 @@ def contention_of(
 ) -> ContentionSample:
     """The share of ``window`` x cores in which the cores neither worked for the job nor were idle.
 
-    It is (busy - own - kernel + steal) / (window x cores), interpolated linearly between looks. A process of the job counts if
-    it last ran on a leased core. The ``intervals`` between surveys name other processes; time that they do not explain
-    counts too. The share is not measured if the looks do not enclose the window.
+    It is (busy - own - kernel + steal) / (window x cores), interpolated linearly between looks. A process of the job
+    counts if it last ran on a leased core. The ``intervals`` between surveys name other processes; time that they do
+    not explain counts too. The share is not measured if the looks do not enclose the window.
     """
     if window is None or window[1] <= window[0]:
         return ContentionSample(None, note="the run has no measured window")

@@ -45,7 +45,9 @@ def frame(kind: str, **values: Any) -> Frame:
 
 
 def over(code: int | None = 0, **contention: Any) -> Frame:
-    return frame("over", code=code, left="", contention={**QUIET, **contention}, unhealthy=["GPU-1: hot"], facts=FACTS, **OOM)
+    return frame(
+        "over", code=code, left="", contention={**QUIET, **contention}, unhealthy=["GPU-1: hot"], facts=FACTS, **OOM
+    )
 
 
 def test_a_nodes_files_its_missing_ranks_and_its_end_are_taken(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from helpers.machine.nvml import Gpu, GpuSettings, GpuState
 from helpers.machine.watch import Norm
-from helpers.machine.watch.gpu_health import HealthSample, gpu_facts, unhealthy_reasons
+from helpers.machine.watch.gpu_health import HealthSample, facts_of_nodes, gpu_facts, unhealthy_reasons
 from helpers.machine.watch.meters import GpuMeter
 from tests.for_each import for_each
 
@@ -269,6 +269,14 @@ def test_the_links_are_those_of_the_window_and_what_nvml_does_not_say_is_unknown
     assert silent["not_measured"].endswith(unseen)
     without = gpu_facts([HealthSample(12.0, "GPU-a", state(), replace(USUAL, nvlinks=0))], [GPU], WINDOW)
     assert without["not_measured"] == "Xid errors (the suite does not read the kernel's log)"
+
+
+def test_the_clocks_of_all_nodes_are_kept_in_node_order_and_go_into_an_entry() -> None:
+    first, second = {"sm_clock_mhz": "1290 1305", "memory_clock_mhz": "877 877", "not_measured": "x"}, {
+        "sm_clock_mhz": "1312 1100", "not_measured": "y"}  # fmt: skip
+    assert facts_of_nodes([first, second]) == {**first, "sm_clock_mhz": "1290 1305 1312 1100"}
+    assert facts_of_nodes([first, {}]) == first
+    assert facts_of_nodes([{}, second]) == {}
 
 
 def test_a_card_without_a_look_is_not_healthy() -> None:
