@@ -116,12 +116,8 @@ def _augmentation(case: Case) -> dict[str, Setting]:
 
 def _dali(on_gpu: bool) -> dict[str, Setting]:
     if on_gpu:
-        threads = Setting(
-            4,
-            own(
-                "the documents give no number; 4 is PaddleClas's default, and at most one for each CPU of the rank runs"
-            ),
-        )
+        reason = "the documents give no number; 4 is PaddleClas's default, fewer where a rank has fewer CPUs"
+        threads = Setting(4, own(reason))
         paddings, padded = (211025920, 140544512), Source(DALI)
     else:
         threads = Setting(None, own("null: as many as the rank has cores"))
