@@ -18,10 +18,12 @@ from helpers.judging.evidence import Build, Stage
 from helpers.judging.failure_class import FailureClass
 from helpers.judging.verdict import Status
 from helpers.launch.launchers.launcher import LaunchCommand
+from helpers.launch.nodes.connected import ConnectedNodes
+from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits
 from helpers.machine.devices import Card, CpuCard, Machine
-from helpers.machine.environment import Environment, Host
+from helpers.machine.environment import Environment, Host, clocks_of
 from helpers.machine.host import OomKills
 from helpers.machine.nvml import Gpu
 from helpers.machine.watch.contention import ContentionSample, CpuMeter, Meter
@@ -559,6 +561,34 @@ def test_readers_that_no_publisher_counted_are_at_most_as_many_as_the_share_of_c
     assert (ran["dali"]["threads"], ran["native"]["workers"]) == (threads, workers)
     # What is compared with other results of the case.
     assert run.settings == settings
+
+
+@pytest.mark.usefixtures("eight_cpus")
+def test_the_clocks_of_the_other_nodes_cards_are_kept_beside_this_nodes(
+    runner: JobRunner, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Watched(Jobs):
+        def __call__(
+            self, spec: JobSpec, command: LaunchCommand, limits: JobLimits, meter: Meter, **options: Any
+        ) -> Any:
+            for at in (101.0, 103.0, 130.0):
+                meter.sample(at, (), [])
+            return super().__call__(spec, command, limits, meter, **options)
+
+    class Others(OtherNodes):
+        def facts(self) -> tuple[dict[str, str], ...]:
+            return ({"sm_clock_mhz": "1305", "not_measured": "NVLinks"},)
+
+    class Two(ConnectedNodes):
+        def start_of(self, *arguments: Any) -> tuple[LaunchCommand, OtherNodes]:
+            return LaunchCommand(("true",)), Others()
+
+    monkeypatch.setattr(helpers.session.run_job, "run_job", Watched())
+    plan = make_plan(target="v100", build={"interpreter": "/opt/python"})
+    run = replace(runner, cards=(V100,), connected=Two()).run(plan, 0)
+    assert run.facts["sm_clock_mhz"] == "1290 1305"
+    assert clocks_of(run.facts)["sm_clock_mhz"] == "1290 1305"
+    assert run.facts["not_measured"].startswith("Xid errors")
 
 
 def test_without_nvml_a_gpu_job_does_not_start_unwatched(
