@@ -23,6 +23,7 @@ from helpers.builds.fetching import Fetched, Wheel, check_python, digest_of, fet
 from helpers.builds.naming import BuildSource, BuildUnavailable, Why
 from helpers.builds.uv import Uv
 from helpers.machine.frameworks import BuildFinder
+from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import open_nvml
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.perf_yaml import BuildsConfig
@@ -260,6 +261,7 @@ def import_build(text: str, framework: Framework, interpreter: Path) -> Imported
     that the trainers use."""
     argv = [str(interpreter), "-m", "helpers.machine.framework_probe", framework.value, "imports"]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    variables = with_libraries(variables, str(interpreter))
     try:
         done = subprocess.run(
             argv, cwd=ROOT, env=variables, capture_output=True, text=True, errors="replace", timeout=_IMPORT_SECONDS,
