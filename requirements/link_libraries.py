@@ -38,7 +38,8 @@ def libraries(site: Path, major: str) -> Dict[str, Path]:
     """The libraries that wheels of this CUDA brought, by their names with the version and without."""
     found, versions = {}, {}
     for wheel in metadata.distributions(path=[str(site)]):
-        named = _WHEEL.fullmatch(wheel.metadata["Name"] or "")
+        # As indexes compare names.
+        named = _WHEEL.fullmatch(re.sub(r"[-_.]+", "-", wheel.metadata["Name"] or ""))
         for file in wheel.files or ():
             name, placed = _LIBRARY.fullmatch(file.name), _PLACE.match(str(file))
             of = named or placed

@@ -6,6 +6,7 @@ import functools
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from helpers.trainers.contract import ROOT
 
@@ -15,6 +16,16 @@ DRIVERS = ROOT / "requirements" / "drivers.json"
 def driver_numbers(version: str) -> tuple[int, ...]:
     """``450.80.02`` as numbers, to be compared; empty if it holds none."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def kernel_driver(root: Path = Path("/")) -> str:
+    """The version of the NVIDIA driver's kernel module, also inside a container; empty where there is none."""
+    try:
+        first = (root / "proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    except OSError:
+        return ""
+    found = re.search(r"\b\d{3,}\.\d+(\.\d+)*\b", first)
+    return found.group() if found else ""
 
 
 def least_driver(cuda: str) -> str:
