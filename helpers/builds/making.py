@@ -36,6 +36,7 @@ from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 # Increased whenever the same names would result in another environment.
 _CONTENT_VERSION = 2
 _IMPORT_SECONDS = 300
+_NOT_TO_BE_HAD = (Why.NOT_INSTALLED, Why.NOT_FETCHED, Why.WRONG_PYTHON)
 _LINKS = ROOT / "requirements" / "link_libraries.py"
 _PYTHON = "import platform, sys; print(platform.python_version(), *sys.version_info[:2])"
 
@@ -82,7 +83,7 @@ class ImportedBuild:
 class _PartMissing(Exception):
     """A part of an environment cannot be had."""
 
-    def __init__(self, part: str, reason: BuildUnavailable) -> None:
+    def __init__(self, part: str, reason: str) -> None:
         self.part, self.reason = part, reason
         super().__init__(f"{part}: {reason}")
 
@@ -152,7 +153,7 @@ class _Making:
             return steps(self)
         except _PartMissing as error:
             self.progress(f"{self.source.text} is made without {error.part}: {error.reason}")
-            less = replace(self, missing={**self.missing, error.part: str(error.reason)})
+            less = replace(self, missing={**self.missing, error.part: error.reason})
             return less._without_what_is_missing(steps)
 
     def _of_wheel(self, wheel: Wheel) -> KeptBuild:
@@ -219,9 +220,12 @@ class _Making:
         try:
             yield
         except BuildUnavailable as error:
-            for part in self._parts(version):
-                if any(each.partition("==")[0] in str(error) for each in part.requirements):
-                    raise _PartMissing(part.name, error) from error
+            # A wrong digest or a full disk is no part that cannot be had.
+            for part in self._parts(version) if error.kind in _NOT_TO_BE_HAD else ():
+                names = [each.partition("==")[0] for each in part.requirements]
+                told = next((line for line in error.output if any(name in line for name in names)), "")
+                if told:
+                    raise _PartMissing(part.name, told) from error
             raise
 
     def _question(self, what: str, version: str) -> str:
