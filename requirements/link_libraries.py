@@ -16,7 +16,7 @@ import sys
 import sysconfig
 from importlib import metadata
 from pathlib import Path
-from typing import Dict
+from typing import Dict, List
 
 # Below the environment's folder; helpers/machine/libraries.py has it too.
 FOLDER = os.path.join("lib", "perfgate-cuda")
@@ -36,7 +36,8 @@ def cuda_major(site: Path) -> str:
 
 def libraries(site: Path, major: str) -> Dict[str, Path]:
     """The libraries that wheels of this CUDA brought, by their names with the version and without."""
-    found, versions = {}, {}
+    found: Dict[str, Path] = {}
+    versions: Dict[str, List[int]] = {}
     for wheel in metadata.distributions(path=[str(site)]):
         # As indexes compare names.
         named = _WHEEL.fullmatch(re.sub(r"[-_.]+", "-", wheel.metadata["Name"] or ""))

@@ -223,9 +223,10 @@ class _Making:
             # A wrong digest or a full disk is no part that cannot be had.
             for part in self._parts(version) if error.kind in _NOT_TO_BE_HAD else ():
                 names = [each.partition("==")[0] for each in part.requirements]
-                told = next((line for line in error.output if any(name in line for name in names)), "")
+                told = [line for line in error.output if any(name in line for name in names)]
                 if told:
-                    raise _PartMissing(part.name, told) from error
+                    # Among them may be lines that only say what was begun.
+                    raise _PartMissing(part.name, next((each for each in told if "ailed" in each), told[0])) from error
             raise
 
     def _question(self, what: str, version: str) -> str:

@@ -63,7 +63,7 @@ def test_a_library_of_another_cuda_or_none_blocks(tmp_path: Path, files: list[st
 
 
 def test_a_library_without_the_name_that_paddle_opens_is_told_with_the_file_that_is_there(tmp_path: Path) -> None:
-    """GPU.md, 1: with only libcudnn.so.9.5.1 there the doctor said nothing."""
+    """Where only libcudnn.so.9.5.1 is there."""
     (tmp_path / "usr/lib64").mkdir(parents=True)
     (tmp_path / "usr/lib64/libcudnn.so.9.5.1").touch()
     (finding,) = _opened(tmp_path, "usr/lib64/libcublas.so.11")
