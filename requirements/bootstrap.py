@@ -228,28 +228,27 @@ def install(venv: str, folder: str, part: str) -> None:
 
 
 def run(command: Sequence[str]) -> None:
-    """Run a command. Raises SetUpError, with the command and its first error, if it fails."""
-    error = ""
+    """Run a command. Raises SetUpError, with the command and what it said of its error, if it fails."""
+    pips, pythons = "", ""
     # The lock's handle is inherited, since pip may outlive a killed bootstrap, and no other process may write
     # meanwhile.
     with subprocess.Popen(
-        command,
-        env=clean_environment(),
-        close_fds=False,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
+        command, env=clean_environment(), close_fds=False, stderr=subprocess.PIPE, universal_newlines=True,
         errors="replace",
-    ) as process:
+    ) as process:  # fmt: skip
         assert process.stderr is not None
         for line in process.stderr:
             sys.stderr.write(line)
             word, _, told = line.strip().partition(": ")
-            # Of a build that fails pip shows the output with spaces before it; Python names the class of its error.
-            if not error and told and (word.lower() == "error" or word.endswith("Error")):
-                error = " (" + line.strip() + ")"
+            if told and word.lower() == "error":
+                pips = pips or line.strip()
+            # The first error of a package's own build says more than pip's.
+            elif told and word.endswith("Error"):
+                pythons = pythons or line.strip()
     if process.returncode != 0:
+        why = " ({})".format(pythons or pips) if pythons or pips else ""
         raise SetUpError(
-            "{!r} ended with {}{}; its own output above says why".format(" ".join(command), process.returncode, error)
+            "{!r} ended with {}{}; its own output above says why".format(" ".join(command), process.returncode, why)
         )
 
 

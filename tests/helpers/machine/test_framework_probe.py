@@ -80,6 +80,7 @@ nccl_version     = '0'
 cuda_version     = '11.8'
 cudnn_version    = {cudnn}
 commit           = 'abc'
+with_pip_cuda_libraries = 'ON'
 """
 
 
@@ -111,6 +112,7 @@ def test_what_lies_beside_a_build_is_read_from_its_files_alone(installed: Path) 
         "cuda": "11.8",
         "cudnn": "8.6.0",
         "cudnn_wheel": "nvidia-cudnn-cu11 8.9.4.19",
+        "pip_libraries": "ON",
         "dali_wheel": "nvidia-dali-cuda110 1.50.0",
     }
 
