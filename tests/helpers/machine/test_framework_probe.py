@@ -80,7 +80,6 @@ nccl_version     = '0'
 cuda_version     = '11.8'
 cudnn_version    = {cudnn}
 commit           = 'abc'
-with_pip_cuda_libraries = 'ON'
 """
 
 
@@ -105,7 +104,8 @@ def test_what_lies_beside_a_build_is_read_from_its_files_alone(installed: Path) 
     install(installed, "nvidia-cudnn-cu11", "8.9.4.19")
     install(installed, "nvidia-dali-tf-plugin-cuda110", "9")
     (installed / "paddle/version").mkdir(parents=True)
-    (installed / "paddle/version/__init__.py").write_text(VERSION_FILE.format(cudnn="'8.6.0'"))
+    text = VERSION_FILE.format(cudnn="'8.6.0'") + "with_pip_cuda_libraries = 'ON'\n"
+    (installed / "paddle/version/__init__.py").write_text(text)
     found = libraries("paddle")
     assert found.pop("python").count(".") == 2
     assert found == {
