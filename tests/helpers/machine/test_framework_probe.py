@@ -104,13 +104,15 @@ def test_what_lies_beside_a_build_is_read_from_its_files_alone(installed: Path) 
     install(installed, "nvidia-cudnn-cu11", "8.9.4.19")
     install(installed, "nvidia-dali-tf-plugin-cuda110", "9")
     (installed / "paddle/version").mkdir(parents=True)
-    (installed / "paddle/version/__init__.py").write_text(VERSION_FILE.format(cudnn="'8.6.0'"))
+    text = VERSION_FILE.format(cudnn="'8.6.0'") + "with_pip_cuda_libraries = 'ON'\n"
+    (installed / "paddle/version/__init__.py").write_text(text)
     found = libraries("paddle")
     assert found.pop("python").count(".") == 2
     assert found == {
         "cuda": "11.8",
         "cudnn": "8.6.0",
         "cudnn_wheel": "nvidia-cudnn-cu11 8.9.4.19",
+        "pip_libraries": "ON",
         "dali_wheel": "nvidia-dali-cuda110 1.50.0",
     }
 
