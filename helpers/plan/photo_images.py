@@ -5,8 +5,8 @@ As a program it is one of the processes that fill a folder:
 
 What is known of ImageNet, and so is meant:
 
-- Most images are 500 pixels wide or high; the mean is 469 x 387 (image-net.org, ILSVRC 2012). The shares of the single
-  sizes below are ours, and have this mean.
+- Most images are 500 pixels wide or high (Ehrlich's survey, below), and their mean is said everywhere to be 469 x 387;
+  nobody names who measured it. The shares of the single sizes below are ours, chosen to come near this mean.
 - "The vast majority … are not chroma subsampled and were quantized at quality 96" (M. Ehrlich, "Compression in the
   ImageNet Dataset", 2021): hence 4:4:4. Quality 97 makes a mean of 110 KB of these photographs; the archives of
   ILSVRC 2012 have 115 KB an image for training (147,897,477,120 bytes) and 135 KB for validation (6,744,924,160 bytes).
