@@ -37,6 +37,8 @@ CARD_INDEX_FACT = "card_index"
 
 # Facts of a run that was read from a log: the log in one line, and what is doubtful about it.
 LOG_FACT, LOG_WARNINGS_FACT = "log", "log warnings"
+# What is to be known of the images, if the suite has made them for a published comparison.
+IMAGES_FACT = "images made"
 
 # No hardware trains slower or faster.
 LEAST_SAMPLES_PER_S, MOST_SAMPLES_PER_S = 1e-4, 1e9

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from helpers.judging.evidence import Budget, PublishedReference, RecordedReference
 from helpers.judging.rules import WALL_CLOCK
@@ -21,6 +21,10 @@ from helpers.plan.recorded import LEAST_RUNS, RecordedEntry
 from helpers.trainers.contract.case import Case, DataSource, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import JobSpec
+
+if TYPE_CHECKING:
+    # It imports Pillow, which a listing does not need.
+    from helpers.plan.image_folder import DatasetFacts
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,9 @@ class CasePlan:
     tolerance: float = 0.005
     # The drop below the entry, as a fraction, that fails the case if no good build is at hand.
     band: float = 0.05
-    # The description of the images.
+    # The description of the images, and the images themselves; None if the case reads none.
     data: str = ""
+    images: DatasetFacts | None = None
     # The part of a run's environment that is known before it.
     environment: Mapping[str, str] = field(default_factory=dict)
     rule: str = WALL_CLOCK

@@ -54,10 +54,24 @@ class DatasetFacts:
     mean_height: float
     # The digest of path, label and file size of every line, not of the pixels.
     digest: str
+    # How many images the suite has made for a published comparison: the list names each several times. 0: none.
+    made: int = 0
 
     def describe(self) -> str:
         """The description of the data in a result's environment: ``256 images, 8 classes, digest 0123456789ab``."""
-        return f"{self.images} images, {self.classes} classes, digest {self.digest[:12]}"
+        images = (
+            f"{self.made} made images, each {self.images // self.made} times" if self.made else f"{self.images} images"
+        )
+        return f"{images}, {self.classes} classes, digest {self.digest[:12]}"
+
+    def remark(self) -> str:
+        """What the reader of a figure must know of the images; empty for a folder of the user's."""
+        if not self.made:
+            return ""
+        return (
+            f"not on ImageNet: on {self.made:,} images of its sizes, which the suite made from photographs; the list "
+            f"names each {self.images // self.made} times, and once read they come from memory (page cache)"
+        )
 
 
 @dataclass(frozen=True)

@@ -104,17 +104,10 @@ def photographs_folder() -> Path:
 
 def _existing(root: Path, wanted: dict[str, Any]) -> DatasetFacts | None:
     """The facts of the dataset at ``root`` if it is complete and as requested; None if it must be made (again)."""
-    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
-        return None
-    record = _record(root)
+    record = record_of(root, GENERATOR)
     if record is None:
-        raise DatasetError(
-            f"small dataset {root}",
-            field=RECORD,
-            got="a folder that the suite did not make",
-            expected="an empty place, or a small dataset",
-            remedy="Nothing was changed; name your own images with --data, or move the folder away",
-        )
+        refuse_foreign(root, "small dataset")
+        return None
     if any(record.get(key) != value for key, value in wanted.items()):
         return None
     try:
@@ -126,12 +119,25 @@ def _existing(root: Path, wanted: dict[str, Any]) -> DatasetFacts | None:
     return facts if whole else None
 
 
-def _record(root: Path) -> dict[str, Any] | None:
+def refuse_foreign(root: Path, what: str) -> None:
+    """Raise DatasetError if there is something at ``root`` that is no ``what`` of ours."""
+    if root.exists() and not (root.is_dir() and not any(root.iterdir())):
+        raise DatasetError(
+            f"{what} {root}",
+            field=RECORD,
+            got="a folder that the suite did not make",
+            expected=f"an empty place, or a {what}",
+            remedy="Nothing was changed; name your own images with --data, or move the folder away",
+        )
+
+
+def record_of(root: Path, generator: str) -> dict[str, Any] | None:
+    """The content of ``dataset.json`` if ``generator`` made the folder."""
     try:
         record = json.loads(read_text_limited(root / RECORD, MOST_NOTE_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and record.get("generator") == GENERATOR else None
+    return record if isinstance(record, dict) and record.get("generator") == generator else None
 
 
 def _make(root: Path, wanted: dict[str, Any], photographs: Path) -> DatasetFacts:

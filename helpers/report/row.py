@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from helpers.history.results import LOG_FACT, LOG_WARNINGS_FACT, MEASURED, RunResult, interleaved_pairs
+from helpers.history.results import IMAGES_FACT, LOG_FACT, LOG_WARNINGS_FACT, MEASURED, RunResult, interleaved_pairs
 from helpers.judging.evidence import Build
 from helpers.judging.failure_class import FAILURE_FACT
 from helpers.judging.judge import RUN_FAILED
@@ -186,7 +186,7 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
         recorded=ReferenceAnswer.of(verdict.recorded) if verdict.recorded else None,
         overrides=_overrides_that_matter(outcome.runs),
         marks=outcome.marks,
-        warnings=(*(summary.warnings if summary else ()), *_log_warnings(measured)),
+        warnings=(*(summary.warnings if summary else ()), *_log_warnings(measured), *_image_remarks(measured)),
         reader_share=statistics.median(shares) if shares else None,
         loader=next((run.facts["loader"] for run in measured if "loader" in run.facts), ""),
         foreign_share=outcome.foreign_share,
@@ -283,6 +283,11 @@ def _log_warnings(runs: Sequence[RunResult]) -> tuple[str, ...]:
     """The warnings about the logs; for several logs each warning names its run."""
     warnings = [(run.replicate, run.facts[LOG_WARNINGS_FACT]) for run in runs if run.facts.get(LOG_WARNINGS_FACT)]
     return tuple(each if len(runs) == 1 else f"r{replicate}: {each}" for replicate, each in warnings)
+
+
+def _image_remarks(runs: Sequence[RunResult]) -> tuple[str, ...]:
+    """What is to be known of the images, if the suite has made them for the comparison."""
+    return tuple(dict.fromkeys(run.facts[IMAGES_FACT] for run in runs if IMAGES_FACT in run.facts))
 
 
 @dataclass(frozen=True)

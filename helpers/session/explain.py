@@ -27,7 +27,6 @@ from helpers.session.measuring import OnProgress
 from helpers.session.outcome import CaseOutcome
 from helpers.session.run_job import RunTerms, leased_runner
 from helpers.session.suite import Suite
-from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import ConfigError, SuiteError
 
 
@@ -208,7 +207,7 @@ def _runner(
         return
     terms = RunTerms(
         allow_contention=suite.options.allow_contention,
-        data=None if plan.case.data is DataSource.SYNTHETIC else suite.data,
+        data=plan.images,
         system=suite.system,
         explained_steps=request.steps,
     )

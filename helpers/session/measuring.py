@@ -25,7 +25,7 @@ from helpers.launch.tail import Progress
 from helpers.machine.devices import Card, CpuCard, Machine, environment_of
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, published_references
-from helpers.plan.image_folder import DatasetFacts, images_needed
+from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.installed import Installed
 from helpers.plan.overrides import effective, with_overrides
 from helpers.plan.perf_yaml import Config
@@ -37,7 +37,6 @@ from helpers.session.measure import CaseResult, Judge, Runner, measure_case, not
 from helpers.session.night_time import NightTime, screening_runs
 from helpers.session.recording import RecordedBaselines
 from helpers.session.run_job import RunTerms, inherited_variables, leased_runner
-from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import SuiteError
 
 # A framework's switches for whole programs. Cases differ in them, but a single product does not depend on them.
@@ -129,8 +128,8 @@ class Planner:
     machine: Machine
     installed: Installed
     baselines: RecordedBaselines
-    # Reads the images, when a case needs them.
-    data: Callable[[], DatasetFacts]
+    # The images of a case, or why there are too few; None if it reads none.
+    images: Callable[[SuiteCase], DatasetFacts | str | None]
     # The changed settings.
     overrides: Mapping[str, Any]
     # Whether the result may become the recorded figure.
@@ -158,9 +157,9 @@ class Planner:
             variables=inherited_variables(settings),
         ).to_mapping()
         published = published_references(suite_case.figures, cards[0].name, config.tolerances.of(case.id).published)
-        needed = images_needed(case, (reference.rule for reference in published))
-        if needed is not None and (too_few := needed.why_not(self.data())):
-            return too_few
+        images = self.images(suite_case)
+        if isinstance(images, str):
+            return images
         return CasePlan(
             suite_case,
             build=self.installed.record(build),
@@ -170,7 +169,8 @@ class Planner:
             recorded=entry,
             tolerance=config.tolerances.of(case.id).recorded,
             band=config.tolerances.of(case.id).unconfirmed,
-            data=case.data.value if case.data is DataSource.SYNTHETIC else self.data().describe(),
+            data=case.data.value if images is None else images.describe(),
+            images=images,
             environment={name: environment[name] for name in _KNOWN_BEFORE},
             reference=reference,
             why_no_reference=why_no_reference,
@@ -220,7 +220,6 @@ class Measurer:
     gate: Gate
     store: ResultStore
     memory: Callable[[], Memory]
-    data: Callable[[], DatasetFacts]
     system: Callable[[], Mapping[str, Mapping[str, str]]]
     # Replaces the real runner.
     runner: Runner | None = None
@@ -254,7 +253,7 @@ class Measurer:
         terms = RunTerms(
             allow_contention=self._allows_contention(plan),
             share_machine=self.options.share_machine,
-            data=None if plan.case.data is DataSource.SYNTHETIC else self.data(),
+            data=plan.images,
             system=self.system(),
         )
         with leased_runner(plan, self.machine, self.store, self.config, terms, on_progress) as runner:

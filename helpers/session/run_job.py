@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from helpers.history.results import CARD_INDEX_FACT, CONTENDED, MACHINE_SHARED, SLOWED, RunResult
+from helpers.history.results import CARD_INDEX_FACT, CONTENDED, IMAGES_FACT, MACHINE_SHARED, SLOWED, RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.failure_class import FAILURE_FACT, FailureClass
@@ -199,6 +199,7 @@ class JobRunner:
                 **(header.facts if header else {}),
                 CARD_INDEX_FACT: " ".join(str(card.index) for card in self.cards),
                 **self.connected.facts(),
+                **({IMAGES_FACT: remark} if self.terms.data and (remark := self.terms.data.remark()) else {}),
                 **({"warmup_steps": str(len(logs[0].warmup))} if complete else {}),
                 **(device_time_facts(spec, statistics.median(step_seconds(logs))) if complete else {}),
                 **({FAILURE_FACT: outcome.cause.value} if outcome.cause else {}),

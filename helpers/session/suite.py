@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from helpers.session.examination import ExaminationIO
     from helpers.session.explain import CaseExplanation
     from helpers.session.gate import Gate
+    from helpers.session.images import CaseImages
     from helpers.session.measure import CaseResult, Judge, Runner
     from helpers.session.measuring import Measurer, OnProgress, Planner
     from helpers.session.night_time import NightTime
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 PUBLISHED_TARGETS = ("a100", "v100")
 SMALL_DATASET = Path(".cache") / "imagenet-small"
+GROWN_DATASET = Path(".cache") / "imagenet-grown"
 CHECKED = Path(".cache") / "checked-baselines"
 # A hundred runs of each of two builds, and some that are repeated.
 _MOST_CALIBRATING_RUNS = 220
@@ -152,7 +155,7 @@ class Suite:
             self.machine,
             self._installed,
             self.baselines,
-            lambda: self.data,
+            self.images.of,
             self.options.overrides,
             self.options.to_record,
         )
@@ -169,7 +172,6 @@ class Suite:
             self.gate,
             self.store,
             memory=lambda: self.memory,
-            data=lambda: self.data,
             system=lambda: self.system,
             runner=self._runner,
         )
@@ -207,6 +209,16 @@ class Suite:
         return make_small_dataset(self.config.path.parent / SMALL_DATASET)
 
     @cached_property
+    def images(self) -> CaseImages:
+        """Which images each case reads."""
+        from helpers.plan.grown_dataset import GrownDataset
+        from helpers.session.images import CaseImages
+
+        named = (self.options.data_root or self.config.data.root) is not None
+        grown = GrownDataset(self.config.path.parent / GROWN_DATASET)
+        return CaseImages(self.machine, named, lambda: self.data, grown, _say_to_stderr)
+
+    @cached_property
     def system(self) -> dict[str, dict[str, str]]:
         """The environment tables that every result of this session holds. The machine is examined once."""
         from helpers.machine.tables import session_tables
@@ -226,9 +238,10 @@ class Suite:
 
         return RecordedBaselines(self.options.baselines_folder / "recorded", self.machine)
 
-    def prepare(self, chosen: Iterable[SuiteCase]) -> str | None:
+    def prepare(self, chosen: Iterable[SuiteCase], say: Callable[[str], None] | None = None) -> str | None:
         """Check, before anything is measured, what the chosen cases need: data, recorded baselines, the reference
-        build, the history, gate rules, settings that exist. Returns one line on the gate; None without ``--gate``."""
+        build, the history, gate rules, settings that exist. Images that they need are made last, which takes minutes
+        the first time; ``say`` is told how far it is. Returns one line on the gate; None without ``--gate``."""
         from helpers.plan.recipes.recipe import settings_for
         from helpers.session.suite_history import begin
 
@@ -249,7 +262,26 @@ class Suite:
         if runnable:
             begin(self.memory)
         self.gate.check(self.cases, self.config, self.machine.host)
+        if self.machine.gpus and any(case.figures for case in runnable):
+            self._make_images(runnable, say)
         return self.gate.summary(chosen, self.cases)
+
+    def _make_images(self, runnable: Sequence[SuiteCase], say: Callable[[str], None] | None) -> None:
+        from helpers.session.images import estimate
+
+        images = self.images if say is None else replace(self.images, say=say)
+        images.prepare(runnable)
+        if line := estimate(runnable, self.machine):
+            images.say(line)
+
+    def in_order(self, cases: Iterable[SuiteCase]) -> list[SuiteCase]:
+        """The cases in the order in which they are measured: those with a published figure of this card first."""
+        cases = list(cases)
+        if not any(case.figures for case in cases):
+            return cases
+        from helpers.session.images import published_first
+
+        return published_first(cases, self.machine)
 
     def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
         """Why every run of the chosen cases would be INVALID just now, because others use the machine, and what the
@@ -497,3 +529,7 @@ class Suite:
     def _past(self, outcome: CaseOutcome, segment: Mapping[str, str]) -> Past:
         case = outcome.case
         return self.memory.past(case.id, outcome.target, segment, case.cards, self.options.session)
+
+
+def _say_to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

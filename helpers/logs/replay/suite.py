@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -53,7 +53,7 @@ class ReplaySuite(Suite):
         """Why there is nothing to judge, in one line."""
         return self.fits.why_none(suite_case)
 
-    def prepare(self, chosen: Iterable[SuiteCase]) -> str | None:
+    def prepare(self, chosen: Iterable[SuiteCase], say: Callable[[str], None] | None = None) -> str | None:
         """Check that INDEX.csv, the gate's rules and the baselines can be read, and that no case is chosen on two
         targets."""
         chosen = tuple(chosen)

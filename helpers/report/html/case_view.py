@@ -35,7 +35,7 @@ from helpers.session.outcome import CaseOutcome
 # With more runs the picture would be confusing.
 _MOST_RUNS_DRAWN = 3
 # Facts of a run that a page shows elsewhere.
-_ELSEWHERE = ("loader", "log", "log warnings", "images")
+_ELSEWHERE = ("loader", "log", "log warnings", "images", "images made")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from helpers.session.measure import CaseResult, Runner, evidence_of, night_of, r
 from helpers.session.measuring import Measurer
 from helpers.session.run_job import RunTerms, leased_runner
 from helpers.session.suite import Suite
-from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
 
@@ -167,12 +166,10 @@ def _runners(
     terms = RunTerms(
         allow_contention=allow_contention,
         share_machine=measurer.options.share_machine,
-        data=measurer.data() if any(plan.case.data is not DataSource.SYNTHETIC for plan in plans) else None,
         system=measurer.system(),
     )
     with leased_runner(plans[0], measurer.machine, measurer.store, measurer.config, terms, on_progress) as runner:
-        without_data = replace(runner, terms=replace(terms, data=None))
-        yield lambda plan: without_data if plan.case.data is DataSource.SYNTHETIC else runner
+        yield lambda plan: replace(runner, terms=replace(terms, data=plan.images))
 
 
 def _go_on(measurer: Measurer, turns: Sequence[_Turn], allow_contention: bool) -> None:
