@@ -59,6 +59,22 @@ TRAINERS_LIBRARIES = ("numpy", "nvidia.dali", "PIL", "cv2")
 OLD_SYNTAX = ("helpers/machine/framework_probe.py",)
 # In the standard library of a newer Python than the trainers'.
 NEWER_THAN_3_8 = ("graphlib", "tomllib", "zoneinfo")
+# Methods and functions of the standard library that a parser for 3.8 accepts and 3.8 does not have.
+NAMES_NEWER_THAN_3_8 = (
+    "removeprefix", "removesuffix", "is_relative_to", "with_stem", "readlink", "hardlink_to", "bit_count", "pairwise",
+    "to_thread", "lcm", "nextafter", "cbrt", "randbytes", "unparse", "waitstatus_to_exitcode", "pidfd_open",
+    "ParamSpec", "TypeAlias", "Annotated", "StrEnum", "KW_ONLY", "add_note", "get_annotations",
+)  # fmt: skip
+# Their arguments: ``zip(strict=True)``, ``@dataclass(slots=True)``, ``glob(root_dir=...)``.
+KEYWORDS_NEWER_THAN_3_8 = {
+    "zip": {"strict"},
+    "dataclass": {"slots", "kw_only", "match_args"},
+    "glob": {"root_dir", "include_hidden"},
+    "write_text": {"newline"},
+    "TemporaryDirectory": {"ignore_cleanup_errors", "delete"},
+    "shutdown": {"cancel_futures"},
+    "Popen": {"user", "group", "extra_groups", "umask", "process_group"},
+}
 
 Sources = Mapping[str, str]
 
@@ -168,15 +184,29 @@ def _trainer_refusal(module: str, name: str) -> str | None:
 
 
 def too_new(sources: Sources) -> list[str]:
-    """The files that run in the frameworks' own interpreters and that Python 3.8 cannot parse."""
+    """What Python 3.8 cannot parse, or does not have, in the files that run in the frameworks' own interpreters."""
     found = []
     for path, text in sources.items():
         if path.startswith("helpers/trainers/") or path in OLD_SYNTAX:
             try:
-                ast.parse(text, path, feature_version=(3, 8))
+                tree = ast.parse(text, path, feature_version=(3, 8))
             except SyntaxError as error:
                 found.append(f"{path}:{error.lineno}: {error.msg}")
+                continue
+            found += [f"{path}:{line}: Python 3.8 has no {name}" for line, name in _newer_than_3_8(tree)]
     return found
+
+
+def _newer_than_3_8(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in NAMES_NEWER_THAN_3_8:
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name in NAMES_NEWER_THAN_3_8)
+        elif isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            newer = KEYWORDS_NEWER_THAN_3_8.get(called, set())
+            yield from ((node.lineno, f"{called}({each.arg}=)") for each in node.keywords if each.arg in newer)
 
 
 # ---- the project itself
@@ -282,6 +312,17 @@ def test_an_allowed_import_is_left_alone(path: str, text: str) -> None:
 def test_syntax_that_python_3_8_lacks_is_found() -> None:
     text = "match 1:\n    case 1: pass"
     assert len(too_new({LOOP: text})) == 1
+    assert too_new({"helpers/session/measure.py": text}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("'a.py'.removesuffix('.py')", "removesuffix"), ("zip([1], [2], strict=True)", "zip(strict=)"),
+     ("from itertools import pairwise", "pairwise"), ("import math\nmath.lcm(4, 6)", "lcm")],
+)  # fmt: skip
+def test_what_the_library_of_python_3_8_lacks_is_found(text: str, name: str) -> None:
+    (found,) = too_new({LOOP: text})
+    assert found.endswith(f": Python 3.8 has no {name}")
     assert too_new({"helpers/session/measure.py": text}) == []
 
 

@@ -122,11 +122,14 @@ def waits_for_rendezvous(tail: str) -> bool:
 
 
 def signal_of(exit_code: int) -> signal.Signals | None:
-    """The signal that ended a process, from its own status (-9), a shell's status (137) or that of ``sys.exit(-9)``
-    (247)."""
+    """The signal that ended a process, from its own status (-9, as Popen has it) or a shell's (137).
+
+    A status such as 247 is no signal: a program that ends with ``sys.exit(-9)`` was not killed, and -1 is what many
+    programs end with after an error.
+    """
     if 0 <= exit_code <= 128:
         return None
-    number = -exit_code if exit_code < 0 else exit_code - 128 if exit_code <= 192 else 256 - exit_code
+    number = -exit_code if exit_code < 0 else exit_code - 128
     try:
         return signal.Signals(number)
     except ValueError:
@@ -228,8 +231,8 @@ def last_words(tail: str) -> str:
 
 
 def exit_text(exit_code: int) -> str:
-    """The exit code in words, such as ``ended by SIGKILL (...)`` or ``exited with 1``. 137 (from a shell) and 247 (from
-    ``sys.exit(-9)``) are signals too."""
+    """The exit code in words, such as ``ended by SIGKILL (...)`` or ``exited with 1``. 137 (from a shell) is a signal
+    too."""
     name = signal_of(exit_code)
     if name is None:
         return f"exited with {exit_code}"

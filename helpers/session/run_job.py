@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -94,6 +96,8 @@ class JobRunner:
         facts = {**result.facts, **_core_facts(cores), **watched}
         result = replace(result, facts=facts, role=build.value, stage=stage.value)
         self.store.write(result)
+        if outcome.kind is OutcomeKind.COMPLETE and why_unsteady(spec, outcome.logs) is not None:
+            _draw(spec, outcome.logs)
         return result
 
     def _cores(self) -> Cores:
@@ -166,11 +170,6 @@ class JobRunner:
             if not self.terms.allow_contention:
                 slowed = f"{SLOWED}: unset {SLOWDOWN_VARIABLE} (--allow-contention measures anyway)"
         unsteady = why_unsteady(spec, logs) if complete else None
-        if unsteady is not None:
-            # Not at the top: a session without such a run draws nothing.
-            from helpers.launch.steadiness_plot import write_plot
-
-            write_plot(spec, logs)
         invalid = "; ".join(filter(None, (invalid, slowed, unsteady))) or None
         return RunResult(
             uuid=spec.job_id,
@@ -244,6 +243,17 @@ def _loaded_by_any(logs: Sequence[StepLog]) -> dict[str, str]:
     facts = [log.header.facts for log in logs]
     loaded = {name: {each[name] for each in facts if each.get(name)} for name in LOADED_FACTS}
     return {name: " / ".join(sorted(versions)) for name, versions in loaded.items() if versions}
+
+
+def _draw(spec: JobSpec, logs: Sequence[StepLog]) -> None:
+    # Not at the top: a session without a run that was never steady draws nothing.
+    from helpers.launch.steadiness_plot import write_plot
+
+    try:
+        write_plot(spec, logs)
+    except Exception as error:  # noqa: BLE001 - the run is measured and its result is kept: no picture may cost it
+        traceback.print_exc()
+        print(f"{spec.run_folder} has no picture of its steps: {error}", file=sys.stderr)
 
 
 def inherited_variables(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.plan.recipes import Fixed, Setting, Source, group, own
-from helpers.plan.recipes.publishers import DALI, DRAFT, published_recipe
+from helpers.plan.recipes.publishers import DALI, DRAFT, PADDLECLAS, published_recipe
 from helpers.trainers.contract.case import Case, DataSource, Precision
 
 # A model's learning rate is for this batch. Smaller global batches on a CPU scale it down in proportion.
@@ -126,6 +126,7 @@ def _dali(on_gpu: bool) -> dict[str, Setting]:
         "dali.threads": threads,
         "dali.prefetch_queue_depth": Setting(2, own("the documents give no number; 2 is DALI's default")),
         "dali.seed": Setting(42, Source(DALI, "each rank adds its number")),
+        "dali.num_attempts": Setting(100, Source(PADDLECLAS, "its DALI pipeline's default; DALI's own is 10")),
         "dali.device_memory_padding": Setting(paddings[0], padded),
         "dali.host_memory_padding": Setting(paddings[1], padded),
     }

@@ -159,6 +159,7 @@ def _dali() -> dict[str, Setting]:
         {
             "threads": 4,
             "prefetch_queue_depth": 2,
+            "num_attempts": 10,
             "device_memory_padding": 64 * 2**20,
             "host_memory_padding": 64 * 2**20,
         },

@@ -189,6 +189,7 @@ def _loaders() -> dict[str, Setting]:
     paddings = own("the script gives none; DALI's defaults")
     return {
         "dali.threads": Setting(4, Source(TENSORFLOW_SCRIPT)),
+        "dali.num_attempts": Setting(100, Source(TENSORFLOW_SCRIPT)),
         "dali.device_memory_padding": Setting(16 * 2**20, paddings),
         "dali.host_memory_padding": Setting(8 * 2**20, paddings),
         "native.workers": Setting(10, Source(TENSORFLOW_SCRIPT, "threads of tf.data")),

@@ -28,7 +28,7 @@ STD = [58.395, 57.12, 57.375]
 # Factor and offset that normalise a pixel, for each channel.
 _SCALES = [(numpy.float32(1 / std), numpy.float32(-mean / std)) for mean, std in zip(MEAN, STD)]
 _JPEG = b"\xff\xd8"
-# As in DALI and torchvision: after so many failed attempts the centre is taken.
+# As in torchvision: after so many failed attempts the centre is taken.
 _CROP_ATTEMPTS = 10
 # The formats that DALI decodes as well, recognised by content, so that a folder is read in the same way by both
 # loaders.

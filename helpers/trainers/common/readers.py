@@ -222,6 +222,7 @@ def dali_pipeline(images: ImageList, plan: DaliPlan) -> Any:
             output_type=types.RGB,
             random_area=list(plan.augmentation.crop_area),
             random_aspect_ratio=list(plan.augmentation.crop_aspect_ratio),
+            num_attempts=options.num_attempts,
             **padding,
         )
         resized = fn.resize(decoded, resize_x=IMAGE_SIZE, resize_y=IMAGE_SIZE, interp_type=types.INTERP_LINEAR)

@@ -55,6 +55,8 @@ class Dali:
     threads: Optional[int]
     prefetch_queue_depth: int
     seed: int
+    # How many crops are drawn until one fits the image; then DALI takes its centre.
+    num_attempts: int
     # In bytes; used only for decoding on a GPU.
     device_memory_padding: int
     host_memory_padding: int
@@ -139,6 +141,7 @@ class Settings:
         for name, least in (("workers", 0), ("prefetch_factor", 1)):
             at_least(f"native.{name}", getattr(self.native, name), least)
         at_least("dali.prefetch_queue_depth", self.dali.prefetch_queue_depth, 1)
+        at_least("dali.num_attempts", self.dali.num_attempts, 1)
         if self.dali.threads is not None:
             at_least("dali.threads", self.dali.threads, 1)
         self._check_precision(spec.case)

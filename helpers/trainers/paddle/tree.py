@@ -288,7 +288,9 @@ def _in_layers(operators: Sequence[_Owner]) -> Iterator[Tuple[_Owner, str]]:
             pending[layer][each.operator] += 1
         elif each.phase is Phase.BACKWARD and not each.reduces:
             begun += each.marks
-            of = each.operator.removesuffix(_GRADIENT)
+            of = each.operator
+            if of.endswith(_GRADIENT):
+                of = of[: -len(_GRADIENT)]
             layer = next((name for name in reversed(begun) if pending[name][of] > 0), "")
             pending[layer][of] -= 1
         yield each, layer

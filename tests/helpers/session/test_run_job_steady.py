@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 
+import helpers.launch.steadiness_plot
 import helpers.session.run_job
-from helpers.history.run_folders import ResultStore
+from helpers.history.run_folders import RESULT_FILE, ResultStore, read_result
 from helpers.judging.verdict import Status
 from helpers.plan.case_plan import CasePlan
 from helpers.session.measure import measure_case
@@ -68,6 +69,20 @@ def test_a_run_that_was_never_steady_is_invalid_and_leaves_the_plot_that_shows_i
     assert f"see {folder.resolve() / 'steadiness.svg'} and steadiness.json" in str(run.invalid)
     assert (folder / "steadiness.svg").exists() and (folder / "steadiness.json").exists()
     assert run.figures["wall-clock"] == pytest.approx(16.0)
+
+
+def test_a_picture_that_fails_costs_neither_the_result_nor_the_session(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*given: object) -> str:
+        raise ZeroDivisionError("no room between the axes")
+
+    monkeypatch.setattr(helpers.launch.steadiness_plot, "plot", fail)
+    logs = (warm_for(8), warm_for(8, rank=1, fall=0.1))
+    run = run_with(runner, steady_plan(plan), jobs, outcome(logs=logs))
+    kept = read_result(runner.store.run_folder(plan.case.id, 0) / RESULT_FILE)
+    assert (kept.uuid, kept.invalid) == (run.uuid, run.invalid)
+    assert "has no picture of its steps: no room between the axes" in capsys.readouterr().err
 
 
 def test_ranks_that_were_looked_at_once_are_a_measurement_unless_the_jobs_own_steps_were_not_steady(

@@ -52,8 +52,8 @@ def test_a_published_row_is_trained_as_the_script_says(figure: PublishedFigure) 
     }  # fmt: skip
     assert {key: written[key] for key in expected} == expected
     assert written["dali"] == {
-        "threads": 4, "prefetch_queue_depth": 2, "seed": 42, "device_memory_padding": 2**26,
-        "host_memory_padding": 2**26,
+        "threads": 4, "prefetch_queue_depth": 2, "seed": 42, "num_attempts": 10,
+        "device_memory_padding": 2**26, "host_memory_padding": 2**26,
     }  # fmt: skip
     stated = OWN if case.data is DataSource.UNSTATED else MXNET
     assert sourced_settings(case, "gpu")["label_smoothing"].source.where == stated

@@ -60,7 +60,7 @@ def _folder(root: Path, images: int) -> ImageList:
 
 
 def _plan(rank: int, ranks: int, batch: int, form: Form = NCHW, seed: int = 42) -> DaliPlan:
-    return DaliPlan(Share(rank, ranks, batch, 1), form, AUGMENTATION, Dali(None, 2, seed, 0, 0), 1, None)
+    return DaliPlan(Share(rank, ranks, batch, 1), form, AUGMENTATION, Dali(None, 2, seed, 100, 0, 0), 1, None)
 
 
 def _dali(images: ImageList, rank: int, ranks: int, batch: int, form: Form = NCHW, seed: int = 42) -> DaliSource:
@@ -280,6 +280,7 @@ def test_dali_s_operators_get_the_arguments_of_the_case_s_settings(
         "output_type": types.RGB,
         "random_area": [0.08, 1.0],
         "random_aspect_ratio": [3 / 4, 4 / 3],
+        "num_attempts": 100,
         **(paddings if on_gpu else {}),
     }
     assert told["resize"] == {"resize_x": 224, "resize_y": 224, "interp_type": types.INTERP_LINEAR}

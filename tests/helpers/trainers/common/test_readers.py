@@ -54,7 +54,7 @@ class Card:
 
 def _plan(gpu: int | None) -> DaliPlan:
     augmentation = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
-    return DaliPlan(Share(0, 1, 2, 1), Form("NCHW", 3, "float32"), augmentation, Dali(1, 2, 42, 0, 0), 1, gpu)
+    return DaliPlan(Share(0, 1, 2, 1), Form("NCHW", 3, "float32"), augmentation, Dali(1, 2, 42, 100, 0, 0), 1, gpu)
 
 
 def _alive(batches: list[Any]) -> list[int]:

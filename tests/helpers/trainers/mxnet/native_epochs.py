@@ -27,7 +27,7 @@ CONTEXT = mx.cpu(1)
 
 
 def reader(images: ImageList, share: Share, workers: int, kind: str) -> Any:
-    plan = DaliPlan(share, FORM, AUGMENTATION, Dali(1, 2, 42, 0, 0), 1, gpu=None)
+    plan = DaliPlan(share, FORM, AUGMENTATION, Dali(1, 2, 42, 100, 0, 0), 1, gpu=None)
     if kind == "dali":
         return mxnet_data.dali_reader(images, plan, CONTEXT)
     if kind == "card":

@@ -62,7 +62,7 @@ def reader_with_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: Si
     for label in LABELS:
         Image.new("RGB", (40, 30), (label % 256, 100, 50)).save(tmp_path / f"{label}.jpeg")
     images = ImageList(tmp_path, tuple(f"{label}.jpeg" for label in LABELS), LABELS)
-    plan = DaliPlan(Share(0, 1, 3, 1), Form("NHWC", 4, "float16"), AUGMENTATION, Dali(1, 2, 42, 0, 0), 1, gpu=0)
+    plan = DaliPlan(Share(0, 1, 3, 1), Form("NHWC", 4, "float16"), AUGMENTATION, Dali(1, 2, 42, 100, 0, 0), 1, gpu=0)
 
     def on_cpu(images: ImageList, plan: DaliPlan, runner: Any) -> DaliSource:
         return DaliSource(images, dataclasses.replace(plan, gpu=None), runner)
@@ -120,7 +120,7 @@ def test_dali_decodes_on_the_rank_s_card_or_where_the_case_says_on_the_cpu(
 
 def test_dali_on_the_cpu_gives_a_gpu_s_rank_tensors_in_the_form_of_its_case(tmp_path: Path) -> None:
     listed, form = _numbered(tmp_path, 4), Form("NCHW", 4, "float16")
-    plan = DaliPlan(Share(0, 1, 2, 1), form, AUGMENTATION, Dali(1, 2, 42, 0, 0), 1, gpu=None)
+    plan = DaliPlan(Share(0, 1, 2, 1), form, AUGMENTATION, Dali(1, 2, 42, 100, 0, 0), 1, gpu=None)
     batches = list(paddle_data.dali_reader(listed, plan, paddle.to_tensor).epoch(0))
     assert [(list(batch.images.shape), batch.images.dtype) for batch in batches] == [
         ([2, 4, 224, 224], paddle.float16)

@@ -25,7 +25,7 @@ FORM = Form("NCHW", 3, "float32")
 
 def reader(images: ImageList, share: Share, workers: int, kind: str) -> Any:
     feed = pytorch_data.feed_to(torch.device("cpu"))
-    plan = DaliPlan(share, FORM, AUGMENTATION, Dali(1, 2, 42, 0, 0), 1, gpu=None)
+    plan = DaliPlan(share, FORM, AUGMENTATION, Dali(1, 2, 42, 100, 0, 0), 1, gpu=None)
     if kind == "dali":
         return pytorch_data.dali_reader(images, plan, feed)
     if kind == "plugin":

@@ -26,7 +26,7 @@ FORM = Form("NHWC", 3, "float32")
 
 def reader(images: ImageList, share: Share, workers: int, kind: str) -> Any:
     feed = tensorflow_data.feed_to("CPU:0")
-    plan = DaliPlan(share, FORM, AUGMENTATION, Dali(1, 2, 42, 0, 0), 1, gpu=None)
+    plan = DaliPlan(share, FORM, AUGMENTATION, Dali(1, 2, 42, 100, 0, 0), 1, gpu=None)
     if kind == "dali":
         return tensorflow_data.dali_reader(images, plan, feed, "CPU:0")
     if kind == "plugin":
