@@ -39,6 +39,7 @@ from helpers.plan.case_plan import CasePlan
 from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config
 from helpers.plan.reader_threads import within_share
+from helpers.plan.recipes.published_programs import program_facts
 from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
 from helpers.trainers.contract.steplog import StepLog
 
@@ -196,6 +197,7 @@ class JobRunner:
             ).to_mapping(),
             facts={
                 **(header.facts if header else {}),
+                **(program_facts(plan.case, plan.suite_case.device, header.facts) if header else {}),
                 CARD_INDEX_FACT: " ".join(str(card.index) for card in self.cards),
                 **self.connected.facts(),
                 **({IMAGES_FACT: remark} if self.terms.data and (remark := self.terms.data.remark()) else {}),

@@ -40,7 +40,9 @@ def told(error: BaseException) -> str:
     if isinstance(error, Refused):
         return message
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    return f"{type(error).__name__}: {message} ({' > '.join(f'{_short(each.filename)}:{each.lineno}' for each in frames)})"
+    return (
+        f"{type(error).__name__}: {message} ({' > '.join(f'{_short(each.filename)}:{each.lineno}' for each in frames)})"
+    )
 
 
 def refuse_companion(error: BaseException) -> None:
