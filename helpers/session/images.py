@@ -61,10 +61,8 @@ class CaseImages:
         count = max((each for each in counts if not self.grown.why_not(each)), default=0)
         if not (missing := len(self.grown.missing(count))):
             return
-        gigabytes = missing * BYTES_AN_IMAGE / 1e9
-        self.say(
-            f"images: no folder is named (--data): {missing:,} are made, once, in {self.grown.root} ({gigabytes:.1f} GB)"
-        )
+        size = f"{missing * BYTES_AN_IMAGE / 1e9:.1f} GB"
+        self.say(f"images: no folder is named (--data): making {missing:,}, {size}, once, in {self.grown.root}")
         with Leases(default_folder(self.machine.host_id)).lease(
             self.machine.cards_of(counts[count]),
             1,

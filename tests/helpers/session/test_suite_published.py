@@ -6,18 +6,21 @@ The runs' figures come from step logs through every rule, as a runner computes t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from helpers.judging.rules import RULES, figures
+from helpers.machine.host import Space
 from helpers.plan.baseline_files import FigureStatus
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.image_folder import DatasetFacts, images_needed
+from helpers.plan.grown_dataset import GrownDataset, Say, images_for
+from helpers.plan.image_folder import DatasetFacts, ImagesNeeded, images_needed
 from helpers.plan.published import PublishedSet
 from helpers.report.row import CaseRow, row_of
-from helpers.trainers.contract.case import DataSource
+from helpers.session.images import needed_here
+from helpers.session.suite import Suite
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.judging.step_logs import logs_of
 from tests.helpers.session.workshop import (
@@ -109,8 +112,9 @@ SYNTHETIC_PYTORCH = "pytorch-resnet50v1.5-amp_o2-bs256-1x1-synthetic"
 
 
 def on(bench: Bench, card: str, data: DatasetFacts, case_id: str, **more: Any) -> CaseRow:
-    """The row of a case on a V100 machine that has these images; the runner's answer is at the published rate."""
-    suite = bench.suite(machine_with(*[card] * 8), **more)
+    """The row of a case on a V100 machine whose user named these images; the runner's answer is at the published
+    rate."""
+    suite = bench.suite(machine_with(*[card] * 8), data_root=str(data.root), **more)
     suite.data = data
     case = case_of(suite, case_id, "v100")
     bench.runner.usual = {"figures": figures_at(case, case.figures[0].samples_per_s if case.figures else 1000.0)}
@@ -162,21 +166,116 @@ def test_every_published_case_of_one_node_can_be_fed_by_imagenet(published: Mapp
     assert max(need.images for need in needs if need) == 634_880 < IMAGENET.images
 
 
-def test_without_data_no_published_paddle_row_of_one_node_is_run(
-    bench: Bench, published: Mapping[str, PublishedSet]
+# --- images that the suite makes, where the user names none
+
+
+@dataclass(frozen=True)
+class GrownDouble(GrownDataset):
+    """Makes no images: it notes what it was asked for, and answers with the facts of what would be there."""
+
+    asked: list[int] = field(default_factory=list)
+
+    def missing(self, count: int) -> list[int]:
+        return list(range(count))
+
+    def grow(self, count: int, say: Say) -> None:
+        self.asked.append(count)
+        say(f"making {count}")
+
+    def feeding(self, needed: ImagesNeeded, say: Say) -> DatasetFacts:
+        return replace(PHOTOGRAPHS, images=needed.images, made=images_for(needed))
+
+
+def without_data(
+    bench: Bench, card: str, free_gb: float = 100.0, cards: int = 8
+) -> tuple[Suite, GrownDouble, list[str]]:
+    """A suite on a machine of these cards whose user named no folder: its images, and what it says."""
+    suite = bench.suite(machine_with(*[card] * cards))
+    suite.data = replace(PHOTOGRAPHS, images=256)
+    grown = GrownDouble(bench.folder / "grown", free=lambda path: Space(10**13, int(free_gb * 1e9)))
+    said: list[str] = []
+    suite.images = replace(suite.images, grown=grown, say=said.append)
+    return suite, grown, said
+
+
+def published_here(suite: Suite, card: str, target: str) -> list[SuiteCase]:
+    """The Paddle cases of one node that are compared with a figure of this card."""
+    return [
+        case
+        for case in suite.cases
+        if case.target == target
+        and case.case.framework is Framework.PADDLE
+        and case.case.nodes == 1
+        and any(figure.applies_to(card) and figure.rule in RULES for figure in case.figures)
+    ]
+
+
+@pytest.mark.parametrize(("target", "card"), [("v100", SXM2), ("a100", A100)])
+def test_without_data_every_published_paddle_row_of_one_node_is_measured(bench: Bench, target: str, card: str) -> None:
+    suite, grown, said = without_data(bench, card)
+    cases = published_here(suite, card, target)
+    assert len(cases) >= 4
+    suite.prepare(cases, said.append)
+    # As many as ImageNet's validation set has, which the publisher read again and again.
+    assert grown.asked == [50_000]
+    for case in cases:
+        bench.runner.usual = {"figures": figures_at(case, case.figures[0].samples_per_s)}
+        outcome = suite.measure(case)
+        assert outcome.status.value == "PASS" or not any(each.sets_status for each in outcome.verdict.published), case
+    assert len({case_id for case_id, _ in bench.runner.asked}) == len(cases)
+
+
+def test_only_as_many_images_are_made_as_the_chosen_rows_need(bench: Bench) -> None:
+    suite, grown, said = without_data(bench, SXM2, cards=1)
+    small = case_of(suite, "paddle-vgg16-fp32-bs32-1x1-native-static", "v100")
+    suite.prepare([small])
+    assert grown.asked == [120 * 32]
+    assert said[0].startswith("images: no folder is named (--data): making 3,840, 0.4 GB, once, in ")
+    assert said[-1].startswith("1 case with a published figure of this card: the first in about ")
+
+
+def test_a_disk_that_is_too_small_costs_only_the_rows_that_need_more(bench: Bench) -> None:
+    suite, grown, _ = without_data(bench, SXM2, free_gb=4.0)
+    small = case_of(suite, "paddle-vgg16-fp32-bs32-1x1-native-static", "v100")
+    suite.prepare([small, case_of(suite, ONE_RUN, "v100")])
+    assert grown.asked == [120 * 32]
+    bench.runner.usual = {"figures": figures_at(small, small.figures[0].samples_per_s)}
+    assert suite.measure(small).status.value == "PASS"
+    row = row_of(suite.measure(case_of(suite, ONE_RUN, "v100")))
+    assert row.status == "not run"
+    assert "needs 7.8 GB (2 GB of them for the runs)" in row.reason and "4.0 GB are free" in row.reason
+
+
+def test_nothing_is_made_for_a_folder_of_the_user_s_nor_for_several_nodes(bench: Bench) -> None:
+    suite, grown, _ = without_data(bench, SXM2)
+    nodes = [case for case in suite.cases if case.case.nodes > 1 and case.target == "v100" and case.figures]
+    suite.images.prepare(nodes)
+    assert nodes and grown.asked == []
+    assert isinstance(suite.images.of(nodes[0]), str)
+    named = replace(suite.images, named=True)
+    named.prepare(published_here(suite, SXM2, "v100"))
+    assert grown.asked == []
+    assert "too few images" in str(named.of(case_of(suite, ONE_RUN, "v100")))
+
+
+def test_published_rows_of_this_card_come_first_fewer_cards_and_fewer_images_before_more(
+    bench: Bench, both: Builds
 ) -> None:
-    """256 images are a step or more of 18 of the 30, which would have run."""
-    small = replace(PHOTOGRAPHS, images=256)
-    told, filled = [], 0
-    for target, card in (("v100", SXM2), ("a100", A100)):
-        suite = bench.suite(machine_with(*[card] * 8))
-        suite.data = small
-        for case in suite.cases:
-            rules = [figure.rule for figure in case.figures if figure.applies_to(card)]
-            paddle = case.case.framework is Framework.PADDLE and case.case.data is not DataSource.SYNTHETIC
-            if case.target == target and paddle and case.case.nodes == 1 and rules:
-                told.append(suite.measure(case).reason)
-                filled += case.case.batch_size_per_card * case.case.cards <= 256
-    assert (len(told), filled) == (30, 18)
-    assert all(reason.startswith("too few images for its published figure: 256 in") for reason in told)
-    assert bench.runner.asked == []
+    suite, _, _ = without_data(bench, SXM2)
+    here = [case for case in suite.cases if case.target == "v100" and suite.why_not(case) is None]
+    ordered = suite.in_order(reversed(here))
+    compared = [case for case in ordered if any(figure.applies_to(SXM2) for figure in case.figures)]
+    assert ordered[: len(compared)] == compared and len(compared) < len(ordered)
+    cards = [case.case.cards for case in compared]
+    assert cards == sorted(cards) and {1, 8} <= set(cards)
+    needs = [needed_here(case, suite.machine) for case in compared if case.case.cards == 1]
+    counts = [needed.images if needed else 0 for needed in needs]
+    assert counts == sorted(counts)
+    # What is compared with nothing keeps its order.
+    assert [case for case in reversed(here) if case not in compared] == ordered[len(compared) :]
+
+
+def test_cases_without_a_published_figure_keep_their_order(bench: Bench) -> None:
+    suite, _, _ = without_data(bench, PCIE)
+    cases = [case for case in suite.cases if case.target in ("cpu", "v100")]
+    assert suite.in_order(cases) == cases
