@@ -8,7 +8,6 @@ not a SyntaxError.
 import argparse
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import platform
@@ -23,31 +22,27 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import console_script
 import machine
 from machine import SetUpError
+from parts import (
+    ALONE,
+    CUDA_PART,
+    EXTRAS,
+    FRAMEWORK_SETS,
+    FRAMEWORKS,
+    LINKS_SCRIPT,
+    OPENMP_PART,
+    OPENMP_SCRIPT,
+    OPTIONAL,
+    SETS,
+    TOOLS,
+    wanted_parts,
+)
 
-SETS = ("cpu", "gpu-cuda11", "gpu-wheel-on-cpu")
-# Environments of a single tool, without the suite.
-TOOLS = ("fuzz",)
-# Environments of a single framework, without the suite: its sets of requirements (the one without a GPU first), the
-# function that chooses a set by the GPUs, and further files that determine the content.
-FRAMEWORKS = {
-    "pytorch": ("pytorch-cpu", "pytorch-gpu", "pytorch-gpu-cuda12"),
-    "tensorflow": ("tensorflow-cpu", "tensorflow-gpu"),
-    "mxnet": ("mxnet-cpu", "mxnet-gpu"),
-}
+# The function that chooses a framework's set by the GPUs and the driver.
 FRAMEWORK_CHOICES = {
     "pytorch": machine.choose_pytorch_set,
     "tensorflow": machine.choose_tensorflow_set,
     "mxnet": machine.choose_mxnet_set,
 }
-FRAMEWORK_SETS = {
-    "pytorch-cpu": ("pytorch-common.txt", "pytorch-cuda.txt", "pytorch-gpu.txt"),
-    "pytorch-gpu": ("pytorch-common.txt", "pytorch-cuda.txt"),
-    "pytorch-gpu-cuda12": (),
-    "tensorflow-cpu": ("tensorflow-common.txt",),
-    "tensorflow-gpu": ("tensorflow-common.txt",),
-    "mxnet-cpu": ("mxnet-common.txt",),
-    "mxnet-gpu": ("mxnet-common.txt",),
-}  # type: Dict[str, Tuple[str, ...]]
 # Sets that replace a set that pip cannot install, and why they can.
 INSTEAD = {
     "pytorch-cpu": (
@@ -55,41 +50,14 @@ INSTEAD = {
         "pip has put no CPU build of torch there, see above; the CUDA build trains on a CPU too",
     )
 }
-EXTRAS = ("dev",)
-# Parts of every set of the suite that are installed without their dependencies, since only one module or the files are
-# used.
-ALONE = ("dataset", "otava", "uv")
 PIP = "pip.txt"
 # Only files whose SHA-256 is in requirements/*.txt (written by hashes.py) are installed.
 PIP_OPTIONS = ("--disable-pip-version-check", "--no-input", "--require-hashes")
-# A library that Paddle loads. On small systems that lack it, it becomes a part of the environment.
-OPENMP, OPENMP_PART, OPENMP_SCRIPT = "libgomp.so.1", "libgomp", "provide_libgomp.py"
+OPENMP = "libgomp.so.1"
 # 1: {"stamp": 1, "python", "base", "parts": {requirement part: SHA-256}}
-STAMP_VERSION = 1
+# 2: "missing" too: {part that could not be had: why}
+STAMP_VERSION = 2
 STAMP, OWNED = ".perfgate-stamp.json", ".perfgate-venv"
-
-
-def wanted_parts(folder: str, chosen: str, extras: Sequence[str]) -> Dict[str, str]:
-    """Each part of the environment, in the order of installation -> SHA-256 of everything that determines its
-    content."""
-    if chosen in TOOLS:
-        return {chosen: digest(folder, [chosen + ".txt"])}
-    if chosen in FRAMEWORK_SETS:
-        return {chosen: digest(folder, [chosen + ".txt", *FRAMEWORK_SETS[chosen]])}
-    parts = {chosen: digest(folder, ["suite.txt", chosen + ".txt"])}
-    parts.update((part, digest(folder, [part + ".txt"])) for part in ALONE)
-    for extra in extras:
-        parts[extra] = digest(folder, [extra + ".txt"] + ([OPENMP_SCRIPT] if extra == OPENMP_PART else []))
-    return parts
-
-
-def digest(folder: str, names: Sequence[str]) -> str:
-    """SHA-256 over the named files, each with its name."""
-    total = hashlib.sha256()
-    for name in names:
-        with open(os.path.join(folder, name), "rb") as file:
-            total.update(name.encode() + b"\0" + file.read() + b"\0")
-    return total.hexdigest()
 
 
 class Plan(NamedTuple):
@@ -130,18 +98,20 @@ def read_stamp(venv: str) -> Optional[Dict[str, object]]:
     return stamp if whole else None
 
 
-def write_stamp(venv: str, python: str, base: str, parts: Dict[str, str]) -> None:
+def write_stamp(venv: str, python: str, base: str, parts: Dict[str, str], missing: Dict[str, str]) -> None:
     """Write the stamp, whole or not at all."""
+    stamp = {"stamp": STAMP_VERSION, "python": python, "base": base, "parts": parts, "missing": missing}
     path = os.path.join(venv, STAMP)
     with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump({"stamp": STAMP_VERSION, "python": python, "base": base, "parts": parts}, file, sort_keys=True)
+        json.dump(stamp, file, sort_keys=True)
         file.flush()
         os.fsync(file.fileno())
     os.replace(path + ".new", path)
 
 
-def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str) -> None:
-    """Bring ``venv`` to the wanted state. If this is interrupted, the next call makes it again."""
+def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str, driver: Sequence[int] = ()) -> None:
+    """Bring ``venv`` to the wanted state. If this is interrupted, the next call makes it again. A part that cannot be
+    had and without which the environment is complete is tried again by the next call."""
     venv = os.path.realpath(venv)
     if not os.path.isdir(venv):
         # Refused before there is a folder, which is what is locked.
@@ -149,17 +119,19 @@ def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str
         os.makedirs(venv, exist_ok=True)
     with locked(venv):
         python = "{} {}".format(platform.python_implementation(), platform.python_version())
-        wanted = wanted_parts(folder, chosen, extras)
+        wanted = wanted_parts(folder, chosen, extras, driver)
         stamp = read_stamp(venv)
         plan = make_plan(stamp, python, base, wanted)
+        missing = {}  # type: Dict[str, str]
         if plan.action != "nothing":
             say("{} with {}: {}".format(os.path.relpath(venv), python, ", ".join(plan.parts)), plan.why)
             if stamp is not None:
                 os.remove(os.path.join(venv, STAMP))
-            carry_out(plan, venv, folder, base)
+            missing = carry_out(plan, venv, folder, base)
             kept = stamp["parts"] if stamp and plan.action == "add" else {}
             assert isinstance(kept, dict)
-            write_stamp(venv, python, base, {**kept, **wanted})
+            had = {part: wanted[part] for part in wanted if part not in missing}
+            write_stamp(venv, python, base, {**kept, **had}, missing)
         elif chosen not in SETS:
             # Printed only if it was asked for by name; the suite's own environment is made before other commands,
             # without output.
@@ -167,14 +139,25 @@ def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str
         if chosen in SETS:
             # Not in the stamp, so that an existing environment gets it, or a new version, without being made again.
             console_script.provide(venv, os.path.dirname(folder))
+        for part, why in missing.items():
+            say("{} is missing in {}: {}; the next call tries it again".format(
+                part, os.path.relpath(venv), OPTIONAL[part]), why)  # fmt: skip
 
 
-def carry_out(plan: Plan, venv: str, folder: str, base: str) -> None:
-    """Make the environment, or add the plan's parts to it."""
+def carry_out(plan: Plan, venv: str, folder: str, base: str) -> Dict[str, str]:
+    """Make the environment, or add the plan's parts to it. Returns the optional parts that could not be had, with the
+    reasons."""
     if plan.action == "make":
         make_venv(venv, folder, base)
+    missing = {}
     for part in plan.parts:
-        install(venv, folder, part)
+        try:
+            install(venv, folder, part)
+        except SetUpError as error:
+            if part not in OPTIONAL:
+                raise
+            missing[part] = str(error)
+    return missing
 
 
 def make_venv(venv: str, folder: str, base: str) -> None:
@@ -226,7 +209,7 @@ def answers(python: str, code: str) -> bool:
 
 def install(venv: str, folder: str, part: str) -> None:
     """Install one part, with all versions and the digests of all files pinned; some parts without dependencies."""
-    requirements = os.path.join(folder, part + ".txt")
+    requirements = os.path.join(folder, SETS.get(part, part + ".txt"))
     if part == OPENMP_PART:
         run([python_of(venv), os.path.join(folder, OPENMP_SCRIPT), requirements])
         return
@@ -240,15 +223,34 @@ def install(venv: str, folder: str, part: str) -> None:
         other, why = INSTEAD[part]
         say("taking requirements/{}.txt".format(other), why)
         run([*pip, "-r", os.path.join(folder, other + ".txt")])
+    if part == CUDA_PART:
+        run([python_of(venv), os.path.join(folder, LINKS_SCRIPT)])
 
 
 def run(command: Sequence[str]) -> None:
-    """Run a command. Raises SetUpError, with the command, if it fails."""
+    """Run a command. Raises SetUpError, with the command and its first error, if it fails."""
+    error = ""
     # The lock's handle is inherited, since pip may outlive a killed bootstrap, and no other process may write
     # meanwhile.
-    code = subprocess.call(command, env=clean_environment(), close_fds=False)
-    if code != 0:
-        raise SetUpError("{!r} ended with {}; its own output above says why".format(" ".join(command), code))
+    with subprocess.Popen(
+        command,
+        env=clean_environment(),
+        close_fds=False,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        errors="replace",
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            sys.stderr.write(line)
+            word, _, told = line.strip().partition(": ")
+            # Of a build that fails pip shows the output with spaces before it; Python names the class of its error.
+            if not error and told and (word.lower() == "error" or word.endswith("Error")):
+                error = " (" + line.strip() + ")"
+    if process.returncode != 0:
+        raise SetUpError(
+            "{!r} ended with {}{}; its own output above says why".format(" ".join(command), process.returncode, error)
+        )
 
 
 def clean_environment() -> Dict[str, str]:
@@ -317,22 +319,22 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def choose(asked: str, version: Sequence[int]) -> str:
-    """The name of a requirements file: the one asked for, or the one for this machine's hardware."""
+def choose(asked: str, version: Sequence[int], driver: Sequence[int] = ()) -> str:
+    """The name of a set: the one asked for, or the one for this machine's hardware and NVIDIA driver."""
     if asked in FRAMEWORKS:
         way_round = machine.TRAIN_ON_CPU.format(asked, FRAMEWORKS[asked][0])
-        return FRAMEWORK_CHOICES[asked](machine.find_gpus(way_round=way_round))
+        return FRAMEWORK_CHOICES[asked](machine.find_gpus(way_round=way_round), driver)
     if asked == "auto":
-        return machine.choose_set(machine.find_gpus(), version)
+        return machine.choose_set(machine.find_gpus(), version, driver)
     if asked == "beside":
         gpus = machine.find_gpus()
         try:
-            return machine.choose_set(gpus, version)
+            return machine.choose_set(gpus, version, driver)
         except SetUpError as error:
             say("taking requirements/cpu.txt, with which Paddle trains on the CPU alone", str(error))
             return "cpu"
     if asked in machine.GPU_WHEEL_SETS:
-        machine.check_gpu_python(version, asked, "requirements/{}.txt was asked for".format(asked))
+        machine.check_gpu_python(version, asked, "the set {} was asked for".format(asked))
     return asked
 
 
@@ -407,14 +409,15 @@ def main(arguments: Sequence[str]) -> int:
         if older:
             say("going on with " + older, "{} has no wheels for Python {}".format(framework, machine.dotted(version)))
             os.execve(older, [older, os.path.abspath(__file__), *arguments], clean_environment())
-        chosen = choose(options.requirements, version)
+        driver = machine.find_driver()
+        chosen = choose(options.requirements, version, driver)
         venv, extras = options.venv or default_venv(chosen), sorted(set(options.extras))
         if chosen not in SETS:
             if extras:
                 raise SetUpError("--with adds to the suite's environment; {} is one of its own".format(chosen))
         elif not machine.loads(OPENMP):
             extras.insert(0, OPENMP_PART)
-        set_up(os.path.dirname(os.path.abspath(__file__)), venv, chosen, extras, base)
+        set_up(os.path.dirname(os.path.abspath(__file__)), venv, chosen, extras, base, driver)
     except (SetUpError, OSError) as error:
         print("bootstrap: error: {}".format(error), file=sys.stderr)
         return 2

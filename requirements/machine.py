@@ -4,7 +4,9 @@ Standard library only, and it must parse on Python 3.6, as bootstrap.py must.
 """
 
 import ctypes
+import json
 import os
+import re
 from typing import Callable, List, NamedTuple, Sequence, Tuple
 
 OLDEST, NEWEST = (3, 11), (3, 13)
@@ -32,6 +34,10 @@ FRAMEWORK_LIBRARIES = {
 FRAMEWORK_NEWEST = {"mxnet": (3, 11)}
 MEASURE_CPU = "To measure the CPU on purpose: make REQUIREMENTS=cpu perf"
 TRAIN_ON_CPU = "To have {0} train on the CPU on purpose: requirements/bootstrap.py --requirements {1}"
+# The major version of CUDA of each set for GPUs.
+SET_CUDA = {"gpu-cuda11": 11, "pytorch-gpu": 13, "pytorch-gpu-cuda12": 12, "tensorflow-gpu": 12, "mxnet-gpu": 11}
+# For each major version of CUDA the least driver; helpers/machine/drivers.py reads it too.
+DRIVERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "drivers.json")
 # Sets with Paddle's GPU wheel -> what such a set is for, as make calls it, and the way round it.
 GPU_WHEEL_SETS = {"gpu-cuda11": ("perf", ". " + MEASURE_CPU), "gpu-wheel-on-cpu": ("test-paddle26", "")}
 
@@ -85,8 +91,9 @@ def check_libraries(loads: Callable[[str], bool], framework: str = "") -> None:
         )
 
 
-def choose_set(gpus: Sequence[Gpu], version: Sequence[int]) -> str:
-    """The requirement set for these GPUs and this Python; SetUpError where none fits."""
+def choose_set(gpus: Sequence[Gpu], version: Sequence[int], driver: Sequence[int] = ()) -> str:
+    """The requirement set for these GPUs, this Python and this driver (empty if it is not known); SetUpError where none
+    fits."""
     if not gpus:
         return "cpu"
     low, high = GPU_CAPABILITIES
@@ -103,38 +110,62 @@ def choose_set(gpus: Sequence[Gpu], version: Sequence[int]) -> str:
     check_gpu_python(
         version, "gpu-cuda11", "this machine's NVIDIA {} needs requirements/gpu-cuda11.txt".format(gpus[0].name)
     )
-    return "gpu-cuda11"
+    return _if_driver("gpu-cuda11", driver, MEASURE_CPU)
 
 
-def choose_pytorch_set(gpus: Sequence[Gpu]) -> str:
-    """The set of PyTorch with code for all of these GPUs; SetUpError where there is none."""
-    if all(gpu.capability >= PYTORCH_OLDEST_CAPABILITY for gpu in gpus):
-        return "pytorch-gpu" if gpus else "pytorch-cpu"
+def why_driver_too_old(chosen: str, driver: Sequence[int]) -> str:
+    """Why a set for GPUs does not run with this driver; empty if it does, or if the driver is not known."""
+    with open(DRIVERS, encoding="utf-8") as file:
+        least = json.load(file)["least"][str(SET_CUDA[chosen])]
+    if not driver or tuple(driver) >= tuple(map(int, least.split("."))):
+        return ""
+    return "this machine's NVIDIA driver is {}; requirements/{}.txt is for CUDA {}, which needs {} or newer".format(
+        ".".join("{:02}".format(number) for number in driver), chosen, SET_CUDA[chosen], least
+    )
+
+
+def _if_driver(chosen: str, driver: Sequence[int], way_round: str) -> str:
+    too_old = why_driver_too_old(chosen, driver)
+    if too_old:
+        raise SetUpError("{}. Update the driver. {}".format(too_old, way_round))
+    return chosen
+
+
+def choose_pytorch_set(gpus: Sequence[Gpu], driver: Sequence[int] = ()) -> str:
+    """The newest set of PyTorch with code for all of these GPUs that runs with the driver; SetUpError where there is
+    none."""
+    way_round = TRAIN_ON_CPU.format("PyTorch", "pytorch-cpu")
     low, high = PYTORCH_CUDA12_CAPABILITIES
-    if all(low <= gpu.capability <= high for gpu in gpus):
-        return "pytorch-gpu-cuda12"
+    older = all(low <= gpu.capability <= high for gpu in gpus)
+    if all(gpu.capability >= PYTORCH_OLDEST_CAPABILITY for gpu in gpus):
+        if not gpus:
+            return "pytorch-cpu"
+        if not (older and why_driver_too_old("pytorch-gpu", driver)):
+            return _if_driver("pytorch-gpu", driver, way_round)
+    if older:
+        return _if_driver("pytorch-gpu-cuda12", driver, way_round)
     raise SetUpError(
         "this machine has {}; requirements/pytorch-gpu.txt runs on {} and newer, requirements/pytorch-gpu-cuda12.txt "
         "on {} to {}. Install a PyTorch build for these chips into an environment of its own and put that "
         "environment's Python under frameworks.pytorch.interpreter in perf.yaml. {}".format(
-            _cards(gpus), dotted(PYTORCH_OLDEST_CAPABILITY), dotted(low), dotted(high),
-            TRAIN_ON_CPU.format("PyTorch", "pytorch-cpu"),
+            _cards(gpus), dotted(PYTORCH_OLDEST_CAPABILITY), dotted(low), dotted(high), way_round
         )
     )  # fmt: skip
 
 
-def choose_tensorflow_set(gpus: Sequence[Gpu]) -> str:
+def choose_tensorflow_set(gpus: Sequence[Gpu], driver: Sequence[int] = ()) -> str:
     """The set of TensorFlow with code for all of these GPUs; SetUpError where there is none."""
+    way_round = TRAIN_ON_CPU.format("TensorFlow", "tensorflow-cpu")
     old = sorted({gpu for gpu in gpus if gpu.capability < TENSORFLOW_OLDEST_CAPABILITY})
     if old:
         raise SetUpError(
             "this machine has {}; requirements/tensorflow-gpu.txt runs on {} and newer. Install a TensorFlow build for "
             "these chips into an environment of its own and put that environment's Python under "
             "frameworks.tensorflow.interpreter in perf.yaml. {}".format(
-                _cards(old), dotted(TENSORFLOW_OLDEST_CAPABILITY), TRAIN_ON_CPU.format("TensorFlow", "tensorflow-cpu")
+                _cards(old), dotted(TENSORFLOW_OLDEST_CAPABILITY), way_round
             )
         )
-    return "tensorflow-gpu" if gpus else "tensorflow-cpu"
+    return _if_driver("tensorflow-gpu", driver, way_round) if gpus else "tensorflow-cpu"
 
 
 def _cards(gpus: Sequence[Gpu]) -> str:
@@ -143,19 +174,19 @@ def _cards(gpus: Sequence[Gpu]) -> str:
     )
 
 
-def choose_mxnet_set(gpus: Sequence[Gpu]) -> str:
+def choose_mxnet_set(gpus: Sequence[Gpu], driver: Sequence[int] = ()) -> str:
     """The set of MXNet with code for all of these GPUs; SetUpError where there is none."""
+    way_round = TRAIN_ON_CPU.format("MXNet", "mxnet-cpu")
     low, high = MXNET_CAPABILITIES
     for gpu in gpus:
         if not low <= gpu.capability <= high:
             raise SetUpError(
                 "this machine has an NVIDIA {} of compute capability {}; requirements/mxnet-gpu.txt runs on {} to {}, "
                 "and MXNet is retired: no newer release will. {}".format(
-                    gpu.name, dotted(gpu.capability), dotted(low), dotted(high),
-                    TRAIN_ON_CPU.format("MXNet", "mxnet-cpu"),
+                    gpu.name, dotted(gpu.capability), dotted(low), dotted(high), way_round
                 )
-            )  # fmt: skip
-    return "mxnet-gpu" if gpus else "mxnet-cpu"
+            )
+    return _if_driver("mxnet-gpu", driver, way_round) if gpus else "mxnet-cpu"
 
 
 def pythons_up_to(newest: Sequence[int]) -> List[str]:
@@ -233,6 +264,18 @@ def find_gpus(
         return gpus
     finally:
         nvml.nvmlShutdown()
+
+
+def find_driver(path: str = "/proc/driver/nvidia/version") -> Tuple[int, ...]:
+    """The version of the NVIDIA driver's kernel module, also inside a container; empty where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            first = file.readline()
+    except OSError:
+        return ()
+    # "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023"
+    found = re.search(r"\b\d{3,}\.\d+(\.\d+)*\b", first)
+    return tuple(map(int, found.group().split("."))) if found else ()
 
 
 def loads(name: str) -> bool:

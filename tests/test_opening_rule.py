@@ -32,6 +32,8 @@ ALLOWED = {
     "helpers/drawing/axes.py": "this suite's own style",
     "helpers/machine/host.py": KERNEL,
     "helpers/machine/devices.py": KERNEL,
+    "helpers/machine/drivers.py": f"{KERNEL}, and this project's table",
+    "helpers/machine/libraries.py": "the linker's settings in /etc of this machine",
     "helpers/machine/environment.py": f"{KERNEL}, and /etc of this machine",
     "helpers/logs/own.py": "writes into a temporary folder that it made",
     "helpers/logs/sources/source.py": "a member of an archive that files opened",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -18,7 +18,29 @@ from helpers.trainers.contract.frameworks import Framework
 COMPANIONS = ROOT / "requirements" / "companions.yaml"
 _OR = "||"
 _GPU = "gpu"
-_MACHINES = (_GPU, "cpu")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Packages without which an environment is complete."""
+
+    # In words.
+    name: str
+    # Requirements, each with one exact version.
+    requirements: tuple[str, ...]
+    # The distributions for which it is, by their names in package indexes; empty for all.
+    distributions: tuple[str, ...] = ()
+    # Whether it is for machines with an NVIDIA GPU alone.
+    on_gpu: bool = False
+    # A range of versions of the NVIDIA driver; empty for all, and where the driver is not known.
+    driver: str = ""
+
+    def fit(self, distribution: str, has_gpu: bool, driver: str) -> bool:
+        if self.distributions and canonicalize_name(distribution) not in self.distributions:
+            return False
+        if self.on_gpu and not has_gpu:
+            return False
+        return not self.driver or (bool(driver) and SpecifierSet(self.driver).contains(Version(driver)))
 
 
 @dataclass(frozen=True)
@@ -30,31 +52,25 @@ class Companions:
     why: str
     # Requirements, each with one exact version.
     requirements: tuple[str, ...]
-    # The distributions for which the entry holds, by their names in package indexes; empty for all.
-    distributions: tuple[str, ...] = ()
-    # True if the entry holds only on machines with an NVIDIA GPU, False if only on others, None if on all.
-    on_gpu: bool | None = None
+    parts: tuple[Part, ...] = ()
 
-    def fit(self, distribution: str, version: Version, has_gpu: bool) -> bool:
-        if self.distributions and canonicalize_name(distribution) not in self.distributions:
-            return False
-        if self.on_gpu not in (None, has_gpu):
-            return False
+    def fit(self, version: Version) -> bool:
         return any(each.contains(version, prereleases=True) for each in _ranges(self.versions))
 
 
 def companions_for(
-    framework: Framework, distribution: str, version: str, has_gpu: bool, path: Path = COMPANIONS
+    framework: Framework, distribution: str, version: str, has_gpu: bool, driver: str = "", path: Path = COMPANIONS
 ) -> Companions:
-    """The first entry of the file that fits; ``has_gpu`` says whether the machine has an NVIDIA GPU. Raises ConfigError
-    if the file cannot be read, and if no entry fits."""
+    """The first entry of the file that fits, with the parts that fit; ``has_gpu`` says whether the machine has an
+    NVIDIA GPU, ``driver`` is the version of its driver if it is known. Raises ConfigError if the file cannot be read,
+    and if no entry fits."""
     entries = read_companions(path).get(framework, ())
     for entry in entries:
-        if entry.fit(distribution, Version(version), has_gpu):
-            return entry
-    name = canonicalize_name(distribution)
-    known = [each.versions for each in entries if not each.distributions or name in each.distributions]
-    known = list(dict.fromkeys(known))
+        if entry.fit(Version(version)):
+            # Of each name the first: the last one that is put into the mapping.
+            fitting = [each for each in entry.parts if each.fit(distribution, has_gpu, driver)]
+            return replace(entry, parts=tuple({each.name: each for each in reversed(fitting)}.values()))
+    known = list(dict.fromkeys(each.versions for each in entries))
     raise ConfigError(
         f"build {distribution} {version}",
         got=f"no line of versions in {path} that it belongs to",
@@ -70,19 +86,34 @@ def read_companions(path: Path = COMPANIONS) -> dict[Framework, tuple[Companions
 
 
 def _entry(value: YamlValue) -> Companions:
-    keys = value.mapping(required=("versions", "why", "requirements"), optional=("distributions", "machine"))
+    keys = value.mapping(required=("versions", "why", "requirements"), optional=("parts",))
     versions = keys["versions"].text()
     try:
         _ranges(versions)
     except InvalidSpecifier as error:
         raise keys["versions"].refuse("ranges as '>=3,<4 || ==0.0.0'") from error
-    names = keys["distributions"].sequence(1) if "distributions" in keys else []
     return Companions(
         versions,
         keys["why"].text(),
         tuple(map(_exact, keys["requirements"].sequence())),
+        tuple(map(_part, keys["parts"].sequence())) if "parts" in keys else (),
+    )
+
+
+def _part(value: YamlValue) -> Part:
+    keys = value.mapping(required=("name", "requirements"), optional=("distributions", "machine", "driver"))
+    driver = keys["driver"].text() if "driver" in keys else ""
+    try:
+        SpecifierSet(driver)
+    except InvalidSpecifier as error:
+        raise keys["driver"].refuse("a range as '<525'") from error
+    names = keys["distributions"].sequence(1) if "distributions" in keys else []
+    return Part(
+        keys["name"].text(),
+        tuple(map(_exact, keys["requirements"].sequence(1))),
         tuple(canonicalize_name(each.text()) for each in names),
-        keys["machine"].one_of(_MACHINES) == _GPU if "machine" in keys else None,
+        "machine" in keys and keys["machine"].one_of((_GPU,)) == _GPU,
+        driver,
     )
 
 

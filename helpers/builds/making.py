@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,19 +11,21 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from helpers.builds.cache import BuildCache, KeptBuild
-from helpers.builds.companions import COMPANIONS, companions_for
+from helpers.builds.companions import COMPANIONS, Companions, Part, companions_for
 from helpers.builds.fetching import Fetched, Wheel, check_python, digest_of, fetch, open_wheel, wheel_name
 from helpers.builds.naming import BuildSource, BuildUnavailable, Why
 from helpers.builds.uv import Uv
+from helpers.machine.drivers import kernel_driver
 from helpers.machine.frameworks import BuildFinder
+from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import open_nvml
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.perf_yaml import BuildsConfig
@@ -31,8 +34,10 @@ from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 
 # Increased whenever the same names would result in another environment.
-_CONTENT_VERSION = 1
+_CONTENT_VERSION = 2
 _IMPORT_SECONDS = 300
+_NOT_TO_BE_HAD = (Why.NOT_INSTALLED, Why.NOT_FETCHED, Why.WRONG_PYTHON)
+_LINKS = ROOT / "requirements" / "link_libraries.py"
 _PYTHON = "import platform, sys; print(platform.python_version(), *sys.version_info[:2])"
 
 Progress = Callable[[str], None]
@@ -75,6 +80,14 @@ class ImportedBuild:
     dali: str
 
 
+class _PartMissing(Exception):
+    """A part of an environment cannot be had."""
+
+    def __init__(self, part: str, reason: str) -> None:
+        self.part, self.reason = part, reason
+        super().__init__(f"{part}: {reason}")
+
+
 @dataclass(frozen=True)
 class _Python:
     path: str
@@ -95,15 +108,18 @@ class _Making:
     has_gpu: bool
     python: _Python
     uv: Uv
+    driver: str = ""
+    # The parts that could not be had, by name, with the reasons.
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     def of_requirement(self) -> KeptBuild:
         """The environment of a requirement. An exact requirement is resolved only once, any other each time."""
         wanted = self.source.requirement
         version = _exact(wanted) or self._newest(wanted)
-        locked = self._locked(
-            f"{self.source.distribution}=={version}", [f"{self.source.distribution}=={version}"], version
+        pin = f"{self.source.distribution}=={version}"
+        return self._without_what_is_missing(
+            lambda making: making._taken(making._locked(pin, [pin], version), "", version)
         )
-        return self._taken(locked, "", version)
 
     def of_file(self) -> KeptBuild:
         path = self.source.path
@@ -131,7 +147,19 @@ class _Making:
             self.cache.keep_answer(key, asdict(found))
             return self._of_wheel(wheel)
 
+    def _without_what_is_missing(self, steps: Callable[[_Making], KeptBuild]) -> KeptBuild:
+        """The environment of these steps, without the parts that cannot be had. The next call tries them again."""
+        try:
+            return steps(self)
+        except _PartMissing as error:
+            self.progress(f"{self.source.text} is made without {error.part}: {error.reason}")
+            less = replace(self, missing={**self.missing, error.part: error.reason})
+            return less._without_what_is_missing(steps)
+
     def _of_wheel(self, wheel: Wheel) -> KeptBuild:
+        return self._without_what_is_missing(lambda making: making._with_wheel(wheel))
+
+    def _with_wheel(self, wheel: Wheel) -> KeptBuild:
         direct = f"{wheel.distribution} @ {wheel.path.as_uri()}"
         locked = self._locked(f"wheel {wheel.sha256}", [direct], wheel.version)
         beside = tuple(each for each in locked if not _is_of(each, wheel.distribution))
@@ -167,7 +195,8 @@ class _Making:
         if (answer := self.cache.read_answer(question)) is not None:
             return tuple(answer["locked"].splitlines())
         self.progress(f"resolving {self.source.text}")
-        locked = self.uv.resolve(self.source.text, [*requirements, *self._beside(version)], self.python.path)
+        with self._naming_parts(version):
+            locked = self.uv.resolve(self.source.text, [*requirements, *self._beside(version)], self.python.path)
         try:
             self.cache.keep_answer(question, {"what": what, "locked": "\n".join(locked)})
         except OSError as error:
@@ -175,8 +204,30 @@ class _Making:
         return locked
 
     def _beside(self, version: str) -> tuple[str, ...]:
-        found = companions_for(self.framework, self.source.distribution, version, self.has_gpu, self.companions)
-        return found.requirements
+        found = self._companions(version)
+        return (*found.requirements, *(each for part in self._parts(version) for each in part.requirements))
+
+    def _parts(self, version: str) -> list[Part]:
+        return [part for part in self._companions(version).parts if part.name not in self.missing]
+
+    def _companions(self, version: str) -> Companions:
+        distribution, has_gpu = self.source.distribution, self.has_gpu
+        return companions_for(self.framework, distribution, version, has_gpu, self.driver, self.companions)
+
+    @contextlib.contextmanager
+    def _naming_parts(self, version: str) -> Iterator[None]:
+        """Raises _PartMissing instead of an error that names a package of a part."""
+        try:
+            yield
+        except BuildUnavailable as error:
+            # A wrong digest or a full disk is no part that cannot be had.
+            for part in self._parts(version) if error.kind in _NOT_TO_BE_HAD else ():
+                names = [each.partition("==")[0] for each in part.requirements]
+                told = [line for line in error.output if any(name in line for name in names)]
+                if told:
+                    # Among them may be lines that only say what was begun.
+                    raise _PartMissing(part.name, next((each for each in told if "ailed" in each), told[0])) from error
+            raise
 
     def _question(self, what: str, version: str) -> str:
         python = f"{self.python.path} {self.python.version} {platform.machine()}"
@@ -194,7 +245,9 @@ class _Making:
         def fill(folder: Path, lock: int) -> Mapping[str, str]:
             self.progress(f"making the environment of {text}: {len(locked)} packages")
             self.uv.make_environment(text, folder, self.python.path, keep_open=[lock])
-            self.uv.install(text, folder, to_install or locked, keep_open=[lock])
+            with self._naming_parts(version):
+                self.uv.install(text, folder, to_install or locked, keep_open=[lock])
+            _link_libraries(text, folder / "bin" / "python")
             self.progress(f"checking {text}")
             found = import_build(text, self.framework, folder / "bin" / "python")
             return {
@@ -204,7 +257,8 @@ class _Making:
                 "version": version,
                 "commit": found.commit or self.source.commit,
                 "cuda": found.cuda,
-                "dali": found.dali,
+                "dali": self.missing.get("DALI", found.dali),
+                "missing": "\n".join(f"{part}: {why}" for part, why in self.missing.items()),
                 "python": self.python.version,
                 "sha256": sha256,
                 "locked": "\n".join(locked),
@@ -223,6 +277,7 @@ def prepare(
     settings: BuildsConfig | None = None,
     companions: Path = COMPANIONS,
     has_gpu: bool | None = None,
+    driver: str | None = None,
 ) -> PreparedBuild:
     """Prepare a build. Its environment is made if it is missing, and is in use until ``cache`` releases it.
 
@@ -242,7 +297,8 @@ def prepare(
     uv = Uv.of(silence_seconds=settings.silence_seconds)
     if has_gpu is None:
         has_gpu = _has_gpu()
-    making = _Making(source, cache, own, progress, settings, companions, has_gpu, _python(settings), uv)
+    driver = kernel_driver() if driver is None else driver
+    making = _Making(source, cache, own, progress, settings, companions, has_gpu, _python(settings), uv, driver)
     try:
         steps = making.of_url if source.url else making.of_file
         kept = making.of_requirement() if source.requirement else steps()
@@ -255,11 +311,22 @@ def prepare(
     )  # fmt: skip
 
 
+def _link_libraries(text: str, interpreter: Path) -> None:
+    """Make the links to CUDA's libraries as bootstrap.py does; no folder of links for a build without CUDA."""
+    done = subprocess.run(
+        [str(interpreter), str(_LINKS)], capture_output=True, text=True, errors="replace", check=False
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise BuildUnavailable(text, Why.NOT_INSTALLED, f"{_LINKS.name}: {last}")
+
+
 def import_build(text: str, framework: Framework, interpreter: Path) -> ImportedBuild:
     """Import the build in a process of its own. Raises BuildUnavailable if that fails, or if the build lacks a part
     that the trainers use."""
     argv = [str(interpreter), "-m", "helpers.machine.framework_probe", framework.value, "imports"]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    variables = with_libraries(variables, str(interpreter))
     try:
         done = subprocess.run(
             argv, cwd=ROOT, env=variables, capture_output=True, text=True, errors="replace", timeout=_IMPORT_SECONDS,

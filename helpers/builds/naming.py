@@ -58,6 +58,8 @@ class BuildUnavailable(SuiteError):
 
     def __init__(self, build: str, kind: Why, got: str, expected: str | None = None, remedy: str | None = None) -> None:
         self.kind = kind
+        # All that the installer said, a line each; empty if it was not asked.
+        self.output: tuple[str, ...] = ()
         super().__init__(f"build {build} {_is(kind)}", got=without_user(got), expected=expected, remedy=remedy)
 
 

@@ -196,6 +196,12 @@ def uv_variables(listed: str) -> dict[str, str]:
 
 def _refusal(build: str, output: str) -> BuildUnavailable:
     lines = [line.strip() for line in _COLOUR.sub("", output).splitlines() if line.strip()]
+    error = _of_lines(build, lines)
+    error.output = tuple(map(without_user, lines))
+    return error
+
+
+def _of_lines(build: str, lines: Sequence[str]) -> BuildUnavailable:
     text = " ".join(lines)
     last = without_user(" | ".join(lines[-_LAST_LINES:])) or "no output of uv"
     if any(sign in text for sign in _NO_SPACE):

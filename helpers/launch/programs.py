@@ -26,6 +26,7 @@ from helpers.judging.utilisation import PEAK_PRECISIONS, Peak
 from helpers.launch.launchers.launcher import LaunchCommand, card_variables, job_environment
 from helpers.machine.devices import Card, CpuCard
 from helpers.machine.files import MOST_NOTE_BYTES, read_text_limited, write_whole
+from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import Gpu
 from helpers.machine.records_check import Checker
 from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
@@ -280,7 +281,8 @@ def measure_peak(probe: Probe, timeout_seconds: float = PROBE_SECONDS) -> Peak:
     if isinstance(probe.card, CpuCard):
         argv += ["--cores", ",".join(map(str, probe.card.cores))]
     try:
-        record = json.loads(_answer_of(argv, {**card_environment(probe.card), **probe.variables}, timeout_seconds))
+        variables = with_libraries({**card_environment(probe.card), **probe.variables}, argv[0])
+        record = json.loads(_answer_of(argv, variables, timeout_seconds))
     except subprocess.TimeoutExpired as error:
         raise LaunchError(about, got=f"no answer within {timeout_seconds:g} s", expected="a measured peak") from error
     except (OSError, subprocess.SubprocessError, ValueError, RecursionError) as error:

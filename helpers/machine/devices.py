@@ -310,8 +310,8 @@ def environment_of(
     """The environment of a result measured on ``cards``.
 
     ``facts`` are those in the header of rank 0's step log, of which ``threads``, ``cuda`` (the build's),
-    ``cuda_runtime``, ``cudnn`` and ``nccl`` (the loaded ones) are used. ``data`` names the images. ``variables`` are
-    the caller's (default: this process's).
+    ``cuda_runtime``, ``cublas``, ``cudnn`` and ``nccl`` (the loaded ones) are used. ``data`` names the images.
+    ``variables`` are the caller's (default: this process's).
     """
     facts = facts or {}
     host = machine.facts
@@ -331,6 +331,7 @@ def environment_of(
         cuda=_cuda_of(facts) if gpus else "",
         cudnn=facts.get("cudnn", ""),
         nccl=facts.get("nccl", ""),
+        cublas=facts.get("cublas", ""),
         driver_cuda=machine.cuda_driver if gpus else "",
         power_limit_watts=" ".join(str(watts) for watts in sorted({gpu.power_limit_watts for gpu in gpus})),
         framework=framework,

@@ -49,7 +49,7 @@ SM_MHZ, MEMORY_MHZ, CPU_MHZ, CPU_MOST_MHZ = "sm_clock_mhz", "memory_clock_mhz", 
 CLOCK_FACTS = (SM_MHZ, MEMORY_MHZ, CPU_MHZ, CPU_MOST_MHZ)
 
 # Facts of a step log's header: the versions that the rank's process had loaded (helpers/trainers/common/cuda.py).
-LOADED_FACTS = ("cuda_runtime", "cudnn", "nccl")
+LOADED_FACTS = ("cuda_runtime", "cublas", "cudnn", "nccl")
 
 # systemd writes "uninitialized" into images; an id is 32 hexadecimal digits.
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
@@ -60,7 +60,7 @@ _PRODUCT = Path("sys/class/dmi/id/product_uuid")
 # How the host of a segment begins if it is a pool.
 POOL = "pool "
 # Fields that older files do not have; they are read as empty.
-_ADDED = ("driver_cuda", "machine", "pool")
+_ADDED = ("driver_cuda", "machine", "pool", "cublas")
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,8 @@ class Environment:
     machine: str = ""
     # The pool of equal nodes in perf.yaml to which this machine belongs.
     pool: str = ""
+    # The loaded one, as ``cudnn``.
+    cublas: str = ""
 
     @property
     def framework_line(self) -> str:
@@ -186,6 +188,8 @@ def segment(environment: Environment) -> dict[str, str]:
             # Older files have neither of the two; results that may differ in them are not compared.
             "cuDNN": environment.cudnn,
             "NCCL": environment.nccl,
+            # Only where it is known, as in no older file.
+            **({"cuBLAS": environment.cublas} if environment.cublas else {}),
             "power cap (W)": environment.power_limit_watts,
         }
     return {

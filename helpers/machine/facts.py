@@ -18,11 +18,12 @@ from pathlib import Path
 from helpers.machine.devices import Machine
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.machine.host import HostState, probe_host_state
+from helpers.machine.libraries import LibraryFile, find_library
 from helpers.machine.nvml import Gpu
 from helpers.machine.nvml_details import TO_GPU, TO_SWITCH, TO_UNKNOWN, DetailedNvml, GpuDetails
 from helpers.machine.unknown import Unknown, ask
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.frameworks import PIP_LIBRARIES, Framework
 
 SELF = "X"
 UNKNOWN = "?"
@@ -287,6 +288,9 @@ class FrameworkFacts:
     build: FrameworkBuild
     # Versions by the names of framework_probe; a text says why they are not known.
     libraries: Mapping[str, str] | str
+    # The files that a rank loads by names without a version (``cudnn``, ``cublas``, ``nccl``), where the build opens
+    # them so.
+    opened: Mapping[str, LibraryFile] = field(default_factory=dict)
 
     def stated(self, name: str) -> str:
         """The version of ``cuda``, ``cudnn``, ``nccl`` …; empty if the build does not state it."""
@@ -334,7 +338,9 @@ def gather(
     variables = os.environ if variables is None else variables
     found = [builds.find_build(framework, interpreter) for framework, interpreter in interpreters.items()]
     frameworks = tuple(
-        FrameworkFacts(build, builds.find_libraries(build)) for build in found if isinstance(build, FrameworkBuild)
+        _framework_facts(build, builds.find_libraries(build), variables, root)
+        for build in found
+        if isinstance(build, FrameworkBuild)
     )
     details = {} if isinstance(nvml, str) else {gpu.uuid: nvml.details(gpu) for gpu in machine.gpus}
     return SystemFacts(
@@ -350,6 +356,16 @@ def gather(
         },
         data=data,
         suite=ask(lambda: suite_commit(ROOT)),
+    )
+
+
+def _framework_facts(
+    build: FrameworkBuild, stated: Mapping[str, str] | str, variables: Mapping[str, str], root: Path
+) -> FrameworkFacts:
+    by_name = not isinstance(stated, str) and "cuda" in stated and stated.get(PIP_LIBRARIES) != "ON"
+    names = build.framework.spec.opens if by_name else ()
+    return FrameworkFacts(
+        build, stated, {name: find_library(name, build.interpreter, variables, root) for name in names}
     )
 
 

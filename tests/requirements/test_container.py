@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.requirements.scripts import load
+
+bootstrap: Any = load("bootstrap")
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "requirements" / "container" / "Dockerfile"
 IGNORED = RECIPE.with_name("Dockerfile.dockerignore")
@@ -45,7 +49,7 @@ def test_every_image_is_named_by_its_digest() -> None:
     arguments = dict(words[1].split("=", 1) for words in instructions() if words[0] == "ARG" and "=" in words[1])
     own = set(stages())
     used = {words[1] for words in instructions() if words[0] == "FROM"} - own
-    assert used == {"${PYTHON}", "${CUDA}"}
+    assert used == {"${PYTHON}"}
     for each in used:
         assert re.fullmatch(r"docker\.io/[a-z/]+:[\w.-]+@sha256:[0-9a-f]{64}", arguments[each[2:-1]])
 
@@ -88,9 +92,28 @@ def test_a_target_names_what_it_was_made_of(target: str) -> None:
 @pytest.mark.parametrize(("target", "chosen"), [("cpu", "cpu"), ("gpu", "gpu-cuda11")])
 def test_an_environment_is_made_of_the_pinned_files_alone(target: str, chosen: str) -> None:
     (made,) = [" ".join(each) for each in stages()[f"{target}-environment"] if each[0] == "RUN"]
-    assert made.endswith(f"python3 requirements/bootstrap.py --requirements {chosen}")
+    assert f"python3 requirements/bootstrap.py --requirements {chosen} && " in made
     assert "pip install" not in RECIPE.read_text()
-    assert (ROOT / "requirements" / f"{chosen}.txt").is_file()
+    assert chosen in bootstrap.SETS
+
+
+@pytest.mark.parametrize("missing", [{}, {"dali-cuda12": "no host"}])
+def test_an_image_is_made_whole_or_not_at_all(tmp_path: Path, missing: dict[str, str]) -> None:
+    """The recipe's own check, on a stamp that bootstrap.py writes."""
+    (tmp_path / ".venv").mkdir()
+    bootstrap.write_stamp(str(tmp_path / ".venv"), "CPython 3.11.7", "/usr/bin/python3", {}, missing)
+    for target in ("cpu", "gpu"):
+        (made,) = [" ".join(each) for each in stages()[f"{target}-environment"] if each[0] == "RUN"]
+        check = made.partition(" && ")[2]
+        assert "perfgate-stamp" in check
+        assert (subprocess.run(["sh", "-c", check], cwd=tmp_path, check=False).returncode == 0) == (not missing)
+
+
+def test_an_image_with_a_gpu_s_paddle_has_cuda_from_wheels_alone() -> None:
+    text = RECIPE.read_text()
+    assert "nvidia/cuda" not in text and "ld.so.conf" not in text and "LD_LIBRARY_PATH" not in text
+    wanted = bootstrap.wanted_parts(str(ROOT / "requirements"), "gpu-cuda11", ["libgomp"])
+    assert {"cuda11", "dali-cuda12"} <= set(wanted)
 
 
 def test_a_secret_is_mounted_and_never_copied_or_set() -> None:

@@ -180,6 +180,65 @@ def test_missing_libraries_are_named_with_their_packages() -> None:
     assert "dnf install libstdc++ zlib" in str(caught.value)
 
 
+# ---- the driver
+
+
+@pytest.mark.parametrize(
+    ("gpus", "driver", "chosen"),
+    [
+        ([V100], (450, 80, 2), "gpu-cuda11"),
+        ([V100], (), "gpu-cuda11"),
+        ([V100], (450, 80, 1), "this machine's NVIDIA driver is 450.80.01; requirements/gpu-cuda11.txt is for CUDA 11"),
+        ([V100], (418, 226), "which needs 450.80.02 or newer. Update the driver. To measure the CPU on purpose"),
+    ],
+)
+def test_paddle_s_set_needs_a_driver_of_cuda_11(gpus: list[Any], driver: tuple[int, ...], chosen: str) -> None:
+    try:
+        assert machine.choose_set(gpus, (3, 11, 7), driver) == chosen
+    except machine.SetUpError as error:
+        assert chosen in str(error)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "driver", "chosen"),
+    [
+        ([A100], (580, 65, 6), "pytorch-gpu"),
+        ([A100], (), "pytorch-gpu"),
+        ([A100], (535, 104, 5), "pytorch-gpu-cuda12"),
+        ([A100, V100], (525, 60, 13), "pytorch-gpu-cuda12"),
+        ([A100], (470, 256, 2), "pytorch-gpu-cuda12.txt is for CUDA 12, which needs 525 or newer"),
+        ([machine.Gpu("a card", (12, 1))], (570, 1), "pytorch-gpu.txt is for CUDA 13, which needs 580 or newer"),
+    ],
+)
+def test_pytorch_s_set_is_the_newest_that_the_driver_serves(
+    gpus: list[Any], driver: tuple[int, ...], chosen: str
+) -> None:
+    try:
+        assert machine.choose_pytorch_set(gpus, driver) == chosen
+    except machine.SetUpError as error:
+        assert chosen in str(error)
+
+
+@pytest.mark.parametrize(
+    ("choose", "least"), [(machine.choose_tensorflow_set, "525"), (machine.choose_mxnet_set, "450.80.02")]
+)
+def test_a_driver_too_old_for_another_framework_is_told(choose: Callable[..., str], least: str) -> None:
+    with pytest.raises(machine.SetUpError, match=f"NVIDIA driver is 440.33.*needs {least} or newer"):
+        choose([V100], (440, 33))
+    assert choose([], (440, 33)).endswith("-cpu")
+
+
+def test_the_driver_is_the_kernel_module_s(tmp_path: Path) -> None:
+    file = tmp_path / "version"
+    file.write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version: 9.4.0\n"
+    )
+    assert machine.find_driver(str(file)) == (535, 104, 5)
+    file.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build\n")
+    assert machine.find_driver(str(file)) == (570, 124, 6)
+    assert machine.find_driver(str(tmp_path / "none")) == ()
+
+
 # ---- what NVML says
 
 

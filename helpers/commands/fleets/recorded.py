@@ -32,6 +32,7 @@ _EQUAL = (
     "cuda",
     "cudnn",
     "nccl",
+    "cublas",
     _POWER_CAP,
     "cpu_model",
     "logical_cores",

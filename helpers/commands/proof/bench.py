@@ -28,6 +28,7 @@ from helpers.launch.programs import card_environment
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import CPU
 from helpers.machine.files import write_whole
+from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import ByCase, MatrixCase
@@ -236,9 +237,10 @@ def neighbour(card: Card, interpreter: str) -> Iterator[int]:
     ends."""
     on_gpu = isinstance(card, Gpu)
     argv: Sequence[str] = [interpreter, "-c", _BUSY_GPU] if on_gpu else [sys.executable, "-c", _BUSY_CPU]
+    variables = with_libraries(card_environment(card), interpreter)
     process = subprocess.Popen(
-        argv, env=card_environment(card), cwd=Path("/"), preexec_fn=_pin(card), stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
+        argv, env=variables, cwd=Path("/"), preexec_fn=_pin(card), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
     )  # fmt: skip
     with process:
         try:

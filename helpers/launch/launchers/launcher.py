@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from helpers.machine.libraries import with_libraries
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework
@@ -86,7 +87,8 @@ def interface_variables(interface: str | None) -> dict[str, str]:
 def job_environment(
     inherited: Mapping[str, str], spec: JobSpec, command: LaunchCommand, marks: Mapping[str, str]
 ) -> dict[str, str]:
-    """The environment of a job: the caller's variables without those of another launcher, and the job's own."""
+    """The environment of a job: the caller's variables without those of another launcher, the job's own, and the CUDA
+    libraries of its interpreter's environment before all others."""
     kept = {
         name: value
         for name, value in inherited.items()
@@ -94,7 +96,7 @@ def job_environment(
     }
     path = kept.get("PYTHONPATH", "")
     kept["PYTHONPATH"] = f"{ROOT}:{path}" if path else str(ROOT)
-    return {**kept, **spec.environment, **command.environment, **marks}
+    return with_libraries({**kept, **spec.environment, **command.environment, **marks}, command.argv[0])
 
 
 class LocalLauncher:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
-from helpers.machine.doctor import cpu_checks, gpu_checks, setup_checks
+from helpers.machine.doctor import cpu_checks, gpu_checks, library_checks, setup_checks
 from helpers.machine.doctor.finding import Check, Context, Finding, Severity, note
 from helpers.machine.tables import SystemReport, report_of
 from helpers.machine.unknown import Unknown
@@ -64,6 +64,7 @@ CHECKS: tuple[Check, ...] = (
     *cpu_checks.CHECKS,
     *gpu_checks.CHECKS,
     *setup_checks.CHECKS,
+    *library_checks.CHECKS,
     not_looked_at,
 )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from helpers.machine.devices import GIB
 from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
+from helpers.machine.drivers import least_driver, why_driver_too_old
 from helpers.machine.environment import flags_of
 from helpers.machine.facts import FrameworkFacts
 from helpers.machine.frameworks import FrameworkBuild
@@ -318,10 +319,12 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
             "GPU cases are not run: they would train on the processor",
             "make env and make env-NAME choose the build by the hardware; or install the framework's GPU build",
         )
-    if cuda and _number(cuda) > _number(machine.cuda_driver):
-        yield (blocker if _major(cuda) > _major(machine.cuda_driver) else warning)(
+    too_old = bool(why_driver_too_old(machine.driver, cuda))
+    if cuda and (too_old or _number(cuda) > _number(machine.cuda_driver)):
+        needs = f", whose least driver is {least_driver(cuda)}" if too_old else ""
+        yield (blocker if too_old or _major(cuda) > _major(machine.cuda_driver) else warning)(
             "driver and framework",
-            f"{served}, {name} was built for {cuda}",
+            f"{served}, {name} was built for {cuda}{needs}",
             "No kernel of a newer major version runs, and within one what the driver must compile fails",
             f"Update the driver to one for CUDA {cuda}, or install a build for CUDA {machine.cuda_driver} or below",
         )
@@ -335,15 +338,6 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
             "DALI's decoder does not start on the cards, and most published cases are fed by it",
             f"Update the driver, or install the DALI for CUDA {_major(machine.cuda_driver)}",
         )
-    for title, library, cards in (("cuDNN", "cudnn", 1), ("NCCL", "nccl", 2)):
-        absent = not framework.stated(f"{library}_wheel") and not context.facts.machine_libraries.get(library)
-        if cuda and len(machine.gpus) >= cards and absent:
-            yield warning(
-                title,
-                f"no wheel installed with {name} and no lib{library}.so in the usual folders",
-                "Without it no convolution runs" if cards == 1 else "Without it no job on several cards runs",
-                f"Install {title} for CUDA {cuda}, or name its folder in LD_LIBRARY_PATH",
-            )
 
 
 def _kernels_for_the_cards(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:

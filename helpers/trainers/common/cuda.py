@@ -12,7 +12,7 @@ import ctypes
 import re
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Protocol, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Protocol, Tuple
 
 from helpers.trainers.contract.errors import DeviceError
 
@@ -191,29 +191,53 @@ def _load() -> Any:
 
 MAPS = Path("/proc/self/maps")
 # libcudnn.so.9, libcudart-d0da41ae.so.11.0 (as wheels rename them); not libcudnn_ops.so.9.
-_NAMES = re.compile(r"lib(cudnn|nccl|cudart)(?:-[0-9a-f]+)?\.so[.0-9]*")
-# Their keys in the header of a step log.
-CUDA_RUNTIME, CUDNN, NCCL = "cuda_runtime", "cudnn", "nccl"
+_NAMES = re.compile(r"lib(cublas|cudnn|nccl|cudart)(?:-[0-9a-f]+)?\.so[.0-9]*")
+# Their keys in the header of a step log. The fact with the file has this behind the key.
+CUDA_RUNTIME, CUBLAS, CUDNN, NCCL = "cuda_runtime", "cublas", "cudnn", "nccl"
+FILE = "_file"
+_BETWEEN = " + "
 
 
 def loaded_facts(maps: Path = MAPS, load: Callable[[str], Any] = ctypes.CDLL) -> Dict[str, str]:
-    """The versions of the libraries that this process has mapped: ``{cudnn: 9.10.2, nccl: 2.27.5, cuda_runtime:
-    12.8}``. Versions of several copies are joined by `` + ``.
+    """The versions and files of the libraries that this process has mapped: ``{cudnn: 9.10.2, cudnn_file:
+    /usr/lib/libcudnn.so.9, cublas: 12.8.4, nccl: 2.27.5, cuda_runtime: 12.8, …}``. Those of several copies are joined
+    by `` + ``, in the same order.
 
     To be called after the first step, since frameworks load libraries when they need them. If a library does not return
     its version, the name of its file is given.
     """
-    found = {}  # type: Dict[str, List[str]]
+    return _facts(maps, lambda path, name: _version(path, _QUESTIONS[name][1], load))
+
+
+def mapped_facts(maps: Path = MAPS) -> Dict[str, str]:
+    """As ``loaded_facts``, with the versions that the files' names have (``libcudnn.so.8`` is 8): no library is asked.
+    Some end the process when they are asked and do not fit."""
+    return _facts(maps, lambda path, name: path.partition(".so")[2].lstrip(".") or "unknown")
+
+
+def _facts(maps: Path, version_of: Callable[[str, str], str]) -> Dict[str, str]:
+    found = {}  # type: Dict[str, Dict[str, List[str]]]
     lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
     for path in sorted({line.split(None, 5)[-1].strip() for line in lines if "/" in line}):
         name = _NAMES.fullmatch(path.rpartition("/")[2])
         if name is not None:
-            fact, ask = _QUESTIONS[name.group(1)]
-            versions = found.setdefault(fact, [])
-            version = _version(path, ask, load)
-            if version not in versions:
-                versions.append(version)
-    return {fact: " + ".join(versions) for fact, versions in found.items()}
+            fact = _QUESTIONS[name.group(1)][0]
+            found.setdefault(fact, {}).setdefault(version_of(path, name.group(1)), []).append(path)
+    facts = {fact: _BETWEEN.join(versions) for fact, versions in found.items()}
+    files = {fact + FILE: _BETWEEN.join(each[0] for each in versions.values()) for fact, versions in found.items()}
+    return {**facts, **files}
+
+
+def why_wrong_libraries(loaded: Mapping[str, str], built_for: Mapping[str, str]) -> str:
+    """Which loaded library, of ``loaded_facts``, has another major version than the one for which the build was made;
+    empty if none has. A library that is in only one of the two is not looked at."""
+    wrong = []
+    for name, expected in sorted(built_for.items()):
+        versions, files = loaded.get(name, ""), loaded.get(name + FILE, "")
+        for version, file in zip(versions.split(_BETWEEN), files.split(_BETWEEN)):
+            if version[:1].isdigit() and version.partition(".")[0] != expected.partition(".")[0]:
+                wrong.append(f"{file} is {_TITLES[name]} {version}, this build was made for {expected}")
+    return "; ".join(wrong)
 
 
 def cudnn_text(version: int) -> str:
@@ -244,6 +268,17 @@ def _cudnn(library: Any) -> str:
     return cudnn_text(int(function()))
 
 
+def _cublas(library: Any) -> str:
+    numbers = []
+    # MAJOR_VERSION, MINOR_VERSION and PATCH_LEVEL of library_types.h; cublasGetVersion needs a card.
+    for part in range(3):
+        number = ctypes.c_int()
+        if library.cublasGetProperty(part, ctypes.byref(number)) != 0:
+            raise ValueError("the library does not return its version")
+        numbers.append(str(number.value))
+    return ".".join(numbers)
+
+
 def _nccl(library: Any) -> str:
     return nccl_text(_through_pointer(library.ncclGetVersion))
 
@@ -260,4 +295,10 @@ def _through_pointer(function: Any) -> int:
     return version.value
 
 
-_QUESTIONS = {"cudnn": (CUDNN, _cudnn), "nccl": (NCCL, _nccl), "cudart": (CUDA_RUNTIME, _cudart)}
+_QUESTIONS = {
+    "cublas": (CUBLAS, _cublas),
+    "cudnn": (CUDNN, _cudnn),
+    "nccl": (NCCL, _nccl),
+    "cudart": (CUDA_RUNTIME, _cudart),
+}
+_TITLES = {CUBLAS: "cuBLAS", CUDNN: "cuDNN", NCCL: "NCCL", CUDA_RUNTIME: "the CUDA runtime"}

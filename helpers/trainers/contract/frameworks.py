@@ -26,6 +26,10 @@ class Framework(enum.Enum):
         return entry_of(FRAMEWORKS, self, f"framework {self.value}", table, "distributions, flags, launcher")
 
 
+# Of ``FrameworkSpec.stated``: whether the build opens CUDA's libraries out of pip's packages, by names with a version.
+PIP_LIBRARIES = "pip_libraries"
+
+
 @dataclass(frozen=True)
 class FrameworkSpec:
     """The facts about a framework that the suite needs without importing it."""
@@ -40,6 +44,8 @@ class FrameworkSpec:
     commit: str = ""
     # The variables in that file that have the versions of CUDA and its libraries for which the build was made.
     stated: Mapping[str, str] = field(default_factory=dict)
+    # The libraries of CUDA that its builds open by names without a version, unless a build states PIP_LIBRARIES as ON.
+    opens: Tuple[str, ...] = ()
     # Those of its distributions that have no GPU code.
     for_cpu_alone: Tuple[str, ...] = ()
     # The parts that its trainer uses; a build without one of them cannot train.
@@ -69,7 +75,11 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         ("paddlepaddle-gpu", "paddlepaddle"),
         "paddle/version/__init__.py",
         "commit",
-        {"cuda": "cuda_version", "cudnn": "cudnn_version", "nccl": "nccl_version"},
+        {
+            "cuda": "cuda_version", "cudnn": "cudnn_version", "nccl": "nccl_version",
+            PIP_LIBRARIES: "with_pip_cuda_libraries",
+        },
+        opens=("cudnn", "cublas", "nccl"),
         for_cpu_alone=("paddlepaddle",),
         parts=("amp", "distributed", "jit", "nn", "optimizer", "static"),
         dali="nvidia.dali.plugin.paddle",

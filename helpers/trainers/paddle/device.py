@@ -14,6 +14,7 @@ from helpers.trainers.common.process import Refused, cpu_name
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.paddle.libraries import refuse_wrong_libraries
 from helpers.trainers.paddle.settings import PaddleSettings
 
 core = paddle.base.core
@@ -26,6 +27,7 @@ def refuse_what_cannot_run(spec: JobSpec) -> None:
         _refuse_on_cpu(spec.case)
     else:
         _refuse_on_gpu(spec.case.precision)
+        refuse_wrong_libraries()
 
 
 def refuse_what_is_no_case(case: Case) -> None:

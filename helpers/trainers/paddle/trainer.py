@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from helpers.trainers.common.cuda import EVENTS
+from helpers.trainers.common.cuda import EVENTS, loaded_facts
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
 from helpers.trainers.common.step_profile import StepProfiler, explain_at_the_end
@@ -38,6 +38,7 @@ def program(trainer: Trainer) -> None:
     from helpers.trainers.paddle import auto as paddle_auto
     from helpers.trainers.paddle import data as paddle_data
     from helpers.trainers.paddle import device as paddle_device
+    from helpers.trainers.paddle.libraries import refuse_wrong_majors
 
     paddle_device.refuse_what_cannot_run(spec)
     automatic = paddle_auto.start(spec, device.facts) if spec.case.auto else None
@@ -46,6 +47,9 @@ def program(trainer: Trainer) -> None:
     on_gpu = spec.device == "gpu"
     device.facts.update(paddle_device.build_facts() if on_gpu else {})
     device.facts.update(paddle_device.force_tf32(spec.case.precision) if on_gpu else {"tf32": "not on a CPU"})
+    if on_gpu:
+        # The products were computed: what is opened later than at the start is there too.
+        refuse_wrong_majors(loaded_facts())
     seed_everything(paddle.seed, spec.seed)
     device.facts.update(setting_facts(spec, settings))
     # Today's automatic parallelism makes a program from a dynamic model.

@@ -8,7 +8,7 @@ import http.server
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,13 +37,16 @@ def make_wheel(
     name: str = "paddlepaddle",
     requires: str = "",
     module: str = "paddle",
+    cuda: str = "False",
+    more: Mapping[str, str] | None = None,
 ) -> Path:
     """A wheel of a distribution called so, with a module ``paddle`` of that text."""
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{version}.dist-info"
     files = {
         f"{module}/__init__.py": f"__version__ = {version!r}\n{text}",
-        f"{module}/version/__init__.py": f"commit = {commit!r}\ncuda_version = 'False'\n",
+        f"{module}/version/__init__.py": f"commit = {commit!r}\ncuda_version = {cuda!r}\n",
+        **(more or {}),
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         + (f"Requires-Dist: {requires}\n" if requires else ""),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",

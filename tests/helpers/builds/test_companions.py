@@ -13,48 +13,62 @@ from helpers.trainers.contract.frameworks import Framework
 PADDLE = Framework.PADDLE
 
 
-def pins(distribution: str, version: str, has_gpu: bool = True) -> dict[str, str]:
-    found = companions_for(PADDLE, distribution, version, has_gpu).requirements
-    return dict(each.split("==") for each in found)
+def pins(distribution: str, version: str, has_gpu: bool = True, driver: str = "") -> dict[str, str]:
+    found = companions_for(PADDLE, distribution, version, has_gpu, driver)
+    parts = [each for part in found.parts for each in part.requirements]
+    return dict(each.split("==") for each in (*found.requirements, *parts))
 
 
 @pytest.mark.parametrize(
-    ("distribution", "version", "numpy", "dali"),
+    ("distribution", "version", "numpy", "driver", "dali"),
     [
-        ("paddlepaddle", "2.6.2", "1.26.4", "nvidia-dali-cuda120"),
-        ("paddlepaddle-gpu", "2.6.2", "1.26.4", "nvidia-dali-cuda110"),
-        ("paddlepaddle", "3.0.0", "2.2.6", "nvidia-dali-cuda120"),
-        ("paddlepaddle-gpu", "3.3.1", "2.2.6", "nvidia-dali-cuda120"),
-        ("paddlepaddle-gpu", "3.4.0.dev20261122", "2.2.6", "nvidia-dali-cuda120"),
+        ("paddlepaddle", "2.6.2", "1.26.4", "", "nvidia-dali-cuda120"),
+        ("paddlepaddle-gpu", "2.6.2", "1.26.4", "", "nvidia-dali-cuda120"),
+        ("paddlepaddle-gpu", "2.6.2", "1.26.4", "525.60.13", "nvidia-dali-cuda120"),
+        ("paddlepaddle-gpu", "2.6.2", "1.26.4", "470.256.02", "nvidia-dali-cuda110"),
+        ("paddlepaddle", "3.0.0", "2.2.6", "", "nvidia-dali-cuda120"),
+        ("paddlepaddle-gpu", "3.3.1", "2.2.6", "", "nvidia-dali-cuda120"),
+        ("paddlepaddle-gpu", "3.4.0.dev20261122", "2.2.6", "550.54.15", "nvidia-dali-cuda120"),
         # A wheel of a single commit.
-        ("paddlepaddle-gpu", "0.0.0", "2.2.6", "nvidia-dali-cuda120"),
+        ("paddlepaddle-gpu", "0.0.0", "2.2.6", "", "nvidia-dali-cuda120"),
     ],
 )
-def test_every_line_of_paddle_has_its_companions(distribution: str, version: str, numpy: str, dali: str) -> None:
-    found = pins(distribution, version)
+def test_every_line_of_paddle_has_its_companions(
+    distribution: str, version: str, numpy: str, driver: str, dali: str
+) -> None:
+    found = pins(distribution, version, driver=driver)
     assert found["numpy"] == numpy
-    assert dali in found
+    assert [each for each in found if "dali" in each] == [dali]
     assert {"protobuf", "setuptools", "opencv-python-headless", "pillow"} <= set(found)
 
 
-def test_the_companions_are_those_of_the_sets(tmp_path: Path) -> None:
+def _pinned(*files: str) -> str:
+    return "".join((COMPANIONS.parent / file).read_text() for file in files)
+
+
+def test_the_companions_are_those_of_the_sets() -> None:
     """A build of the pinned version trains beside what the suite's own environment has."""
-    own = (COMPANIONS.parent / "cpu.txt").read_text() + (COMPANIONS.parent / "suite.txt").read_text()
+    own = _pinned("cpu.txt", "suite.txt", "dali-cuda12.txt")
     for name, version in pins("paddlepaddle", "3.3.1").items():
         if name != "setuptools":
             assert f"{name}=={version} " in own
-    older = (COMPANIONS.parent / "gpu-cuda11.txt").read_text() + (COMPANIONS.parent / "suite.txt").read_text()
-    for name, version in pins("paddlepaddle-gpu", "2.6.2").items():
-        assert f"{name}=={version} " in older
+    older = _pinned("gpu-cuda11.txt", "suite.txt", "cuda11.txt", "dali-cuda11.txt", "dali-cuda12.txt")
+    for driver in ("470.256.02", "535.104.05"):
+        found = pins("paddlepaddle-gpu", "2.6.2", driver=driver)
+        assert found["nvidia-cudnn-cu11"] == "8.6.0.163"
+        for name, version in found.items():
+            assert f"{name}=={version} " in older
 
 
-def test_a_gpu_wheel_on_a_machine_without_a_gpu_has_what_its_set_has() -> None:
-    """DALI for CUDA 11 comes from another host than an index, so it is for the machines that need it."""
-    own = (COMPANIONS.parent / "gpu-wheel-on-cpu.txt").read_text() + (COMPANIONS.parent / "suite.txt").read_text()
-    found = pins("paddlepaddle-gpu", "2.6.2", has_gpu=False)
-    assert {"nvidia-dali-cuda120", "numpy", "protobuf", "setuptools"} <= set(found)
-    for name, version in found.items():
-        assert f"{name}=={version} " in own
+@pytest.mark.parametrize(
+    ("distribution", "version", "has_gpu"),
+    [("paddlepaddle-gpu", "2.6.2", False), ("paddlepaddle", "2.6.2", True), ("paddlepaddle-gpu", "3.3.1", True)],
+)
+def test_cuda_s_libraries_are_for_the_build_that_opens_and_lacks_them(
+    distribution: str, version: str, has_gpu: bool
+) -> None:
+    found = companions_for(PADDLE, distribution, version, has_gpu)
+    assert [each.name for each in found.parts] == ["DALI"]
 
 
 def test_a_line_that_nobody_knows_is_an_error_with_those_that_are_known() -> None:
@@ -77,7 +91,17 @@ def test_a_line_that_nobody_knows_is_an_error_with_those_that_are_known() -> Non
         ("paddle: [{versions: '>=3', why: w, requirements: ['numpy==2.*']}]", "one exact version"),
         ("paddle: [{versions: '>=3', why: w, requirements: ['n p']}]", "a requirement"),
         ("paddle: [{versions: '>=3', requirements: []}]", "why"),
-        ("paddle: [{versions: '>=3', why: w, requirements: [], machine: tpu}]", "gpu, cpu"),
+        ("paddle: [{versions: '>=3', why: w, requirements: [], parts: [{name: n, requirements: []}]}]", "requirements"),
+        (
+            "paddle: [{versions: '>=3', why: w, requirements: [], parts: "
+            "[{name: n, requirements: ['a==1'], machine: cpu}]}]",
+            "gpu",
+        ),
+        (
+            "paddle: [{versions: '>=3', why: w, requirements: [], parts: "
+            "[{name: n, requirements: ['a==1'], driver: new}]}]",
+            "a range as '<525'",
+        ),
         ("oneflow: []", "oneflow"),
     ],
 )

@@ -17,6 +17,7 @@ import pytest
 from helpers.builds.cache import BuildCache
 from helpers.builds.naming import BuildUnavailable, Why
 from helpers.machine.frameworks import BuildFinder
+from helpers.machine.libraries import LINKS
 from helpers.plan.perf_yaml import BuildsConfig
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
@@ -113,6 +114,50 @@ def test_another_python_may_make_them(shop: Shop) -> None:
     shop.config = replace(shop.config, builds=BuildsConfig(python=str(shop.folder / "nowhere")))
     with pytest.raises(ConfigError, match=r"builds\.python"):
         shop.prepare(wheel.name)
+
+
+PARTED = """
+paddle:
+  - versions: ">=3"
+    why: w
+    requirements: []
+    parts: [{name: DALI, requirements: ["feeder==1.0"]}, {name: more, requirements: ["beside==1.0"]}]
+"""
+
+
+@pytest.mark.slow
+def test_a_part_that_cannot_be_had_is_left_out_and_tried_again(shop: Shop) -> None:
+    wheel = make_wheel(shop.folder)
+    make_wheel(shop.folder / "links", name="beside", version="1.0", module="beside")
+    (shop.folder / "companions.yaml").write_text(PARTED)
+    without = shop.prepare(wheel.name)
+    (note,) = [each.note for each in shop.cache.kept()]
+    assert note["missing"].startswith("DALI: ") and "feeder" in note["missing"]
+    assert any("is made without DALI" in line for line in shop.said)
+    packages = next(without.interpreter.parents[1].glob("lib/*/site-packages"))
+    assert (packages / "beside-1.0.dist-info").is_dir()
+    assert shop.prepare(wheel.name).digest == without.digest
+    # Now it can be had.
+    make_wheel(shop.folder / "links", name="feeder", version="1.0", module="feeder")
+    whole = shop.prepare(wheel.name)
+    assert whole.digest != without.digest
+    assert [each.note["missing"] for each in shop.cache.kept() if each.digest == whole.digest] == [""]
+
+
+@pytest.mark.slow
+def test_a_gpu_build_gets_links_to_the_libraries_of_its_cuda(shop: Shop) -> None:
+    """And its import, as its ranks, finds them first."""
+    library = "nvidia/cudnn/lib/libcudnn.so.8"
+    looks = "import os\nassert os.path.exists(os.environ['LD_LIBRARY_PATH'].split(':')[0] + '/libcudnn.so')\n"
+    wheel = make_wheel(shop.folder, name="paddlepaddle_gpu", cuda="11.8", text=PARTS + looks)
+    make_wheel(shop.folder / "links", name="nvidia_cudnn_cu11", version="1.0", module="beside", more={library: "x"})
+    parts = "[{name: CUDA, distributions: [paddlepaddle-gpu], requirements: ['nvidia-cudnn-cu11==1.0']}]"
+    (shop.folder / "companions.yaml").write_text(
+        f"paddle: [{{versions: '>=3', why: w, requirements: [], parts: {parts}}}]"
+    )
+    links = shop.prepare(wheel.name).interpreter.parents[1] / LINKS
+    assert sorted(each.name for each in links.iterdir()) == ["libcudnn.so", "libcudnn.so.8"]
+    assert (links / "libcudnn.so").read_text() == "x"
 
 
 # ---- from an address

@@ -77,6 +77,7 @@ def test_a_commit_under_test_and_a_patch_release_stay_in_the_segment() -> None:
         ("host_id", "f" * 16, "host: 0123456789abcdef → ffffffffffffffff"),
         ("card_ids", "GPU-1 GPU-3", "card ids: GPU-1 GPU-2 → GPU-1 GPU-3"),
         ("cuda", "12.0", "CUDA: 11.8 → 12.0"),
+        ("cublas", "11.11.3", "cuBLAS: not recorded → 11.11.3"),
         ("power_limit_watts", "300", "power cap (W): 400 → 300"),
         ("framework_version", "2.6.0", "framework line: paddle 2.5 → paddle 2.6"),
         ("flags", "MALLOC_ARENA_MAX=1", "flags: none → MALLOC_ARENA_MAX=1"),

@@ -127,6 +127,9 @@ def test_gathering_asks_every_card_and_the_device_tree(tmp_path: Path) -> None:
     assert found.topology.cells[0][7] == "NV12"
     assert found.topology.affinity["GPU0"] == ("0-23", "1")
     assert found.machine_libraries["cudnn"] == ("8.9.7",)
+    (opened,) = [each.opened for each in found.frameworks]
+    # Paddle 2.6 opens libcudnn.so, which is not there.
+    assert (opened["cudnn"].path, opened["cudnn"].others) == (None, (tmp_path / "lib/libcudnn.so.8.9.7",))
     assert isinstance(found.storage["runs"], Unknown)
 
 

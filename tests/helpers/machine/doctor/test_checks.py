@@ -203,6 +203,16 @@ def test_a_cpu_card_over_two_memory_nodes_is_told() -> None:
     assert (finding.name, finding.found) == ("NUMA", "the cores of cpu0 lie on more than one of 2 nodes")
 
 
+def test_a_driver_too_old_for_the_build_is_named_with_the_least_that_will_do() -> None:
+    machine = replace(gpu_machine(v100s()), driver="440.33.01", cuda_driver="10.2")
+    framework = FrameworkFacts(BUILD, {**LIBRARIES, "dali_wheel": "none"})
+    finding = only(context(facts=facts(machine=machine, frameworks=(framework,))))
+    assert (finding.severity, finding.name) == (BLOCKER, "driver and framework")
+    assert finding.found == (
+        "driver 440.33.01 serves CUDA 10.2, paddle was built for 11.8, whose least driver is 450.80.02"
+    )
+
+
 @pytest.mark.parametrize(
     ("cuda", "severity"), [("13.0", BLOCKER), ("12.4", WARNING), ("12.0", None), ("11.8", None)]
 )  # fmt: skip

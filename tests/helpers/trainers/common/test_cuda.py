@@ -16,7 +16,15 @@ from typing import Any
 
 import pytest
 
-from helpers.trainers.common.cuda import CudaEvents, EventMark, EventTimer, cudnn_text, loaded_facts, nccl_text
+from helpers.trainers.common.cuda import (
+    CudaEvents,
+    EventMark,
+    EventTimer,
+    cudnn_text,
+    loaded_facts,
+    nccl_text,
+    why_wrong_libraries,
+)
 from helpers.trainers.contract.errors import DeviceError
 
 CARD, STREAM, CONTEXT = 3, 0x7FAB_CDEF_1230, 0x7F00_0000_0BEE
@@ -198,7 +206,16 @@ def pointer(value: int, code: int = 0) -> Callable[..., int]:
     return function
 
 
+def cublas(*numbers: int) -> Callable[..., int]:
+    def function(part: int, found: Any) -> int:
+        found._obj.value = numbers[part]
+        return 0
+
+    return function
+
+
 LIBRARIES = {
+    "/env/nvidia/cublas/lib/libcublas.so.11": SimpleNamespace(cublasGetProperty=cublas(11, 11, 3)),
     "/usr/lib/libcudnn.so.8.9.7": SimpleNamespace(cudnnGetVersion=number(8907)),
     "/env/nvidia/cudnn/lib/libcudnn.so.9": SimpleNamespace(cudnnGetVersion=number(91002)),
     "/env/nvidia/nccl/lib/libnccl.so.2": SimpleNamespace(ncclGetVersion=pointer(22705)),
@@ -226,19 +243,58 @@ def test_the_loaded_libraries_are_asked_for_their_versions(tmp_path: Path) -> No
         "/env/nvidia/cudnn/lib/libcudnn_ops.so.9",
         "/env/nvidia/nccl/lib/libnccl.so.2",
         "/env/torch/lib/libcudart-d0da41ae.so.11.0",
+        "/env/nvidia/cublas/lib/libcublas.so.11",
+        "/env/nvidia/cublas/lib/libcublasLt.so.11",
         "/lib/libc.so.6",
-    ) == {"cudnn": "9.10.2", "nccl": "2.27.5", "cuda_runtime": "11.8"}
+    ) == {
+        "cudnn": "9.10.2",
+        "cudnn_file": "/env/nvidia/cudnn/lib/libcudnn.so.9",
+        "nccl": "2.27.5",
+        "nccl_file": "/env/nvidia/nccl/lib/libnccl.so.2",
+        "cuda_runtime": "11.8",
+        "cuda_runtime_file": "/env/torch/lib/libcudart-d0da41ae.so.11.0",
+        "cublas": "11.11.3",
+        "cublas_file": "/env/nvidia/cublas/lib/libcublas.so.11",
+    }
 
 
 def test_two_copies_are_both_told_and_one_that_is_mapped_twice_once(tmp_path: Path) -> None:
     found = facts_with(tmp_path, "/usr/lib/libcudnn.so.8.9.7", "/env/nvidia/cudnn/lib/libcudnn.so.9")
-    assert found == {"cudnn": "9.10.2 + 8.9.7"}
+    assert found == {
+        "cudnn": "9.10.2 + 8.9.7",
+        "cudnn_file": "/env/nvidia/cudnn/lib/libcudnn.so.9 + /usr/lib/libcudnn.so.8.9.7",
+    }
+
+
+@pytest.mark.parametrize(
+    ("loaded", "told"),
+    [
+        ({"cudnn": "8.9.7", "cudnn_file": "/a/libcudnn.so.8", "nccl": "2.15.5", "nccl_file": "/a/libnccl.so.2"}, ""),
+        (
+            {"cudnn": "9.5.1", "cudnn_file": "/a/libcudnn.so.9"},
+            "/a/libcudnn.so.9 is cuDNN 9.5.1, this build was made for 8.6.0",
+        ),
+        (
+            {"cudnn": "8.6.0 + 9.5.1", "cudnn_file": "/a/libcudnn.so.8 + /b/libcudnn.so.9"},
+            "/b/libcudnn.so.9 is cuDNN 9.5.1, this build was made for 8.6.0",
+        ),
+        (
+            {"cublas": "12.8.4", "cublas_file": "/a/libcublas.so.12"},
+            "/a/libcublas.so.12 is cuBLAS 12.8.4, this build was made for 11.8",
+        ),
+        # What does not tell its version is no reason, and is in another segment (docs/verdicts.md).
+        ({"cudnn": "unknown (libcudnn.so.9)", "cudnn_file": "/a/libcudnn.so.9"}, ""),
+        ({"cuda_runtime": "12.8", "cuda_runtime_file": "/dali/libcudart.so.12"}, ""),
+    ],
+)
+def test_a_library_of_another_major_version_is_named_with_its_file(loaded: dict[str, str], told: str) -> None:
+    assert why_wrong_libraries(loaded, {"cudnn": "8.6.0", "cublas": "11.8", "nccl": "2"}) == told
 
 
 @pytest.mark.parametrize(
     ("path", "told"),
-    [("/broken/libnccl.so.2.9", {"nccl": "unknown (libnccl.so.2.9)"}),
-     ("/stripped/libcudnn.so.9", {"cudnn": "unknown (libcudnn.so.9)"})],
+    [("/broken/libnccl.so.2.9", {"nccl": "unknown (libnccl.so.2.9)", "nccl_file": "/broken/libnccl.so.2.9"}),
+     ("/stripped/libcudnn.so.9", {"cudnn": "unknown (libcudnn.so.9)", "cudnn_file": "/stripped/libcudnn.so.9"})],
 )  # fmt: skip
 def test_a_library_that_does_not_tell_its_version_is_told_by_its_file(
     tmp_path: Path, path: str, told: dict[str, str]
@@ -284,4 +340,11 @@ def test_a_real_library_that_a_process_has_loaded_is_found_and_asked(tmp_path: P
         text=True,
         check=True,
     ).stdout
-    assert json.loads(told) == [{}, {"cuda_runtime": "11.8", "cudnn": "8.9.7", "nccl": "2.18.5"}]
+    before, found = json.loads(told)
+    assert before == {}
+    assert {name: text for name, text in found.items() if not name.endswith("_file")} == {
+        "cuda_runtime": "11.8",
+        "cudnn": "8.9.7",
+        "nccl": "2.18.5",
+    }
+    assert Path(found["cudnn_file"]).name == "libcudnn.so.8"

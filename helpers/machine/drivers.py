@@ -1,0 +1,51 @@
+"""The least NVIDIA driver for each major version of CUDA (requirements/drivers.json, which bootstrap.py reads too)."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from helpers.trainers.contract import ROOT
+
+DRIVERS = ROOT / "requirements" / "drivers.json"
+
+
+def driver_numbers(version: str) -> tuple[int, ...]:
+    """``450.80.02`` as numbers, to be compared; empty if it holds none."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def kernel_driver(root: Path = Path("/")) -> str:
+    """The version of the NVIDIA driver's kernel module, also inside a container; empty where there is none."""
+    try:
+        first = (root / "proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    except OSError:
+        return ""
+    found = re.search(r"\b\d{3,}\.\d+(\.\d+)*\b", first)
+    return found.group() if found else ""
+
+
+def least_driver(cuda: str) -> str:
+    """The least driver for a build of this CUDA (``11.8``); empty for a major version that the table does not have."""
+    return _table().get(cuda.partition(".")[0], "")
+
+
+def why_driver_too_old(driver: str, cuda: str) -> str:
+    """Why a build of this CUDA does not run with this driver, and what to do; empty if it does, or if it is not
+    known."""
+    least = least_driver(cuda)
+    if not driver_numbers(driver) or not least or driver_numbers(driver) >= driver_numbers(least):
+        return ""
+    return (
+        f"the NVIDIA driver is {driver}; a build for CUDA {cuda} needs {least} or newer: update the driver, or take a "
+        "build for an older CUDA"
+    )
+
+
+@functools.cache
+def _table() -> Mapping[str, str]:
+    found: dict[str, str] = json.loads(DRIVERS.read_text(encoding="utf-8"))["least"]
+    return found

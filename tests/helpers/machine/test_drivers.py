@@ -1,0 +1,42 @@
+"""The least driver of each CUDA: which drivers are too old for a build, and that it is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.machine.drivers import kernel_driver, least_driver, why_driver_too_old
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "least"),
+    [
+        ("418.226.00", "11.8", "450.80.02"),
+        ("450.80.01", "11.8", "450.80.02"),
+        ("450.80.02", "11.8", ""),
+        ("470.256.02", "11.8", ""),
+        ("520.61.05", "12.6", "525"),
+        ("525.60.11", "12.6", ""),
+        ("570.124.06", "13.0", "580"),
+        # Not known: nothing is said.
+        ("", "11.8", ""),
+        ("418.226.00", "", ""),
+        ("418.226.00", "99.0", ""),
+    ],
+)
+def test_a_driver_is_too_old_below_the_least_of_its_cuda(driver: str, cuda: str, least: str) -> None:
+    told = why_driver_too_old(driver, cuda)
+    assert bool(told) == bool(least)
+    if least:
+        assert f"driver is {driver}; a build for CUDA {cuda} needs {least} or newer" in told
+        assert least_driver(cuda) == least
+
+
+def test_the_driver_is_the_kernel_module_s(tmp_path: Path) -> None:
+    assert kernel_driver(tmp_path) == ""
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version: 9.4.0\n"
+    )
+    assert kernel_driver(tmp_path) == "535.104.05"
