@@ -162,7 +162,7 @@ def paddleclas_argv(spec: JobSpec, checkout: Path, interpreter: str) -> tuple[st
     if not (checkout / TRAIN_PROGRAM).is_file():
         raise ConfigError("--paddleclas", got=str(checkout), expected=f"a checkout of PaddleClas, with {TRAIN_PROGRAM}")
     batch, rate, root = spec.case.batch_size_per_card, spec.settings["learning_rate"], Path(spec.data_root or "")
-    named = Path(spec.run_folder) / "train_list.txt"
+    named = Path(spec.run_folder) / "paddleclas_list.txt"
     lines = (root / "train_list.txt").read_text(encoding="utf-8").splitlines()
     named.write_text("".join(f"{line}\n" for line in islice(cycle(lines), batch * spec.steps)), encoding="utf-8")
     overrides: dict[str, object] = {
