@@ -18,6 +18,7 @@ from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.records_check import Checker, Schema
 from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.job import finite
+from helpers.trainers.contract.program import PROGRAM_FACT
 
 # 1: first format.
 # 2: the machine's environment tables (system).
@@ -125,6 +126,7 @@ class RunResult:
             invalid=self.invalid,
             refusal=self.refusal,
             retriable=self.failure_class is not None and self.failure_class.retriable,
+            program=self.facts.get(PROGRAM_FACT, ""),
         )
 
     @property

@@ -68,6 +68,8 @@ class RunEvidence:
     refusal: str | None = None
     # Whether another attempt after ``failure`` may succeed.
     retriable: bool = False
+    # The kind of static program that it trained (contract.program.ProgramKind); empty without one.
+    program: str = ""
 
     @property
     def usable(self) -> bool:
@@ -89,6 +91,18 @@ def invalid_in_a_row(runs: Sequence[RunEvidence]) -> list[str]:
         row = [] if run.invalid is None else [*row, run.invalid]
         longest = max(longest, row, key=len)
     return longest
+
+
+@dataclass(frozen=True)
+class ProgramEvidence:
+    """The static program that the build under test made of a GPU case."""
+
+    # A value of contract.program.ProgramKind.
+    kind: str
+    # Whether a program of this kind may be judged against a published figure.
+    is_published: bool
+    # In what it differs from the program behind the published figures.
+    differences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -260,6 +274,8 @@ class Evidence:
     why_not_recorded: str = ""
     # Whether the case passes only with a recorded figure; None means only where no published figure decides here.
     recorded_required: bool | None = None
+    # None without a static program on a GPU.
+    program: ProgramEvidence | None = None
 
 
 def _check_reference(reference: PublishedReference | RecordedReference) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from helpers.judging.evidence import Build, Evidence, PublishedReference, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.rates import rate_unit
 from helpers.judging.rules import median_over_runs, run_figure
 from helpers.judging.statistics import Summary, number, summarise
 from helpers.judging.verdict import (
+    OTHER_PROGRAM,
     AnswerAndStanding,
     NeedRuns,
     Reason,
@@ -70,10 +72,22 @@ def _verdict(
         deciding.append(second)
     worst = min(deciding, key=lambda each: each.status.badness)
     # The worse answer comes first, and the other question's answer is shown beside it.
-    messages = [worst.reason.message, *(each.reason.message for each in deciding if each is not worst), *notes]
+    messages = [_programs_apart(evidence)]
+    messages += [worst.reason.message, *(each.reason.message for each in deciding if each is not worst), *notes]
+    messages += [each.reason.message for each in published if each.reason.code == OTHER_PROGRAM]
+    messages += [f"program: {evidence.program.kind}" if evidence.program else ""]
     messages += [_discarded(evidence), _ended_attempts(evidence)]
     reason = Reason(worst.reason.code, "; ".join(filter(None, messages)))
     return Verdict(worst.status, reason, measured, published, recorded, found.standing)
+
+
+def _programs_apart(evidence: Evidence) -> str:
+    """Says that the two builds trained programs of different kinds; empty if they did not."""
+    new, good = ({run.program for run in evidence.runs if run.usable and run.build is build} for build in Build)
+    if not new or not good or new == good:
+        return ""
+    mine, other = (" and ".join(sorted(each or "not stated" for each in kinds)) for kinds in (new, good))
+    return f"different programs: {mine} with the build under test, {other} with {_reference(evidence)}"
 
 
 def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | None:
@@ -170,10 +184,21 @@ def against_published(evidence: Evidence, reference: PublishedReference, runs: S
     if changed := [key for key in evidence.overrides if key not in evidence.neutral]:
         message = f"settings changed ({', '.join(changed)}): {numbers}"
         return answer_about(reference, Status.INCOMPARABLE, "overridden", message, measured)
-    numbers += _neutral_note(evidence)
+    numbers += _neutral_note(evidence) + _differences_note(evidence)
+    if evidence.program is not None and not evidence.program.is_published:
+        message = f"published: not judged, because a program of {evidence.program.kind} is not the published program"
+        shown = answer_about(reference, Status.INCOMPARABLE, OTHER_PROGRAM, f"{message}: {numbers}", measured)
+        return replace(shown, sets_status=False)
     if ratio < 1 - reference.tolerance - _ROUNDING:
         return answer_about(reference, Status.BELOW_PUBLISHED, "below-published", numbers, measured)
     return answer_about(reference, Status.PASS, "within-published", numbers, measured)
+
+
+def _differences_note(evidence: Evidence) -> str:
+    """In what the program differs from the published one; empty if it does not, or if nothing is known of it."""
+    if evidence.program is None or not evidence.program.differences:
+        return ""
+    return f"; not the published program's operators ({'; '.join(evidence.program.differences)})"
 
 
 def _neutral_note(evidence: Evidence) -> str:

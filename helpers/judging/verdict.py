@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from helpers.judging.evidence import Build, Evidence, PublishedReference, RecordedReference, Stage
 from helpers.judging.statistics import Summary
 
+# The code of the answer about a published figure if another program ran than the published one.
+OTHER_PROGRAM = "other-program"
+
 
 class Status(enum.Enum):
     """A case's status, worst first (docs/reference.md, "Statuses"); NOT_RUN has no place in the order."""
@@ -61,7 +64,7 @@ class SubVerdict:
     tolerance: float | None = None
     # The name of the reference in a message.
     label: str = ""
-    # False for references that are only shown (reference and disputed rows).
+    # False for what is only shown (reference and disputed rows, a program that is not the published one).
     sets_status: bool = True
 
     @property

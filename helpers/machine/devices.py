@@ -18,6 +18,7 @@ from helpers.machine.nvml import Gpu, Nvml, open_nvml
 from helpers.machine.unknown import ask
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError
+from helpers.trainers.contract.program import PROGRAM_FACT
 
 GIB = 1024**3
 
@@ -310,7 +311,7 @@ def environment_of(
     """The environment of a result measured on ``cards``.
 
     ``facts`` are those in the header of rank 0's step log, of which ``threads``, ``cuda`` (the build's),
-    ``cuda_runtime``, ``cudnn`` and ``nccl`` (the loaded ones) are used. ``data`` names the images. ``variables`` are
+    ``cuda_runtime``, ``cudnn`` and ``nccl`` (the loaded ones) and ``program`` are used. ``data`` names the images. ``variables`` are
     the caller's (default: this process's).
     """
     facts = facts or {}
@@ -341,6 +342,7 @@ def environment_of(
         data=data,
         machine=machine.name,
         pool=machine.pool,
+        program=facts.get(PROGRAM_FACT, "") if gpus else "",
     )
 
 

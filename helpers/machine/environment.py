@@ -60,7 +60,7 @@ _PRODUCT = Path("sys/class/dmi/id/product_uuid")
 # How the host of a segment begins if it is a pool.
 POOL = "pool "
 # Fields that older files do not have; they are read as empty.
-_ADDED = ("driver_cuda", "machine", "pool")
+_ADDED = ("driver_cuda", "machine", "pool", "program")
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,8 @@ class Environment:
     machine: str = ""
     # The pool of equal nodes in perf.yaml to which this machine belongs.
     pool: str = ""
+    # The kind of static program on a GPU (contract.program.ProgramKind).
+    program: str = ""
 
     @property
     def framework_line(self) -> str:
@@ -179,6 +181,8 @@ def segment(environment: Environment) -> dict[str, str]:
     if environment.device == GPU:
         return {
             **common,
+            # Only where a program is stated: nothing but Paddle's static execution makes one.
+            **({"program": environment.program} if environment.program else {}),
             # In a pool the cards change from night to night; the noise from it is learned.
             **({} if environment.pool else {"card ids": environment.card_ids}),
             "driver": environment.driver,

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from helpers.history.results import MEASURED
-from helpers.judging.verdict import Reason, Status
+from helpers.judging.verdict import OTHER_PROGRAM, Reason, Status
 from helpers.machine.wall_clock import utc_now
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.errors import ConfigError
@@ -180,6 +180,8 @@ class Gate:
         """The outcome of a judged case, with the gate's effect and, if the gate changes it, its reason."""
         plan, verdict = result.plan, result.verdict
         gated = self.gated(plan)
+        if gated is not None and any(each.reason.code == OTHER_PROGRAM for each in verdict.published):
+            gated = replace(gated, has_published=False)
         entry = plan.suite_case.quarantine if gated is not None else None
         kept = self.quarantine_of(plan.suite_case)
         judged = kept is None and (gated is not None or not self.enabled)

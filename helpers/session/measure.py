@@ -13,12 +13,13 @@ from helpers.history import Memory
 from helpers.history.nights import NightRecord
 from helpers.history.results import CONTENDED, SLOWED, RunResult, interleaved_pairs
 from helpers.history.run_folders import ResultStore, write_night
-from helpers.judging.evidence import Build, Compared, Evidence, Past, RecordedReference, Stage
+from helpers.judging.evidence import Build, Compared, Evidence, Past, ProgramEvidence, RecordedReference, Stage
 from helpers.judging.judge import judge
 from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan, recorded_reference
 from helpers.plan.overrides import neutral_reasons, segment_of
+from helpers.plan.recipes.published_programs import program_evidence
 from helpers.trainers.contract.errors import SuiteError
 
 Judge = Callable[[Evidence], "Verdict | NeedRuns"]
@@ -129,7 +130,14 @@ def evidence_of(
         seed=seed,
         recorded_required=plan.recorded_required,
         to_record=plan.to_record,
+        program=_program(plan, runs),
     )
+
+
+def _program(plan: CasePlan, runs: tuple[RunResult, ...]) -> ProgramEvidence | None:
+    """The program of the first usable run of the build under test; runs of one build have the same."""
+    first = next((run for run in _candidates(runs) if run.measured), None)
+    return program_evidence(plan.case, plan.suite_case.device, first.facts) if first else None
 
 
 def segment_tonight(plan: CasePlan, runs: tuple[RunResult, ...]) -> dict[str, str]:

@@ -33,6 +33,7 @@ from helpers.machine.watch.meters import GpuMeter, meter_for, window_facts
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config
+from helpers.plan.recipes.published_programs import program_facts
 from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
 from helpers.trainers.contract.steplog import StepLog
 
@@ -184,6 +185,7 @@ class JobRunner:
             ).to_mapping(),
             facts={
                 **(header.facts if header else {}),
+                **(program_facts(plan.case, plan.suite_case.device, header.facts) if header else {}),
                 CARD_INDEX_FACT: " ".join(str(card.index) for card in self.cards),
                 **self.connected.facts(),
                 **({"warmup_steps": str(len(logs[0].warmup))} if complete else {}),
