@@ -8,6 +8,7 @@ import os
 import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,16 +21,15 @@ from helpers.machine.devices import Machine
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase, draft_job
+from helpers.plan.recipes.published_programs import program_evidence
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case, DataSource, Precision
 from helpers.trainers.contract.errors import ConfigError, LaunchError, SuiteError
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.models import Model
-from helpers.trainers.contract.program import counts_of, kind_of
+from helpers.trainers.contract.program import PROGRAM_FACT
 
 # Of one build check within the probe of all programs.
 _BUILD_SECONDS = 60.0
-_CONVOLUTIONS = {Model.RESNET50: 53, Model.VGG16: 13}
 TRAIN_PROGRAM = Path("ppcls/static/train.py")
 _CONFIGS = Path("ppcls/configs/ImageNet/ResNet")
 # epoch:0   train step:20   lr: 0.1, loss: 6.9, … ips: 123.45000 samples/sec.
@@ -123,13 +123,13 @@ def build_programs(
         jobs.append(draft_job(row, settings, device=row.device, run_folder=str(run_folder), job_id=run_folder.name))
     reports = check(jobs, interpreter, timeout_seconds=_BUILD_SECONDS, on_report=in_time)
     faults: dict[str, list[str]] = {}
-    kinds: dict[str, int] = {}
+    kinds: list[str] = []
     for row, report in zip(rows, reports, strict=True):
-        kind = kind_of(report.facts) if report.state is BuildState.BUILT else None
-        kinds[kind.value if kind else report.state.value] = kinds.get(kind.value if kind else report.state.value, 0) + 1
+        kind = report.facts.get(PROGRAM_FACT) if report.state is BuildState.BUILT else report.state.value
+        kinds.append(kind or "of no stated kind")
         for fault in program_faults(row.case, report):
             faults.setdefault(fault, []).append(row.case.id)
-    message = f"{len(rows)} programs: " + ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    message = f"{len(rows)} programs: " + ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
     return ProbeAnswer(message, tuple(f"{', '.join(ids)}: {fault}" for fault, ids in faults.items()))
 
 
@@ -137,19 +137,12 @@ def program_faults(case: Case, report: BuildReport) -> list[str]:
     """What is wrong with a published row's program. Raises ConfigError if its facts cannot be read."""
     if report.state is not BuildState.BUILT:
         return [f"{report.state.value}: {report.reason}"]
-    kind, counts = kind_of(report.facts), counts_of(report.facts)
-    if kind is None or counts is None:
-        return ["the build check states no kind of program and no counts"]
-    wanted = {"conv2d": _CONVOLUTIONS[case.model]}
-    if case.precision is Precision.AMP_O2:
-        wanted["float16_conv2d"] = wanted["conv2d"]
-    faults = [f"{counts[name]} {name}, expected {count}" for name, count in wanted.items() if counts[name] != count]
-    if not kind.is_published:
-        faults.append(f"{kind.value} is not the published program")
-    elif not counts["merged_momentum"] or counts["momentum"]:
-        faults.append(f"{counts['momentum']} momentum and {counts['merged_momentum']} merged_momentum: not merged")
-    if case.cards > 1 and not counts["all_reduce"]:
-        faults.append("no all-reduce")
+    found = program_evidence(case, "gpu", report.facts)
+    if found is None:
+        return ["the build check states no kind of program"]
+    faults = list(found.differences)
+    if not found.is_published:
+        faults.append(f"{found.kind} is not the published program")
     return faults
 
 
