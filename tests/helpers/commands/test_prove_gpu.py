@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from helpers.commands import prove_gpu
 from helpers.commands.proof import PROBES, Proof, ProofStep, StepKind
 from helpers.commands.proof import bench as proof_bench
 from helpers.commands.proof.bench import ProofBench, _variables, write_config
@@ -41,6 +43,7 @@ from helpers.judging.utilisation import Peak, Utilisation
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.machine.environment import CPU, GPU
+from helpers.machine.frameworks import FrameworkBuild
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
@@ -211,6 +214,66 @@ def test_a_recorded_case_stands_in_the_matrix_with_the_same_steps(step: ProofSte
     (entry,) = [each for each in config.matrix if (each.target, each.case) == ("gpu", step.case)]
     ours = config.protocols[entry.protocol]
     assert replace(ours, name=step.protocol.name, runs=step.protocol.runs) == step.protocol
+
+
+class Wheels:
+    """A finder of builds that finds Paddle's GPU wheel 2.6.2 and a PyTorch with code for every card."""
+
+    def find_build(self, framework: Framework, interpreter: str | None) -> FrameworkBuild | str:
+        if framework is Framework.PADDLE:
+            return FrameworkBuild("python", framework, "paddlepaddle-gpu", "2.6.2")
+        return FrameworkBuild("python", framework, "torch", "2.10.0")
+
+    def find_libraries(self, build: FrameworkBuild) -> dict[str, str]:
+        archs = {} if build.framework is Framework.PADDLE else {"archs": "70 80 90"}
+        return {"cuda": "11.8" if build.framework is Framework.PADDLE else "12.8", **archs}
+
+
+def plan_of(monkeypatch: pytest.MonkeyPatch, machine: Machine, *options: str) -> list[str]:
+    """What ``perfgate prove-gpu --plan`` prints on the machine."""
+    monkeypatch.setattr(prove_gpu, "discover", lambda: machine)
+    monkeypatch.setattr(prove_gpu, "BuildFinder", Wheels)
+    parser = argparse.ArgumentParser()
+    prove_gpu.add_arguments(parser)
+    arguments = parser.parse_args(["--plan", *options])
+    arguments.config, arguments.baselines = ROOT / "perf.yaml", ROOT / "baselines"
+    out = io.StringIO()
+    assert prove_gpu.run(arguments, out) == 0
+    return out.getvalue().splitlines()
+
+
+def test_the_plan_of_a_v100_is_printed_and_nothing_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines = plan_of(monkeypatch, gpu_machine((V100_16,)), "--out", str(tmp_path / "none"))
+    assert lines[:6] == [
+        "[1/38] the probes of Paddle: libraries (paddle-resnet50v1.5-amp_o2-bs256-1x1-synthetic-dynamic)",
+        "[2/38] the probes of Paddle: programs",
+        "[3/38] the probes of Paddle: statistics (paddle-resnet50v1.5-amp_o2-bs256-1x1-synthetic-dynamic)",
+        "[4/38] the probes of Paddle: trains-paddle-resnet50v1.5-amp_o2-bs128-1x1-dali-static",
+        "[5/38] the probes of Paddle: trains-paddle-resnet50v1.5-fp32-bs64-1x1-native-static",
+        "[6/38] the probes of Paddle: trains-paddle-vgg16-amp_o1-bs64-1x1-native-static",
+    ]
+    assert sum(": refused-" in line for line in lines) == 4
+    assert lines[-2:] == [
+        "not run: two-cards: one card",
+        "not run: paddleclas: no checkout of PaddleClas was given (--paddleclas FOLDER)",
+    ]
+    assert not (tmp_path / "none").exists()
+
+
+def test_on_an_a100_nothing_is_refused_and_two_cards_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = plan_of(monkeypatch, gpu_machine((A100, replace(A100, index=1, uuid="GPU-b2"))), "--paddleclas", "clas")
+    assert not any("refused-" in line or "not run" in line for line in lines)
+    assert any(": two-cards (paddle-resnet50v1.5-amp_o2-bs128-1x2-dali-static)" in line for line in lines)
+    assert any(": paddleclas (paddle-resnet50v1.5-amp_o2-bs256-1x1-dali-static)" in line for line in lines)
+
+
+def test_on_an_h100_paddle_2_6_has_no_code_and_only_its_programs_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = plan_of(monkeypatch, ON_H100)
+    assert [line for line in lines if "paddle" in line.lower() and not line.startswith("not run")] == [
+        "[1/30] the probes of Paddle: programs"
+    ]
+    why = "NVIDIA H100 80GB HBM3 is sm_90, paddlepaddle-gpu 2.6.2 is for sm_61 to sm_86"
+    assert lines[-1] == f"not run: paddle, 6 steps: {why}"
 
 
 # ---- going on
