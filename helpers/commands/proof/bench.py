@@ -51,6 +51,7 @@ from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import ConfigError, LaunchError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, WEIGHTS_VARIABLE
+from helpers.trainers.contract.models import Model
 
 CONFIG = "perf.yaml"
 # Enough for several batches of 256 images; the usual small dataset has only one.
@@ -198,6 +199,7 @@ class ProofBench:
             session=step.key,
             resume=True,
             data_root=str(self._images) if step.case and step.case.data is not DataSource.SYNTHETIC else None,
+            overrides=_rate_that_learns(step),
             # Results of a slowed build are marked, and only --allow-contention accepts marked results.
             allow_contention=step.kind is StepKind.SLOWED,
             reference_env=str(self._good_build) if compared else None,
@@ -270,6 +272,14 @@ def _variables(step: ProofStep) -> Iterator[None]:
     finally:
         for name in wanted:
             del os.environ[name]
+
+
+def _rate_that_learns(step: ProofStep) -> dict[str, float]:
+    """For a few steps of training, the learning rate at which they learn: the published rates are for an average over
+    thousands of steps, and the first ten only oscillate."""
+    if step.kind is not StepKind.TRAINS or step.case is None:
+        return {}
+    return {"learning_rate": 0.002 if step.case.model is Model.RESNET50 else 0.0003}
 
 
 def _limit(step: ProofStep) -> float:

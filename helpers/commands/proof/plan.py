@@ -55,8 +55,8 @@ _ONE_RUN = Budget(screen_runs=1, first_runs=1, repeats=0, retries=0)
 _CONFIRM = Budget(rotation=100)
 
 LIBRARIES, STATISTICS, PROGRAMS, RANKS, BESIDE = "libraries", "statistics", "programs", "two-cards", "paddleclas"
-# The limit of a probe that trains; usually it takes a quarter of that.
-_TRAINING_SECONDS = 120.0
+# The limit of a probe that trains, in seconds; usually it takes a quarter of that.
+_TRAINING_SECONDS = 180.0
 
 _PADDLE = "Paddle"
 _REFUSED = "what this card cannot compute"
@@ -170,9 +170,10 @@ def _on_cpu(here: Here) -> Proof:
     once = replace(_ON_CPU, runs=1)
     steps = [
         *_probes(CPU, "paddle-resnet50v1.5-fp32-bs2-1x1-synthetic-dynamic", ("v100", "a100")),
-        _trains("paddle-resnet50v1.5-amp_o2-bs4-1x1-dali-static"),
-        _trains("paddle-resnet50v1.5-fp32-bs4-1x1-native-static"),
-        _trains("paddle-vgg16-amp_o1-bs2-1x1-native-static"),
+        # In float32: of CPUs without instructions for bfloat16 a step of AMP takes ten times as long.
+        _trains("paddle-resnet50v1.5-fp32-bs4-1x1-dali-static"),
+        _trains("paddle-resnet50v1.5-fp32-bs4-1x1-native-dynamic"),
+        _trains("paddle-vgg16-fp32-bs2-1x1-native-static"),
         *([_two_cards("paddle-resnet50v1.5-fp32-bs2-1x2-synthetic-dynamic")] if here.cpu_cards > 1 else []),
         *([_beside("paddle-resnet50v1.5-fp32-bs2-1x1-native-static", _BESIDE_ON_CPU)] if here.has_paddleclas else []),
         _measure(_PADDLE, "paddle-resnet50v1.5-fp32-bs2-1x1-synthetic-dynamic", once),
