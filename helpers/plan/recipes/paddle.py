@@ -109,6 +109,13 @@ PADDLE_DEPARTURES = (
         lambda case: published_recipe(case).has_other_frameworks,
     ),
     Departure(
+        "operators beside the network",
+        "the loss times its weight of 1.0, and the sum over one loss: 4 operators on one number, 4 that share buffers",
+        "none of these; cast and mean of the logits: 2 operators",
+        Source(PADDLECLAS),
+        lambda case: case.execution is Execution.STATIC and published_recipe(case).has_other_frameworks,
+    ),
+    Departure(
         "learning rate",
         "0.1",
         "0.01: at 0.1 the network's logits are NaN within 5 steps; no step's work depends on it",

@@ -45,9 +45,10 @@ def inputs_of(spec: JobSpec, settings: PaddleSettings) -> Tuple[Any, Any]:
 
 def loss_with_mean_logit(logits: Any, labels: Any, settings: PaddleSettings) -> Tuple[Any, Any]:
     """The loss and the mean logit, which tells a NaN; with the accuracies of the settings computed beside."""
-    loss = F.cross_entropy(logits, labels)
+    column = labels.reshape([-1, 1])
+    loss = F.cross_entropy(logits, column)
     for k in settings.accuracy_top_k:
-        paddle.metric.accuracy(logits, labels.reshape([-1, 1]), k=k)
+        paddle.metric.accuracy(logits, column, k=k)
     return loss, logits.astype("float32").mean()
 
 
