@@ -50,6 +50,7 @@ class Why(enum.Enum):
     NO_FRAMEWORK = "has no framework"
     NOT_IMPORTED = "cannot be imported"
     LACKS_FEATURE = "lacks a feature"
+    NO_PROGRAM = "does not build a program"
     NO_SPACE = "no space"
 
 

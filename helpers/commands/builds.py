@@ -22,6 +22,7 @@ from helpers.plan.perf_yaml import Config, load_config
 from helpers.report.table import Align, Column, Table
 from helpers.session.builds import named_builds
 from helpers.session.gate import EXIT_OK
+from helpers.session.programs import built_ahead, cases_to_check, program_lines, refuse_broken
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError, printable
@@ -34,14 +35,15 @@ EXITS = {
 }
 
 # 1: first format.
-BUILDS_SCHEMA_VERSION = 1
+# 2: a checked build has "programs".
+BUILDS_SCHEMA_VERSION = 2
 # The checked build would train nothing here, or the environment to remove is in use.
 EXIT_NOT = 1
 
 _ACTIONS = {
     "list": "List what is kept, as without an action",
     "make": "Make the environment of BUILD",
-    "check": "Import BUILD, and say what it would train here",
+    "check": "Import BUILD, build its programs, and say what it would train here",
     "remove": "Remove the environment of BUILD",
 }
 _MEGABYTE = 1_000_000
@@ -141,10 +143,16 @@ def _check(arguments: argparse.Namespace, cache: BuildCache, config: Config, out
     # The build is in use until the ``with`` block of the cache ends.
     suite = Suite.load(replace(options, builds=named_builds(options, config, cache, say)))
     trains, reasons = trained_here(suite, build)
+    mine = [each for each in suite.cases if each.case.framework is build.framework]
+    asked = cases_to_check(mine, lambda each: each.case.id in trains.get(each.target, ()))
+    programs = built_ahead(asked, str(build.interpreter), say)
     record = {
         **build.to_record(), "cuda": imported.cuda, "dali": imported.dali, "trains": trains, "reasons": reasons,
+        "programs": [each.to_record() for each in programs],
     }  # fmt: skip
-    _answer(arguments, map(printable, check_lines(build, imported, trains, reasons)), {"build": record}, out)
+    lines = [*check_lines(build, imported, trains, reasons), *program_lines(programs)]
+    _answer(arguments, map(printable, lines), {"build": record}, out)
+    refuse_broken(build.source_text, programs)
     return EXIT_OK if trains else EXIT_NOT
 
 

@@ -6,11 +6,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import TextIO
 
 from helpers.commands.loading import (
@@ -34,25 +32,25 @@ from helpers.launch.programs import (
     TIMEOUT_SECONDS,
     BuildReport,
     BuildState,
-    check_builds,
     check_settings,
     why_no_build_check,
 )
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
-from helpers.plan.case_plan import CPU, SuiteCase, draft_job
+from helpers.plan.case_plan import CPU, SuiteCase
 from helpers.plan.cpu_twin import cpu_twin, differences
 from helpers.plan.image_folder import images_needed
 from helpers.plan.matrix import TARGETS
 from helpers.plan.perf_yaml import Config
-from helpers.plan.recipes.recipe import settings_for
 from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
+from helpers.session.programs import OnReport, build_programs, draft_of
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.errors import ConfigError, printable
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.program import PROGRAM_FACT
 
 NAME = "cases"
 HELP = "List the cases: whether each is fully configured, whether it runs and builds here, and what it needs"
@@ -63,7 +61,8 @@ EXITS = {
 
 
 # 1: first format.
-CASES_SCHEMA_VERSION = 1
+# 2: a case has the kind of its "program".
+CASES_SCHEMA_VERSION = 2
 
 WIDTH = 100
 NOT_TRIED = "not tried"
@@ -186,7 +185,7 @@ def configuration_problems(chosen: Sequence[SuiteCase]) -> tuple[str | None, ...
     problems: list[str | None] = []
     for place, suite_case in enumerate(chosen):
         try:
-            jobs[place] = _job(suite_case, "RUN")
+            jobs[place] = draft_of(suite_case, "RUN")
             problems.append(None)
         except ConfigError as error:
             # Without the case's name, since the problem is the same for all cases of a framework.
@@ -221,14 +220,11 @@ class Builds:
                 by_interpreter.setdefault(where.interpreter, []).append(place)
             else:
                 changed[place] = replace(lines[place], build_note=where)
-        with tempfile.TemporaryDirectory(prefix="perfgate-build-") as folder:
-            for interpreter, places in by_interpreter.items():
-                jobs = [_job(chosen[place], _new_folder(folder, place)) for place in places]
-                reports = check_builds(
-                    jobs, interpreter, timeout_seconds=self._timeout_seconds, on_report=_progress(len(jobs))
-                )
-                for place, report in zip(places, reports, strict=True):
-                    changed[place] = _with_report(lines[place], report)
+        for interpreter, places in by_interpreter.items():
+            asked = [chosen[place] for place in places]
+            reports = build_programs(asked, interpreter, _progress(len(asked)), self._timeout_seconds)
+            for place, report in zip(places, reports, strict=True):
+                changed[place] = _with_report(lines[place], report)
         return tuple(changed)
 
     def _where(self, suite_case: SuiteCase, line: CaseLine) -> FrameworkBuild | str:
@@ -242,12 +238,12 @@ class Builds:
         return why_no_build_check(framework) or self._finder.find_build(framework, interpreter)
 
 
-def _progress(total: int) -> Callable[[JobSpec, BuildReport], None]:
+def _progress(total: int) -> OnReport:
     """Report each build on standard error, since they take minutes and the answer comes only at the end."""
     number = itertools.count(1)
 
-    def tell(spec: JobSpec, report: BuildReport) -> None:
-        say(f"{next(number)} of {total} tried: {spec.case.id}: {report.state.value}")
+    def tell(suite_case: SuiteCase, report: BuildReport) -> None:
+        say(f"{next(number)} of {total} tried: {suite_case.case.id}: {report.state.value}")
 
     return tell
 
@@ -260,20 +256,8 @@ def _with_report(line: CaseLine, report: BuildReport) -> CaseLine:
         not_applied=report.not_applied,
         operators=report.operators,
         parameters=report.parameters,
+        program=report.facts.get(PROGRAM_FACT, ""),
     )
-
-
-def _job(suite_case: SuiteCase, run_folder: str) -> JobSpec:
-    settings = settings_for(suite_case.case, suite_case.device)
-    # The processes of a build are found and ended by the job's id, so no other session may use the same id.
-    job_id = "-".join(Path(run_folder).parts[-2:])
-    return draft_job(suite_case, settings, device=suite_case.device, run_folder=run_folder, job_id=job_id)
-
-
-def _new_folder(parent: str, place: int) -> str:
-    folder = Path(parent) / f"{place}"
-    folder.mkdir()
-    return str(folder)
 
 
 def _needs(suite_case: SuiteCase) -> str:
@@ -325,6 +309,8 @@ class CaseLine:
     # How many the built program has; None if it was not built.
     operators: int | None = None
     parameters: int | None = None
+    # The kind of a static program (contract.program.ProgramKind); empty if it was not built, or is none.
+    program: str = ""
 
 
 @dataclass(frozen=True)
@@ -475,7 +461,8 @@ def _markdown_columns(lines: Sequence[CaseLine]) -> tuple[Column[_Noted], ...]:
 
 def _program(line: CaseLine) -> str:
     counts = ((line.operators, "operators"), (line.parameters, "parameters"))
-    return ", ".join(f"{count:,} {what}" for count, what in counts if count is not None) or "-"
+    told = [f"{count:,} {what}" for count, what in counts if count is not None]
+    return ", ".join([*told, *([line.program] if line.program else [])]) or "-"
 
 
 def _below(each: _Noted) -> str:

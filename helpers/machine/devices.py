@@ -311,8 +311,8 @@ def environment_of(
     """The environment of a result measured on ``cards``.
 
     ``facts`` are those in the header of rank 0's step log, of which ``threads``, ``cuda`` (the build's),
-    ``cuda_runtime``, ``cudnn`` and ``nccl`` (the loaded ones) and ``program`` are used. ``data`` names the images. ``variables`` are
-    the caller's (default: this process's).
+    ``cuda_runtime``, ``cudnn`` and ``nccl`` (the loaded ones) and ``program`` are used. ``data`` names the images.
+    ``variables`` are the caller's (default: this process's).
     """
     facts = facts or {}
     host = machine.facts

@@ -251,6 +251,23 @@ class Suite:
         self.gate.check(self.cases, self.config, self.machine.host)
         return self.gate.summary(chosen, self.cases)
 
+    def check_programs(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
+        """Build the static programs of the chosen cases, so that a build that cannot is refused within a minute. Raises
+        BuildUnavailable. Nothing is built with another runner than the real one."""
+        if self._runner is not None:
+            return
+        from helpers.session.programs import built_ahead, refuse_broken
+
+        by_interpreter: dict[str, list[SuiteCase]] = {}
+        names = {}
+        for each in chosen:
+            build = self.build(each)
+            if self.why_not(each) is None and isinstance(build, FrameworkBuild):
+                by_interpreter.setdefault(build.interpreter, []).append(each)
+                names[build.interpreter] = f"{build.distribution} {build.version}"
+        for interpreter, cases in by_interpreter.items():
+            refuse_broken(names[interpreter], built_ahead(cases, interpreter, say))
+
     def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
         """Why every run of the chosen cases would be INVALID just now, because others use the machine, and what the
         user can do. Empty if nobody does, and always with another runner than the real one."""
