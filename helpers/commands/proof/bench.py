@@ -20,7 +20,7 @@ from typing import Any, cast
 import yaml
 
 from helpers.commands.proof import Proof, ProofStep, StepKind
-from helpers.commands.proof.probing import ProbeAnswer, ask_probe, build_programs, paddleclas_rate, seated
+from helpers.commands.proof.probing import ProbeAnswer, ask_probe, look_at_programs, paddleclas_rate, seated
 from helpers.history.results import RunResult
 from helpers.history.run_folders import RESULT_FILE, read_result
 from helpers.judging.beyond_chance import LEAST_PAIRS
@@ -45,6 +45,7 @@ from helpers.session.explain_pairs import FOLDER as EXPLAINED
 from helpers.session.explain_runs import ExplainRequest
 from helpers.session.gate import EXIT_OK
 from helpers.session.lockstep import PairedRatio, ratio_of
+from helpers.session.programs import is_built_ahead
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import DataSource
@@ -139,16 +140,13 @@ class ProofBench:
             return ask_probe(step.key, spec, self.interpreter(case.case.framework), _limit(step))
 
     def build_programs(self, step: ProofStep) -> ProbeAnswer:
-        """The programs of the published rows of Paddle that the step names, without a card. The rows of automatic
-        parallelism have no program of their own before they train. Raises SuiteError."""
+        """The programs of the published rows of Paddle that the step names, without a card. Raises SuiteError."""
         published = load_all_published(self.baselines / "published", self.folder / "checked-baselines", step.targets)
         config = replace(load_config(self.folder / CONFIG, CHOICES), matrix=())
         rows = matrix(config, {target: published[target].figures for target in step.targets})
-        of_paddle = (each for each in rows if each.case.framework is Framework.PADDLE and not each.case.auto)
-        chosen = {each.case.id: each for each in of_paddle}
-        return build_programs(
-            tuple(chosen.values()), self.interpreter(Framework.PADDLE), self.folder / "probes", _limit(step)
-        )
+        # Automatic parallelism has no program of its own before it trains.
+        of_paddle = {each.case.id: each for each in rows if is_built_ahead(each)}
+        return look_at_programs(tuple(of_paddle.values()), self.interpreter(Framework.PADDLE), _limit(step))
 
     def beside_paddleclas(self, step: ProofStep) -> PairedRatio | str:
         """The trainer's images/s over those of PaddleClas's own program, in turn; or why there is none. Raises

@@ -16,20 +16,18 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from helpers.launch.launchers.launcher import LaunchCommand, card_variables, job_environment
-from helpers.launch.programs import BuildReport, BuildState, Finished, check_builds, run_process
+from helpers.launch.programs import BuildState, Finished, run_process
 from helpers.machine.devices import Machine
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase, draft_job
-from helpers.plan.recipes.published_programs import program_evidence
 from helpers.plan.recipes.recipe import settings_for
-from helpers.trainers.contract.case import Case, DataSource, Precision
+from helpers.session.programs import BuiltProgram, built_ahead
+from helpers.trainers.contract.case import DataSource, Precision
 from helpers.trainers.contract.errors import ConfigError, LaunchError, SuiteError
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.program import PROGRAM_FACT
+from helpers.trainers.contract.program import PROGRAM_FACT, counts_of, kind_of
 
-# Of one build check within the probe of all programs.
-_BUILD_SECONDS = 60.0
 TRAIN_PROGRAM = Path("ppcls/static/train.py")
 _CONFIGS = Path("ppcls/configs/ImageNet/ResNet")
 # epoch:0   train step:20   lr: 0.1, loss: 6.9, … ips: 123.45000 samples/sec.
@@ -100,50 +98,41 @@ def _last_words(finished: Finished) -> str:
 # ---- the programs of the published rows
 
 
-def build_programs(
+def look_at_programs(
     rows: Sequence[SuiteCase],
     interpreter: str,
-    folder: Path,
     most_seconds: float,
-    check: Callable[..., tuple[BuildReport, ...]] = check_builds,
+    build: Callable[..., tuple[BuiltProgram, ...]] = built_ahead,
 ) -> ProbeAnswer:
-    """Build each row's program, without a card. Right if each is built, is the published kind of program, and has the
-    operators of the row. Raises LaunchError when the time is over."""
+    """Build the rows' programs without a card, equal ones once. Right if each is built, is the published kind of
+    program, and has the published operators. Raises LaunchError when the time is over."""
     ends = time.monotonic() + most_seconds
 
-    def in_time(spec: JobSpec, report: BuildReport) -> None:
+    def in_time(_: str) -> None:
         if time.monotonic() > ends:
-            raise LaunchError("programs", got=f"no end within {most_seconds:g} s", expected=f"{len(rows)} programs")
+            raise LaunchError("programs", got=f"no end within {most_seconds:g} s", expected=f"{len(rows)} rows")
 
-    jobs = []
-    for place, row in enumerate(rows):
-        run_folder = folder / f"{place}-{uuid.uuid4().hex[:8]}"
-        run_folder.mkdir(parents=True)
-        settings = settings_for(row.case, row.device)
-        jobs.append(draft_job(row, settings, device=row.device, run_folder=str(run_folder), job_id=run_folder.name))
-    reports = check(jobs, interpreter, timeout_seconds=_BUILD_SECONDS, on_report=in_time)
-    faults: dict[str, list[str]] = {}
-    kinds: list[str] = []
-    for row, report in zip(rows, reports, strict=True):
-        kind = report.facts.get(PROGRAM_FACT) if report.state is BuildState.BUILT else report.state.value
-        kinds.append(kind or "of no stated kind")
-        for fault in program_faults(row.case, report):
-            faults.setdefault(fault, []).append(row.case.id)
-    message = f"{len(rows)} programs: " + ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
-    return ProbeAnswer(message, tuple(f"{', '.join(ids)}: {fault}" for fault, ids in faults.items()))
+    programs = build(rows, interpreter, in_time)
+    if not programs:
+        raise LaunchError("programs", got="no row with a program", expected="a published row of Paddle")
+    kinds = Counter(each.report.facts.get(PROGRAM_FACT, each.report.state.value) for each in programs)
+    faults = [
+        f"{each.suite_case.case.id} and {len(each.cases) - 1} more rows: {fault}"
+        for each in programs
+        for fault in program_faults(each)
+    ]
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    return ProbeAnswer(f"{len(programs)} programs of {len(rows)} published rows: {counted}", tuple(faults))
 
 
-def program_faults(case: Case, report: BuildReport) -> list[str]:
+def program_faults(program: BuiltProgram) -> list[str]:
     """What is wrong with a published row's program. Raises ConfigError if its facts cannot be read."""
-    if report.state is not BuildState.BUILT:
-        return [f"{report.state.value}: {report.reason}"]
-    found = program_evidence(case, "gpu", report.facts)
-    if found is None:
-        return ["the build check states no kind of program"]
-    faults = list(found.differences)
-    if not found.is_published:
-        faults.append(f"{found.kind} is not the published program")
-    return faults
+    if program.report.state is not BuildState.BUILT:
+        return [f"{program.report.state.value}: {program.report.reason}"]
+    kind = kind_of(program.report.facts)
+    if kind is None or counts_of(program.report.facts) is None:
+        return ["the build check states no kind of program, or no operators"]
+    return [*program.differences, *([] if kind.is_published else [f"{kind.value} is not the published program"])]
 
 
 # ---- PaddleClas's own program

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from helpers.commands.proof.probing import (
+    ProbeAnswer,
     ask_probe,
-    build_programs,
+    look_at_programs,
     paddleclas_argv,
     paddleclas_rate,
     program_faults,
@@ -21,6 +21,7 @@ from helpers.plan.case_plan import SuiteCase, draft_job
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.recipes.published_programs import published_program
 from helpers.plan.recipes.recipe import settings_for
+from helpers.session.programs import BuiltProgram
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, LaunchError, SuiteError
 from helpers.trainers.contract.job import JobSpec
@@ -39,6 +40,11 @@ def built(counts: Mapping[str, int] = PUBLISHED, kind: ProgramKind = ProgramKind
     return BuildReport(BuildState.BUILT, facts=facts)
 
 
+def program(report: BuildReport) -> BuiltProgram:
+    row = SuiteCase(Case.parse(ROW), "v100", PROTOCOL)
+    return BuiltProgram(row, (row, row), report)
+
+
 @pytest.mark.parametrize(
     ("report", "faults"),
     [
@@ -50,38 +56,35 @@ def built(counts: Mapping[str, int] = PUBLISHED, kind: ProgramKind = ProgramKind
             ["momentum 161, published 0", "merged_momentum 0, published 2"],
         ),
         (built({**PUBLISHED, "all_reduce": 0}), ["all_reduce 0, published 21"]),
-        (BuildReport(BuildState.BUILT), ["the build check states no kind of program"]),
+        (BuildReport(BuildState.BUILT), ["the build check states no kind of program, or no operators"]),
         (BuildReport(BuildState.REFUSED, "any() failed"), ["refused: any() failed"]),
     ],
 )
 def test_a_published_rows_program_has_its_operators(report: BuildReport, faults: list[str]) -> None:
-    assert program_faults(Case.parse(ROW), report) == faults
+    assert program_faults(program(report)) == faults
 
 
-def rows(*case_ids: str) -> list[SuiteCase]:
-    return [SuiteCase(Case.parse(each), "v100", PROTOCOL) for each in case_ids]
+def looked_at(reports: Sequence[BuildReport], most_seconds: float = 60.0) -> ProbeAnswer:
+    def build(rows: Sequence[SuiteCase], interpreter: str, say: Callable[[str], None]) -> tuple[BuiltProgram, ...]:
+        for _ in reports:
+            say("a program")
+        return tuple(map(program, reports))
+
+    return look_at_programs([program(built()).suite_case] * 4, "python", most_seconds, build)
 
 
-def test_all_programs_are_told_in_one_line_and_equal_faults_once(tmp_path: Path) -> None:
-    other = "paddle-resnet50v1.5-amp_o2-bs256-1x1-dali-static"
-
-    def check(jobs: Sequence[JobSpec], interpreter: str, **named: Any) -> tuple[BuildReport, ...]:
-        assert [job.case.id for job in jobs] == [ROW, other]
-        return tuple(BuildReport(BuildState.FAILED, "no Paddle") for _ in jobs)
-
-    found = build_programs(rows(ROW, other), "python", tmp_path, 9.0, check)
-    assert found.message == "2 programs: 2 failed"
-    assert found.faults == (f"{ROW}, {other}: failed: no Paddle",)
+def test_all_programs_are_told_in_one_line_and_each_fault_with_its_rows() -> None:
+    found = looked_at([built(), BuildReport(BuildState.FAILED, "no Paddle")])
+    assert found.message == "2 programs of 4 published rows: 1 old, 1 failed"
+    assert found.faults == (f"{ROW} and 1 more rows: failed: no Paddle",)
 
 
-def test_programs_that_take_too_long_are_an_error(tmp_path: Path) -> None:
-    def check(jobs: Sequence[JobSpec], interpreter: str, **named: Any) -> tuple[BuildReport, ...]:
-        named["on_report"](jobs[0], built())
-        return (built(),)
-
-    assert not build_programs(rows(ROW), "python", tmp_path, 60.0, check).faults
+def test_programs_that_take_too_long_and_none_at_all_are_errors() -> None:
+    assert not looked_at([built()]).faults
     with pytest.raises(LaunchError, match="no end within -1 s"):
-        build_programs(rows(ROW), "python", tmp_path, -1.0, check)
+        looked_at([built()], -1.0)
+    with pytest.raises(LaunchError, match="no row with a program"):
+        looked_at([])
 
 
 def job(folder: Path, case_id: str, device: str = "cpu") -> JobSpec:
