@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,14 @@ def test_all_programs_are_told_in_one_line_and_each_fault_with_its_rows() -> Non
     found = looked_at([built(), BuildReport(BuildState.FAILED, "no Paddle")])
     assert found.message == "2 programs of 4 published rows: 1 old, 1 failed"
     assert found.faults == (f"{ROW} and 1 more rows: failed: no Paddle",)
+
+
+def test_of_a_build_for_cpus_which_lacks_the_fusions_the_operators_are_told_and_not_compared() -> None:
+    report = built({**PUBLISHED, "fused_batch_norm_act": 0})
+    assert looked_at([report]).faults
+    found = looked_at([replace(report, facts={**report.facts, "pretended": "float16 kernels"})])
+    assert found.faults == ()
+    assert found.message.endswith(f"not compared, since a build for CPUs has no fusions of cuDNN: {ROW}")
 
 
 def test_programs_that_take_too_long_and_none_at_all_are_errors() -> None:
