@@ -50,7 +50,7 @@ help:
 	@echo "make check   lint, types and the quick tests"
 	@echo "make lint    the first two of these; \"make test\" runs the quick tests as well"
 	@echo "make bench   measure the suite itself: its speed, its training loop against a bare one, its verdicts, its search for the first bad build, what watching costs, every fault; 40 minutes on idle cores"
-	@echo "make gpu-proof  show the suite at work on this machine's GPU, step by step (perfgate prove-gpu); on a CPU where there is none"
+	@echo "make gpu-proof  show the suite at work on this machine's GPU, Paddle's probes first (perfgate prove-gpu); on a CPU where there is none"
 	@echo "make doctor  what this machine is, and what would spoil a measurement here"
 	@echo "make env-pytorch  install PyTorch in .venv-pytorch, for its cases (a download of 0.8 to 4.7 GB: requirements/pytorch-*.txt)"
 	@echo "make env-tensorflow  install TensorFlow in .venv-tensorflow, for its cases (a download of 0.7 to 4 GB: requirements/tensorflow-*.txt)"
@@ -105,7 +105,7 @@ bench: env-test
 	$(VENV_PYTHON) -m benchmarks.watching
 	$(VENV_PYTHON) -m tests.faults
 
-# Not env: Paddle's builds have no code for the newest GPUs, on which PyTorch is measured.
+# Not env: for the newest GPUs there is no Paddle. Then .venv has the one for CPUs, Paddle's steps are not run and say so.
 gpu-proof: env-beside env-pytorch
 	.venv/bin/perfgate prove-gpu $(GPU_PROOF_ARGS)
 

@@ -1,8 +1,8 @@
-"""``perfgate prove-gpu``: shows the suite at work on this machine's GPU, step by step; it takes half an hour.
+"""``perfgate prove-gpu``: shows the suite at work on this machine's GPU, step by step; Paddle's probes come first.
 
-It runs the steps of ``proof`` in order through sessions of the suite. Finished steps are kept in the output folder, so
-that a second call continues. Without a GPU it does the same on the CPU with the smallest batches, in four minutes on
-quiet cores. ``docs/gpu-proof.md`` says which results are right, and which files are left.
+It runs the steps of ``proof/plan.py`` in order, the probes in processes of their own and the rest through sessions of
+the suite. Finished steps are kept in the output folder, so that a second call continues. Without a GPU it does the same
+on the CPU with the smallest batches. ``docs/gpu-proof.md`` says which results are right, and which files are left.
 """
 
 from __future__ import annotations
@@ -24,40 +24,44 @@ from helpers.builds.making import prepare
 from helpers.builds.naming import parse_build
 from helpers.commands.doctor import diagnosis_of, doctor_json, doctor_record, doctor_text
 from helpers.commands.loading import load_suite
-from helpers.commands.proof import Proof, ProofStep, proof_on_cpu, proof_on_gpu
+from helpers.commands.proof import Proof, ProofStep
 from helpers.commands.proof.bench import ProofBench, write_config
+from helpers.commands.proof.plan import Here, proof_here
 from helpers.commands.proof.steps import ProofState, StepRecord, StepRunner, failed, read_state
 from helpers.commands.proof.summary import ProofEvidence, ProofReport, not_reached, summary
 from helpers.judging.rates import rate_unit
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
+from helpers.machine.doctor.setup_checks import why_no_kernels
 from helpers.machine.environment import CPU, GPU
 from helpers.machine.files import write_whole
+from helpers.machine.frameworks import BuildFinder
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.errors import ConfigError, LaunchError, SuiteError, printable
+from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
 from helpers.trainers.contract.frameworks import Framework
 
 NAME = "prove-gpu"
 HELP = "Try the whole suite on this machine's GPU, and write down what it measured and whether each step was right"
 EXITS = {
-    0: "all steps were done and were right",
-    1: "a step was wrong (the summary says which, docs/gpu-proof.md what is right)",
-    3: "some steps were not reached: call again to go on; or an unforeseen error",
+    0: "all steps of this machine's plan were done and were right; with --plan: the plan is shown",
+    1: "a step was wrong (the summary says which, docs/gpu-proof.md what is right); 1 outranks 7",
+    7: "no step was wrong, but steps remain: not reached (call again to go on), or not run for want of software",
 }
 
 OUT = ROOT / "runs" / "gpu-proof"
 SUMMARY = "summary.md"
 BUNDLE = "gpu-proof.tar.gz"
-EXIT_RIGHT, EXIT_WRONG, EXIT_NOT_REACHED = 0, 1, 3
+EXIT_RIGHT, EXIT_WRONG, EXIT_REMAIN = 0, 1, 7
 # Names that are not packed: the images, and files that a second call makes again.
-_NOT_BROUGHT_BACK = ("images", BUNDLE, "good-python")
+_NOT_BROUGHT_BACK = ("images", BUNDLE, "good-python", "checked-baselines")
 
 Clock = Callable[[], float]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plan", action="store_true", help="Print this machine's steps and what is left out; run none")
     parser.add_argument(
         "--cpu", action="store_true", help="Try it on the CPU, even if there is a GPU. Default: only without a GPU"
     )
@@ -80,14 +84,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         help="Run only the step KEY, as the output calls it; may be given several times. Default: all steps in order",
     )
-    trained = parser.add_mutually_exclusive_group()
-    trained.add_argument(
+    parser.add_argument("--build", metavar="BUILD", help="Train with this build of Paddle, named as for pytest --build")
+    parser.add_argument(
         "--pytorch",
         metavar="PYTHON",
         help="Train with the PyTorch of this Python. Default: the Python that perf.yaml names for PyTorch",
     )
-    trained.add_argument(
-        "--build", metavar="BUILD", help="Train with this build of PyTorch, named as for pytest --build"
+    parser.add_argument(
+        "--paddleclas",
+        type=Path,
+        metavar="FOLDER",
+        help="Also compare the trainer with PaddleClas's own program in FOLDER, a checkout that this Paddle runs",
     )
     parser.add_argument(
         "--data",
@@ -98,44 +105,84 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Run the steps that are not finished. Exit status 1 if a step is wrong, 3 if steps were not reached.
+    """Run the steps that are not finished. Exit status 1 if a step is wrong, 7 if steps remain.
 
     Raises SuiteError if it cannot begin.
     """
-    folder: Path = arguments.out.expanduser().absolute()
-    (folder / "baselines" / "recorded").mkdir(parents=True, exist_ok=True)
     machine = discover()
-    proof = proof_on_gpu() if device_of(machine, arguments.cpu) == GPU else proof_on_cpu()
-    wanted = wanted_steps(proof, arguments.step)
 
     def report(line: str) -> None:
         print(printable(line), file=out, flush=True)
 
+    interpreters = _interpreters(arguments, report)
+    here = here_of(machine, arguments, interpreters)
+    proof = proof_here(here)
+    wanted = wanted_steps(proof, arguments.step)
     if proof.device == CPU:
         report(f"Nothing here runs on a GPU: {machine.gpu_note or '--cpu'}. The same parts on the CPU:")
-    pytorch = arguments.pytorch
-    if arguments.build is not None:
-        config = load_config(arguments.config, CHOICES)
-        # The build is in use until the proof ends.
-        cache = cache_of(config.path.parent, config.builds.most_gigabytes)
-        source = parse_build(arguments.build, Path.cwd(), config)
-        build = prepare(source, cache=cache, framework=Framework.PYTORCH, progress=report, settings=config.builds)
-        pytorch = str(build.interpreter)
-    arguments.config = write_config(folder, arguments.config.expanduser(), pytorch)
+    if arguments.plan:
+        for line in plan_lines(proof, wanted):
+            report(line)
+        return EXIT_RIGHT
+    folder: Path = arguments.out.expanduser().absolute()
+    (folder / "baselines" / "recorded").mkdir(parents=True, exist_ok=True)
+    arguments.config = write_config(folder, arguments.config.expanduser(), interpreters)
     state = read_state(folder, {"device": proof.device, "machine": machine.machine_key(proof.device)})
-    data = arguments.data.expanduser().absolute() if arguments.data else None
-    bench = ProofBench(folder, proof, machine, data, report)
-    if reason := bench.why_not(proof.steps[0]):
-        raise LaunchError("PyTorch", got=reason, expected="an interpreter that has it", remedy="make env-pytorch")
+    bench = ProofBench(
+        folder, proof, machine, _folder(arguments.data), _folder(arguments.paddleclas), arguments.baselines, report
+    )
     doctor = ask_doctor(folder, arguments)
-    proving = ProofRun(bench, StepRunner(bench, doctor).run, wanted, report)
+    proving = ProofRun(bench, StepRunner(bench).run, wanted, report)
     state = proving.go_on(state, Deadline(arguments.seconds))
     found = proving.report_of(state, doctor)
     write_whole(folder / SUMMARY, summary(found).encode())
     for line in () if arguments.step else not_reached(found):
-        report(f"not reached: {line}")
+        report(f"not run: {line}")
     report(f"summary in {folder / SUMMARY}; all of it in {pack(folder)}")
     return exit_status(state.records.values(), len(wanted - state.records.keys()))
+
+
+def _folder(path: Path | None) -> Path | None:
+    return path.expanduser().absolute() if path else None
+
+
+def _interpreters(arguments: argparse.Namespace, report: Callable[[str], None]) -> dict[Framework, str]:
+    """The interpreters that the options name. A named build is in use until the proof ends. Raises SuiteError."""
+    named = {} if arguments.pytorch is None else {Framework.PYTORCH: str(arguments.pytorch)}
+    if arguments.build is not None:
+        config = load_config(arguments.config, CHOICES)
+        cache = cache_of(config.path.parent, config.builds.most_gigabytes)
+        source = parse_build(arguments.build, Path.cwd(), config)
+        build = prepare(source, cache=cache, framework=Framework.PADDLE, progress=report, settings=config.builds)
+        named[Framework.PADDLE] = str(build.interpreter)
+    return named
+
+
+def here_of(machine: Machine, arguments: argparse.Namespace, interpreters: Mapping[Framework, str]) -> Here:
+    """What the plan depends on. No framework is imported. Raises ConfigError if perf.yaml is wrong."""
+    gpus = () if device_of(machine, arguments.cpu) == CPU else tuple(gpu for gpu in machine.gpus if not gpu.mig_enabled)
+    configured, finder = load_config(arguments.config, CHOICES).frameworks, BuildFinder()
+    unable = {}
+    for framework in (Framework.PADDLE, Framework.PYTORCH) if gpus else ():
+        build = finder.find_build(framework, interpreters.get(framework) or configured[framework].interpreter)
+        if isinstance(build, str):
+            continue
+        stated = finder.find_libraries(build)
+        stated = {} if isinstance(stated, str) else stated
+        card = min(gpus, key=lambda gpu: gpu.compute_capability)
+        if why := why_no_kernels(build, stated.get("cuda", ""), stated.get("archs", ""), card.compute_capability):
+            major, minor = card.compute_capability
+            unable[framework] = f"{card.name} is sm_{major}{minor}, {build.distribution} {build.version} {why}"
+    return Here(gpus, len(machine.cpu_cards), unable, arguments.paddleclas is not None)
+
+
+def plan_lines(proof: Proof, wanted: frozenset[str]) -> list[str]:
+    """The wanted steps in order, then what is left out."""
+    chosen = [step for step in proof.steps if step.key in wanted]
+    cases = [f" ({step.case.id})" if step.case and step.case.id not in step.key else "" for step in chosen]
+    lines = [f"[{number}/{len(chosen)}] {step.part}: {step.key}{case}"
+             for number, (step, case) in enumerate(zip(chosen, cases, strict=True), start=1)]  # fmt: skip
+    return [*lines, *(f"not run: {line}" for line in proof.left_out)]
 
 
 def wanted_steps(proof: Proof, keys: Sequence[str] | None) -> frozenset[str]:
@@ -223,7 +270,7 @@ class ProofRun:
 
 
 def _line(record: StepRecord) -> str:
-    mark = "" if record.right else "WRONG: "
+    mark = "WRONG: " if record.wrong else ""
     figure = "" if record.samples_per_s is None else f"{record.samples_per_s:.5g} {rate_unit(record.case_id)}; "
     return printable(f"{mark}{record.status}: {figure}{record.message}")[:400]
 
@@ -254,7 +301,8 @@ def device_of(machine: Machine, cpu: bool) -> str:
 
 
 def exit_status(records: Iterable[StepRecord], missing: int) -> int:
-    """1 if a step is wrong; else 3 if steps were not reached; else 0."""
-    if any(not record.right for record in records):
+    """1 if a step is wrong; else 7 if a step is missing or could not be run; else 0."""
+    every = list(records)
+    if any(record.wrong for record in every):
         return EXIT_WRONG
-    return EXIT_NOT_REACHED if missing else EXIT_RIGHT
+    return EXIT_REMAIN if missing or not all(record.ran for record in every) else EXIT_RIGHT

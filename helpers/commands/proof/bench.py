@@ -10,7 +10,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +20,7 @@ from typing import Any, cast
 import yaml
 
 from helpers.commands.proof import Proof, ProofStep, StepKind
+from helpers.commands.proof.probing import ProbeAnswer, ask_probe, look_at_programs, paddleclas_rate, seated
 from helpers.history.results import RunResult
 from helpers.history.run_folders import RESULT_FILE, read_result
 from helpers.judging.beyond_chance import LEAST_PAIRS
@@ -30,10 +31,11 @@ from helpers.machine.environment import CPU
 from helpers.machine.files import write_whole
 from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import Gpu
-from helpers.plan.case_plan import SuiteCase
+from helpers.plan.case_plan import SuiteCase, matrix
 from helpers.plan.matrix import ByCase, MatrixCase
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.plan.proposals import Accepted
+from helpers.plan.published import load_all_published
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.plan.yaml_file import read_yaml
 from helpers.report.explanation import write_explanation
@@ -43,16 +45,23 @@ from helpers.session.explain import CaseExplanation, explain_case
 from helpers.session.explain_pairs import FOLDER as EXPLAINED
 from helpers.session.explain_runs import ExplainRequest
 from helpers.session.gate import EXIT_OK
+from helpers.session.lockstep import PairedRatio, ratio_of
+from helpers.session.programs import is_built_ahead
 from helpers.session.suite import Suite, SuiteOptions
+from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import ConfigError, LaunchError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import SLOWDOWN_VARIABLE
+from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, WEIGHTS_VARIABLE
+from helpers.trainers.contract.models import Model
 
 CONFIG = "perf.yaml"
 # Enough for several batches of 256 images; the usual small dataset has only one.
 _IMAGES_PER_CLASS_ON_GPU = 256
 # Foreign processes on the cores of a user's machine are reported but do not end the proof.
 _ANY_SHARE = 0.99
+# The trainer and PaddleClas's program train so often in turn.
+_TURNS = 3
 
 _BUSY_CPU = "print('ready', flush=True)\nwhile True: pass\n"
 _BUSY_GPU = """
@@ -74,6 +83,10 @@ class ProofBench:
     machine: Machine
     # The user's image folder; None for a small one that is made in ``folder``.
     data: Path | None = None
+    # The user's checkout of PaddleClas.
+    paddleclas: Path | None = None
+    # The folder of the published figures.
+    baselines: Path = ROOT / "baselines"
     # Called with one line about the history.
     report: Callable[[str], None] = print
 
@@ -83,24 +96,14 @@ class ProofBench:
         cases = tuple(MatrixCase(case, self.proof.device, protocol.name) for case, protocol in self.proof.cases)
         return replace(config, matrix=cases, protocols={each.name: each for _, each in self.proof.cases})
 
-    @property
-    def interpreter(self) -> str:
-        """The Python that has PyTorch. Raises ConfigError if none is named."""
-        found = self.config.frameworks[Framework.PYTORCH].interpreter
-        if found is None:
-            raise ConfigError(
-                str(self.config.path),
-                field="frameworks.pytorch.interpreter",
-                expected="the Python that has PyTorch",
-                remedy="make env-pytorch makes one; or name one with --pytorch",
-            )
-        return found
+    def interpreter(self, framework: Framework) -> str:
+        return self.config.frameworks[framework].interpreter or sys.executable
 
     def measure(self, step: ProofStep) -> CaseRow:
         """Measure the step's case in a session of its own, or continue the session of an earlier call. Raises
         SuiteError."""
         case, suite = self._case(step), self._suite(step)
-        with _slowdown(step.slowdown):
+        with _variables(step):
             suite.prepare([case])
             outcome = suite.measure(case)
         if step.kind is StepKind.MEASURE:
@@ -131,6 +134,38 @@ class ProofBench:
         """Why this machine cannot run the step's case with the installed software; None if it can."""
         return self._suite(step).why_not(self._case(step))
 
+    def ask_probe(self, step: ProofStep) -> ProbeAnswer:
+        """Paddle's probe of the step's name, on a leased card. Raises SuiteError."""
+        case = self._case(step)
+        with seated(case, self.machine, self.folder / "probes" / step.key, "") as spec:
+            return ask_probe(step.key, spec, self.interpreter(case.case.framework), _limit(step))
+
+    def build_programs(self, step: ProofStep) -> ProbeAnswer:
+        """The programs of the published rows of Paddle that the step names, without a card. Raises SuiteError."""
+        published = load_all_published(self.baselines / "published", self.folder / "checked-baselines", step.targets)
+        config = replace(load_config(self.folder / CONFIG, CHOICES), matrix=())
+        rows = matrix(config, {target: published[target].figures for target in step.targets})
+        # Automatic parallelism has no program of its own before it trains.
+        of_paddle = {each.case.id: each for each in rows if is_built_ahead(each)}
+        return look_at_programs(tuple(of_paddle.values()), self.interpreter(Framework.PADDLE), _limit(step))
+
+    def beside_paddleclas(self, step: ProofStep) -> PairedRatio | str:
+        """The trainer's images/s over those of PaddleClas's own program, in turn; or why there is none. Raises
+        SuiteError."""
+        assert self.paddleclas is not None
+        case, ratios = self._case(step), []
+        for turn in range(_TURNS):
+            row = self.measure(replace(step, key=f"{step.key}-{turn + 1}"))
+            if row.samples_per_s is None:
+                return row.reason
+            with seated(case, self.machine, self.folder / "probes" / step.key, str(self._images)) as spec:
+                interpreter = self.interpreter(case.case.framework)
+                other = paddleclas_rate(spec, self.paddleclas, interpreter, _limit(step))
+            if isinstance(other, str):
+                return other
+            ratios.append(row.samples_per_s / other)
+        return ratio_of(ratios)
+
     def runs_of(self, folders: tuple[str, ...]) -> list[RunResult]:
         return [read_result(self.folder / each / RESULT_FILE) for each in folders]
 
@@ -153,13 +188,17 @@ class ProofBench:
         config = replace(self.config, budgets=ByCase(step.budget))
         if on_cpu and step.kind is not StepKind.NEIGHBOUR:
             config = replace(config, contention=replace(config.contention, max_foreign_share=_ANY_SHARE))
+        if step.most_seconds is not None:
+            most = dict.fromkeys(("start_up_seconds", "no_progress_seconds", "run_seconds"), step.most_seconds)
+            config = replace(config, limits=replace(config.limits, **most))
         options = SuiteOptions(
             config_path=config.path,
             baselines_folder=self.folder / "baselines",
             runs_folder=self.folder / "runs",
             session=step.key,
             resume=True,
-            data_root=str(self._images) if step.case and step.case.data.value.startswith("dali") else None,
+            data_root=str(self._images) if step.case and step.case.data is not DataSource.SYNTHETIC else None,
+            overrides=_rate_that_learns(step),
             # Results of a slowed build are marked, and only --allow-contention accepts marked results.
             allow_contention=step.kind is StepKind.SLOWED,
             reference_env=str(self._good_build) if compared else None,
@@ -184,7 +223,9 @@ class ProofBench:
     def _good_build(self) -> Path:
         """A script that runs the same interpreter without the slowdown."""
         path = self.folder / "good-python"
-        path.write_text(f'#!/bin/sh\nunset {SLOWDOWN_VARIABLE}\nexec {shlex.quote(self.interpreter)} "$@"\n')
+        path.write_text(
+            f'#!/bin/sh\nunset {SLOWDOWN_VARIABLE}\nexec {shlex.quote(self.interpreter(Framework.PYTORCH))} "$@"\n'
+        )
         path.chmod(0o755)
         return path
 
@@ -202,17 +243,17 @@ class ProofBench:
         write_whole(path, results_json(report).encode())
 
 
-def write_config(folder: Path, source: Path, pytorch: str | None) -> Path:
-    """Write the configuration ``source`` to ``folder`` with absolute paths, and with ``pytorch`` (if not None) as
-    PyTorch's interpreter. Returns the new file."""
+def write_config(folder: Path, source: Path, interpreters: Mapping[Framework, str]) -> Path:
+    """Write the configuration ``source`` to ``folder`` with absolute paths, and with these frameworks' interpreters.
+    Returns the new file."""
     known = load_config(source, CHOICES)
     found = cast(dict[str, Any], read_yaml(source).value)
     for framework, entry in known.frameworks.items():
         if entry.interpreter is not None:
             found["frameworks"][framework.value]["interpreter"] = entry.interpreter
-    if pytorch is not None:
+    for framework, interpreter in interpreters.items():
         # Without ``env``: the suite must not make an environment that the user named.
-        found["frameworks"]["pytorch"] = {"interpreter": str(Path(pytorch).expanduser().absolute())}
+        found["frameworks"][framework.value] = {"interpreter": str(Path(interpreter).expanduser().absolute())}
     found["data"] = {"root": known.data.root}
     path = folder / CONFIG
     write_whole(path, yaml.safe_dump(found, sort_keys=False).encode())
@@ -220,15 +261,29 @@ def write_config(folder: Path, source: Path, pytorch: str | None) -> Path:
 
 
 @contextmanager
-def _slowdown(share: float) -> Iterator[None]:
-    """Slow down all jobs that are started in the ``with`` block by the fraction ``share``; 0 changes nothing."""
-    if share:
-        os.environ[SLOWDOWN_VARIABLE] = f"{share:g}"
+def _variables(step: ProofStep) -> Iterator[None]:
+    """Start all jobs in the ``with`` block with the variables of the step's kind."""
+    wanted = {SLOWDOWN_VARIABLE: f"{step.slowdown:g}"} if step.slowdown else {}
+    wanted |= {WEIGHTS_VARIABLE: "1"} if step.kind is StepKind.TRAINS and step.case and step.case.cards > 1 else {}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        if share:
-            del os.environ[SLOWDOWN_VARIABLE]
+        for name in wanted:
+            del os.environ[name]
+
+
+def _rate_that_learns(step: ProofStep) -> dict[str, float]:
+    """For a few steps of training, the learning rate at which they learn: the published rates are for an average over
+    thousands of steps, and the first ten only oscillate."""
+    if step.kind is not StepKind.TRAINS or step.case is None:
+        return {}
+    return {"learning_rate": 0.002 if step.case.model is Model.RESNET50 else 0.0003}
+
+
+def _limit(step: ProofStep) -> float:
+    assert step.most_seconds is not None
+    return step.most_seconds
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from typing import Any
 
 from helpers.commands.proof import ProofStep, StepKind
 from helpers.commands.proof.bench import ProofBench, neighbour
+from helpers.commands.proof.few_steps import look_at, spec_of
+from helpers.commands.proof.probing import ProbeAnswer
 from helpers.history.results import CONTENDED
 from helpers.judging.failure_class import FailureClass
 from helpers.judging.rates import fields_of, rate_unit, to_record
@@ -40,7 +42,7 @@ class StepRecord:
     key: str
     # A status of the suite, or the step's own word.
     status: str
-    # Whether the result is right.
+    # Whether the result is right; False also for a step that was not run.
     right: bool
     # Whether a second call need not repeat it, because the result would be the same.
     settled: bool
@@ -58,6 +60,14 @@ class StepRecord:
     run_folders: tuple[str, ...] = ()
     # Values that only this kind of step has.
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ran(self) -> bool:
+        return self.status != Status.NOT_RUN.value
+
+    @property
+    def wrong(self) -> bool:
+        return self.ran and not self.right
 
 
 @dataclass(frozen=True)
@@ -123,11 +133,11 @@ def _record(kept: dict[str, Any]) -> StepRecord:
 
 
 MEASURED = "MEASURED"
+REFUSED = "REFUSED"
 ERROR = "ERROR"
 # A repeat of the good build must not raise an alarm.
 _NO_ALARM = (Status.PASS, Status.INCONCLUSIVE)
 _NOT_SETTLED = (Status.INFRA_ERROR, Status.INVALID, Status.NOT_RUN)
-_KERNELS = "card and framework"
 # The forward and backward passes are at least this share of a profiled step.
 _LEAST_PASSES = 0.5
 
@@ -137,16 +147,21 @@ class StepRunner:
     """Runs single steps on a bench, and decides whether their results are right."""
 
     bench: ProofBench
-    # The record that ``perfgate doctor --json`` prints.
-    doctor: Mapping[str, Any]
 
     def run(self, step: ProofStep) -> StepRecord:
         """Run a step. Raises SuiteError if the step could not begin; KeyboardInterrupt passes through."""
-        return self._kinds[step.kind](step)
+        if step.kind is StepKind.REFUSED:
+            return self._refused(step)
+        reason = self.bench.why_not(step) if step.case else None
+        return not_run(step, reason) if reason else self._kinds[step.kind](step)
 
     @property
     def _kinds(self) -> Mapping[StepKind, Callable[[ProofStep], StepRecord]]:
         return {
+            StepKind.PROBE: lambda step: _answered(step, self.bench.ask_probe(step)),
+            StepKind.PROGRAMS: lambda step: _answered(step, self.bench.build_programs(step)),
+            StepKind.TRAINS: self._trains,
+            StepKind.PADDLECLAS: self._beside_paddleclas,
             StepKind.MEASURE: self._measure,
             StepKind.REPEAT: lambda step: self._judged(step, _NO_ALARM),
             StepKind.SLOWED: lambda step: self._judged(step, (Status.REGRESSION,)),
@@ -156,9 +171,39 @@ class StepRunner:
             StepKind.EXPLAIN: self._explain,
         }
 
+    def _refused(self, step: ProofStep) -> StepRecord:
+        """Right if the suite or the trainer says that the card cannot compute the case."""
+        assert step.case is not None
+        message = self.bench.why_not(step) or self.bench.measure(step).reason
+        right = "compute capability" in message
+        return StepRecord(step.key, REFUSED, right, right, message, case_id=step.case.id)
+
+    def _trains(self, step: ProofStep) -> StepRecord:
+        """Right if the run is complete and its logs show nothing wrong, whatever else disturbed the machine."""
+        assert step.case is not None
+        row = self.bench.measure(step)
+        if row.status == Status.NOT_RUN.value:
+            return not_run(step, row.reason)
+        folders = tuple(self.bench.within(each) for each in row.run_folders)
+        if row.status == Status.INFRA_ERROR.value or not folders:
+            return StepRecord(step.key, row.status, False, False, row.reason, case_id=step.case.id)
+        found = look_at(spec_of(self.bench.folder / folders[-1]), compare_ranks=step.case.cards > 1)
+        message = "; ".join([*found.faults, found.message])
+        right = not found.faults
+        return StepRecord(
+            step.key, MEASURED, right, right, message, case_id=step.case.id, target=row.target, run_folders=folders
+        )
+
+    def _beside_paddleclas(self, step: ProofStep) -> StepRecord:
+        found = self.bench.beside_paddleclas(step)
+        if isinstance(found, str):
+            return not_run(step, found)
+        assert step.case is not None
+        right = not found.lies_below(1.0)
+        message = f"{rate_unit(step.case.id)} of the trainer over those of PaddleClas's program: {found}"
+        return StepRecord(step.key, MEASURED, right, True, message, case_id=step.case.id, extra=asdict(found))
+
     def _measure(self, step: ProofStep) -> StepRecord:
-        if reason := self._no_kernels(step):
-            return not_run(step, reason)
         row = self.bench.measure(step)
         if row.status == Status.NOT_RUN.value:
             return not_run(step, row.reason)
@@ -178,7 +223,7 @@ class StepRunner:
     def _neighbour(self, step: ProofStep) -> StepRecord:
         bench = self.bench
         card = bench.machine.cards_of(bench.proof.device)[0]
-        with neighbour(card, bench.interpreter) as pid:
+        with neighbour(card, bench.interpreter(Framework.PYTORCH)) as pid:
             row = bench.measure(step)
         # In a container NVML may give process ids of the host: then the process is seen, but with another id.
         named = f"pid {pid}" in row.reason
@@ -187,7 +232,7 @@ class StepRunner:
 
     def _bare_loop(self, step: ProofStep) -> StepRecord:
         assert step.case is not None
-        machine, interpreter = self.bench.machine, self.bench.interpreter
+        machine, interpreter = self.bench.machine, self.bench.interpreter(step.case.framework)
         cards = machine.cards_of(self.bench.proof.device)
         with Leases(default_folder(machine.host_id)).lease(cards, 1, f"bare loop of {step.case.id}") as lease:
             (card,) = lease.cards
@@ -214,15 +259,6 @@ class StepRunner:
         return StepRecord(
             step.key, MEASURED, right, right, message, case_id=step.case.id, run_folders=folders, extra=kept
         )
-
-    def _no_kernels(self, step: ProofStep) -> str:
-        """The doctor's finding if the installed wheel has no code for the card; empty if it has, and for PyTorch,
-        without which the proof does not begin."""
-        if step.case is None or step.case.framework is Framework.PYTORCH:
-            return ""
-        findings = self.doctor["findings"]
-        name = step.case.framework.value
-        return next((f["found"] for f in findings if f["name"] == _KERNELS and name in f["found"]), "")
 
     def _record(self, step: ProofStep, row: CaseRow, right: bool) -> StepRecord:
         """The record of a measured step."""
@@ -258,10 +294,18 @@ def _settled(row: CaseRow) -> bool:
     return Status(row.status) not in _NOT_SETTLED or _out_of_memory(row)
 
 
+def _answered(step: ProofStep, answer: ProbeAnswer) -> StepRecord:
+    if answer.not_run and not answer.faults:
+        return not_run(step, "; ".join([answer.not_run, *filter(None, [answer.message])]))
+    right = not answer.faults
+    return StepRecord(step.key, MEASURED, right, right, "; ".join([*answer.faults, *filter(None, [answer.message])]))
+
+
 def not_run(step: ProofStep, reason: str) -> StepRecord:
-    """The record of a step that cannot run with the installed software; the next call tries it again."""
+    """The record of a step that cannot run with the installed software; the next call tries it again. It counts as not
+    reached, never as right."""
     case_id = step.case.id if step.case else ""
-    return StepRecord(step.key, Status.NOT_RUN.value, step.optional, False, reason, case_id=case_id)
+    return StepRecord(step.key, Status.NOT_RUN.value, False, False, reason, case_id=case_id)
 
 
 def failed(step: ProofStep, error: Exception) -> StepRecord:

@@ -7,12 +7,11 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from helpers.commands.proof import Proof, ProofStep, StepKind
+from helpers.commands.proof import PROBES, Proof, ProofStep, StepKind
 from helpers.commands.proof.steps import UTILISATION, StepRecord
 from helpers.history.results import RunResult
 from helpers.judging.rates import rate_unit
 from helpers.judging.statistics import number
-from helpers.judging.verdict import Status
 from helpers.machine.devices import GIB, Machine
 from helpers.machine.environment import CPU, MEMORY_MHZ, SM_MHZ
 from helpers.machine.watch.gpu_health import HELD_BY_FACT
@@ -78,10 +77,10 @@ def summary(report: ProofReport) -> str:
         ["## Where", "", *_where(report), ""],
         ["## What has run", "", *_table(report), ""],
         *([["## Ten A/A repeats", "", *lines, ""]] if (lines := _repeats(report)) else []),
-        *([["## Other answers", "", *lines, ""]] if (lines := _others(report)) else []),
+        *([["## Answers", "", *lines, ""]] if (lines := _others(report)) else []),
         ["## What is for GPUs alone", "", *_cuda(report), ""],
         ["## What the doctor says", "", *_doctor(report), ""],
-        ["## Not reached", "", *_not_reached(report), ""],
+        ["## Not run", "", *_not_reached(report), ""],
     ]
     return "\n".join(line for part in parts for line in part)
 
@@ -95,7 +94,7 @@ def not_reached(report: ProofReport) -> list[str]:
     lines = [f"{part}: {', '.join(keys)}" for part, keys in missing.items()]
     unable: dict[str, list[str]] = {}
     for _, record in report.evidence.done():
-        if record.status == Status.NOT_RUN.value:
+        if not record.ran:
             unable.setdefault(record.message, []).append(record.key)
     lines += [f"{', '.join(keys)}: {why}" for why, keys in unable.items()]
     return [*lines, *report.evidence.proof.left_out]
@@ -109,8 +108,8 @@ def shares(report: ProofReport) -> dict[str, str]:
 
 def _headline(report: ProofReport) -> str:
     machine, records = report.evidence.machine, report.records
-    done = sum(record.status != Status.NOT_RUN.value for _, record in report.evidence.done())
-    wrong = [key for key, record in records.items() if not record.right]
+    done = sum(record.ran for _, record in report.evidence.done())
+    wrong = [key for key, record in records.items() if record.wrong]
     where = machine.device_name(report.evidence.proof.device)
     text = f"{done} of {len(report.evidence.proof.steps)} steps done on {where}, until {report.date}."
     if report.evidence.proof.device == CPU:
@@ -188,12 +187,14 @@ def _repeats(report: ProofReport) -> list[str]:
 def _others(report: ProofReport) -> list[str]:
     lines = []
     for step, record in report.evidence.done():
-        if step.kind in (StepKind.MEASURE, StepKind.REPEAT):
+        if step.kind in (StepKind.MEASURE, StepKind.REPEAT) or not record.ran:
             continue
         verdict = "as it must be" if record.right else "WRONG"
         name = step.kind.value
         if step.kind is StepKind.SLOWED:
             name += f", by {step.slowdown:.0%}"
+        elif step.part == PROBES:
+            name = step.key
         lines.append(f"- {name}: {record.status} ({verdict}): {markdown_text(record.message[:500])}")
     return lines
 

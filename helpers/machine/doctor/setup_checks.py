@@ -343,7 +343,7 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
 def _kernels_for_the_cards(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
     build, cuda = framework.build, framework.stated("cuda")
     for capability in sorted({gpu.compute_capability for gpu in context.facts.machine.gpus}):
-        why_not = _why_no_kernels(build, cuda, framework.stated("archs"), capability)
+        why_not = why_no_kernels(build, cuda, framework.stated("archs"), capability)
         if why_not:
             cards = [gpu for gpu in context.facts.machine.gpus if gpu.compute_capability == capability]
             yield blocker(
@@ -354,7 +354,7 @@ def _kernels_for_the_cards(context: Context, framework: FrameworkFacts) -> Itera
             )
 
 
-def _why_no_kernels(build: FrameworkBuild, cuda: str, archs: str, card: tuple[int, int]) -> str:
+def why_no_kernels(build: FrameworkBuild, cuda: str, archs: str, card: tuple[int, int]) -> str:
     """Why a build has no kernels for a card; empty if it has some, or if it is not known.
 
     Kernels run on cards with the same major and the same or a higher minor number (CUDA's binary compatibility).

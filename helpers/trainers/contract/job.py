@@ -27,6 +27,9 @@ STEADY_WINDOWS = 3
 # of it in the step log. Only tests and benchmarks set it; such a result is marked and never recorded.
 SLOWDOWN_VARIABLE = "PERFGATE_TEST_SLOWDOWN"
 SLOWDOWN_FACT = "test_slowdown"
+# The variable with which Paddle's ranks write a sum over their weights (``weights_path``) after the last step, so that
+# ranks can be compared. Only tests and perfgate prove-gpu set it.
+WEIGHTS_VARIABLE = "PERFGATE_TEST_WEIGHTS"
 
 # The setting that names the launcher; present only if perf.yaml or the recipe chooses another than the framework's own.
 LAUNCHER_SETTING = "launcher"
@@ -158,6 +161,9 @@ class JobSpec:
 
     def step_profile_path(self, rank: int) -> Path:
         return Path(self.run_folder) / f"profile-rank{rank}.json"
+
+    def weights_path(self, rank: int) -> Path:
+        return Path(self.run_folder) / f"rank{rank}.weights.json"
 
     def trace_path(self, rank: int) -> Path:
         """The profiler's own record, for a trace viewer."""

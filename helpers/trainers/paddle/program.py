@@ -151,6 +151,12 @@ class StaticStep:
         )
         return fetched
 
+    def weights(self) -> List[Any]:
+        """The trained weights, as arrays."""
+        scope, block = paddle.static.global_scope(), self._built.main.global_block()
+        named = (block if hasattr(block, "all_parameters") else self._built.main).all_parameters()
+        return [numpy.array(scope.find_var(each.name).get_tensor()) for each in named if each.trainable]
+
     def loss(self, handle: Any) -> float:
         loss, mean_logit = (float(numpy.asarray(fetched).reshape(-1)[0]) for fetched in handle)
         return loss_of(loss, mean_logit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import paddle
 import paddle.nn.functional as F
@@ -128,6 +128,10 @@ class DynamicStep:
     def model(self) -> Any:
         """The network, whose layers have names."""
         return self._network
+
+    def weights(self) -> List[Any]:
+        """The trained weights, as arrays."""
+        return [each.numpy() for each in self._network.parameters() if not each.stop_gradient]
 
     def step(self, batch: Batch) -> Any:
         loss, logits = self.forward(batch)

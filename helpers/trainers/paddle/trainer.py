@@ -6,6 +6,7 @@ failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Trainer, io_of, plan_of, run, seed_everything, set_environment
 from helpers.trainers.common.step_profile import StepProfiler, explain_at_the_end
 from helpers.trainers.contract.case import Execution
-from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.job import WEIGHTS_VARIABLE, JobSpec
 from helpers.trainers.contract.steplog import LOOKED_ONCE, STEADINESS_FACT
 from helpers.trainers.paddle.companions import import_paddle
 from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
@@ -76,6 +77,8 @@ def program(trainer: Trainer) -> None:
     barrier = paddle.distributed.barrier if several and not static else lambda: None
     trainer.beat("first step")
     more = train(plan_of(trainer), reader, stepper, timer, io_of(trainer, barrier, agree))
+    if os.environ.get(WEIGHTS_VARIABLE):
+        _write_weights(trainer, stepper)
     explain_at_the_end(trainer, lambda: _profiler(spec, stepper), stepper, more)
 
 
@@ -116,6 +119,15 @@ def _stepper(trainer: Trainer, settings: PaddleSettings, automatic: Any) -> Any:
     from helpers.trainers.paddle.steps import DynamicStep
 
     return DynamicStep(trainer, settings)
+
+
+def _write_weights(trainer: Trainer, stepper: Any) -> None:
+    """Write the sum over the absolute values of this rank's weights."""
+    import numpy
+
+    values = (numpy.abs(numpy.asarray(each, dtype="float64")).sum() for each in stepper.weights())
+    path = trainer.spec.weights_path(trainer.ranks.rank)
+    path.write_text(json.dumps({"absolute_sum": float(sum(values))}) + "\n", encoding="utf-8")
 
 
 def _profiler(spec: JobSpec, stepper: Any) -> StepProfiler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -14,9 +15,12 @@ from typing import Any
 
 import pytest
 
-from helpers.commands.proof import Proof, ProofStep, StepKind, proof_on_cpu, proof_on_gpu
+from helpers.commands import prove_gpu
+from helpers.commands.proof import PROBES, Proof, ProofStep, StepKind
 from helpers.commands.proof import bench as proof_bench
-from helpers.commands.proof.bench import ProofBench, _slowdown, write_config
+from helpers.commands.proof.bench import ProofBench, _variables, write_config
+from helpers.commands.proof.plan import LIBRARIES, PROGRAMS, RANKS, STATISTICS, Here, proof_here
+from helpers.commands.proof.probing import ProbeAnswer
 from helpers.commands.proof.steps import UTILISATION, ProofState, StepRecord, StepRunner, failed, not_run, read_state
 from helpers.commands.proof.summary import ProofEvidence, ProofReport, gpu_parts, not_reached, shares, summary
 from helpers.commands.prove_gpu import (
@@ -39,6 +43,7 @@ from helpers.judging.utilisation import Peak, Utilisation
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.machine.environment import CPU, GPU
+from helpers.machine.frameworks import FrameworkBuild
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
@@ -47,7 +52,7 @@ from helpers.session.explain import CaseExplanation
 from helpers.session.explain_runs import ExplainRequest
 from helpers.session.suite import Suite
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.case import Case, DataSource
+from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, DeviceError, LaunchError, ResultError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE
@@ -55,10 +60,14 @@ from helpers.trainers.contract.step_profile import Phase
 from tests.helpers.machines import CPU_MACHINE, GIB, gpu_machine
 
 H100 = Gpu(0, "GPU-aa", "NVIDIA H100 80GB HBM3", 80 * GIB, (9, 0), 700)
+A100 = Gpu(0, "GPU-bb", "NVIDIA A100-SXM4-40GB", 40 * GIB, (8, 0), 400)
+V100 = Gpu(0, "GPU-cc", "Tesla V100-SXM2-32GB", 32 * GIB, (7, 0), 300)
+V100_16 = replace(V100, name="Tesla V100-SXM2-16GB", memory_bytes=16 * GIB)
 ON_H100 = gpu_machine((H100,))
 ABOUT = {"device": "gpu", "machine": "m"}
-PROOF = proof_on_gpu()
-FIRST = PROOF.steps[0]
+PROOF = proof_here(Here((A100,)))
+ON_CPU = proof_here(Here(cpu_cards=2))
+FIRST = next(step for step in PROOF.steps if step.case and step.case.framework is Framework.PYTORCH)
 PEAK = Peak("bf16", GPU, H100.name, H100.uuid, 800.0, 8192, 10, "torch.matmul", "2.13.0")
 
 
@@ -86,9 +95,77 @@ def bench(tmp_path: Path) -> ProofBench:
 # ---- the plan
 
 
-def test_the_parts_on_a_gpu_stand_in_the_issues_order() -> None:
+def precisions(proof: Proof, framework: Framework, *kinds: StepKind) -> set[str]:
+    cases = (step.case for step in proof.steps if step.kind in kinds)
+    return {case.precision.value for case in cases if case is not None and case.framework is framework}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "pytorch", "refused"),
+    [
+        (V100_16, {"amp", "fp32"}, {"tf32", "bf16"}),
+        (V100, {"amp", "fp32"}, {"tf32", "bf16"}),
+        (A100, {"bf16", "amp", "tf32"}, set()),
+        (H100, {"bf16", "amp", "tf32"}, set()),
+        (replace(V100, compute_capability=(6, 0)), {"fp32"}, {"tf32", "bf16", "amp_o2"}),
+    ],
+    ids=lambda value: value.name if isinstance(value, Gpu) else None,
+)
+def test_the_precisions_are_those_of_the_card_and_the_others_must_be_refused(
+    gpu: Gpu, pytorch: set[str], refused: set[str]
+) -> None:
+    proof = proof_here(Here((gpu,)))
+    others = tuple(kind for kind in StepKind if kind is not StepKind.REFUSED)
+    assert precisions(proof, Framework.PYTORCH, *others) == pytorch
+    assert precisions(proof, Framework.PADDLE, StepKind.REFUSED) == refused
+    assert not precisions(proof, Framework.PADDLE, *others) & refused
+
+
+def test_paddles_probes_come_first_and_each_has_a_limit() -> None:
+    for gpu, rows in ((V100, ("v100",)), (A100, ("a100",))):
+        probes = [step for step in proof_here(Here((gpu, gpu))).steps if step.part == PROBES]
+        assert [step.key for step in probes][:3] == [LIBRARIES, PROGRAMS, STATISTICS]
+        trained = [(case.precision.value, case.data.value) for step in probes[3:6] if (case := step.case)]
+        assert trained == [("amp_o2", "dali"), ("fp32", "native"), ("amp_o1", "native")]
+        assert probes[6].key == RANKS and probes[1].targets == rows
+        assert all(step.most_seconds for step in probes)
+        assert proof_here(Here((gpu, gpu))).steps[: len(probes)] == tuple(probes)
+
+
+@pytest.mark.parametrize("gpus", [(V100_16,), (V100,), (replace(V100, memory_bytes=8 * GIB),)])
+def test_the_batches_fit_into_the_cards_memory(gpus: tuple[Gpu, ...]) -> None:
+    """By the rule that 256 images of ResNet50 take 12 GB with 2 bytes a value, 24 GB with 4."""
+    for step in proof_here(Here(gpus)).steps:
+        may_be_too_large = step.may_not_fit or step.kind in (StepKind.TOO_LARGE, StepKind.REFUSED)
+        if step.case is None or may_be_too_large:
+            continue
+        each = 96 if step.case.precision.value == "fp32" else 48
+        assert step.case.batch_size_per_card * each * 2**20 <= gpus[0].memory_bytes, step.key
+
+
+def test_the_weakest_of_several_cards_decides() -> None:
+    assert precisions(proof_here(Here((A100, V100_16))), Framework.PYTORCH, StepKind.MEASURE) == {"amp", "fp32"}
+
+
+def test_a_framework_without_code_for_the_card_is_not_run_and_says_why() -> None:
+    proof = proof_here(Here((H100,), unable={Framework.PADDLE: "NVIDIA H100 is sm_90, … is for sm_61 to sm_86"}))
+    assert {step.case.framework for step in proof.steps if step.case} == {Framework.PYTORCH}
+    # Programs need no card.
+    assert proof.steps[0].key == PROGRAMS
+    assert proof.left_out == ("paddle, 6 steps: NVIDIA H100 is sm_90, … is for sm_61 to sm_86",)
+
+
+def test_what_is_not_given_is_left_out_and_says_so() -> None:
+    assert [line.partition(":")[0] for line in PROOF.left_out] == ["two-cards", "paddleclas"]
+    whole = proof_here(Here((A100, A100), has_paddleclas=True))
+    assert not whole.left_out and {"two-cards", "paddleclas"} <= {step.key for step in whole.steps}
+
+
+def test_the_parts_of_pytorch_stand_in_the_order_of_their_weight() -> None:
     parts = list(dict.fromkeys(step.part for step in PROOF.steps))
-    assert parts[:6] == [
+    assert parts[:8] == [
+        PROBES,
+        "Paddle",
         "ResNet50 on synthetic data",
         "ten A/A repeats of one case",
         "an injected slowdown",
@@ -96,20 +173,17 @@ def test_the_parts_on_a_gpu_stand_in_the_issues_order() -> None:
         "VGG16",
         "other batch sizes",
     ]
-    first = [str(step.case) for step in PROOF.steps[:3]]
-    assert first == [f"pytorch-resnet50v1.5-{each}-bs256-1x1-synthetic" for each in ("bf16", "amp", "tf32")]
     assert sum(step.kind is StepKind.REPEAT for step in PROOF.steps) == 10
 
 
 def test_the_cpu_has_the_same_parts_or_says_why_not() -> None:
-    on_cpu = proof_on_cpu()
-    missing = {step.part for step in PROOF.steps} - {step.part for step in on_cpu.steps}
-    assert {each.partition(":")[0] for each in on_cpu.left_out[1:]} == missing
+    missing = {step.part for step in PROOF.steps} - {step.part for step in ON_CPU.steps}
+    assert missing <= {each.partition(":")[0] for each in ON_CPU.left_out}
     only_on_gpus = {StepKind.TOO_LARGE, StepKind.EXPLAIN}
-    assert {step.kind for step in on_cpu.steps} == {step.kind for step in PROOF.steps} - only_on_gpus
+    assert {step.kind for step in ON_CPU.steps} == {step.kind for step in PROOF.steps} - only_on_gpus
 
 
-@pytest.mark.parametrize("proof", [proof_on_gpu(), proof_on_cpu()])
+@pytest.mark.parametrize("proof", [PROOF, proof_here(Here((V100,))), ON_CPU], ids=["a100", "v100", "cpu"])
 def test_keys_are_one_steps_own_and_fit_as_a_sessions_name(proof: Proof) -> None:
     keys = [step.key for step in proof.steps]
     assert len(set(keys)) == len(keys)
@@ -117,7 +191,7 @@ def test_keys_are_one_steps_own_and_fit_as_a_sessions_name(proof: Proof) -> None
 
 
 def test_only_what_is_measured_is_held_against_peaks_which_all_steps_share(bench: ProofBench, tmp_path: Path) -> None:
-    write_config(tmp_path, ROOT / "perf.yaml", "some/python")
+    write_config(tmp_path, ROOT / "perf.yaml", {Framework.PYTORCH: "some/python"})
     first, repeat = (bench._suite(step_of(kind)).options for kind in (StepKind.MEASURE, StepKind.REPEAT))
     assert (first.utilisation, repeat.utilisation) == (True, False)
     assert first.session != repeat.session and first.peaks_folder == repeat.peaks_folder == str(tmp_path / "peaks")
@@ -140,6 +214,66 @@ def test_a_recorded_case_stands_in_the_matrix_with_the_same_steps(step: ProofSte
     (entry,) = [each for each in config.matrix if (each.target, each.case) == ("gpu", step.case)]
     ours = config.protocols[entry.protocol]
     assert replace(ours, name=step.protocol.name, runs=step.protocol.runs) == step.protocol
+
+
+class Wheels:
+    """A finder of builds that finds Paddle's GPU wheel 2.6.2 and a PyTorch with code for every card."""
+
+    def find_build(self, framework: Framework, interpreter: str | None) -> FrameworkBuild | str:
+        if framework is Framework.PADDLE:
+            return FrameworkBuild("python", framework, "paddlepaddle-gpu", "2.6.2")
+        return FrameworkBuild("python", framework, "torch", "2.10.0")
+
+    def find_libraries(self, build: FrameworkBuild) -> dict[str, str]:
+        archs = {} if build.framework is Framework.PADDLE else {"archs": "70 80 90"}
+        return {"cuda": "11.8" if build.framework is Framework.PADDLE else "12.8", **archs}
+
+
+def plan_of(monkeypatch: pytest.MonkeyPatch, machine: Machine, *options: str) -> list[str]:
+    """What ``perfgate prove-gpu --plan`` prints on the machine."""
+    monkeypatch.setattr(prove_gpu, "discover", lambda: machine)
+    monkeypatch.setattr(prove_gpu, "BuildFinder", Wheels)
+    parser = argparse.ArgumentParser()
+    prove_gpu.add_arguments(parser)
+    arguments = parser.parse_args(["--plan", *options])
+    arguments.config, arguments.baselines = ROOT / "perf.yaml", ROOT / "baselines"
+    out = io.StringIO()
+    assert prove_gpu.run(arguments, out) == 0
+    return out.getvalue().splitlines()
+
+
+def test_the_plan_of_a_v100_is_printed_and_nothing_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines = plan_of(monkeypatch, gpu_machine((V100_16,)), "--out", str(tmp_path / "none"))
+    assert lines[:6] == [
+        "[1/38] the probes of Paddle: libraries (paddle-resnet50v1.5-amp_o2-bs256-1x1-synthetic-dynamic)",
+        "[2/38] the probes of Paddle: programs",
+        "[3/38] the probes of Paddle: statistics (paddle-resnet50v1.5-amp_o2-bs256-1x1-synthetic-dynamic)",
+        "[4/38] the probes of Paddle: trains-paddle-resnet50v1.5-amp_o2-bs128-1x1-dali-static",
+        "[5/38] the probes of Paddle: trains-paddle-resnet50v1.5-fp32-bs64-1x1-native-static",
+        "[6/38] the probes of Paddle: trains-paddle-vgg16-amp_o1-bs64-1x1-native-static",
+    ]
+    assert sum(": refused-" in line for line in lines) == 4
+    assert lines[-2:] == [
+        "not run: two-cards: one card",
+        "not run: paddleclas: no checkout of PaddleClas was given (--paddleclas FOLDER)",
+    ]
+    assert not (tmp_path / "none").exists()
+
+
+def test_on_an_a100_nothing_is_refused_and_two_cards_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = plan_of(monkeypatch, gpu_machine((A100, replace(A100, index=1, uuid="GPU-b2"))), "--paddleclas", "clas")
+    assert not any("refused-" in line or "not run" in line for line in lines)
+    assert any(": two-cards (paddle-resnet50v1.5-amp_o2-bs128-1x2-dali-static)" in line for line in lines)
+    assert any(": paddleclas (paddle-resnet50v1.5-amp_o2-bs256-1x1-dali-static)" in line for line in lines)
+
+
+def test_on_an_h100_paddle_2_6_has_no_code_and_only_its_programs_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = plan_of(monkeypatch, ON_H100)
+    assert [line for line in lines if "paddle" in line.lower() and not line.startswith("not run")] == [
+        "[1/30] the probes of Paddle: programs"
+    ]
+    why = "NVIDIA H100 80GB HBM3 is sm_90, paddlepaddle-gpu 2.6.2 is for sm_61 to sm_86"
+    assert lines[-1] == f"not run: paddle, 6 steps: {why}"
 
 
 # ---- going on
@@ -219,23 +353,26 @@ def test_a_step_that_breaks_is_told_and_the_next_one_begins(bench: ProofBench) -
             raise DeviceError("NVML", got="lost")
         return record(step.key)
 
-    state = run_of(bench, breaks, PROOF.steps[:2]).go_on(ProofState(ABOUT), Deadline(None))
+    state = run_of(bench, breaks, (FIRST, PROOF.steps[0])).go_on(ProofState(ABOUT), Deadline(None))
     first = state.records[FIRST.key]
     assert (first.status, first.right, first.settled) == ("ERROR", False, False)
     assert first.message == "DeviceError: NVML: got 'lost'"
-    assert state.records[PROOF.steps[1].key].right
+    assert state.records[PROOF.steps[0].key].right
 
 
 @pytest.mark.parametrize(
     ("records", "missing", "status"),
     [
         ([record("a")], 0, 0),
-        ([record("a")], 2, 3),
+        ([record("a")], 2, 7),
+        ([record("a"), record("b", "not run", right=False)], 0, 7),
         ([record("a"), record("b", right=False)], 2, 1),
-        ([], 5, 3),
+        ([], 5, 7),
     ],
 )
-def test_a_wrong_step_outranks_a_missing_one(records: list[StepRecord], missing: int, status: int) -> None:
+def test_a_wrong_step_outranks_a_missing_one_and_one_that_was_not_run_is_not_passed(
+    records: list[StepRecord], missing: int, status: int
+) -> None:
     assert exit_status(records, missing) == status
 
 
@@ -261,6 +398,14 @@ class Session:
     def __init__(self, folder: Path, **values: Any) -> None:
         self.folder = folder
         self.row = CaseRow(**{"case_id": "c", "target": GPU, "effect": "pass", "code": "", "reason": "so", **values})
+        self.why: str | None = None
+        self.answer = ProbeAnswer("")
+
+    def why_not(self, step: ProofStep) -> str | None:
+        return self.why
+
+    def ask_probe(self, step: ProofStep) -> ProbeAnswer:
+        return self.answer
 
     def measure(self, step: ProofStep) -> CaseRow:
         return self.row
@@ -273,7 +418,7 @@ class Session:
 
 
 def answer(step: ProofStep, folder: Path, **values: Any) -> StepRecord:
-    return StepRunner(Session(folder, **values), {"findings": []}).run(step)  # type: ignore[arg-type]
+    return StepRunner(Session(folder, **values)).run(step)  # type: ignore[arg-type]
 
 
 def step_of(kind: StepKind) -> ProofStep:
@@ -347,7 +492,7 @@ def test_profiled_runs_are_those_that_have_a_result(bench: ProofBench, tmp_path:
 def test_profiles_are_of_one_build_on_both_sides(
     bench: ProofBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_config(tmp_path, ROOT / "perf.yaml", sys.executable)
+    write_config(tmp_path, ROOT / "perf.yaml", {Framework.PYTORCH: sys.executable})
     asked: list[Any] = []
 
     def explained(suite: Suite, case: SuiteCase, request: ExplainRequest, say: Any) -> CaseExplanation:
@@ -385,19 +530,51 @@ def test_a_batch_that_does_not_fit_is_told_and_not_tried_again(tmp_path: Path) -
     assert not answer(step_of(StepKind.TOO_LARGE), tmp_path, status="PASS", samples_per_s=1.0).right
 
 
-def test_a_case_that_cannot_run_here_is_asked_again_and_wrong_unless_it_is_optional(tmp_path: Path) -> None:
-    dali = next(step for step in PROOF.steps if step.case and step.case.data is DataSource.DALI)
-    for step, right in ((dali, True), (FIRST, False), (step_of(StepKind.REPEAT), False)):
-        found = answer(step, tmp_path, status="not run", reason="no DALI")
-        assert (found.right, found.settled, found.message) == (right, False, "no DALI")
+def test_a_case_that_cannot_run_here_is_not_run_neither_right_nor_wrong_and_is_asked_again(tmp_path: Path) -> None:
+    for step in (FIRST, step_of(StepKind.REPEAT), step_of(StepKind.TRAINS)):
+        session = Session(tmp_path, status="PASS", samples_per_s=1.0)
+        session.why = "no DALI"
+        found = StepRunner(session).run(step)  # type: ignore[arg-type]
+        assert (found.status, found.right, found.wrong, found.settled) == ("not run", False, False, False)
+        assert found.message == "no DALI"
 
 
-def test_paddle_without_code_for_the_card_is_not_started(tmp_path: Path) -> None:
-    told = "NVIDIA H100 is sm_90, paddlepaddle-gpu 2.6.2 is for sm_61 to sm_86"
-    step = next(each for each in PROOF.steps if each.case and each.case.framework is Framework.PADDLE)
-    session = Session(tmp_path, status="PASS", samples_per_s=1.0)
-    for findings, status in (([{"name": "card and framework", "found": told}], "not run"), ([], "PASS")):
-        assert StepRunner(session, {"findings": findings}).run(step).status == status  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("why", "reason", "right"),
+    [
+        ("bf16 needs compute capability 8.0, this card has 7.0", "", True),
+        (None, "refused: bf16 needs compute capability 8.0, Tesla V100 has 7.0", True),
+        (None, "no drop", False),
+        ("paddle is not installed", "", False),
+    ],
+)
+def test_a_refusal_for_the_cards_capability_is_right_and_nothing_else(
+    tmp_path: Path, why: str | None, reason: str, right: bool
+) -> None:
+    step = next(step for step in proof_here(Here((V100,))).steps if step.kind is StepKind.REFUSED)
+    session = Session(tmp_path, status="INFRA_ERROR", reason=reason)
+    session.why = why
+    found = StepRunner(session).run(step)  # type: ignore[arg-type]
+    assert (found.right, found.wrong) == (right, not right)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "right", "message"),
+    [
+        (ProbeAnswer("computed"), "MEASURED", True, "computed"),
+        (ProbeAnswer("computed", ("cuDNN is 9, the build is for 8",)), "MEASURED", False, "cuDNN is 9, the build"),
+        (ProbeAnswer("", (), "this build has no such pass"), "not run", False, "this build has no such pass"),
+        (ProbeAnswer("", ("wrong",), "and not run"), "MEASURED", False, "wrong"),
+    ],
+)
+def test_a_probe_with_a_fault_is_wrong_and_one_with_nothing_to_probe_not_run(
+    tmp_path: Path, answer: ProbeAnswer, status: str, right: bool, message: str
+) -> None:
+    session = Session(tmp_path, status="PASS")
+    session.answer = answer
+    found = StepRunner(session).run(PROOF.steps[0])  # type: ignore[arg-type]
+    assert (found.status, found.right) == (status, right)
+    assert found.message.startswith(message)
 
 
 # ---- what is told
@@ -442,7 +619,7 @@ def test_everything_is_found_on_a_card_that_showed_it() -> None:
 
 
 def test_without_a_gpu_nothing_is_found_and_the_summary_says_so_first() -> None:
-    on_cpu = proof_on_cpu()
+    on_cpu = ON_CPU
     told = story(CPU_MACHINE, on_cpu, [record("neighbour", "INVALID", extra={"named": True})])
     assert [sight.found for sight in gpu_parts(told.evidence)] == [False] * len(gpu_parts(told.evidence))
     text = summary(told)
@@ -475,7 +652,7 @@ def test_the_summary_has_figures_wrong_steps_and_what_was_not_reached() -> None:
     unable = not_run(step_of(StepKind.BARE_LOOP), "no loop")
     told = story(ON_H100, PROOF, [FIGURE, slowed, *repeats, unable], measured())
     text = summary(told)
-    assert "12 of 30 steps done on NVIDIA H100 80GB HBM3, until today. **Wrong: slowed, bare-loop.**" in text
+    assert f"12 of {len(PROOF.steps)} steps done on NVIDIA H100 80GB HBM3, until today. **Wrong: slowed.**" in text
     assert f"| `{FIRST.key}` | 2800 (n=2) | no measured peak | - | NO_BASELINE |" in text
     assert "10 PASS." in text and "mean 2806, deviation 0.11%" in text
     assert "- a build slowed down on purpose, by 5%: PASS (WRONG): no drop \\| at all" in text
@@ -492,14 +669,14 @@ def test_the_summary_has_figures_wrong_steps_and_what_was_not_reached() -> None:
 
 def test_the_slowdown_is_over_with_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SLOWDOWN_VARIABLE, raising=False)
-    with pytest.raises(LaunchError), _slowdown(0.05):
+    with pytest.raises(LaunchError), _variables(step_of(StepKind.SLOWED)):
         assert os.environ[SLOWDOWN_VARIABLE] == "0.05"
         raise LaunchError("a job")
     assert SLOWDOWN_VARIABLE not in os.environ
 
 
 def test_the_configuration_names_the_given_python(tmp_path: Path) -> None:
-    write_config(tmp_path, ROOT / "perf.yaml", "some/python")
+    write_config(tmp_path, ROOT / "perf.yaml", {Framework.PYTORCH: "some/python"})
     found = load_config(tmp_path / "perf.yaml").frameworks[Framework.PYTORCH].interpreter
     assert found == str(Path("some/python").absolute())
 
