@@ -119,9 +119,9 @@ def _build_static(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) 
 
 
 def _build_dynamic(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) -> None:
-    from helpers.trainers.paddle import steps as paddle_steps
-
     import paddle
+
+    from helpers.trainers.paddle import steps as paddle_steps
 
     # A job before this one may have been static.
     paddle.disable_static()

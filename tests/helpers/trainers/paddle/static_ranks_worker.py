@@ -1,9 +1,9 @@
 """Trains one rank of a GPU's program of two cards on the CPU: ``python static_ranks_worker.py SPEC.json RANK PORT``.
 
-The program is the trainer's own; NCCL's start-up and the operators that wait for its streams are left out, and gloo sums
-in the place of NCCL. PORT to PORT + 3 must be free. The last line on standard output is one JSON object: the kind of the
-program, the loss of each of STEPS steps on one batch, the sum of the weights after each, and ``one_too_few``: the sums
-of an old program trained anew without its last all-reduce.
+The program is the trainer's own; NCCL's start-up and the operators that wait for its streams are left out, and gloo
+sums in the place of NCCL. PORT to PORT + 3 must be free. The last line on standard output is one JSON object: the kind
+of the program, the loss of each of STEPS steps on one batch, the sum of the weights after each, and ``one_too_few``:
+the sums of an old program trained anew without its last all-reduce.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def _sum_of_weights(program: Any) -> float:
 
     holder = program.global_block() if hasattr(program.global_block(), "all_parameters") else program
     scope = paddle.static.global_scope()
-    weights = [numpy.asarray(scope.find_var(each.name).get_tensor()) for each in holder.all_parameters() if each.trainable]
+    names = [each.name for each in holder.all_parameters() if each.trainable]
+    weights = [numpy.asarray(scope.find_var(name).get_tensor()) for name in names]
     return float(sum(numpy.abs(each.astype("float64")).sum() for each in weights))
 
 
