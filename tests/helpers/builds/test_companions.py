@@ -46,6 +46,20 @@ def _pinned(*files: str) -> str:
     return "".join((COMPANIONS.parent / file).read_text() for file in files)
 
 
+@pytest.mark.parametrize(
+    ("version", "protobuf"),
+    [
+        ("3.0.0", "6.33.0"),
+        ("3.1.1", "6.33.0"),
+        ("3.2.2", "6.33.0"),
+        ("3.3.0.dev20251001", "7.36.2"),
+        ("3.3.1", "7.36.2"),
+    ],
+)
+def test_protobuf_is_one_with_which_fleet_s_programs_build(version: str, protobuf: str) -> None:
+    assert pins("paddlepaddle", version)["protobuf"] == protobuf
+
+
 def test_the_companions_are_those_of_the_sets() -> None:
     """A build of the pinned version trains beside what the suite's own environment has."""
     own = _pinned("cpu.txt", "suite.txt", "dali-cuda12.txt")
