@@ -22,6 +22,7 @@ _REMEDY = "Repair the driver ('nvidia-smi' must work), or set CUDA_VISIBLE_DEVIC
 # The suffixes of the entry points of drivers from 510 on, and from 450 or 455 on. Earlier entry points had no suffix
 # and used another structure.
 _VERSIONS = ("_v3", "_v2")
+AFFINITY_WORDS = 64  # of 64 CPUs each
 COMPUTE, MPS_COMPUTE, GRAPHICS = "Compute", "MPSCompute", "Graphics"
 
 
@@ -107,6 +108,10 @@ class Nvml(Protocol):
         """
         ...
 
+    def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+        """The logical CPUs near the GPU, also those that this process may not use; empty if NVML does not name them."""
+        ...
+
 
 def open_nvml() -> PyNvml | str:
     """NVML, or the reason why this machine has none. Raises DeviceError if the library is there but fails."""
@@ -126,6 +131,14 @@ def open_pynvml(library: ModuleType | Any) -> PyNvml | str:
             return "no libnvidia-ml.so.1"
         raise DeviceError("NVML", got=str(error), expected="a working NVIDIA driver", remedy=_REMEDY) from error
     return PyNvml(library)
+
+
+def open_again(open_library: Callable[[], Nvml | str]) -> Nvml:
+    """NVML for cards that it listed before. Raises DeviceError if it is gone since."""
+    found = open_library()
+    if isinstance(found, str):
+        raise DeviceError("NVML", got=found, expected="the library that listed the cards", remedy="Check the driver")
+    return found
 
 
 class PyNvml:
@@ -210,6 +223,10 @@ class PyNvml:
         # The first answer includes use before the first call, so it is ignored.
         return tuple(sorted(drawing & used)) if since else ()
 
+    def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+        handle = self._handle(gpu.index)
+        return cpus_of(self._answer_or_none(self._library.nvmlDeviceGetCpuAffinity, handle, AFFINITY_WORDS) or ())
+
     def _link_states(self, handle: Any) -> list[bool] | None:
         """Whether each NVLink is active; empty for a card without NVLinks, None if NVML does not say."""
         nv = self._library
@@ -293,6 +310,11 @@ def _cuda_version(library: Any) -> int:
 def _word(value: object) -> str:
     # nvidia-ml-py before 11.515 answers bytes.
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def cpus_of(words: Iterable[int]) -> frozenset[int]:
+    """The CPUs in NVML's mask, whose words have 64 bits each."""
+    return frozenset(64 * place + bit for place, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
 
 
 class _FirstProcessInfo(ctypes.Structure):

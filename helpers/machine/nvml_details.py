@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from helpers.machine.nvml import COMPUTE, Gpu, Nvml, PyNvml, open_nvml, processes_of
+from helpers.machine.nvml import AFFINITY_WORDS, COMPUTE, Gpu, Nvml, PyNvml, cpus_of, open_nvml, processes_of
 from helpers.machine.unknown import Unknown
 from helpers.trainers.contract.errors import DeviceError
 
@@ -19,7 +19,6 @@ T = TypeVar("T")
 # The device at the other end of an NVLink (nvml.h, nvmlIntNvLinkDeviceType_t).
 TO_GPU, TO_SWITCH, TO_OTHER, TO_UNKNOWN = "gpu", "switch", "other", "unknown"
 _REMOTE_TYPES = {0: TO_GPU, 2: TO_SWITCH}
-_AFFINITY_WORDS = 64  # of 64 CPUs each
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class PyNvmlDetails(PyNvml):
             pcie_width=look.get("nvmlDeviceGetCurrPcieLinkWidth", make=int),
             max_pcie_width=look.get("nvmlDeviceGetMaxPcieLinkWidth", make=int),
             max_pcie_generation=look.get("nvmlDeviceGetMaxPcieLinkGeneration", make=int),
-            cpus=look.get("nvmlDeviceGetCpuAffinity", _AFFINITY_WORDS, make=_cpus),
+            cpus=look.get("nvmlDeviceGetCpuAffinity", AFFINITY_WORDS, make=cpus_of),
             processes=look.ask(processes_of(nv, COMPUTE), make=tuple),
             links=self._links(handle),
         )
@@ -192,7 +191,3 @@ def sysfs_address(bus_id: str | bytes) -> str:
 
 def _watts(milliwatts: int) -> int:
     return round(milliwatts / 1000)
-
-
-def _cpus(words: Any) -> frozenset[int]:
-    return frozenset(64 * place + bit for place, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)

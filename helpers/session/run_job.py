@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from helpers.history.results import CARD_INDEX_FACT, CONTENDED, MACHINE_SHARED, SLOWED, RunResult
@@ -21,18 +22,21 @@ from helpers.launch.steadiness import why_unsteady
 from helpers.launch.step_profiles import device_time_facts
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
-from helpers.machine.devices import Card, CpuCard, Machine, environment_of
+from helpers.machine.devices import Card, Machine, environment_of
 from helpers.machine.environment import GPU, LOADED_FACTS
 from helpers.machine.host import OomKills, oom_evidence, read_oom_kills
 from helpers.machine.leases import Leases, default_folder
+from helpers.machine.near_cores import Cores, cores_of
 from helpers.machine.nvml import Gpu, open_nvml
 from helpers.machine.wall_clock import utc_now
-from helpers.machine.watch import norm_of
+from helpers.machine.watch import Norm, norm_of
 from helpers.machine.watch.contention import CpuMeter
+from helpers.machine.watch.gpu_health import facts_of_nodes
 from helpers.machine.watch.meters import GpuMeter, meter_for, window_facts
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config
+from helpers.plan.reader_threads import within_share
 from helpers.plan.recipes.published_programs import program_facts
 from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
 from helpers.trainers.contract.steplog import StepLog
@@ -74,24 +78,30 @@ class JobRunner:
         self, plan: CasePlan, replicate: int, build: Build = Build.CANDIDATE, stage: Stage = Stage.SCREEN
     ) -> RunResult:
         folder = self.store.new_run_folder(plan.case.id, replicate)
-        spec = self._spec(plan, replicate, str(folder.resolve()))
+        cores = self._cores()
+        spec = self._spec(plan, replicate, str(folder.resolve()), cores)
         given = self.config.limits
         limits = JobLimits(
             given.start_up_seconds, given.no_progress_seconds, given.run_seconds, given.stop_grace_seconds
         )
         record = plan.build if build is Build.CANDIDATE else plan.reference
-        command, others = self.connected.start_of(spec, record["interpreter"], limits.grace_seconds)
+        norm = partial(self._norm, plan)
+        command, others = self.connected.start_of(spec, record["interpreter"], limits.grace_seconds, norm)
         meter, kills = self._meter(plan, spec), self.oom_kills()
         outcome = run_job(spec, command, limits, meter, on_progress=self.on_progress, others=others)
         outcome = self._with_class(outcome, spec.ranks_per_node, kills)
         result = self._result(plan, spec, outcome, record)
-        facts = {**result.facts, **window_facts(meter, outcome.logs, spec.ranks_per_node)}
+        watched = facts_of_nodes([window_facts(meter, outcome.logs, spec.ranks_per_node), *others.facts()])
+        facts = {**result.facts, **_core_facts(cores), **watched}
         result = replace(result, facts=facts, role=build.value, stage=stage.value)
         self.store.write(result)
         return result
 
-    def _spec(self, plan: CasePlan, replicate: int, folder: str) -> JobSpec:
-        cpu = [card.cores for card in self.cards if isinstance(card, CpuCard)]
+    def _cores(self) -> Cores:
+        alone = not self.terms.share_machine and self.connected.nodes_here == 1
+        return cores_of(self.cards, open_nvml, alone=alone)
+
+    def _spec(self, plan: CasePlan, replicate: int, folder: str, cores: Cores) -> JobSpec:
         return JobSpec(
             job_id=uuid.uuid4().hex,
             case=plan.case,
@@ -103,17 +113,20 @@ class JobRunner:
             explained_steps=self.terms.explained_steps,
             explained_without=self.terms.explained_without,
             data_root=str(self.terms.data.root) if self.terms.data else None,
-            settings=plan.settings,
+            settings=within_share(plan, min(map(len, cores.each)), self.config),
             overrides=plan.overrides,
             environment=_own_variables(plan.settings),
-            cores=tuple(cpu),
+            cores=cores.each,
             cards=tuple(str(card.index) for card in self.cards if isinstance(card, Gpu)),
         )
 
     def _meter(self, plan: CasePlan, spec: JobSpec) -> CpuMeter | GpuMeter:
+        norm = self._norm(plan, self.cards)
+        return meter_for(self.cards, open_nvml, norm, cores=spec.cores, cards_per_process=spec.cards_per_process)
+
+    def _norm(self, plan: CasePlan, cards: Sequence[Card] | Sequence[str], first: int = 0) -> Norm | None:
         recorded = plan.recorded.environment if plan.recorded else None
-        norm = norm_of(recorded, self.cards, plan.to_record)
-        return meter_for(self.cards, open_nvml, norm, processes=spec.ranks_per_node)
+        return norm_of(recorded, cards, plan.to_record, first=first)
 
     def _with_class(self, outcome: JobOutcome, ranks_here: int, before: OomKills) -> JobOutcome:
         """The outcome. A failure gets its class before the reason, and what the kernel says about a SIGKILL."""
@@ -219,6 +232,12 @@ def _measured(logs: Sequence[StepLog]) -> dict[str, Any]:
         "window_seconds": window_seconds(logs),
         "reader_share": reader_share(logs),
     }
+
+
+def _core_facts(cores: Cores) -> dict[str, str]:
+    """The cores of each GPU's process on this node, in the cards' order, and how they were chosen."""
+    each = " ".join(",".join(map(str, own)) for own in cores.each)
+    return {"card_cores": each, "card_cores_chosen": cores.how} if cores.how else {}
 
 
 def _loaded_by_any(logs: Sequence[StepLog]) -> dict[str, str]:

@@ -26,10 +26,12 @@ from helpers.launch.nodes.stream import ALIVE_SECONDS, FrameStream, Hangup
 from helpers.launch.nodes.wire import Frame, NodeOrder, boot_id, node_facts, node_record, suite_digest
 from helpers.launch.signals import signals_interrupt, stop_signals
 from helpers.launch.supervisor import SupervisorIO
-from helpers.machine.devices import Card, CpuCard, discover
+from helpers.machine.devices import Card, discover
 from helpers.machine.frameworks import BuildFinder
 from helpers.machine.leases import Leases, default_folder
+from helpers.machine.near_cores import cores_of
 from helpers.machine.nvml import Gpu
+from helpers.machine.watch import Norm
 from helpers.machine.watch.meters import meter_for
 from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
 from helpers.plan.image_folder import DatasetFacts, check_dataset
@@ -54,6 +56,8 @@ class Ready:
     cards: tuple[Card, ...]
     # None if the case reads no images.
     data_root: str | None
+    # The cores of each card.
+    cores: tuple[tuple[int, ...], ...]
 
 
 class Agent:
@@ -124,7 +128,9 @@ class Agent:
                 timeout_seconds=order.lease_seconds, on_wait=lambda obstacle: self.send("waiting", obstacle=obstacle),
             )  # fmt: skip
             cards = held.enter_context(lease).cards
-        self._ready = Ready(cards, str(data.root) if data else None)
+        # By this machine's own NVML.
+        cores = cores_of(cards, alone=order.exclusive_machine and not order.assigned)
+        self._ready = Ready(cards, str(data.root) if data else None, cores.each)
         # While the data was checked, nothing was read from the first node; that is not its silence.
         self._stream.expect_frames()
         versions = {"distribution": build.distribution, "version": build.version, "commit": build.commit}
@@ -148,11 +154,13 @@ class Agent:
                 given,
                 run_folder=str(folder / "run"),
                 data_root=ready.data_root,
-                cores=tuple(card.cores for card in ready.cards if isinstance(card, CpuCard)),
+                cores=ready.cores,
                 cards=tuple(str(card.index) for card in ready.cards if isinstance(card, Gpu)),
             )
             command = launcher_for(spec).command(spec, sys.executable, place)
-            meter = meter_for(ready.cards, processes=spec.ranks_per_node)
+            norm = None if frame["norm"] is None else Norm.from_mapping(frame["norm"])
+            each = spec.cards_per_process
+            meter = meter_for(ready.cards, norm=norm, cores=ready.cores, cards_per_process=each)
             with stop_signals() as stop:
                 job = NodeJob(spec, command, place.node, meter, self.send, SupervisorIO(), frame["grace_seconds"])
                 try:

@@ -19,12 +19,15 @@ from helpers.launch.nodes.others import OtherNodes, Share
 from helpers.launch.nodes.wire import Frame, NodeOrder, boot_id, flag_texts, node_facts, node_record, variables_along
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import Environment, differences
+from helpers.machine.watch import Norm
 from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.plan.small_dataset import RECORD
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
+
+NormOfCards = Callable[[Sequence[str], int], Norm | None]
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,13 @@ class ConnectedNodes:
         """The facts of a result that name its hosts, in node order; empty for a single node."""
         return {"nodes": ", ".join(self._names())} if self._hosts else {}
 
-    def start_of(self, spec: JobSpec, interpreter: str, grace_seconds: float) -> tuple[LaunchCommand, OtherNodes]:
-        """The command that starts this node's share of a job, and the other nodes with their shares."""
+    def start_of(
+        self, spec: JobSpec, interpreter: str, grace_seconds: float, norm: NormOfCards = lambda cards, first: None
+    ) -> tuple[LaunchCommand, OtherNodes]:
+        """The command that starts this node's share of a job, and the other nodes with their shares.
+
+        ``norm`` takes the UUIDs of a node's GPUs and the number of the first among those of all nodes.
+        """
         launcher = launcher_for(spec)
         if not self._links:
             return launcher.command(spec, interpreter), OtherNodes()
@@ -129,7 +137,7 @@ class ConnectedNodes:
             outputs=(str(folder / OUTPUT), *(str(each[OUTPUT]) for each in files)),
         )
         shares = [
-            Share(link, spec, place, each, grace_seconds)
+            Share(link, spec, place, each, grace_seconds, self._norm(spec, place.node, norm))
             for link, place, each in zip(self._links, places[1:], files, strict=True)
         ]
         return command, OtherNodes(shares, self._starter.end, self._starter.explain)
@@ -143,6 +151,12 @@ class ConnectedNodes:
             texts.append(" ".join([record["host_id"], *interface, *own]))
         self._nodes = tuple(texts)
         self._card_ids = tuple(each for record in records for each in record["card_ids"])
+
+    def _norm(self, spec: JobSpec, node: int, norm: NormOfCards) -> Norm | None:
+        first = node * spec.case.cards_per_node
+        cards = self._card_ids[first : first + spec.case.cards_per_node]
+        # A processor's clock is recorded for the first node alone.
+        return norm(cards, first) if cards else None
 
     def _own_variables(self) -> dict[str, str]:
         return {**os.environ, **(self._hosts[0].environment if self._hosts else {})}

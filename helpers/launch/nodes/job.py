@@ -16,8 +16,8 @@ from helpers.launch.supervisor import StartedProcess, SupervisorIO, clear_for
 from helpers.launch.tail import RankWatch
 from helpers.machine.files import open_regular
 from helpers.machine.host import oom_evidence, read_oom_kills
-from helpers.machine.watch.contention import Meter
-from helpers.machine.watch.meters import CardWatch, window_of
+from helpers.machine.watch.contention import CpuMeter
+from helpers.machine.watch.meters import CardWatch, GpuMeter, window_of
 from helpers.machine.watch.processes import JobProcesses, end_processes
 from helpers.trainers.contract.errors import LaunchError, StepLogError
 from helpers.trainers.contract.job import JobSpec
@@ -55,12 +55,19 @@ class NodeJob:
 
     - ``file``: new bytes of a file;
     - ``gone``: a rank whose process ended before its log had a footer;
-    - ``over``: the launcher's exit code (None if ``end`` ended the job), contention and health during this node's own
-      window, and whether the kernel ended processes here because memory ran out.
+    - ``over``: the launcher's exit code (None if ``end`` ended the job), contention, health and facts during this
+      node's own window, and whether the kernel ended processes here because memory ran out.
     """
 
     def __init__(
-        self, spec: JobSpec, command: LaunchCommand, node: int, meter: Meter, send: Send, io: SupervisorIO, grace: float
+        self,
+        spec: JobSpec,
+        command: LaunchCommand,
+        node: int,
+        meter: CpuMeter | GpuMeter,
+        send: Send,
+        io: SupervisorIO,
+        grace: float,
     ) -> None:
         self._spec = spec
         self._command = command
@@ -117,7 +124,7 @@ class NodeJob:
         oom, oom_text = oom_evidence(self._oom_kills, read_oom_kills())
         self._send(
             "over", code=code, left=left, contention=asdict(contention), unhealthy=list(unhealthy), oom=oom,
-            oom_text=oom_text,
+            oom_text=oom_text, facts=self._meter.facts(window),
         )  # fmt: skip
 
     def _send_if_full(self) -> None:

@@ -13,6 +13,7 @@ from helpers.judging.failure_class import FailureClass
 from helpers.launch.launchers.launcher import Place
 from helpers.launch.nodes.link import NodeLink
 from helpers.launch.nodes.wire import Frame
+from helpers.machine.watch import Norm
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec, finite
@@ -48,6 +49,8 @@ class Share:
     # The files that the node may write on this node, by the names that it sends.
     files: Mapping[str, Path]
     grace_seconds: float
+    # At which clocks and power limits the node's cards should run; with None nothing is compared.
+    norm: Norm | None = None
     started: bool = False
     # Why the share cannot go on, according to its agent or this node's disk.
     refused: str = ""
@@ -84,7 +87,10 @@ class Share:
             path.parent.mkdir(parents=True, exist_ok=True)
         self.started = True
         self.link.expect_frames()
-        self.link.send("job", spec=self.spec.to_json(), place=asdict(self.place), grace_seconds=self.grace_seconds)
+        norm = None if self.norm is None else self.norm.to_mapping()
+        self.link.send(
+            "job", spec=self.spec.to_json(), place=asdict(self.place), grace_seconds=self.grace_seconds, norm=norm
+        )
 
     def receive(self, timeout_seconds: float) -> None:
         for frame in self.link.receive(timeout_seconds):
@@ -189,6 +195,10 @@ class OtherNodes:
         overs = [(share.link.host.name, share.over) for share in self._shares if share.over is not None]
         return tuple(f"{name}: {reason}" for name, over in overs for reason in over["unhealthy"])
 
+    def facts(self) -> tuple[Mapping[str, str], ...]:
+        """The facts of each node's own window, in node order; empty for a node whose share has not ended."""
+        return tuple(share.over["facts"] if share.over is not None else {} for share in self._shares)
+
     def explained(self, rank: int | None) -> tuple[FailureClass | None, str]:
         """The class, if it is known, and a text on the loss of the node of ``rank``, after its share has ended."""
         lost = (share.link for share in self._shares if rank in share.ranks and share.link.lost is not None)
@@ -241,7 +251,10 @@ def merged(own: ContentionSample, theirs: Mapping[str, ContentionSample]) -> Con
         return own
     named = [(each, name) for name, sample in theirs.items() for each in sample.top]
     top = [*own.top, *(each._replace(name=f"{each.name} on {name}") for each, name in named)]
+    on_worst = max(theirs, key=lambda name: theirs[name].foreign_share or 0.0)
+    elsewhere = (theirs[on_worst].foreign_share or 0.0) > own.foreign_share
     return ContentionSample(
+        of=theirs[on_worst].of if elsewhere else own.of,
         foreign_share=max(own.foreign_share, *(each.foreign_share or 0.0 for each in theirs.values())),
         top=tuple(sorted(top, key=lambda each: -each.seconds)[:_MOST_NAMED]),
         window_seconds=max(own.window_seconds, *(each.window_seconds for each in theirs.values())),

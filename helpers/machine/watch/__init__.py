@@ -6,10 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from helpers.machine.devices import Card
+from helpers.machine.devices import Card, CpuCard
 from helpers.machine.environment import CLOCK_FACTS
-from helpers.machine.nvml import Gpu
 from helpers.trainers.contract.errors import ConfigError
 
 # A median clock that differs by more than this fraction from the recorded one counts as changed: V100 and A100 hold
@@ -35,22 +35,37 @@ class Norm:
         found = (self.clocks or {}).get(name, ())
         return found[place] if place < len(found) else None
 
+    def to_mapping(self) -> dict[str, Any]:
+        """The norm as a JSON object."""
+        clocks = {name: list(found) for name, found in (self.clocks or {}).items()}
+        return {"recorded": self.recorded, "power_limits_watts": sorted(self.power_limits_watts), "clocks": clocks}
 
-def norm_of(recorded: Mapping[str, str] | None, cards: Sequence[Card], to_record: bool) -> Norm | None:
-    """The norm for a run on the leased ``cards``, from the environment of the case's recorded entry (None without one).
+    @staticmethod
+    def from_mapping(given: Mapping[str, Any]) -> Norm:
+        clocks = {name: tuple(found) for name, found in given["clocks"].items()}
+        return Norm(given["recorded"], frozenset(given["power_limits_watts"]), clocks)
 
-    It is None while a new entry is recorded, so that the old entry cannot prevent it. An entry of other cards says
-    nothing about these cards; its result is INCOMPARABLE. Raises ConfigError on a clock that is not a number.
+
+def norm_of(
+    recorded: Mapping[str, str] | None, cards: Sequence[Card] | Sequence[str], to_record: bool, *, first: int = 0
+) -> Norm | None:
+    """The norm for a run on the leased ``cards`` of a node (another node's by their UUIDs), from the environment of the
+    case's recorded entry (None without one).
+
+    The entry of a case of several nodes names the cards of all nodes, in node order; those of this node begin at number
+    ``first``. The norm is None while a new entry is recorded, so that the old entry cannot prevent it. An entry of
+    other cards says nothing about these cards; its result is INCOMPARABLE. Raises ConfigError on a clock that is not a
+    number.
     """
     if to_record:
         return None
-    # The entry of a case of several nodes names the cards of all nodes, this node's first.
-    uuids = [card.uuid for card in cards if isinstance(card, Gpu)]
-    if recorded is None or recorded.get("card_ids", "").split()[: len(uuids)] != uuids:
+    uuids = [card if isinstance(card, str) else card.uuid for card in cards if not isinstance(card, CpuCard)]
+    end = first + len(uuids)
+    if recorded is None or recorded.get("card_ids", "").split()[first:end] != uuids:
         return Norm()
     watts = frozenset(int(word) for word in recorded.get("power_limit_watts", "").split() if word.isdecimal())
     clocks = {name: _numbers(name, recorded[name]) for name in CLOCK_FACTS if recorded.get(name)}
-    return Norm(True, watts, clocks)
+    return Norm(True, watts, {name: found[first:] for name, found in clocks.items()})
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:

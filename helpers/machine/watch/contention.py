@@ -3,15 +3,20 @@
 The kernel counts how long each core was busy. Busy time that the job's own processes did not use was used by others,
 and so was time that the hypervisor took away (steal). The run queue shows how long the job waited for a core. The
 others' names, ids, owners and CPU seconds are known as far as surveys of all processes show them.
+
+The ranks of a GPU job leave most of their cores' time idle. So each rank's cores are judged by themselves: others on
+the cores of one rank hold up all ranks. Interrupts and kernel threads count as the job's there, since the kernel reads
+the job's images and talks to its cards on these cores.
 """
 
 from __future__ import annotations
 
 import bisect
+import math
 import os
 import pwd
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -67,11 +72,18 @@ def owner_of(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 class Surveyor:
-    """Compares each survey with the previous one, and keeps only the processes that worked; most did not."""
+    """Compares each survey with the previous one, and keeps only the processes that worked; most did not.
 
-    def __init__(self, cores: Collection[int], owner: Callable[[int], str] = owner_of) -> None:
+    With ``spare_kernel`` kernel threads are no foreign processes; ``kernel_seconds`` is how long they worked so far.
+    """
+
+    def __init__(
+        self, cores: Collection[int], owner: Callable[[int], str] = owner_of, *, spare_kernel: bool = False
+    ) -> None:
         self._cores = frozenset(cores)
         self._owner = owner
+        self._spare_kernel = spare_kernel
+        self.kernel_seconds = 0.0
         self._worked_so_far: dict[int, float] = {}
         self._users: dict[int, str] = {}
         self._before: dict[int, Process] = {}
@@ -82,7 +94,10 @@ class Surveyor:
         """Add a survey. ``others`` are all processes except the job's; a new one counts with all its CPU time."""
         found = {process.pid: process for process in others}
         if self._at is not None and at > self._at:
-            worked = [self._foreign(p, self._worked(p)) for p in found.values() if self._worked(p) > 0]
+            working = [(process, seconds) for process in found.values() if (seconds := self._worked(process)) > 0]
+            kernel = [seconds for process, seconds in working if self._spare_kernel and process.of_kernel]
+            self.kernel_seconds += sum(kernel)
+            worked = [self._foreign(*each) for each in working if not (self._spare_kernel and each[0].of_kernel)]
             reaped = [self._foreign(p, self._reaped(p)) for p in found.values() if self._reaped(p) > 0]
             self.intervals.append(Interval(self._at, at, tuple(worked), tuple(reaped)))
         self._at, self._before = at, found
@@ -162,6 +177,8 @@ class ContentionSample:
     waited_seconds: float = 0.0
     # The mean number, over all looks, of the machine's threads that ran or waited for a core.
     runnable: float = 0.0
+    # Of what ``foreign_share`` is a share.
+    of: str = "the leased cards' time"
 
     def is_quiet(self, limit: float) -> bool:
         """Whether others had at most ``limit`` (0.05 is 5%) of the cards' time."""
@@ -171,7 +188,7 @@ class ContentionSample:
         """One line for a verdict's reason."""
         if self.foreign_share is None:
             return f"contention not measured: {self.note}"
-        text = f"{self.foreign_share:.1%} of the leased cards' time went to others"
+        text = f"{self.foreign_share:.1%} of {self.of} went to others"
         names = [*(each.describe() for each in self.top), *([self.more] if self.more else [])]
         if self.steal_seconds >= _NAMED_SECONDS:
             names.append(f"the hypervisor ({self.steal_seconds:.1f} s)")
@@ -213,6 +230,8 @@ class CpuSample:
     waited: Mapping[int, float] = field(default_factory=dict)
     # Threads of the whole machine that ran or waited for a core.
     runnable: int = 0
+    # Of kernel threads that count as the job's.
+    kernel_seconds: float = 0.0
 
 
 def contention_of(
@@ -223,9 +242,9 @@ def contention_of(
 ) -> ContentionSample:
     """The share of ``window`` x cores in which the cores neither worked for the job nor were idle.
 
-    It is (busy - own + steal) / (window x cores), interpolated linearly between looks. A process of the job counts if
-    it last ran on a leased core. The ``intervals`` between surveys name other processes; time that they do not explain
-    counts too. The share is not measured if the looks do not enclose the window.
+    It is (busy - own - kernel + steal) / (window x cores), interpolated linearly between looks. A process of the job
+    counts if it last ran on a leased core. The ``intervals`` between surveys name other processes; time that they do
+    not explain counts too. The share is not measured if the looks do not enclose the window.
     """
     if window is None or window[1] <= window[0]:
         return ContentionSample(None, note="the run has no measured window")
@@ -239,7 +258,8 @@ def contention_of(
     own = _between(times, _cumulative(worked), window)
     queued = [{pid: (seconds, True) for pid, seconds in sample.waited.items()} for sample in samples]
     waited = _between(times, _cumulative(queued), window)
-    foreign = max(0.0, busy - own + steal)
+    kernel = _between(times, [sample.kernel_seconds for sample in samples], window)
+    foreign = max(0.0, busy - own - kernel + steal)
     others = named(intervals, window)
     unnamed = foreign - steal - sum(each.seconds for each in others)
     inside = [sample.runnable for sample in samples if window[0] <= sample.at <= window[1]]
@@ -256,9 +276,36 @@ def contention_of(
     )
 
 
+class _Part:
+    """Cores that are judged together."""
+
+    def __init__(self, name: str, cores: Collection[int], *, spare_kernel: bool) -> None:
+        self._name = name
+        self.cores = frozenset(cores)
+        self.surveyor = Surveyor(self.cores, spare_kernel=spare_kernel)
+        self._samples: list[CpuSample] = []
+
+    def sample(self, look: CpuSample, cores: Mapping[int, tuple[float, float]]) -> None:
+        """Add a look, with this part of the ``cores``. Raises LaunchError if one is missing."""
+        missing = self.cores - set(cores)
+        if missing:
+            raise LaunchError("/proc/stat", got=f"no core {min(missing)}", expected="every leased core online")
+        busy, steal = (sum(cores[core][kind] for core in self.cores) for kind in (0, 1))
+        kernel = self.surveyor.kernel_seconds
+        self._samples.append(replace(look, busy_seconds=busy, steal_seconds=steal, kernel_seconds=kernel))
+
+    def contention(self, window: tuple[float, float] | None) -> ContentionSample:
+        found = contention_of(self._samples, self.cores, window, self.surveyor.intervals)
+        return replace(found, of=f"the time of the cores of {self._name}") if self._name else found
+
+
 class CpuMeter:
-    """Implements Meter for CPU cards. The supervisor's own process counts as the job's. ``health`` takes a sample with
-    every survey of all processes."""
+    """Implements Meter for cores. The supervisor's own process counts as the job's. ``health`` takes a sample with
+    every survey of all processes.
+
+    ``ranks`` has the cores of each rank of a GPU job, by a name for it; with them, the rank on whose cores others
+    worked most counts.
+    """
 
     def __init__(
         self,
@@ -267,40 +314,38 @@ class CpuMeter:
         stat: Callable[[], str] | None = None,
         supervisor: int | None = None,
         health: CpuHealth | None = None,
+        ranks: Mapping[str, Collection[int]] | None = None,
     ) -> None:
         self._stat = stat or Path("/proc/stat").read_text
-        self._cores = frozenset(cores) or frozenset(core_seconds(self._stat()))
+        self._of_gpus = bool(ranks)
+        named = ranks or {"": cores or core_seconds(self._stat())}
+        self._parts = [_Part(name, each, spare_kernel=self._of_gpus) for name, each in named.items()]
         self._processes = Processes()
         self._supervisor = os.getpid() if supervisor is None else supervisor
-        self._samples: list[CpuSample] = []
-        self._surveyor = Surveyor(self._cores)
         self._health = health
 
     def sample(self, at: float, own: Collection[int], everyone: Collection[Process] | None) -> None:
         stat = self._stat()
-        cores = core_seconds(stat)
-        missing = self._cores - set(cores)
-        if missing:
-            raise LaunchError("/proc/stat", got=f"no core {min(missing)}", expected="every leased core online")
         mine = {self._supervisor, *own}
         looked = [process for process in map(self._processes.look, mine) if process is not None]
         if everyone is not None:
-            self._surveyor.survey(at, [process for process in everyone if process.pid not in mine])
+            others = [process for process in everyone if process.pid not in mine]
+            for part in self._parts:
+                part.surveyor.survey(at, others)
             if self._health is not None:
                 self._health.sample(at, sum(process.major_faults for process in looked))
-        self._samples.append(
-            CpuSample(
-                at,
-                sum(cores[core][0] for core in self._cores),
-                sum(cores[core][1] for core in self._cores),
-                {process.pid: (process.cpu_seconds, process.processor) for process in looked},
-                {process.pid: run_queue_seconds(process.pid) for process in looked},
-                runnable_threads(stat),
-            )
-        )
+        look = CpuSample(
+            at, 0.0, 0.0,
+            {process.pid: (process.cpu_seconds, process.processor) for process in looked},
+            {process.pid: run_queue_seconds(process.pid) for process in looked},
+            runnable_threads(stat),
+        )  # fmt: skip
+        cores = core_seconds(stat, interrupts=not self._of_gpus)
+        for part in self._parts:
+            part.sample(look, cores)
 
     def contention(self, window: tuple[float, float] | None) -> ContentionSample:
-        return contention_of(self._samples, self._cores, window, self._surveyor.intervals)
+        return worst([part.contention(window) for part in self._parts])
 
     def unhealthy(self, window: tuple[float, float] | None) -> tuple[str, ...]:
         return self._health.unhealthy(window) if self._health is not None else ()
@@ -313,6 +358,11 @@ class CpuMeter:
             return found
         queue = {"run_queue_seconds": f"{sample.waited_seconds:.2f}", "runnable_threads": f"{sample.runnable:.1f}"}
         return {**found, **queue}
+
+
+def worst(found: Sequence[ContentionSample]) -> ContentionSample:
+    """One that was not measured, else the one with the largest foreign share."""
+    return max(found, key=lambda each: math.inf if each.foreign_share is None else each.foreign_share)
 
 
 def run_queue_seconds(pid: int, proc: Path = Path("/proc")) -> float:
@@ -335,14 +385,15 @@ def runnable_threads(stat: str) -> int:
     return int(rest.split(maxsplit=1)[0]) if found else 0
 
 
-def core_seconds(stat: str) -> dict[int, tuple[float, float]]:
-    """Busy and stolen seconds of each core since boot, from ``/proc/stat`` (proc(5))."""
+def core_seconds(stat: str, *, interrupts: bool = True) -> dict[int, tuple[float, float]]:
+    """Busy and stolen seconds of each core since boot, from ``/proc/stat`` (proc(5)); without ``interrupts``, time in
+    interrupts is not busy."""
     cores = {}
     for line in stat.splitlines():
         if line.startswith("cpu") and line[3:4].isdigit():
             name, *ticks = line.split()
             user, nice, system, _, _, irq, softirq, steal = (int(tick) for tick in ticks[:8])
-            busy = user + nice + system + irq + softirq
+            busy = user + nice + system + (irq + softirq if interrupts else 0)
             cores[int(name[3:])] = (busy / _TICKS_PER_SECOND, steal / _TICKS_PER_SECOND)
     return cores
 

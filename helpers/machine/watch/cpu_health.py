@@ -25,7 +25,7 @@ _STOPPED_SHARE = 0.005
 _SWAPPED_PAGES = 256
 # How long a page from a slow disk takes. Every program reads a few of its files late.
 _DISK_WAIT_SECONDS = 0.01
-# Reading a frequency file takes 10 us or more, so only this many cores of a card are read.
+# Reading a frequency file takes 10 us or more, so only about so many cores are read.
 _MOST_CORES = 16
 
 
@@ -61,10 +61,18 @@ class CpuLook:
 
 
 class CpuHealth:
-    """Takes samples of the leased cores. With ``norm`` None nothing is compared with recorded values."""
+    """Takes samples of the leased cores. With ``norm`` None nothing is compared with recorded values.
 
-    def __init__(self, cores: Collection[int], norm: Norm | None = None, root: Path = Path("/")) -> None:
-        self._cores = sorted(cores)[:_MOST_CORES]
+    Without ``clocks`` frequencies are not looked at: the cores of a GPU's rank are mostly idle, and then their clock
+    says nothing.
+    """
+
+    def __init__(
+        self, cores: Collection[int], norm: Norm | None = None, root: Path = Path("/"), *, clocks: bool = True
+    ) -> None:
+        # Spread over all of them, so that every package is among them.
+        self._cores = sorted(cores)[:: -(-len(cores) // _MOST_CORES) or 1]
+        self._clocks = clocks
         self._norm = norm
         self._root = root
         # The control groups of this process do not change while a job runs.
@@ -73,13 +81,13 @@ class CpuHealth:
 
     def sample(self, at: float, major_faults: int) -> None:
         """Look once; ``major_faults`` are those of the job's processes so far."""
-        cpu = self._root / "sys/devices/system/cpu"
+        cpu, clocked = self._root / "sys/devices/system/cpu", self._cores if self._clocks else []
         self.looks.append(
             CpuLook(
                 at,
                 ask(self._quota),
-                ask(lambda: frequencies(cpu, self._cores, self._root / "proc/cpuinfo")),
-                ask(lambda: {core: frequency_bounds(cpu / f"cpu{core}/cpufreq") for core in self._cores}),
+                ask(lambda: frequencies(cpu, clocked, self._root / "proc/cpuinfo")),
+                ask(lambda: {core: frequency_bounds(cpu / f"cpu{core}/cpufreq") for core in clocked}),
                 ask(lambda: _heat(cpu, self._cores)),
                 ask(lambda: _swapped_in((self._root / "proc/vmstat").read_text())),
                 ask(lambda: _pressure((self._root / "proc/pressure/cpu").read_text())),

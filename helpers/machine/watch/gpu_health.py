@@ -7,7 +7,7 @@ error that stops the job shows as the job's crash; others are not noticed.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from helpers.machine.environment import MEMORY_MHZ, SM_MHZ
@@ -37,6 +37,11 @@ _OTHER_REASONS = {_IDLE: "idle", 0x02: "applications clocks setting", _AT_POWER_
 HELD_BY_FACT = "gpu_clocks_held_by"
 # The facts with each card's links in the window, and the word for a card of which NVML does not say it.
 PCIE_FACT, NVLINKS_FACT, NOT_SAID = "gpu_pcie_link", "gpu_nvlinks_active", "unknown"
+# The facts with a value for each card.
+_OF_EACH_CARD = (
+    SM_MHZ, MEMORY_MHZ, PCIE_FACT, NVLINKS_FACT, "gpu_temperature_c", "gpu_hottest_c", "gpu_power_watts",
+    "gpu_uncorrected_ecc", "gpu_power_limit_watts",
+)  # fmt: skip
 # So close to its limit, a card slows down as soon as the air is slightly warmer. Its sensor shows whole degrees.
 _NEAR_SLOWDOWN_C = 3
 
@@ -144,6 +149,18 @@ def gpu_facts(
     if "0" in found[MEMORY_MHZ].split():
         del found[MEMORY_MHZ]
     return found
+
+
+def facts_of_nodes(nodes: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """The facts of the window of all nodes, from those of each in node order: a fact with a value for each card goes on
+    with the other nodes' cards. One that some node lacks, and any other fact, is the first node's alone."""
+    first, *others = nodes
+    return {
+        name: " ".join([value, *(each[name] for each in others)])
+        if name in _OF_EACH_CARD and all(name in each for each in others)
+        else value
+        for name, value in first.items()
+    }
 
 
 def _usual(values: Sequence[str]) -> str:

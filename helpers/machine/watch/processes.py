@@ -24,6 +24,8 @@ SUPERVISOR_VARIABLE = "PERFGATE_SUPERVISOR"
 
 _MARK = re.compile(r"(?P<namespace>pid:\[\d+\])/(?P<pid>\d+)/(?P<started>\d+)")
 _GUARD_PREFIX = GUARD_VARIABLE.encode() + b"="
+# PF_KTHREAD of include/linux/sched.h.
+_KERNEL_THREAD = 0x00200000
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,6 +48,8 @@ class Process:
     major_faults: int = 0
     # The CPU time of ended children for which it has waited.
     children_seconds: float = 0.0
+    # A thread of the kernel.
+    of_kernel: bool = False
 
     @property
     def alive(self) -> bool:
@@ -163,6 +167,7 @@ def parse_stat(text: str) -> Process:
         processor=int(rest[36]),
         major_faults=int(rest[9]),
         children_seconds=sum(int(ticks) for ticks in rest[13:15]) / _TICKS_PER_SECOND,
+        of_kernel=bool(int(rest[6]) & _KERNEL_THREAD),
     )
 
 

@@ -116,7 +116,8 @@ def _augmentation(case: Case) -> dict[str, Setting]:
 
 def _dali(on_gpu: bool) -> dict[str, Setting]:
     if on_gpu:
-        threads = Setting(4, own("the documents give no number; 4 is PaddleClas's default"))
+        reason = "the documents give no number; 4 is PaddleClas's default, fewer where a rank has fewer CPUs"
+        threads = Setting(4, own(reason))
         paddings, padded = (211025920, 140544512), Source(DALI)
     else:
         threads = Setting(None, own("null: as many as the rank has cores"))
@@ -132,7 +133,7 @@ def _dali(on_gpu: bool) -> dict[str, Setting]:
 
 def _native(on_gpu: bool) -> dict[str, Setting]:
     here = Setting(1, own("one beside the rank, which shares its core"))
-    workers = Setting(8, own("the documents give no number")) if on_gpu else here
+    workers = Setting(8, own("the documents give no number; fewer where a rank has fewer CPUs")) if on_gpu else here
     default = own("the documents give none; Paddle's own default")
     return {"native.workers": workers, **group("native", {"prefetch_factor": 2, "shared_memory": True}, default)}
 

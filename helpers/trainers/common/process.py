@@ -69,7 +69,7 @@ class CardPlace:
     number: int
     # Counted within this process. If the launcher shows a process only its own GPUs, it is the GPU's index.
     local: int
-    # The CPU cores of the card; empty for a GPU job and if nothing is pinned.
+    # The CPU cores of the card, or those for its readers; empty if nothing is pinned.
     cores: Tuple[int, ...] = ()
 
 
@@ -193,8 +193,8 @@ def run(argv: List[str], rank_variables: Sequence[Sequence[str]], program: Calla
 def prepare(trainer: Trainer, environment: MutableMapping[str, str]) -> None:
     """Set the job's variables and threads, and pin this process. Must be called before a framework is imported.
 
-    A process that drives several CPU cards is pinned to the cores of all of them. The number of threads is that of one
-    card, since the cards compute at the same time, each with threads of its own.
+    A process that drives several cards is pinned to the cores of all of them. The number of threads is that of one
+    card, since the cards are served at the same time, each with threads of its own.
     """
     spec, facts = trainer.spec, trainer.device.facts
     environment.update(spec.environment)

@@ -15,15 +15,19 @@ from typing import Any
 
 import pytest
 
+import helpers.launch.nodes.connected
+import helpers.machine.near_cores
 import helpers.session.run_job
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.verdict import Status
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import JobLimits, SupervisorIO, run_job
 from helpers.machine.devices import CpuCard, Machine
 from helpers.machine.environment import Host
+from helpers.machine.nvml import Gpu
 from helpers.machine.watch.contention import CpuMeter
 from helpers.machine.watch.meters import GpuMeter
 from helpers.machine.watch.processes import Process, Processes
@@ -33,6 +37,7 @@ from helpers.session.measure import measure_case
 from helpers.session.run_job import JobRunner
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
+from tests.helpers.launch import cards_double
 from tests.helpers.machine.watch.test_gpu_health import GPU
 from tests.helpers.machine.watch.test_gpu_health import StandInNvml as CardStandIn
 from tests.helpers.memory_double import MemoryDouble
@@ -43,6 +48,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = Path(__file__).with_name("stand_in.py")
 LIMITS = JobLimits(10.0, 2.0, 20.0, grace_seconds=0.3, rank_death_seconds=0.3, poll_seconds=0.02, survey_seconds=0.1)
+HOST = Host("h", "0123456789abcdef", "Linux", "6.1", "CPU", 2, 2**33)
 CORE = min(os.sched_getaffinity(0))
 
 # As the rank of a CPU case: pinned to its card's core.
@@ -101,7 +107,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobRunner:
     # The stand-in's steps take 20 ms by the wall clock, whoever else is on its core.
     monkeypatch.setattr(helpers.session.run_job, "why_unsteady", lambda spec, logs: None)
     card = CpuCard(0, (CORE,))
-    machine = Machine(Host("h", "0123456789abcdef", "Linux", "6.1", "CPU", 2, 2**33), (card,))
+    machine = Machine(HOST, (card,))
     return JobRunner(machine, (card,), ResultStore(tmp_path, "s"), load_config(ROOT / "perf.yaml"))
 
 
@@ -154,3 +160,51 @@ def test_another_process_on_the_card_is_named_with_its_user(tmp_path: Path, plan
     assert outcome.kind is OutcomeKind.COMPLETE
     assert outcome.contention.foreign_share == 1.0
     assert f"(pid {pid}, user {getpass.getuser()}, " in outcome.contention.describe()
+
+
+def test_a_neighbour_on_the_cores_of_a_gpus_rank_makes_its_run_invalid(
+    runner: JobRunner, plan: CasePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Near(CardStandIn):
+        def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+            return frozenset({CORE})
+
+    monkeypatch.setattr(helpers.session.run_job, "open_nvml", Near)
+    pretended = replace(plan, suite_case=replace(plan.suite_case, target="v100"))
+    with neighbour(BUSY) as pid:
+        run = replace(runner, cards=(GPU,)).run(pretended, 0)
+    assert run.failure is None
+    assert run.invalid is not None and run.invalid.startswith("contended: ")
+    assert "of the time of the cores of GPU0 went to others" in run.invalid
+    assert f"(pid {pid}, user {getpass.getuser()}, " in run.invalid
+
+
+def test_the_ranks_of_a_gpu_job_run_on_cores_near_their_cards_and_share_none(
+    tmp_path: Path, make_plan: Callable[..., CasePlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *others = sorted(os.sched_getaffinity(0))
+    second = replace(GPU, index=1, uuid="GPU-b")
+
+    class Crossed(CardStandIn):
+        """The second card is near the first core."""
+
+        def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+            return frozenset({first if gpu == second else others[0]})
+
+    monkeypatch.setattr(helpers.session.run_job, "open_nvml", Crossed)
+    monkeypatch.setattr(helpers.machine.near_cores, "siblings_of", lambda cpu, root: {cpu})
+    monkeypatch.setattr(helpers.machine.near_cores, "tightest_quota", lambda root: None)
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", cards_double.launcher_for)
+    case = Case.parse("tensorflow-resnet50v1.5-fp32-bs8-1x2-synthetic")
+    made = make_plan(target="v100", build={"interpreter": sys.executable, "framework": "tensorflow", "version": "2"})
+    plan = replace(made, suite_case=replace(made.suite_case, case=case))
+    machine = Machine(HOST, (CpuCard(0, (first,)),), (GPU, second), "535.1", "12.2")
+    runner = JobRunner(machine, (GPU, second), ResultStore(tmp_path, "s"), load_config(ROOT / "perf.yaml"))
+    run = runner.run(plan, 0)
+    assert run.failure is None
+    logs = [read_step_log(path) for path in sorted(tmp_path.rglob("rank*.jsonl"))]
+    cores = [set(map(int, log.header.facts["cores"].split(","))) for log in logs]
+    assert cores == [{others[0]}, {first}]
+    # The threads of its share, not of all cores.
+    assert [log.header.facts["threads"] for log in logs] == ["1", "1"]
+    assert run.facts["card_cores"].split() == [log.header.facts["cores"] for log in logs]

@@ -50,6 +50,9 @@ class StandInNvml:
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
         return ()
 
+    def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+        return frozenset()
+
     def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
         return ()
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+import helpers.machine.near_cores
 import helpers.session.run_job
 from helpers.history.results import CONTENDED, MACHINE_SHARED, SLOWED, RunResult
 from helpers.history.run_folders import ResultStore, read_result
@@ -17,17 +18,21 @@ from helpers.judging.evidence import Build, Stage
 from helpers.judging.failure_class import FailureClass
 from helpers.judging.verdict import Status
 from helpers.launch.launchers.launcher import LaunchCommand
+from helpers.launch.nodes.connected import ConnectedNodes
+from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits
 from helpers.machine.devices import Card, CpuCard, Machine
-from helpers.machine.environment import Environment, Host
+from helpers.machine.environment import Environment, Host, clocks_of
 from helpers.machine.host import OomKills
 from helpers.machine.nvml import Gpu
 from helpers.machine.watch.contention import ContentionSample, CpuMeter, Meter
 from helpers.machine.watch.meters import GpuMeter
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.image_folder import DatasetFacts
+from helpers.plan.overrides import with_overrides
 from helpers.plan.perf_yaml import Config, load_config
+from helpers.plan.recipes.recipe import settings_for
 from helpers.session.measure import measure_case, reusable_runs
 from helpers.session.run_job import JobRunner, RunTerms
 from helpers.trainers.contract.case import Case
@@ -44,6 +49,7 @@ from helpers.trainers.contract.steplog import (
     Step,
     StepLog,
 )
+from tests.helpers.machine.watch.test_gpu_health import StandInNvml
 from tests.helpers.memory_double import MemoryDouble
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -503,22 +509,104 @@ def test_a_shared_machine_is_marked_beside_contention(
 # --- GPUs, and what cannot start
 
 
-def test_a_gpu_job_gets_its_cards_and_a_meter_that_watches_them(
-    runner: JobRunner, make_plan: MakePlan, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Quiet:
-        def state(self, gpu: Gpu) -> None: ...
+SECOND = replace(V100, index=4, uuid="GPU-4")
 
-        def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
-            return ()
 
+class Quiet(StandInNvml):
+    """Two cards, each near four CPUs; the second has the lower ones."""
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        return (V100, SECOND)
+
+    def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+        return frozenset(range(4, 8) if gpu == V100 else range(4))
+
+
+@pytest.fixture
+def eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(helpers.session.run_job, "open_nvml", Quiet)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr(helpers.machine.near_cores, "siblings_of", lambda cpu, root: {cpu})
+    monkeypatch.setattr(helpers.machine.near_cores, "tightest_quota", lambda root: None)
+
+
+@pytest.mark.usefixtures("eight_cpus")
+def test_a_gpu_job_gets_its_cards_their_cores_and_a_meter_that_watches_them(
+    runner: JobRunner, make_plan: MakePlan, jobs: Jobs
+) -> None:
     plan = make_plan(target="v100", build={"interpreter": "/opt/python"})
     cards: tuple[Card, ...] = (V100,)
     run = replace(runner, cards=cards).run(plan, 0)
-    assert (jobs.specs[0].device, jobs.specs[0].cards, jobs.specs[0].cores) == ("gpu", ("3",), ())
+    assert (jobs.specs[0].device, jobs.specs[0].cards, jobs.specs[0].cores) == ("gpu", ("3",), ((4, 5, 6, 7),))
     assert isinstance(jobs.meters[0], GpuMeter)
     assert (run.environment["card_ids"], run.environment["driver"]) == ("GPU-3", "535.1")
+    assert (run.facts["card_cores"], run.facts["card_cores_chosen"]) == ("4,5,6,7", "near the cards, by NVML")
+
+
+@pytest.mark.usefixtures("eight_cpus")
+@pytest.mark.parametrize(("shared", "cores"), [(False, (4, 5, 6, 7)), (True, (4, 5))])
+def test_a_gpu_job_on_a_shared_machine_leaves_the_other_cards_their_cores(
+    runner: JobRunner, make_plan: MakePlan, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, shared: bool,
+    cores: tuple[int, ...],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(Quiet, "near_cpus", lambda self, gpu: frozenset(range(4, 8)))
+    plan = make_plan(target="v100", build={"interpreter": "/opt/python"})
+    replace(runner, cards=(V100,), terms=RunTerms(share_machine=shared)).run(plan, 0)
+    assert jobs.specs[0].cores == (cores,)
+
+
+@pytest.mark.usefixtures("eight_cpus")
+@pytest.mark.parametrize(
+    ("case_id", "overrides", "threads", "workers"),
+    [
+        ("paddle-resnet50v1.5-fp32-bs96-1x1-dali-static", {}, 2, 2),
+        ("paddle-resnet50v1.5-fp32-bs96-1x1-dali-static", {"dali.threads": 16}, 16, 2),
+        # NVIDIA's script says both.
+        ("tensorflow-resnet50v1.5-fp32-bs128-1x1-dali", {}, 4, 10),
+    ],
+)
+def test_readers_that_no_publisher_counted_are_at_most_as_many_as_the_share_of_cpus(
+    runner: JobRunner, make_plan: MakePlan, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, case_id: str,
+    overrides: dict[str, Any], threads: int, workers: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {4, 5})
+    case = Case.parse(case_id)
+    settings = with_overrides(settings_for(case, "gpu"), overrides, case_id)
+    plan = make_plan(target="v100", build={"interpreter": "/opt/python"}, settings=settings, overrides=overrides)
+    plan = replace(plan, suite_case=replace(plan.suite_case, case=case))
+    run = replace(runner, cards=(V100,)).run(plan, 0)
+    ran = jobs.specs[0].settings
+    assert (ran["dali"]["threads"], ran["native"]["workers"]) == (threads, workers)
+    # What is compared with other results of the case.
+    assert run.settings == settings
+
+
+@pytest.mark.usefixtures("eight_cpus")
+def test_the_clocks_of_the_other_nodes_cards_are_kept_beside_this_nodes(
+    runner: JobRunner, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Watched(Jobs):
+        def __call__(
+            self, spec: JobSpec, command: LaunchCommand, limits: JobLimits, meter: Meter, **options: Any
+        ) -> Any:
+            for at in (101.0, 103.0, 130.0):
+                meter.sample(at, (), [])
+            return super().__call__(spec, command, limits, meter, **options)
+
+    class Others(OtherNodes):
+        def facts(self) -> tuple[dict[str, str], ...]:
+            return ({"sm_clock_mhz": "1305", "not_measured": "NVLinks"},)
+
+    class Two(ConnectedNodes):
+        def start_of(self, *arguments: Any) -> tuple[LaunchCommand, OtherNodes]:
+            return LaunchCommand(("true",)), Others()
+
+    monkeypatch.setattr(helpers.session.run_job, "run_job", Watched())
+    plan = make_plan(target="v100", build={"interpreter": "/opt/python"})
+    run = replace(runner, cards=(V100,), connected=Two()).run(plan, 0)
+    assert run.facts["sm_clock_mhz"] == "1290 1305"
+    assert clocks_of(run.facts)["sm_clock_mhz"] == "1290 1305"
+    assert run.facts["not_measured"].startswith("Xid errors")
 
 
 def test_without_nvml_a_gpu_job_does_not_start_unwatched(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from helpers.launch.nodes.wire import node_facts, node_record
 from helpers.machine.devices import CpuCard, Machine, environment_of
 from helpers.machine.environment import Environment, Host, differences, segment
 from helpers.machine.nvml import Gpu
+from helpers.machine.watch import norm_of
 from helpers.plan.perf_yaml import HostConfig
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
@@ -136,6 +138,26 @@ def test_each_node_runs_eight_ranks_whose_files_have_their_places_here(
     assert [(place["node"], place["nodes"], place["master"]) for place in places] == [
         (node, 4, "127.0.0.1:36000") for node in (1, 2, 3)
     ]
+
+
+def test_each_other_node_gets_the_recorded_clocks_of_its_own_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helpers.launch.nodes.connected, "open_port", lambda host, address, port: port or 36000)
+    cards = [f"GPU-{node}{index}" for node in range(4) for index in range(8)]
+    clocks = " ".join(str(1400 + number) for number in range(32))
+    entry = {"card_ids": " ".join(cards), "power_limit_watts": "400", "sm_clock_mhz": clocks}
+    found, links = connected()
+    spec = JobSpec("j", CASE, 0, str(tmp_path), "gpu", 1, 2, cards=tuple("01234567"))
+    norm = partial(norm_of, entry, to_record=False)
+    _, others = prepared(found).start_of(spec, "/opt/python", 0.5, lambda cards, first: norm(cards, first=first))
+    others.start()
+    told = [link.told[-1]["norm"] for link in links]
+    assert [each["clocks"]["sm_clock_mhz"][:2] for each in told] == [[1408, 1409], [1416, 1417], [1424, 1425]]
+    assert all((each["recorded"], each["power_limits_watts"]) == (True, [400]) for each in told)
+    # While the case is recorded there is none.
+    _, others = prepared(connected()[0]).start_of(spec, "/opt/python", 0.5)
+    assert others.facts() == ({}, {}, {})
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-2x2-synthetic-dynamic")
 HOST = HostConfig("n1", "10.0.0.2")
 PLACE = Place(1, 2, "10.0.0.2", "10.0.0.1:1")
 OOM = {"oom": True, "oom_text": "the kernel's OOM killer was at work (oom_kill +1)"}
+FACTS = {"sm_clock_mhz": "1290 1305"}
 QUIET = asdict(ContentionSample(0.01, (ForeignProcess("sshd", 7, 0.1),), 2.0))
 
 
@@ -44,7 +45,9 @@ def frame(kind: str, **values: Any) -> Frame:
 
 
 def over(code: int | None = 0, **contention: Any) -> Frame:
-    return frame("over", code=code, left="", contention={**QUIET, **contention}, unhealthy=["GPU-1: hot"], **OOM)
+    return frame(
+        "over", code=code, left="", contention={**QUIET, **contention}, unhealthy=["GPU-1: hot"], facts=FACTS, **OOM
+    )
 
 
 def test_a_nodes_files_its_missing_ranks_and_its_end_are_taken(tmp_path: Path) -> None:
@@ -60,6 +63,7 @@ def test_a_nodes_files_its_missing_ranks_and_its_end_are_taken(tmp_path: Path) -
     assert (set(found.gone), found.over, found.exit_code, found.lost) == ({3}, True, 0, None)
     assert found.unhealthy() == ("n1: GPU-1: hot",)
     assert (found.oom_evidence(3), found.oom_evidence(0)) == (tuple(OOM.values()), None)
+    assert found.facts() == (FACTS,)
     assert found.contention(ContentionSample(0.0, window_seconds=1.0)).foreign_share == 0.01
 
 
@@ -75,7 +79,7 @@ def test_a_nodes_files_its_missing_ranks_and_its_end_are_taken(tmp_path: Path) -
         over(foreign_share="none"),
         over(top=[["sshd"]]),
         over(surprise=1),
-        frame("over", code=0, left="", contention={}, unhealthy=[], **OOM),
+        frame("over", code=0, left="", contention={}, unhealthy=[], facts={}, **OOM),
     ],
     ids=lambda rubbish: str(rubbish)[:60],
 )

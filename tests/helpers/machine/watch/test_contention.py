@@ -1,6 +1,6 @@
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -272,3 +272,63 @@ def test_what_a_node_tells_comes_back_whole_and_nonsense_does_not() -> None:
 
 def test_a_quiet_sample_describes_itself() -> None:
     assert ContentionSample(0.013).describe() == "1.3% of the leased cards' time went to others"
+
+
+# --- the cores of a GPU job's ranks, which are mostly idle
+
+# Four ranks with 16 CPUs each; 100 ticks are a second of one CPU.
+RANKS = {f"GPU{rank}": range(16 * rank, 16 * (rank + 1)) for rank in range(4)}
+
+
+def stat_of(user: dict[int, float], softirq: dict[int, float] | None = None) -> str:
+    """A machine of 64 CPUs that have been busy for so many seconds, by CPU."""
+    rows = (
+        f"cpu{cpu} {round(100 * user.get(cpu, 0))} 0 0 9000 0 0 {round(100 * (softirq or {}).get(cpu, 0))} 0 0 0\n"
+        for cpu in range(64)
+    )
+    return "".join(rows)
+
+
+def watched(
+    user: dict[int, float], softirq: dict[int, float] | None = None, others: tuple[Process, ...] = ()
+) -> ContentionSample:
+    """After 10 s in which the CPUs were busy for so long."""
+    texts = iter([stat_of({}), stat_of(user, softirq)])
+    meter = CpuMeter(range(64), stat=lambda: next(texts), supervisor=2**22 + 1, ranks=RANKS)
+    meter.sample(10.0, (), [replace(each, cpu_seconds=0.0) for each in others])
+    meter.sample(20.0, (), others)
+    return meter.contention((10.0, 20.0))
+
+
+def test_a_neighbour_on_the_cores_of_one_rank_counts_although_the_others_are_free() -> None:
+    # Two of one rank's 16 CPUs: 12.5% of this rank's, and 3.1% of all.
+    make = Process(77, 1, "make", "R", 20.0, 1, 40)
+    contention = watched({40: 10.0, 41: 10.0}, others=(make,))
+    assert contention.foreign_share == pytest.approx(0.125)
+    assert not contention.is_quiet(0.05)
+    assert contention.describe().startswith("12.5% of the time of the cores of GPU2 went to others: make (pid 77, ")
+
+
+def test_a_quiet_gpu_machine_with_daemons_interrupts_and_kernel_threads_stays_quiet() -> None:
+    # One CPU's interrupts and one kernel thread that reads images, both on the cores of one rank, and a daemon.
+    reads = Process(9, 2, "kworker/u128:3", "S", 10.0, 1, 17, of_kernel=True)
+    daemon = Process(78, 1, "nv-hostengine", "S", 4.0, 1, 20)
+    contention = watched({17: 10.0, 20: 4.0}, softirq={16: 10.0}, others=(reads, daemon))
+    assert contention.foreign_share == pytest.approx(0.025)
+    assert contention.is_quiet(0.05)
+    assert [each.name for each in contention.top] == ["nv-hostengine"]
+
+
+def test_on_cores_that_compute_interrupts_and_kernel_threads_count_as_ever() -> None:
+    texts = iter([stat_of({}), stat_of({17: 10.0}, softirq={16: 10.0})])
+    meter = CpuMeter((16, 17), stat=lambda: next(texts), supervisor=2**22 + 1)
+    for at, seconds in ((10.0, 0.0), (20.0, 10.0)):
+        meter.sample(at, (), [Process(9, 2, "kworker/17:3", "S", seconds, 1, 17, of_kernel=True)])
+    assert meter.contention((10.0, 20.0)).foreign_share == pytest.approx(1.0)
+
+
+def test_a_thread_of_the_kernel_is_told_by_its_flag_and_not_by_its_parent() -> None:
+    rest = " 0 0 0 0 {} 0 0 0 0 1 2 0 0 20 0 1 0 5" + " 0" * 16 + " 3 0 0"
+    assert parse_stat(f"9 (kworker/u128:3) S 2{rest.format(69238880)}").of_kernel
+    # In a container process 2 may be a shell.
+    assert not parse_stat(f"9 (cc1plus) R 2{rest.format(4194304)}").of_kernel

@@ -247,3 +247,27 @@ def test_a_real_quota_that_stops_a_busy_process_is_found(quota_group: Path, tmp_
         process.kill()
         process.wait(10)
     assert any(f"control group {tmp_path}" in reason for reason in health.unhealthy((start, end))), health.looks
+
+
+def test_of_the_mostly_idle_cores_of_a_gpus_rank_the_clock_is_not_judged_and_all_else_is(tmp_path: Path) -> None:
+    machine(tmp_path)
+    health = CpuHealth((0, 1), Norm(True, frozenset(), {"cpu_mhz": (3400.0,)}), tmp_path, clocks=False)
+    for at in range(0, 10, 2):
+        health.sample(float(at), 0)
+    machine(tmp_path, mhz=1200, most=1200, heat=2, stopped=40, lost_us=3_000_000, swap=10_000)
+    for at in range(10, 23, 2):
+        health.sample(float(at), 100)
+    assert [reason.split()[0] for reason in health.unhealthy(WINDOW)] == ["CPU", "slowed", "swapping:"]
+    assert health.facts(WINDOW) == {"cpu_pressure_seconds": "0.00"}
+
+
+def test_of_many_cores_some_of_every_package_are_looked_at(tmp_path: Path) -> None:
+    machine(tmp_path)
+    heat = f"{CPU}/cpu{{}}/thermal_throttle/package_throttle_count"
+    write(tmp_path, {heat.format(cpu): "0\n" for cpu in range(64)})
+    health = CpuHealth(range(64), None, tmp_path, clocks=False)
+    health.sample(9.0, 0)
+    write(tmp_path, {heat.format(cpu): "5\n" for cpu in range(32, 64)})
+    health.sample(21.0, 0)
+    (reason,) = health.unhealthy(WINDOW)
+    assert "the package of core 32 5 times" in reason and "core 0" not in reason

@@ -6,7 +6,7 @@ import pytest
 
 from helpers.machine.nvml import Gpu, GpuSettings, GpuState
 from helpers.machine.watch import Norm
-from helpers.machine.watch.gpu_health import HealthSample, gpu_facts, unhealthy_reasons
+from helpers.machine.watch.gpu_health import HealthSample, facts_of_nodes, gpu_facts, unhealthy_reasons
 from helpers.machine.watch.meters import GpuMeter
 from tests.for_each import for_each
 
@@ -59,6 +59,9 @@ class StandInNvml:
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
         return self.users
 
+    def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+        return frozenset()
+
     def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
         return self.drawers
 
@@ -68,12 +71,9 @@ def metered(
     before: tuple[int, ...],
     during: tuple[int, ...],
     own: tuple[int, ...],
-    cards: int = 1,
-    processes: int | None = None,
 ) -> GpuMeter:
     nvml = StandInNvml()
-    gpus = [replace(GPU, index=index, uuid=f"GPU-{index}") for index in range(cards)]
-    meter = GpuMeter(nvml, gpus, processes=processes, proc=proc, owner=lambda pid: "ann")
+    meter = GpuMeter(nvml, [GPU], proc=proc, owner=lambda pid: "ann")
     nvml.users = before
     meter.sample(0.0, (), None)
     nvml.users = during
@@ -271,6 +271,14 @@ def test_the_links_are_those_of_the_window_and_what_nvml_does_not_say_is_unknown
     assert without["not_measured"] == "Xid errors (the suite does not read the kernel's log)"
 
 
+def test_the_clocks_of_all_nodes_are_kept_in_node_order_and_go_into_an_entry() -> None:
+    first, second = {"sm_clock_mhz": "1290 1305", "memory_clock_mhz": "877 877", "not_measured": "x"}, {
+        "sm_clock_mhz": "1312 1100", "not_measured": "y"}  # fmt: skip
+    assert facts_of_nodes([first, second]) == {**first, "sm_clock_mhz": "1290 1305 1312 1100"}
+    assert facts_of_nodes([first, {}]) == first
+    assert facts_of_nodes([{}, second]) == {}
+
+
 def test_a_card_without_a_look_is_not_healthy() -> None:
     assert unhealthy_reasons([], [GPU], WINDOW) == ("GPU-a: no look at it during the window",)
 
@@ -316,15 +324,40 @@ def test_who_sat_on_the_card_before_the_job_is_foreign_even_unseen(tmp_path: Pat
     assert [each.pid for each in contention.top] == [9000]
 
 
-def test_in_a_container_as_many_unseen_processes_pass_as_there_are_ranks(tmp_path: Path) -> None:
-    assert metered(tmp_path, (), (9001,), (42,)).contention(WINDOW).foreign_share == 0.0
-    assert metered(tmp_path, (), (9001, 9002), (42,)).contention(WINDOW).foreign_share == 1.0
+class Container(StandInNvml):
+    """A node of eight cards, whose NVML names processes as the host counts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_card: dict[int, tuple[int, ...]] = {}
+
+    def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        return self.by_card.get(gpu.index, ())
 
 
-def test_one_process_on_all_cards_is_one_process_in_a_container(tmp_path: Path) -> None:
-    assert metered(tmp_path, (), (9001,), (42,), cards=2, processes=1).contention(WINDOW).foreign_share == 0.0
-    assert metered(tmp_path, (), (9001, 9002), (42,), cards=2).contention(WINDOW).foreign_share == 0.0
-    assert metered(tmp_path, (), (9001, 9002), (42,), cards=2, processes=1).contention(WINDOW).foreign_share == 1.0
+EIGHT = [replace(GPU, index=index, uuid=f"GPU-{index}") for index in range(8)]
+
+
+@pytest.mark.parametrize("own", [{card: (9000 + card,) for card in range(8)}, dict.fromkeys(range(8), (9000,))],
+                         ids=["a process a card", "one process for all cards"])  # fmt: skip
+@pytest.mark.parametrize("foreign", [1, 7])
+def test_in_a_container_one_unseen_process_a_card_is_the_jobs_and_every_other_is_foreign(
+    tmp_path: Path, own: dict[int, tuple[int, ...]], foreign: int
+) -> None:
+    nvml = Container()
+    meter = GpuMeter(nvml, EIGHT, proc=tmp_path, owner=lambda pid: "")
+    meter.sample(0.0, (), None)
+    nvml.by_card = own
+    meter.sample(11.0, (42,), None)
+    assert meter.contention((10.0, 12.0)).foreign_share == 0.0
+    # On one card of eight; with lower numbers than the job's, so that their order does not tell.
+    strangers = tuple(range(100, 100 + foreign))
+    nvml.by_card = {**own, 3: (*strangers, *own[3])}
+    for at in range(20, 31):
+        meter.sample(float(at), (42,), None)
+    contention = meter.contention((20.0, 30.0))
+    assert contention.foreign_share == 1.0
+    assert tuple(each.pid for each in contention.top) == strangers
 
 
 def test_without_a_window_or_a_look_nothing_was_measured(tmp_path: Path) -> None:

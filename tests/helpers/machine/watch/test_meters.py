@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from helpers.machine.devices import CpuCard
-from helpers.machine.watch import norm_of
+from helpers.machine.watch import meters, norm_of
 from helpers.machine.watch.contention import ContentionSample, CpuMeter
+from helpers.machine.watch.cpu_health import CpuHealth
 from helpers.machine.watch.meters import CHEAP_SURVEY_SECONDS, CardWatch, GpuMeter, meter_for, window_facts
 from helpers.machine.watch.processes import JobProcesses, Process, Processes
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog
 from tests.helpers.machine.watch.test_gpu_health import GPU, StandInNvml
+from tests.helpers.machines import write
 
 ENTRY = {"card_ids": "GPU-a", "power_limit_watts": "250", "cpu_mhz": "3000"}
 NOT_MEASURED = ContentionSample(None)
@@ -116,3 +119,71 @@ def test_a_survey_that_is_asked_for_is_made_whatever_it_costs() -> None:
     for _ in range(3):
         watch.look(survey=True)
     assert meter.surveyed_at == [1.0, 1.0, 1.0]
+
+
+# --- a GPU job's cores
+
+
+def stat(busy_seconds: float) -> str:
+    rows = (f"cpu{cpu} {round(100 * busy_seconds)} 0 0 9000 0 0 0 0 0 0\n" for cpu in range(4))
+    return "".join(rows)
+
+
+def on_cores(busy_share: float, health: CpuHealth | None = None, cores: tuple[int, ...] = (0, 1)) -> GpuMeter:
+    """A meter of a quiet GPU, after looks from 9 to 21 s in which others took a share of its cores' time."""
+    now = [0.0]
+    of_cores = CpuMeter(
+        cores, stat=lambda: stat(busy_share * now[0]), supervisor=2**22 + 1, health=health, ranks={"GPU0": cores}
+    )
+    meter = GpuMeter(StandInNvml(), [GPU], on_cores=of_cores)
+    for at in range(9, 22):
+        now[0] = float(at)
+        meter.sample(float(at), (), [])
+    return meter
+
+
+@pytest.mark.parametrize(("busy_share", "quiet"), [(0.04, True), (0.06, False)])
+def test_a_gpu_run_whose_cores_others_use_is_as_disturbed_as_one_whose_card_they_use(
+    busy_share: float, quiet: bool
+) -> None:
+    contention = on_cores(busy_share).contention((10.0, 20.0))
+    assert contention.foreign_share == pytest.approx(busy_share)
+    assert contention.is_quiet(0.05) is quiet
+    assert "of the time of the cores of GPU0 went to others" in contention.describe()
+
+
+def test_cores_that_the_kernel_does_not_list_were_not_watched_and_the_cards_still_are() -> None:
+    meter = on_cores(0.0, cores=(0, 7))
+    contention = meter.contention((10.0, 20.0))
+    assert contention.foreign_share is None and "no core 7" in contention.note
+    assert len(meter.samples) == 13
+
+
+def test_a_gpu_run_tells_what_held_up_its_cores_beside_what_held_up_its_cards(tmp_path: Path) -> None:
+    stopped = tmp_path / "sys/fs/cgroup/cpu.stat"
+    write(tmp_path, {"sys/fs/cgroup/cpu.stat": "nr_throttled 0\nthrottled_usec 0\n"})
+    health = CpuHealth((0, 1), None, tmp_path, clocks=False)
+    health.sample(8.0, 0)
+    stopped.write_text("nr_throttled 40\nthrottled_usec 3000000\n")
+    meter = on_cores(0.0, health)
+    window = (8.5, 20.0)
+    assert [reason.split()[:2] for reason in meter.unhealthy(window)] == [["CPU", "quota"]]
+    facts = meter.facts((10.0, 20.0))
+    assert (facts["sm_clock_mhz"], facts["run_queue_seconds"]) == ("1290", "0.00")
+    assert "Xid errors" in facts["not_measured"] and "slow-downs by heat (" in facts["not_measured"]
+    assert "cpu_mhz" not in facts
+
+
+@pytest.mark.parametrize(("each", "ranks"), [(1, {"GPU0": {0, 1}, "GPU1": {2, 3}}), (2, {"GPU0,GPU1": {0, 1, 2, 3}})])
+def test_the_cores_of_each_process_of_a_gpu_job_are_watched(
+    each: int, ranks: dict[str, set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[object, object]] = []
+
+    def meter(cores: object, *, health: CpuHealth, ranks: object) -> None:
+        asked.append((cores, ranks))
+
+    monkeypatch.setattr(meters, "CpuMeter", meter)
+    gpus = (GPU, replace(GPU, index=1, uuid="GPU-b"))
+    meter_for(gpus, StandInNvml, cores=((0, 1), (2, 3)), cards_per_process=each)
+    assert asked == [([0, 1, 2, 3], ranks)]
