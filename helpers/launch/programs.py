@@ -59,6 +59,9 @@ AT_ONCE = 2
 TIMEOUT_SECONDS = 300.0
 _NOT_APPLIED = "not applied"
 _EXITS = {0: True, 3: False}
+# Whose build check takes several jobs, and the most of one process: reports come after each process, and a crash costs
+# that many builds.
+_SEVERAL_AT_ONCE = {Framework.PADDLE: 8}
 # A probe takes about five seconds, but a wheel of several gigabytes may have to be read from disk first.
 PROBE_SECONDS = 120.0
 _REASON_LENGTH = 300
@@ -115,8 +118,11 @@ def check_builds(
     on_report: Callable[[JobSpec, BuildReport], None] | None = None,
     run: Run | None = None,
 ) -> tuple[BuildReport, ...]:
-    """Build each job's program with ``interpreter``, at most AT_ONCE at the same time. Returns the reports in the order
-    of the jobs.
+    """Build each job's program with ``interpreter``, in at most AT_ONCE processes at the same time. Returns the reports
+    in the order of the jobs. ``timeout_seconds`` are for each job.
+
+    Jobs in a row with the same variables share a process, so that a large framework is imported once. If such a process
+    gives no answer, each of its jobs gets one of its own.
 
     ``on_report`` is called with each report in that order, as soon as it and those before it are available. Writes each
     job's spec into its run folder, which must exist. Raises LaunchError if the interpreter cannot be started.
@@ -124,12 +130,14 @@ def check_builds(
     start = run or run_process
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
-        reports = []
-        answers = pool.map(lambda spec: _check(spec, interpreter, timeout_seconds, start), specs)
-        for spec, report in zip(specs, answers, strict=True):
-            reports.append(report)
-            if on_report is not None:
-                on_report(spec, report)
+        reports: list[BuildReport] = []
+        groups = _groups(specs)
+        answers = pool.map(lambda group: _check(group, interpreter, timeout_seconds, start), groups)
+        for group, answered in zip(groups, answers, strict=True):
+            reports += answered
+            for spec, report in zip(group, answered, strict=True):
+                if on_report is not None:
+                    on_report(spec, report)
         return tuple(reports)
     finally:
         # After Ctrl-C, which also reaches the running checks, no further check is started.
@@ -164,19 +172,54 @@ def run_process(argv: tuple[str, ...], environment: Mapping[str, str], job_id: s
                 stream.close()
 
 
-def _check(spec: JobSpec, interpreter: str, timeout_seconds: float, run: Run) -> BuildReport:
-    write_whole(spec.spec_path, spec.to_json().encode())
-    argv = (interpreter, "-u", "-m", f"helpers.trainers.{spec.case.framework.value}.build", str(spec.spec_path))
-    environment = job_environment(os.environ, spec, LaunchCommand(argv, card_variables(spec)), {})
+def _groups(specs: Sequence[JobSpec]) -> list[list[JobSpec]]:
+    """The jobs in their order, those in a row together that one process can build."""
+    groups: list[list[JobSpec]] = []
+    last = None
+    for spec in specs:
+        framework = spec.case.framework
+        same = (framework, dict(spec.environment), spec.settings.get("environment"))
+        if same == last and len(groups[-1]) < _SEVERAL_AT_ONCE.get(framework, 1):
+            groups[-1].append(spec)
+        else:
+            groups.append([spec])
+        last = same
+    return groups
+
+
+def _check(specs: Sequence[JobSpec], interpreter: str, timeout_seconds: float, run: Run) -> Sequence[BuildReport]:
+    for spec in specs:
+        write_whole(spec.spec_path, spec.to_json().encode())
+    first = specs[0]
+    paths = [str(spec.spec_path) for spec in specs]
+    argv = (interpreter, "-u", "-m", f"helpers.trainers.{first.case.framework.value}.build", *paths)
+    environment = job_environment(os.environ, first, LaunchCommand(argv, card_variables(first)), {})
     try:
-        finished = run(argv, environment, spec.job_id, timeout_seconds)
+        finished = run(argv, environment, first.job_id, timeout_seconds * len(specs))
     except OSError as error:
         raise LaunchError(
             f"build check with {interpreter}", got=str(error), expected="a Python with the framework"
         ) from error
+    if len(specs) > 1:
+        reports = _read_reports(finished, len(specs))
+        alone = (_check([spec], interpreter, timeout_seconds, run)[0] for spec in specs)
+        return reports or tuple(alone)
     if finished.returncode is None:
-        return BuildReport(BuildState.FAILED, f"not done within {timeout_seconds:g} s")
-    return read_report(finished)
+        return (BuildReport(BuildState.FAILED, f"not done within {timeout_seconds:g} s"),)
+    return (read_report(finished),)
+
+
+def _read_reports(finished: Finished, count: int) -> tuple[BuildReport, ...] | None:
+    """The reports of a check of several jobs whose process ended; None if it gave no answers."""
+    lines = finished.stdout.strip().splitlines()
+    try:
+        answers = json.loads(lines[-1] if lines else "null")
+    except ValueError:
+        return None
+    pairs = isinstance(answers, list) and all(isinstance(each, list) and len(each) == 2 for each in answers)
+    if finished.returncode != 0 or not pairs or len(answers) != count:
+        return None
+    return tuple(read_report(Finished(status, json.dumps(answer), "")) for status, answer in answers)
 
 
 def read_report(finished: Finished) -> BuildReport:

@@ -63,6 +63,7 @@ def paddle_settings(case: Case, on_gpu: bool, processor: Processor | None = None
     return {
         **common_settings(case, on_gpu),
         "accuracy_top_k": _accuracies(case, on_gpu),
+        "use_multi_tensor": _merged_momentum(case, on_gpu),
         **_precision(case, on_gpu),
         **(_pure_layout(on_gpu) if is_channels_last(case) else {}),
         **(_on_gpu(case) if on_gpu else _on_cpu(processor or read_processor())),
@@ -123,6 +124,13 @@ PADDLE_DEPARTURES = (
         lambda case: published_recipe(case).has_other_frameworks,
     ),
     Departure(
+        "operators beside the network",
+        "the loss times its weight of 1.0, and the sum over one loss: 4 operators on one number, 4 that share buffers",
+        "none of these; cast and mean of the logits: 2 operators",
+        Source(PADDLECLAS),
+        lambda case: case.execution is Execution.STATIC and published_recipe(case).has_other_frameworks,
+    ),
+    Departure(
         "learning rate",
         "0.1",
         "0.01: at 0.1 the network's logits are NaN within 5 steps; no step's work depends on it",
@@ -150,6 +158,12 @@ def _accuracies(case: Case, on_gpu: bool) -> Setting:
     if not on_gpu:
         return Setting([], own("the accuracies are of the published programs on a GPU"))
     return published_recipe(case).accuracies
+
+
+def _merged_momentum(case: Case, on_gpu: bool) -> Setting:
+    if not on_gpu or case.execution is not Execution.STATIC or case.auto:
+        return Setting(False, own("merged_momentum is of the published programs on a GPU"))
+    return published_recipe(case).merged_momentum
 
 
 def _precision(case: Case, on_gpu: bool) -> dict[str, Setting]:

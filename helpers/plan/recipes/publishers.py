@@ -86,6 +86,8 @@ class PublishedRecipe:
     amp_through_source: Source | None
     # The variables of the environment and the strategies of a program on a GPU.
     strategies: Callable[[Case], dict[str, Setting]]
+    # Whether a static program on a GPU updates all weights of one type in one operator.
+    merged_momentum: Setting
     # Whether its documents have figures of other frameworks too.
     has_other_frameworks: bool = False
 
@@ -205,6 +207,9 @@ PUBLISHERS: Mapping[Publisher, PublishedRecipe] = {
         amp_through="decorate",
         amp_through_source=Source(PADDLECLAS, "the optimizer is decorated before fleet takes it"),
         strategies=_paddleclas_strategies,
+        merged_momentum=Setting(
+            True, Source(PADDLECLAS, "ppcls/optimizer/optimizer.py makes Momentum anew with use_multi_tensor=True")
+        ),
         has_other_frameworks=True,
     ),
     Publisher.FLEETX: PublishedRecipe(
@@ -227,6 +232,7 @@ PUBLISHERS: Mapping[Publisher, PublishedRecipe] = {
         amp_through="fleet",
         amp_through_source=None,
         strategies=_fleetx_strategies,
+        merged_momentum=Setting(False, Source(FLEETX, "fluid.optimizer.Momentum, one operator a weight")),
     ),
 }
 

@@ -1,11 +1,15 @@
-"""Builds the program of a GPU job without a GPU: ``python -m helpers.trainers.paddle.build SPEC.json``.
+"""Builds the programs of GPU jobs without a GPU: ``python -m helpers.trainers.paddle.build SPEC.json ...``.
 
 The answer is described in helpers/trainers/common/building.py. For a case with several cards, this process is rank 0
-and its environment simulates the others. Files that Paddle writes by itself go to the job's run folder.
+and its environment simulates the others. Files that Paddle writes by itself go to the job's run folder. Jobs that
+are built by one process have the same variables, which Paddle reads when it is imported.
+
+A build of Paddle for CPUs builds them too: what it lacks of a GPU is pretended (pretended.py), and the facts say so.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Dict, List, MutableMapping
@@ -15,8 +19,19 @@ from helpers.trainers.common.float32 import TF32_WANTED
 from helpers.trainers.common.process import Refused, set_environment
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.program import PRETENDED_FACT, pretended_text
+from helpers.trainers.paddle.companions import import_paddle
 from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
 
+# What names the ranks; of the job before this one in the process.
+RANK_VARIABLES = (
+    "PADDLE_TRAINER_ID",
+    "PADDLE_LOCAL_RANK",
+    "PADDLE_TRAINERS_NUM",
+    "PADDLE_TRAINER_ENDPOINTS",
+    "PADDLE_CURRENT_ENDPOINT",
+    "FLAGS_selected_gpus",
+)
 # Any port is right: nothing listens, and nothing connects.
 _FIRST_PORT = 6170
 
@@ -31,13 +46,12 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
     answer.facts.update(setting_facts(spec, settings))
     # Fleet's sharding writes files of its programs into the current folder.
     os.chdir(spec.run_folder)
+    for name in RANK_VARIABLES:
+        environment.pop(name, None)
     environment.update(spec.environment)
     environment.update(ranks_of(spec))
     set_environment(spec, settings, environment)
-    try:
-        import paddle
-    except ImportError as error:
-        raise Refused(f"Paddle is not installed in this interpreter ({error})") from error
+    paddle = import_paddle()
     from helpers.trainers.paddle import auto as paddle_auto
     from helpers.trainers.paddle import device as paddle_device
 
@@ -80,25 +94,37 @@ def ranks_of(spec: JobSpec) -> Dict[str, str]:
 def _build_static(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) -> None:
     import paddle
 
+    from helpers.trainers.paddle import graph, pretended
     from helpers.trainers.paddle import program as paddle_program
 
     paddle.enable_static()
-    try:
+    before = graph.in_pir()
+    with contextlib.ExitStack() as stack:
+        if not paddle.is_compiled_with_cuda():
+            said = pretended_text(
+                float16=settings.amp_dtype == "float16",
+                several_cards=spec.case.cards > 1,
+                # FleetX asks for it too, and its network has no batch norm.
+                fuses_batch_norm=bool(settings.build_strategy.get("fuse_bn_add_act_ops")),
+            )
+            answer.facts.update({PRETENDED_FACT: said} if said else {})
+            stack.enter_context(pretended.gpu_parts())
+            stack.enter_context(pretended.no_nccl_start())
         built = paddle_program.build_program(spec, settings, answer.facts)
-    except Exception as error:
-        # A build for CPUs lacks parts (NCCL, passes), which shows in many kinds of errors. With a build for GPUs any
-        # error is a failure.
-        if isinstance(error, Refused) or paddle.is_compiled_with_cuda():
-            raise
-        reason = f"{type(error).__name__}: {error}"
-        raise Refused(f"this build of Paddle, which is for CPUs, cannot build a GPU's program: {reason}") from error
     answer.operators = len(built.main.global_block().ops)
-    answer.parameters = paddle_program.parameters_of(built.main)
+    answer.parameters = graph.parameters_of(built.main)
+    if graph.in_pir() and not before:
+        # For the next job of this process.
+        paddle.pir_utils.OldIrGuard().__enter__()
 
 
 def _build_dynamic(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) -> None:
+    import paddle
+
     from helpers.trainers.paddle import steps as paddle_steps
 
+    # A job before this one may have been static.
+    paddle.disable_static()
     model = paddle_steps.build_parts(spec, settings, answer.facts).model
     answer.parameters = sum(int(each.size) for each in model.parameters() if not each.stop_gradient)
 

@@ -16,9 +16,11 @@ from helpers.trainers.common.settings import (
     common_facts,
     one_of,
     refused,
+    switch,
 )
 from helpers.trainers.contract.case import Execution, Precision
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.program import COUNTED, PROGRAM_COUNTS_FACT, counts_text
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class PaddleSettings(Settings):
     build_strategy: Mapping[str, Any]
     execution_strategy: Mapping[str, Any]
     fleet: Mapping[str, Any]
+    # Whether Momentum updates all weights of one type in one operator, merged_momentum; of old programs alone.
+    use_multi_tensor: bool
 
     def _check(self, spec: JobSpec) -> None:
         super()._check(spec)
@@ -41,6 +45,7 @@ class PaddleSettings(Settings):
             raise refused("accuracy_top_k", self.accuracy_top_k, "a list of whole numbers")
         for k in self.accuracy_top_k:
             at_least("accuracy_top_k", k, 1)
+        switch("use_multi_tensor", self.use_multi_tensor)
         self._check_amp_through(spec)
 
     def _check_amp_through(self, spec: JobSpec) -> None:
@@ -74,23 +79,61 @@ def setting_facts(spec: JobSpec, settings: PaddleSettings) -> Dict[str, str]:
 
 # Operators with which a BuildStrategy's passes replace several others.
 FUSED = ("fused_batch_norm_act", "fused_bn_add_activation", "fused_elemwise_add_activation")
+# Names of operators that are counted by another name (contract/program.py).
+_COUNTED_AS = {"c_allreduce_sum": "all_reduce", "add": "elementwise_add"}
 
 
 def program_facts(program: Any, settings: PaddleSettings) -> Dict[str, str]:
-    """Counts of operators in a program (of PIR or a ProgramDesc): convolutions by type and layout, and operators fused
-    by passes."""
-    block = program.global_block()
-    kinds = Counter(_name(op) for op in block.ops)
-    facts = {"operators": str(len(block.ops))}
-    fused = ", ".join(f"{name} {kinds[name]}" for name in FUSED if kinds[name])
+    """Counts of operators in a program (of PIR or a ProgramDesc): what the contract counts, convolutions by type and
+    layout, operators fused by passes, and what a pass that the settings ask for has left unfused."""
+    counts = counts_in(program)
+    facts = {"operators": str(counts["operators"]), PROGRAM_COUNTS_FACT: counts_text(counts)}
+    fused = ", ".join(f"{name} {counts[name]}" for name in FUSED if counts[name])
     if fused:
         facts["fused_operators"] = fused
-    if kinds["c_allreduce_sum"]:
-        facts["all_reduces"] = str(kinds["c_allreduce_sum"])
+    left = ", ".join(f"{name} {count}" for name, count in left_unfused(program, settings).items())
+    if left:
+        facts["left_unfused"] = left
+    if counts["all_reduce"]:
+        facts["all_reduces"] = str(counts["all_reduce"])
     if settings.amp_dtype is not None:
         facts[f"{settings.amp_dtype}_convolutions"] = str(convolutions(program, dtype=settings.amp_dtype))
     facts[f"{settings.layout}_convolutions"] = str(convolutions(program, layout=settings.layout))
     return facts
+
+
+def counts_in(program: Any) -> Dict[str, int]:
+    """How many of each operator in COUNTED a program has."""
+    ops = program.global_block().ops
+    names = Counter(_counted_name(op) for op in ops)
+    counts = {name: names[name] for name in COUNTED}
+    counts["operators"] = len(ops)
+    counts["float16_conv2d"] = convolutions(program, dtype="float16")
+    counts["nhwc_conv2d"] = convolutions(program, layout="NHWC")
+    return counts
+
+
+def left_unfused(program: Any, settings: PaddleSettings) -> Dict[str, int]:
+    """For each fusion with ReLU that ``build_strategy`` asks for: how many places of a ProgramDesc its pass has left as
+    they were. Without those that it fused."""
+    made_by = {}
+    left: Dict[str, int] = {}
+    for op in program.global_block().ops:
+        if hasattr(op, "operand_source"):
+            # PIR takes no BuildStrategy.
+            return {}
+        kind = _name(op)
+        if kind == "relu":
+            before = made_by.get(op.input("X")[0], "")
+            option = {"batch_norm": "fuse_bn_act_ops", "elementwise_add": "fuse_elewise_add_act_ops"}.get(before, "")
+            if settings.build_strategy.get(option):
+                left[option] = left.get(option, 0) + 1
+        made_by.update(dict.fromkeys(op.output_arg_names, kind))
+    if settings.build_strategy.get("fuse_bn_add_act_ops"):
+        # The addition's own pass, which comes later, took what this one left.
+        taken = sum(_name(op) == "fused_elemwise_add_activation" for op in program.global_block().ops)
+        left.update({"fuse_bn_add_act_ops": taken} if taken else {})
+    return left
 
 
 def convolutions(program: Any, dtype: Optional[str] = None, layout: Optional[str] = None) -> int:
@@ -114,7 +157,8 @@ def amp_faults(main: Any, startup: Any, settings: PaddleSettings, facts: Dict[st
     ops = main.global_block().ops
     if settings.amp_level is not None:
         weights = sum(_is_type(each.dtype, str(settings.amp_dtype)) for each in main.all_parameters() if each.trainable)
-        copies = sum("MasterParam" in op.input_names and bool(op.input("MasterParam")) for op in ops)
+        # merged_momentum has the copies of all its weights.
+        copies = sum(len(op.input("MasterParam")) for op in ops if "MasterParam" in op.input_names)
         pure = settings.amp_level == "O2"
         if copies != weights or bool(weights) is not pure:
             faults.append(f"{copies} float32 master copies of {weights} weights in {settings.amp_dtype}")
@@ -142,6 +186,14 @@ def _is_type(named: Any, dtype: str) -> bool:
 
 def _name(op: Any) -> str:
     return str(op.name()) if hasattr(op, "operand_source") else str(op.type)
+
+
+def _counted_name(op: Any) -> str:
+    """The operator's name without what depends on the kind of program and on whether it works in place."""
+    name = _name(op)
+    if name.startswith("pd_op."):
+        name = name[len("pd_op.") :].rstrip("_")
+    return _COUNTED_AS.get(name, name)
 
 
 def _images_type(block: Any, op: Any) -> Any:

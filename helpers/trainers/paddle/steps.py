@@ -52,13 +52,15 @@ def build_schedule(settings: PaddleSettings) -> Any:
     )
 
 
-def build_optimizer(settings: PaddleSettings, schedule: Any, parameters: Any) -> Any:
+def build_optimizer(settings: PaddleSettings, schedule: Any, parameters: Any, *, merged: bool = False) -> Any:
+    """``merged``: all weights of one type in one operator, which Paddle makes in old programs alone."""
     return paddle.optimizer.Momentum(
         learning_rate=schedule,
         momentum=settings.momentum,
         parameters=parameters,
         weight_decay=settings.weight_decay,
         multi_precision=settings.amp_level == "O2",
+        use_multi_tensor=merged,
     )
 
 

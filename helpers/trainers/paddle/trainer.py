@@ -14,11 +14,12 @@ from typing import Any
 
 from helpers.trainers.common.cuda import EVENTS
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
-from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
+from helpers.trainers.common.process import Trainer, io_of, plan_of, run, seed_everything, set_environment
 from helpers.trainers.common.step_profile import StepProfiler, explain_at_the_end
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.steplog import LOOKED_ONCE, STEADINESS_FACT
+from helpers.trainers.paddle.companions import import_paddle
 from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
 
 # Variables of paddle.distributed.launch: rank, rank within the node, number of ranks.
@@ -90,10 +91,7 @@ def _agreement(trainer: Trainer, static: bool) -> Any:
 
 def _import_paddle(trainer: Trainer, settings: PaddleSettings) -> Any:
     set_environment(trainer.spec, settings, os.environ)
-    try:
-        import paddle
-    except ImportError as error:
-        raise Refused(f"Paddle is not installed in this interpreter ({error})") from error
+    paddle = import_paddle()
     # Paddle's handler prints a stack trace and goes on, but the supervisor's SIGTERM must end the process.
     paddle.disable_signal_handler()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -102,6 +102,34 @@ def test_reports_come_in_the_order_of_the_jobs(tmp_path: Path) -> None:
     assert [report.operators for report in check_builds(specs, "python", run=answer)] == [0, 1, 2, 3, 4]
 
 
+def test_jobs_with_the_same_variables_share_a_process_and_have_reports_of_their_own(tmp_path: Path) -> None:
+    pairs = [[0, ANSWER], [3, {**ANSWER, "built": False, "reason": "no BuildStrategy"}]]
+    answers = Answers(ended(pairs))
+    specs = [job(tmp_path, "1"), job(tmp_path, "2")]
+    first, second = check_builds(specs, "python", timeout_seconds=7, run=answers)
+    ((argv, _, _, seconds),) = answers.asked
+    assert argv[-2:] == tuple(str(spec.spec_path) for spec in specs)
+    assert seconds == 14
+    assert (first.state, second.state) == (BuildState.BUILT, BuildState.REFUSED)
+
+
+def test_jobs_with_other_variables_have_a_process_of_their_own(tmp_path: Path) -> None:
+    answers = Answers(ended(ANSWER))
+    other = replace(job(tmp_path, "2"), environment={"FLAGS_benchmark": "1"})
+    reports = check_builds([job(tmp_path, "1"), other], "python", run=answers)
+    assert [len(argv) for argv, *_ in answers.asked] == [5, 5]
+    assert [report.state for report in reports] == [BuildState.BUILT] * 2
+
+
+def test_a_crash_of_several_builds_costs_the_one_that_crashes_alone(tmp_path: Path) -> None:
+    def crash(argv: tuple[str, ...], environment: Mapping[str, str], job_id: str, timeout_seconds: float) -> Finished:
+        return Finished(-11, "", "Segmentation fault") if "2" in Path(argv[-1]).parent.name else ended(ANSWER)
+
+    reports = check_builds([job(tmp_path, "1"), job(tmp_path, "2")], "python", run=crash)
+    assert [report.state for report in reports] == [BuildState.BUILT, BuildState.FAILED]
+    assert reports[1].reason == "exit status -11: Segmentation fault"
+
+
 def test_flags_that_the_build_does_not_know_are_named() -> None:
     assert read_report(ended(ANSWER)).not_applied == ("FLAGS_b",)
     assert BuildReport(BuildState.BUILT).not_applied == ()
