@@ -12,15 +12,13 @@ from typing import Any
 from helpers.builds.naming import BuildUnavailable, Why
 from helpers.launch.programs import TIMEOUT_SECONDS, BuildReport, BuildState, check_builds
 from helpers.plan.case_plan import CPU, SuiteCase, draft_job
-from helpers.plan.recipes.published_programs import differences_of, published_program
+from helpers.plan.recipes.published_programs import differences_of
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Execution, Precision
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.program import counts_of, kind_of
+from helpers.trainers.contract.program import PRETENDED_FACT, counts_of, kind_of
 
-# The fact with what a build check pretended (helpers/trainers/paddle/pretended.py).
-_PRETENDED = "pretended"
 # A broken build is named by the errors of its first cases.
 _MOST_NAMED = 3
 
@@ -77,15 +75,12 @@ class BuiltProgram:
     @property
     def note(self) -> str:
         """Why it was not built, or what the build check pretended, since a build for CPUs lacks it."""
-        return self.report.reason or self.report.facts.get(_PRETENDED, "")
+        return self.report.reason or self.report.facts.get(PRETENDED_FACT, "")
 
     @property
     def differences(self) -> tuple[str, ...]:
         """In what it differs from the published program; empty if it does not, or if none is known."""
-        counts = self.counts
-        if counts is None or published_program(self.suite_case.case, self.suite_case.device) is None:
-            return ()
-        return tuple(map(str, differences_of(self.suite_case.case, counts)))
+        return tuple(map(str, differences_of(self.suite_case.case, self.report.facts)))
 
     def to_record(self) -> dict[str, Any]:
         kind = kind_of(self.report.facts)

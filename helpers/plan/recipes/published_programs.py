@@ -18,13 +18,17 @@ from helpers.plan.recipes.publishers import FLEETX, PADDLECLAS
 from helpers.trainers.contract.case import Case, Execution, Precision
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model
-from helpers.trainers.contract.program import COUNTED, counts_of, kind_of
+from helpers.trainers.contract.program import COUNTED, counts_of, kind_of, lacks_fusions
 
 # The fact of a result that says in what its program differs from the published one.
 DIFFERS_FACT = "program_against_published"
 AS_PUBLISHED = "as published"
 # Not compared: what the suite reads of the loss beside the publisher adds some, and no step's work depends on it.
 _ONLY_SHOWN = ("operators",)
+# What batch norm's fusions change.
+_FUSED = (
+    "batch_norm", "fused_batch_norm_act", "fused_bn_add_activation", "fused_elemwise_add_activation", "relu",
+)  # fmt: skip
 # What the suite adds itself: the mean logit, which tells a NaN, is cast to float32.
 _ADDED = {"cast": 1}
 
@@ -41,8 +45,11 @@ class PublishedProgram:
     on_several: Mapping[str, int]
     source: Source
 
-    def of(self, case: Case) -> dict[str, int]:
+    def of(self, case: Case, *, fused: bool = True) -> dict[str, int]:
+        """The counts of one rank; without ``fused`` those that a build makes that has no passes for batch norm."""
         counts = {**self.counts, **(self.on_several if case.cards > 1 else {})}
+        if not fused:
+            counts |= {name: _RESNET_FP32.counts.get(name, 0) for name in _FUSED}
         return {name: counts.get(name, 0) for name in COUNTED}
 
 
@@ -95,13 +102,13 @@ def published_program(case: Case, device: str) -> PublishedProgram | None:
     return _PROGRAMS.get((case.model, case.precision))
 
 
-def differences_of(case: Case, counts: Mapping[str, int]) -> tuple[CountDifference, ...]:
-    """In what a GPU program of ``case`` with these counts (names of COUNTED) differs from the published one; empty if
-    it does not, or if none is known."""
-    program = published_program(case, "gpu")
-    if program is None:
+def differences_of(case: Case, facts: Mapping[str, str]) -> tuple[CountDifference, ...]:
+    """In what the GPU program of ``case`` with these facts differs from the published one; empty if it does not, or if
+    either is not known. What a build check says a build for CPUs leaves out is no difference."""
+    program, counts = published_program(case, "gpu"), counts_of(facts)
+    if program is None or counts is None:
         return ()
-    published = program.of(case)
+    published = program.of(case, fused=not lacks_fusions(facts))
     return tuple(
         CountDifference(name, counts[name] - _ADDED.get(name, 0), published[name])
         for name in COUNTED
@@ -115,12 +122,11 @@ def program_evidence(case: Case, device: str, facts: Mapping[str, str]) -> Progr
     kind = kind_of(facts)
     if kind is None or device != "gpu":
         return None
-    counts, known = counts_of(facts), published_program(case, device)
-    if known is None:
+    if published_program(case, device) is None:
         return ProgramEvidence(kind.value, kind.is_published)
-    if counts is None:
+    if counts_of(facts) is None:
         return ProgramEvidence(kind.value, kind.is_published, ("its operators were not counted",))
-    return ProgramEvidence(kind.value, kind.is_published, tuple(map(str, differences_of(case, counts))))
+    return ProgramEvidence(kind.value, kind.is_published, tuple(map(str, differences_of(case, facts))))
 
 
 def program_facts(case: Case, device: str, facts: Mapping[str, str]) -> dict[str, str]:

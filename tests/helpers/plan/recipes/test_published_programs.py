@@ -19,7 +19,7 @@ from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.program import PROGRAM_COUNTS_FACT, PROGRAM_FACT, counts_text
+from helpers.trainers.contract.program import PROGRAM_COUNTS_FACT, PROGRAM_FACT, counts_text, pretended_text
 
 O2 = Case.parse("paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static")
 # As the probes counted them in PaddleClas's own program; the suite's has one cast more.
@@ -60,9 +60,21 @@ def test_a_lost_fusion_and_a_split_optimizer_are_named_with_both_numbers() -> No
 
 def test_one_card_reduces_nothing() -> None:
     one = Case.parse("paddle-resnet50v1.5-amp_o2-bs256-1x1-dali-static")
-    alone = {**CLAS_1X8, "cast": 3, "all_reduce": 0, "coalesce_tensor": 0}
+    alone = facts(all_reduce=0, coalesce_tensor=0)
     assert differences_of(one, alone) == ()
     assert [each.name for each in differences_of(O2, alone)] == ["all_reduce", "coalesce_tensor"]
+
+
+def test_what_a_build_for_cpus_leaves_out_is_no_difference_and_anything_else_is() -> None:
+    left_out = {"pretended": pretended_text(float16=True, several_cards=True, fuses_batch_norm=True)}
+    unfused = {
+        "batch_norm": 53, "fused_batch_norm_act": 0, "fused_bn_add_activation": 0, "relu": 33,
+        "fused_elemwise_add_activation": 16,
+    }  # fmt: skip
+    assert differences_of(O2, {**facts(**unfused), **left_out}) == ()
+    assert len(differences_of(O2, facts(**unfused))) == 5
+    split = facts(**{**unfused, "merged_momentum": 0, "momentum": 161})
+    assert [each.name for each in differences_of(O2, {**split, **left_out})] == ["momentum", "merged_momentum"]
 
 
 @pytest.mark.parametrize(
