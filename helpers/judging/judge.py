@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from helpers.judging.evidence import Build, Evidence, PublishedReference, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.rates import rate_unit
-from helpers.judging.rules import median_over_runs, run_figure
+from helpers.judging.rules import RULES, WALL_CLOCK, median_over_runs, run_figure
 from helpers.judging.statistics import Summary, number, summarise
 from helpers.judging.verdict import (
     AnswerAndStanding,
@@ -167,6 +167,7 @@ def against_published(evidence: Evidence, reference: PublishedReference, runs: S
         f"{number(reference.samples_per_s)} ({reference.label}; by {reference.rule}; n={len(runs)}; "
         f"band -{reference.tolerance:.1%})"
     )
+    numbers += _with_waits(reference.rule, runs)
     if changed := [key for key in evidence.overrides if key not in evidence.neutral]:
         message = f"settings changed ({', '.join(changed)}): {numbers}"
         return answer_about(reference, Status.INCOMPARABLE, "overridden", message, measured)
@@ -174,6 +175,15 @@ def against_published(evidence: Evidence, reference: PublishedReference, runs: S
     if ratio < 1 - reference.tolerance - _ROUNDING:
         return answer_about(reference, Status.BELOW_PUBLISHED, "below-published", numbers, measured)
     return answer_about(reference, Status.PASS, "within-published", numbers, measured)
+
+
+def _with_waits(rule: str, runs: Sequence[RunEvidence]) -> str:
+    """The same runs' figure by the wall clock, if ``rule`` leaves out the waits for data; else empty."""
+    if rule not in RULES or RULES[rule].counts_waits:
+        return ""
+    figure = median_over_runs(WALL_CLOCK, [run.figures for run in runs])
+    with_them = figure if isinstance(figure, str) else f"{number(figure)} by {WALL_CLOCK}"
+    return f"; the rule leaves out the waits for data, with them it is {with_them}"
 
 
 def _neutral_note(evidence: Evidence) -> str:

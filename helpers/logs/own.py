@@ -293,7 +293,9 @@ _USED: Mapping[str, Callable[[Logs], StepsUsed]] = MappingProxyType(
     {
         "paddleclas-mean": _paddleclas(lambda _: 0),
         "paddleclas-trimmed": _paddleclas(paddleclas_ends),
-        "fleetx-20-100-median7": _counted(COUNTED_STEPS),
+        "fleetx-20-100-median7": _of_first(
+            SKIPPED_STEPS + COUNTED_STEPS + 1, COUNTED_STEPS, f"{SKIPPED_STEPS + 1} steps of warm-up", "waits for data"
+        ),
         "dlperf-log": _counted(COUNTED_STEPS),
         "dlperf-time": _counted(COUNTED_STEPS - 1),
         "dlperf-tf2": _of_first(600, 500, "100 steps of warm-up"),

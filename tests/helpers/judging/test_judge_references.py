@@ -11,6 +11,7 @@ import pytest
 from helpers.judging.evidence import (
     RunEvidence,
 )
+from helpers.judging.rules import WALL_CLOCK
 from helpers.judging.verdict import Question, Status
 from helpers.trainers.contract.errors import SuiteError
 from tests.for_each import for_each
@@ -263,6 +264,14 @@ def test_a_publishers_median_needs_the_publishers_runs() -> None:
     answer = verdict(*[made] * 6, published=table)
     assert (answer.status, "median of 7 runs, 6 were made" in answer.reason.message) == (Status.INCONCLUSIVE, True)
     assert verdict(*[made] * 7, published=table).status is Status.PASS
+
+
+@pytest.mark.parametrize(("rule", "beside"), [("fleetx-20-100-median7", True), ("dlperf-log", False)])
+def test_a_figure_without_the_waits_for_data_has_the_wall_clock_s_beside_it(rule: str, beside: bool) -> None:
+    made = RunEvidence({**run().figures, rule: 100.0, WALL_CLOCK: 61.5}, log_rate=math.log(100.0))
+    (answer,) = verdict(*[made] * 7, published=(published(rule=rule),)).published
+    honest = "; the rule leaves out the waits for data, with them it is 61.5 by wall-clock"
+    assert (honest in answer.reason.message, answer.status) == (beside, Status.PASS)
 
 
 @pytest.mark.parametrize("figure", ["window missing", float("nan"), float("-inf"), 0.0, -1.0, None, True])
