@@ -18,6 +18,11 @@ from helpers.trainers.contract.frameworks import Framework
 TRANSCRIPTION = Path(__file__).with_name("throughput.csv")
 GIVEN = Path(__file__).resolve().parents[3] / "shared" / "published" / "throughput.csv"
 
+WHY_AUTO_IS_NOT_JUDGED = (
+    "shown, not judged: nobody knows what the switch of 2020 chose; on one card today's needs the start-up of NCCL, "
+    "and Paddle 2.6.2 refuses 16 and 32 cards"
+)
+
 
 @pytest.fixture(scope="module")
 def sets() -> dict[str, PublishedSet]:
@@ -68,6 +73,10 @@ def test_every_value_of_every_column_of_the_110_figures_is_there(
 
     assert len(rows) == len(figures) == 110
     assert list(rows[0]) == list(figures[0])
+    for row in rows:
+        if row["strategy"] == "auto":
+            # The suite's own decision, which the transcription does not know.
+            row.update(status="reference", note=f"{row['note']}; {WHY_AUTO_IS_NOT_JUDGED}")
     assert sorted(tuple(figure.items()) for figure in figures) == sorted(tuple(row.items()) for row in rows)
 
 
@@ -113,6 +122,13 @@ def test_known_figures_are_found_by_their_case_id(sets: dict[str, PublishedSet])
 
     (auto,) = figures_of(sets["v100"], "paddle-vgg16-unstated-bs256-4x8-dali-static-auto")
     assert (auto.samples_per_s, auto.rule) == (12147.46, "fleetx-20-100-median7")
+
+
+def test_the_16_auto_rows_are_shown_and_never_judged(sets: dict[str, PublishedSet]) -> None:
+    auto = [figure for figure in sets["v100"].figures if figure.case.auto]
+    assert len(auto) == 16
+    assert {figure.status for figure in auto} == {FigureStatus.REFERENCE}
+    assert all(figure.note.endswith(WHY_AUTO_IS_NOT_JUDGED) for figure in auto)
 
 
 def test_one_case_can_have_several_figures_of_different_tables(sets: dict[str, PublishedSet]) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import ctypes
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Protocol, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple
 
 from helpers.trainers.contract.errors import DeviceError
 
@@ -127,9 +128,27 @@ class EventMark:
 EVENTS = "CUDA events on the framework's own stream: a step's seconds are the card's"
 
 
+# How far the card's clock may run from the host's, as a fraction. Linux corrects the monotonic clock by at most 500 ppm
+# (adjtimex), and the crystals of cards and boards are within 100 ppm each; more than the rounded-up sum is no drift.
+MOST_DRIFT = 1e-3
+
+
+@dataclass(frozen=True)
+class _Together:
+    """A moment known by both clocks: the card's time of an event, and the host's times right before and after it."""
+
+    card_seconds: float
+    host_before: float
+    host_after: float
+
+
 class EventTimer:
-    """A StepTimer of ``loop``: the intervals between events are added to the host's time at the beginning of the
-    phase."""
+    """A StepTimer of ``loop``. The host's clock says when the first phase begins; from there on all times are the
+    card's, so that no phase begins before the one before it has ended, however the two clocks drift apart.
+
+    The drift is measured at each begin of a phase, when the card is idle, and at each ``resolve``. Both raise
+    DeviceError if it is above MOST_DRIFT beyond what the host's own readings leave open.
+    """
 
     def __init__(
         self, events: Events, synchronize: Callable[[], None], clock: Callable[[], float] = time.monotonic
@@ -140,15 +159,22 @@ class EventTimer:
         self._clock = clock
         self._last_seconds = 0.0
         self._last_event: Any = None
+        self._together: Optional[_Together] = None
         self._marked: List[Any] = []
 
     def begin(self) -> None:
         self._synchronize()
-        if self._last_event is not None:
+        before = self._clock()
+        event = self._events.record()
+        self._events.wait(event)
+        after = self._clock()
+        earlier, start = self._together, after
+        if earlier is not None:
+            start = self._last_seconds + self._events.seconds_between(self._last_event, event)
+            _check_drift(start - earlier.card_seconds, before - earlier.host_after, after - earlier.host_before)
             self._events.release(self._last_event)
-        self._last_event = self._events.record()
-        self._events.wait(self._last_event)
-        self._last_seconds = self._clock()
+        self._together = _Together(start, before, after)
+        self._last_event, self._last_seconds = event, start
 
     def mark(self) -> None:
         self._marked.append(self._events.record())
@@ -162,7 +188,25 @@ class EventTimer:
             times.append((self._last_seconds, end))
             self._events.release(self._last_event)
             self._last_event, self._last_seconds = event, end
+        if times and self._together is not None:
+            # The card may have been done long before the host asked, so only a card that is ahead shows here.
+            passed = self._clock() - self._together.host_before
+            _check_drift(self._last_seconds - self._together.card_seconds, 0.0, passed)
         return times
+
+
+def _check_drift(card_seconds: float, least: float, most: float) -> None:
+    """Raises DeviceError unless the card's seconds are within ``least`` and ``most`` of the host, give or take
+    MOST_DRIFT."""
+    if not least * (1 - MOST_DRIFT) <= card_seconds <= most * (1 + MOST_DRIFT):
+        raise DeviceError(
+            "GPU timing",
+            field="seconds by the card's clock",
+            got=f"{card_seconds:.6f}",
+            expected=f"{least:.6f} to {most:.6f} by the host's clock, within {MOST_DRIFT:.1%}",
+            remedy="If the host's clock is being set ('chronyc tracking', 'timedatectl'), measure when it is done; "
+            "else check the card and its driver",
+        )
 
 
 def total_memory_bytes(index: int, driver: Any = None) -> int:

@@ -41,26 +41,27 @@ _NO_PROXY = ("NO_PROXY", "no_proxy", "no_grpc_proxy")
 
 def main(argv: Sequence[str]) -> int:
     given = _arguments(argv)
+    started: Dict[int, subprocess.Popen[bytes]] = {}
     with contextlib.ExitStack() as reserved:
         among, meeting = os.environ.get("PORT_RANGE", ""), given.meet.rpartition(":")[2]
+        # Held until the ranks have ended: a rank binds its port only after an import of some seconds.
         ports = [reserved.enter_context(_reserve(among, meeting)) for _ in range(given.ranks)]
         workers = [f"{given.address}:{port.getsockname()[1]}" for port in ports]
         if given.nodes > 1:
             workers = meet(given.meet, given.job, given.node, given.nodes, workers)
-    given.logs.mkdir(parents=True, exist_ok=True)
-    started: Dict[int, subprocess.Popen[bytes]] = {}
-    try:
-        for local in range(given.ranks):
-            environment = rank_environment(os.environ, workers, given.node * given.ranks, given.ranks, local)
-            with (given.logs / f"rank{local}.log").open("ab") as output:
-                started[local] = subprocess.Popen(
-                    given.command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-                )
-        return _watch(started, given.node * given.ranks)
-    finally:
-        for process in started.values():
-            if process.poll() is None:
-                process.kill()
+        given.logs.mkdir(parents=True, exist_ok=True)
+        try:
+            for local in range(given.ranks):
+                environment = rank_environment(os.environ, workers, given.node * given.ranks, given.ranks, local)
+                with (given.logs / f"rank{local}.log").open("ab") as output:
+                    started[local] = subprocess.Popen(
+                        given.command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                    )
+            return _watch(started, given.node * given.ranks)
+        finally:
+            for process in started.values():
+                if process.poll() is None:
+                    process.kill()
 
 
 def rank_environment(
@@ -79,6 +80,8 @@ def rank_environment(
         "WORLD_SIZE": str(len(workers)),
         "LOCAL_WORLD_SIZE": str(ranks),
         "TF_CONFIG": json.dumps(task),
+        # Its server may then bind the port that the starter holds for it (_reserve).
+        "TF_GRPC_REUSE_PORT": "true",
         "CUDA_VISIBLE_DEVICES": ",".join(_share(inherited.get("CUDA_VISIBLE_DEVICES", ""), ranks, local)),
     }
     direct = {name: ",".join(filter(None, [inherited.get(name, ""), *hosts])) for name in _NO_PROXY}
@@ -166,6 +169,9 @@ def _are_workers(value: object) -> bool:
 def _reserve(port_range: str, meeting: str) -> socket.socket:
     """A socket on a port that is free on all addresses of this node, since tf.distribute's servers listen on all.
 
+    While it is open, only a socket of the same user with SO_REUSEPORT gets the port. The rank's server is one; another
+    starter is none, as it sets that option after it has bound. The socket never listens, so it takes no connection.
+
     ``port_range`` is ``FIRST:LAST``, the allowed ports; empty allows all. The port of ``meeting`` is not taken.
     """
     first, _, last = port_range.partition(":")
@@ -176,6 +182,7 @@ def _reserve(port_range: str, meeting: str) -> socket.socket:
         try:
             found.bind(("", random.randint(int(first), int(last)) if port_range else 0))
             if str(found.getsockname()[1]) != meeting:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 return found
         except OSError as error:
             if error.errno != errno.EADDRINUSE:

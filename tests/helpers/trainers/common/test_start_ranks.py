@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from helpers.launch.failure import crash_reason, ended_by_launcher, failed_first, status_of
-from helpers.trainers.common.start_ranks import meet, rank_environment
+from helpers.trainers.common.start_ranks import _reserve, meet, rank_environment
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
 
@@ -54,6 +54,40 @@ def test_each_rank_finds_its_place_its_cards_and_all_addresses(tmp_path: Path) -
     assert places == [["0", "0", "2", "2"], ["1", "1", "2", "2"]]
     assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == ["4,5", "6,7"]
     assert {rank["no_proxy"] for rank in ranks} == {"example.org,127.0.0.1"}
+
+
+# A rank that looks at its own port as TensorFlow's server, and as another program, would bind it.
+BINDS = """
+import json, os, socket
+port = int(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"][0].rpartition(":")[2])
+found = {"reuse": os.environ["TF_GRPC_REUSE_PORT"]}
+for who, option in (("another program", None), ("another server", socket.SO_REUSEADDR), ("rank", socket.SO_REUSEPORT)):
+    with socket.socket() as own:
+        if option is not None:
+            own.setsockopt(socket.SOL_SOCKET, option, 1)
+        try:
+            own.bind(("", port))
+            own.listen()
+            with socket.create_connection(("127.0.0.1", port), 10), own.accept()[0]:
+                found[who] = "bound"
+        except OSError as error:
+            found[who] = os.strerror(error.errno)
+print(json.dumps(found))
+"""
+
+
+def test_a_rank_s_port_is_held_for_it_until_it_binds_it(tmp_path: Path) -> None:
+    assert ended(start(tmp_path / "logs", 1, BINDS)) == (0, "")
+    in_use = "Address already in use"
+    found = {"reuse": "true", "another program": in_use, "another server": in_use, "rank": "bound"}
+    assert told(tmp_path / "logs", 0) == found
+
+
+def test_another_starter_never_takes_a_port_that_is_held(tmp_path: Path) -> None:
+    with _reserve("", "") as held:
+        port = held.getsockname()[1]
+        with pytest.raises(LaunchError, match="free ports"):
+            _reserve(f"{port}:{port}", "")
 
 
 def test_nodes_meet_and_agree_on_all_addresses_in_rank_order(tmp_path: Path) -> None:
