@@ -87,8 +87,8 @@ class GrownDataset:
         if found.free_bytes >= wanted and enough_files:
             return ""
         got = f"{found.free_bytes / 1e9:.1f} GB are free" if enough_files else f"{found.free_files:,} inodes are free"
-        kept = KEPT_FREE_BYTES / 1e9
-        return f"{missing:,} more images in {self.root} need {wanted / 1e9:.1f} GB ({kept:.0f} GB of them for the runs), {got}"
+        need = f"{wanted / 1e9:.1f} GB ({KEPT_FREE_BYTES / 1e9:.0f} GB of them for the runs)"
+        return f"{missing:,} more images in {self.root} need {need}, {got}"
 
     def missing(self, count: int) -> list[int]:
         """The numbers below ``count`` of the images that are not there, or not whole."""

@@ -24,7 +24,9 @@ from helpers.plan.grown_dataset import MOST_IMAGES, GrownDataset, images_for
 from helpers.plan.image_folder import ImagesNeeded, check_dataset
 from helpers.plan.photo_images import Drawing, name_of
 from helpers.plan.small_dataset import photographs_folder
-from helpers.trainers.common.images import ImageList, Share, read_train_list
+from helpers.trainers.common.images import Form, ImageList, Share, read_train_list
+from helpers.trainers.common.readers import DaliPlan, DaliReader, KeyedBatches, KeyedImages
+from helpers.trainers.common.settings import Augmentation, Dali
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DatasetError
@@ -121,6 +123,20 @@ def test_an_eight_card_comparison_gets_the_validation_set_s_number_and_a_list_fo
 
 def _batches(images: ImageList, rank: int) -> list[list[int]]:
     return list(Share(rank, 8, 256, 1).batches(len(images.paths), 0))
+
+
+def test_dali_and_the_native_loaders_read_it(grown: GrownDataset) -> None:
+    pytest.importorskip("nvidia.dali")
+    images = read_train_list(str(grown.feeding(ImagesNeeded(ONE_CARD, 24, "a-rule"), quiet).root))
+    augmentation, form = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5), Form("NCHW", 3, "float32")
+    plan = DaliPlan(Share(0, 1, 8, 1), form, augmentation, Dali(None, 2, 42, 0, 0), 1, None)
+    batches = list(DaliReader(images, plan, numpy.asarray).epoch(0))
+    assert [batch.images.shape for batch in batches] == [(8, 3, 224, 224)] * 6
+    assert sorted(label for batch in batches for label in batch.labels.tolist()) == sorted(list(range(8)) * 6)
+    native = KeyedImages(images, form, augmentation, 1)
+    keys = [key for batch in KeyedBatches(images, Share(0, 1, 8, 1)) for key in batch]
+    pixels = numpy.stack([native.read(key)[0] for key in keys])
+    assert pixels.shape == (48, 3, 224, 224) and 0.3 < pixels.std() < 3
 
 
 def test_what_a_killed_session_made_stays_and_nothing_half_written_is_used(tmp_path: Path) -> None:
