@@ -4,11 +4,14 @@ Both take the same crops of the same files in turn, batch by batch, in this proc
 native loaders' workers call it, and a loop of OpenCV as PaddleClas composes it (decode, to RGB, crop, bilinear resize,
 flip, normalise in float32, channels first). The ratio is of images/s, the reader's over OpenCV's; a pass over the
 images is one observation. Exit status 1 when the whole 95% interval lies below 1.
+
+The last line is the time to draw an image of the grown dataset (helpers/plan/grown_dataset.py) on one core.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import random
 import statistics
@@ -20,8 +23,10 @@ from typing import Any
 
 import numpy
 
+from helpers.plan.grown_dataset import MOST_IMAGES
+from helpers.plan.photo_images import JPEG_QUALITY, Drawing
 from helpers.plan.recipes.recipe import settings_for
-from helpers.plan.small_dataset import make_small_dataset
+from helpers.plan.small_dataset import make_small_dataset, photographs_folder
 from helpers.report.unforeseen import ended
 from helpers.session.lockstep import pair_ratio, ratio_of
 from helpers.session.suite import SMALL_DATASET
@@ -71,10 +76,23 @@ def main() -> int:
     for name, place in (("the reader", 0), ("OpenCV", 1)):
         seconds = [each for one in passes for each in one[place]]
         print(f"  {name}: {statistics.median(seconds) * 1e3 / BATCH:.2f} ms an image ({len(seconds)} batches)")
+    print(drawing_line(arguments.images))
     return 1 if ratio.lies_below(1.0) else 0
 
 
 BATCH = 8
+
+
+def drawing_line(number: int) -> str:
+    """How long drawing takes on one core, and from it, by mere division, on eight."""
+    drawing, started = Drawing(photographs_folder(), 1234), time.process_time()
+    for index in range(number):
+        drawing.draw(index).save(io.BytesIO(), "JPEG", quality=JPEG_QUALITY, subsampling=0)
+    seconds = (time.process_time() - started) / number
+    return (
+        f"drawing images: {seconds * 1e3:.2f} ms an image, {1 / seconds:.0f}/s on one core; {MOST_IMAGES:,} would take "
+        f"{MOST_IMAGES * seconds / 8 / 60:.1f} min on 8 such cores (extrapolated from one)"
+    )
 
 
 def measure(images: ImageList, number: int, seed: int, reads: Sequence[Read]) -> tuple[list[float], list[float]]:

@@ -75,7 +75,7 @@ class GrownDataset:
         return self._known[count, times]
 
     def why_not(self, count: int) -> str:
-        """Why the disk has no room for ``count`` images, with what to do; empty if it has, or they are there."""
+        """Why the disk has no room for ``count`` images; empty if it has, or they are there."""
         missing = count - sum(1 for _ in self.root.glob("train/*/*.jpeg"))
         if missing <= 0:
             return ""
@@ -87,10 +87,8 @@ class GrownDataset:
         if found.free_bytes >= wanted and enough_files:
             return ""
         got = f"{found.free_bytes / 1e9:.1f} GB are free" if enough_files else f"{found.free_files:,} inodes are free"
-        return (
-            f"making {missing:,} images in {self.root} needs {wanted / 1e9:.1f} GB ({KEPT_FREE_BYTES / 1e9:.0f} GB of "
-            f"them for the runs) and as many inodes, and {got}: free the rest, or name a folder with --data"
-        )
+        need = f"{wanted / 1e9:.1f} GB ({KEPT_FREE_BYTES / 1e9:.0f} GB of them for the runs)"
+        return f"{missing:,} more images in {self.root} need {need}, {got}"
 
     def missing(self, count: int) -> list[int]:
         """The numbers below ``count`` of the images that are not there, or not whole."""
@@ -109,7 +107,8 @@ class GrownDataset:
                 if not (missing := len(self.missing(count))):
                     return
                 if why := self.why_not(count):
-                    raise DatasetError(f"images {self.root}", got=why, expected="room for them")
+                    remedy = "Free the rest, or name your own images with --data"
+                    raise DatasetError("made images", got=why, expected="room for them", remedy=remedy)
                 for left_over in self.root.glob(f"train/*/*{PART}"):
                     left_over.unlink(missing_ok=True)
                 for name in {Path(name_of(number)).parent for number in range(len(PHOTOGRAPHS))}:
@@ -205,7 +204,7 @@ class _Told:
     say: Say
     made: int = 0
     began: float = field(default_factory=time.monotonic)
-    due: float = _FIRST_WORD_SECONDS
+    due: float = field(default_factory=lambda: _FIRST_WORD_SECONDS)
 
     def more(self, images: int) -> None:
         self.made += images

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import random
 import sys
 import time
@@ -335,7 +336,26 @@ def _open(trainer: Trainer, settings: Settings, loaders: Loaders, share: Share) 
 
 def decoding_workers(name: str) -> Callable[[int], str]:
     """A ``Loaders.native_loader`` for a loader whose worker processes decode with ``images.decode``."""
-    return lambda workers: f"{name}, {workers} worker processes, decoding by OpenCV {_opencv_version()}"
+
+    def described(workers: int) -> str:
+        if workers:
+            _check_shared_memory(name)
+        return f"{name}, {workers} worker processes, decoding by OpenCV {_opencv_version()}"
+
+    return described
+
+
+def _check_shared_memory(name: str) -> None:
+    """Raise Refused if worker processes cannot share a lock, which C libraries keep in /dev/shm: Python says only that
+    some file is not there."""
+    try:
+        multiprocessing.Lock()
+    except OSError as error:
+        raise Refused(
+            f"data source native: the worker processes of {name} need /dev/shm, which is not there or takes nothing "
+            f"({error}): mount it (mount -t tmpfs tmpfs /dev/shm; docker and podman: --shm-size 8g), or read through "
+            "DALI, or without workers (--set native.workers=0)"
+        ) from error
 
 
 def _opencv_version() -> str:

@@ -214,10 +214,7 @@ class Session:
         self.monkeypatch.setattr("helpers.session.measuring.Peaks", lambda folder: Peaks(folder, self._probe))
         config: Any = SimpleNamespace(contention=None)
         planner: Any = SimpleNamespace(plan=lambda suite_case: self.plan)
-        measurer = Measurer(
-            options, config, CPU_MACHINE, planner, Gate(False), self.runner.store, MemoryDouble, lambda: None,  # type: ignore[arg-type,return-value]
-            dict,
-        )  # fmt: skip
+        measurer = Measurer(options, config, CPU_MACHINE, planner, Gate(False), self.runner.store, MemoryDouble, dict)
         suite_case: SuiteCase = self.plan.suite_case
 
         def progress(progress: Progress) -> None:

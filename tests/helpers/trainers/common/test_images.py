@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import errno
 import random
 import sys
 from pathlib import Path
@@ -410,6 +411,19 @@ def test_an_interpreter_without_opencv_is_refused_before_it_reads(
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(Refused, match="install opencv-python-headless"):
         open_reader(trainer, Settings.of(spec), loaders)
+
+
+def test_workers_without_dev_shm_are_refused_before_they_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own error, which the loaders pass on, is only: No such file or directory."""
+
+    def no_semaphore(*_: object, **__: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr("multiprocessing.synchronize._multiprocessing.SemLock", no_semaphore)
+    describe = decoding_workers("a loader")
+    with pytest.raises(Refused, match=r"a loader need /dev/shm.*No such file.*--shm-size.*native\.workers=0"):
+        describe(2)
+    assert describe(0).startswith("a loader, 0 worker processes")
 
 
 def test_a_jpeg_that_claims_more_pixels_than_memory_holds_is_named(tmp_path: Path) -> None:
