@@ -219,10 +219,12 @@ def find_gpus(
     load: Callable[[str], ctypes.CDLL] = ctypes.CDLL,
     driver: str = "/proc/driver/nvidia/gpus",
     way_round: str = MEASURE_CPU,
+    tell: Callable[[str], object] = print,
 ) -> List[Gpu]:
-    """The NVIDIA GPUs as NVML lists them; none without NVML's library and without a driver.
+    """The NVIDIA GPUs as NVML lists them; none without NVML's library and without a driver. A card that does not answer
+    is told and left out.
 
-    Raises SetUpError where the library or the driver is there and does not answer, because such a
+    Raises SetUpError where the library, the driver or all of its cards are there and do not answer, because such a
     machine has a GPU that a CPU measurement would silently leave out.
     """
     try:
@@ -237,33 +239,49 @@ def find_gpus(
             ) from None
         return []
 
-    def call(name: str, *arguments: object) -> None:
-        code = getattr(nvml, name)(*arguments)
-        if code != 0:
-            describe = nvml.nvmlErrorString
-            describe.restype = ctypes.c_char_p
-            text = (describe(code) or b"no description").decode(errors="replace")
-            raise SetUpError(
-                "NVML is installed, but {} failed with error {} ({}). Check 'nvidia-smi' and the driver. {}".format(
-                    name, code, text, way_round
-                )
-            )
-
-    call("nvmlInit_v2")
+    failed = "NVML is installed, but {}. Check 'nvidia-smi' and the driver. {}"
     try:
-        count = ctypes.c_uint()
-        call("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        gpus = []
-        for index in range(count.value):
-            handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
-            major, minor = ctypes.c_int(), ctypes.c_int()
-            call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
-            call("nvmlDeviceGetName", handle, name, ctypes.c_uint(len(name)))
-            call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
-            gpus.append(Gpu(name.value.decode(errors="replace"), (major.value, minor.value)))
-        return gpus
-    finally:
-        nvml.nvmlShutdown()
+        _ask(nvml, "nvmlInit_v2")
+        try:
+            count = ctypes.c_uint()
+            _ask(nvml, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+            gpus, bad = [], []
+            for index in range(count.value):
+                try:
+                    gpus.append(_gpu(nvml, index))
+                except _NoAnswer as error:
+                    bad.append("GPU{}: {}".format(index, error))
+        finally:
+            nvml.nvmlShutdown()
+    except _NoAnswer as error:
+        raise SetUpError(failed.format(error, way_round)) from None
+    if bad and not gpus:
+        raise SetUpError(failed.format("no GPU answers: " + "; ".join(bad), way_round))
+    for each in bad:
+        tell("bootstrap: choosing by the other GPUs, as one does not answer ({})".format(each))
+    return gpus
+
+
+class _NoAnswer(Exception):
+    """The function of NVML that failed, and its error."""
+
+
+def _ask(nvml: ctypes.CDLL, name: str, *arguments: object) -> None:
+    code = getattr(nvml, name)(*arguments)
+    if code != 0:
+        describe = nvml.nvmlErrorString
+        describe.restype = ctypes.c_char_p
+        text = (describe(code) or b"no description").decode(errors="replace")
+        raise _NoAnswer("{} failed with error {} ({})".format(name, code, text))
+
+
+def _gpu(nvml: ctypes.CDLL, index: int) -> Gpu:
+    handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _ask(nvml, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
+    _ask(nvml, "nvmlDeviceGetName", handle, name, ctypes.c_uint(len(name)))
+    _ask(nvml, "nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
+    return Gpu(name.value.decode(errors="replace"), (major.value, minor.value))
 
 
 def find_driver(path: str = "/proc/driver/nvidia/version") -> Tuple[int, ...]:

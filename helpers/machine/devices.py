@@ -21,6 +21,9 @@ from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.program import PROGRAM_FACT
 
 GIB = 1024**3
+SHARED_MEMORY_REMEDY = (
+    "Mount it: mount -t tmpfs -o size=64g tmpfs /dev/shm; in a container docker run --shm-size=64g, or --ipc=host"
+)
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,14 @@ class Machine:
     cuda_driver: str = ""
     # Why there are no GPUs; empty if there are some.
     gpu_note: str = ""
+    # The GPUs among the visible ones that have a fault.
+    faulty: tuple[Gpu, ...] = ()
+    # What CUDA does not read of CUDA_VISIBLE_DEVICES; empty if it reads all.
+    unread: str = ""
     # The UUIDs of all GPUs, also of those that CUDA_VISIBLE_DEVICES hides.
     card_ids: tuple[str, ...] = ()
+    # Why processes cannot share memory through /dev/shm; empty if they can.
+    shared_memory_problem: str = ""
     # The name that perf.yaml gives this machine.
     name: str = ""
     # The pool of perf.yaml to which this machine belongs.
@@ -88,7 +97,7 @@ class Machine:
         if not (gpus if self.gpus else cpu_cards):
             known = ", ".join(str(card.index) for card in self.gpus or self.cpu_cards)
             raise DeviceError("card", got=index, expected=f"one of {known}, the cards of this machine")
-        return replace(self, gpus=gpus, cpu_cards=cpu_cards or self.cpu_cards)
+        return replace(self, gpus=gpus, cpu_cards=cpu_cards or self.cpu_cards, faulty=())
 
     @property
     def place(self) -> str:
@@ -112,8 +121,9 @@ class Machine:
     def machine_key(self, device: str, host_id: str | None = None) -> str:
         """The name of this machine's recorded baselines, usable as a file name: the machine's name in perf.yaml or its
         host id, its device models and their count. ``host_id`` may be an earlier id of the machine."""
-        cards: Sequence[Card] = self.cpu_cards if device == CPU else self.gpus
-        models = sorted({gpu.name for gpu in self.gpus}) if device == GPU else [self.facts.cpu_model]
+        # A fault of one card is no reason to look for the baselines of the others elsewhere.
+        cards: Sequence[Card] = self.cpu_cards if device == CPU else (*self.gpus, *self.faulty)
+        models = sorted({card.name for card in cards} - {""}) if device == GPU else [self.facts.cpu_model]
         if device == CPU:
             models.append(f"{self.facts.logical_cores}c")
         called = self.pool or self.name
@@ -135,7 +145,16 @@ class Machine:
     def _gpus_text(self) -> str:
         if not self.gpus:
             return f"no NVIDIA GPU ({self.gpu_note})" if self.gpu_note else "no NVIDIA GPU"
-        return by_model(self.gpus) + (" (split by MIG)" if any(gpu.mig_enabled for gpu in self.gpus) else "")
+        return by_model(self.gpus) + self.left_out
+
+    @property
+    def left_out(self) -> str:
+        """``; left out: GPU3 (nvmlDeviceGetHandleByIndex: GPU is lost)``: the visible GPUs that do not count as cards,
+        and what was not read of CUDA_VISIBLE_DEVICES."""
+        split = [(gpu.index, "split by MIG") for gpu in self.gpus if gpu.mig_enabled]
+        found = sorted([*split, *((gpu.index, gpu.fault) for gpu in self.faulty)])
+        named = ", ".join(f"GPU{index} ({why})" for index, why in found)
+        return (f"; left out: {named}" if named else "") + (f"; {self.unread}" if self.unread else "")
 
 
 def by_model(cards: Sequence[Card], between: str = ", ") -> str:
@@ -156,8 +175,9 @@ def discover(
     """Find what this machine has.
 
     If ``nvml`` is None, NVML is opened; a text is the reason why there is no NVML. ``cpu_cards`` is the number of CPU
-    cards (by default 2 if there are at least 2 cores, else 1). Raises DeviceError if NVML fails, if there are fewer
-    cores than CPU cards, if more GPUs are named than Slurm granted, and on other systems than Linux.
+    cards (by default 2 if there are at least 2 cores, else 1). A GPU with a fault is left out. Raises DeviceError if
+    NVML fails, if all visible GPUs have a fault, if there are fewer cores than CPU cards, if more GPUs are named than
+    Slurm granted, and on other systems than Linux.
     """
     if not sys.platform.startswith("linux"):
         raise DeviceError(
@@ -167,45 +187,76 @@ def discover(
     visible = variables.get(VISIBLE)
     hidden = visible is not None and not visible.strip()
     cores = (allowed_cores or (lambda: os.sched_getaffinity(0)))()
-    found = _found(nvml, may_fail=hidden)
-    every = () if isinstance(found, str) else found.gpus()
-    ids = tuple(gpu.uuid for gpu in every)
+    found, every = _found(nvml, may_fail=hidden)
+    ids = tuple(gpu.uuid for gpu in every if gpu.uuid)
     facts = host if host is not None else probe_host(root, card_ids=ids)
     cards = split_cores(physical_cores(cores, root), cpu_cards)
+    machine = Machine(facts, cards, card_ids=ids, shared_memory_problem=_no_shared_memory(root))
     if hidden:
-        return Machine(facts, cards, gpu_note="CUDA_VISIBLE_DEVICES is empty", card_ids=ids)
+        return replace(machine, gpu_note="CUDA_VISIBLE_DEVICES is empty")
     if isinstance(found, str):
-        return Machine(facts, cards, gpu_note=found)
+        return replace(machine, gpu_note=found)
     allowed = allowed_cards(variables, len(every))
-    gpus = visible_gpus(every, allowed.visible)
-    return Machine(facts, cards, gpus, found.driver(), found.cuda_driver(), "" if gpus else allowed.note, ids)
+    chosen, stop = visible_gpus(every, allowed.visible)
+    gpus, faulty = (tuple(gpu for gpu in chosen if bool(gpu.fault) is bad) for bad in (False, True))
+    if faulty and not gpus:
+        raise DeviceError(
+            "GPUs",
+            got="; ".join(f"GPU{gpu.index}: {gpu.fault}" for gpu in faulty),
+            expected="one at least that answers",
+            remedy=f"{faulty[0].remedy}. {VISIBLE} chooses other cards; empty, it runs without GPUs",
+        )
+    unread = (
+        f"{allowed.variable}={allowed.visible}: CUDA stops at {stop!r}, which names no card" if stop is not None else ""
+    )
+    return replace(
+        machine,
+        gpus=gpus,
+        driver=found.driver(),
+        cuda_driver=found.cuda_driver(),
+        gpu_note="" if gpus else allowed.note,
+        faulty=faulty,
+        unread=unread if gpus else "",
+    )
 
 
-def _found(nvml: Nvml | str | None, *, may_fail: bool) -> Nvml | str:
-    """NVML, or why there is none. With ``may_fail`` an error of NVML counts as a reason too: without GPUs in use, only
-    facts about the cards are missing then."""
+def _no_shared_memory(root: Path) -> str:
+    folder = root / "dev/shm"
+    if not folder.is_dir():
+        return "there is no /dev/shm"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else "/dev/shm cannot be written"
+
+
+def _found(nvml: Nvml | str | None, *, may_fail: bool) -> tuple[Nvml | str, tuple[Gpu, ...]]:
+    """NVML and all GPUs, or why there is none. With ``may_fail`` an error of NVML counts as a reason too: without GPUs
+    in use, only facts about the cards are missing then."""
     try:
-        return open_nvml() if nvml is None else nvml
+        found = open_nvml() if nvml is None else nvml
+        return found, () if isinstance(found, str) else found.gpus()
     except DeviceError as error:
         if not may_fail:
             raise
-        return str(error)
+        return str(error), ()
 
 
-def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES (``visible``) selects, by index in PCI bus order or by UUID prefix; all if it
-    is None."""
+def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> tuple[tuple[Gpu, ...], str | None]:
+    """The GPUs that CUDA_VISIBLE_DEVICES (``visible``) selects, by index in PCI bus order or by UUID prefix, all if it
+    is None; and the word that names no card or several, at which CUDA stops reading; None if it reads all."""
     if visible is None:
-        return tuple(gpus)
-    words = [word.strip() for word in visible.split(",")]
-    chosen = []
-    for word in words:
-        match = [g for g in gpus if str(g.index) == word or (word.startswith("GPU-") and g.uuid.startswith(word))]
-        # CUDA ignores everything from the first word on that names no device.
+        return tuple(gpus), None
+    chosen: set[Gpu] = set()
+    stop = None
+    for word in (word.strip() for word in visible.split(",")):
+        is_uuid = word.startswith("GPU-")
+        match = [gpu for gpu in gpus if str(gpu.index) == word or (is_uuid and gpu.uuid.startswith(word))]
+        if not match and is_uuid:
+            # A lost card may not tell its UUID. A word that no other card answers to is its.
+            match = [gpu for gpu in gpus if not gpu.uuid]
         if len(match) != 1:
+            stop = word
             break
-        chosen += match
-    return tuple(sorted(set(chosen), key=lambda gpu: gpu.index))
+        chosen.update(match)
+    return tuple(sorted(chosen, key=lambda gpu: gpu.index)), stop
 
 
 def physical_cores(allowed: Collection[int], root: Path = Path("/")) -> tuple[int, ...]:
@@ -277,6 +328,7 @@ def why_not_run(
     words.
     """
     cards = machine.cards_of(target)
+    left_out = "" if target == CPU else machine.left_out
     if not cards:
         return f"looked for {_wanted(target)}, found {machine.describe()}"
     if case.nodes > max(1, hosts):
@@ -284,8 +336,23 @@ def why_not_run(
         return f"needs {case.nodes} nodes of {each}, and {named}"
     if case.cards_per_node > len(cards):
         found = f"{len(cards)} ({cards[0].name} each)" if target == CPU else by_model(cards)
-        return f"needs {case.cards_per_node} cards of {target}, this machine has {found}"
-    return None
+        return f"needs {case.cards_per_node} cards of {target}, this machine has {found}{left_out}"
+    return next((why for card in cards if isinstance(card, Gpu) and (why := _why_not_on(case, card))), None)
+
+
+def _why_not_on(case: Case, gpu: Gpu) -> str:
+    """Why the case cannot run on this model of GPU; empty if it can, or if it is not known."""
+    if gpu.compute_capability < case.least_capability:
+        needed, has = (".".join(map(str, each)) for each in (case.least_capability, gpu.compute_capability))
+        what = " with compile" if case.compile else ""
+        return f"{case.precision.value}{what} needs compute capability {needed}, {gpu.name} has {has}"
+    if gpu.memory_bytes < case.least_device_bytes:
+        return (
+            f"{case.batch_size_per_card} images in {case.precision.value} need more than "
+            f"{case.least_device_bytes / GIB:.1f} GiB for what the backward pass reads, {gpu.name} has "
+            f"{gpu.memory_bytes / GIB:.1f} GiB"
+        )
+    return ""
 
 
 def _wanted(target: str) -> str:

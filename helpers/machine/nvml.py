@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ _REMEDY = "Repair the driver ('nvidia-smi' must work), or set CUDA_VISIBLE_DEVIC
 # and used another structure.
 _VERSIONS = ("_v3", "_v2")
 AFFINITY_WORDS = 64  # of 64 CPUs each
+PROHIBITED = "its compute mode is PROHIBITED"
 COMPUTE, MPS_COMPUTE, GRAPHICS = "Compute", "MPSCompute", "Graphics"
 
 
@@ -38,10 +39,22 @@ class Gpu:
     compute_capability: tuple[int, int]
     power_limit_watts: int = 0
     mig_enabled: bool = False
+    # Why no job can run on the card: NVML's error, or its compute mode. Facts that NVML did not tell are empty.
+    fault: str = ""
 
     @property
     def id(self) -> str:
         return self.uuid
+
+    @property
+    def remedy(self) -> str:
+        """What to do about its ``fault``."""
+        if self.fault == PROHIBITED:
+            return f"sudo nvidia-smi -i {self.index} -c 0"
+        return (
+            f"Read its Xid in dmesg; sudo nvidia-smi -i {self.index} --gpu-reset, else reboot; replace the card if it "
+            "comes back"
+        )
 
     def is_model(self, family: str) -> bool:
         """Whether the GPU is of this family by NVML's name: an ``RTX A1000`` is not an ``a100``."""
@@ -91,7 +104,9 @@ class Nvml(Protocol):
         """The newest CUDA that the driver serves, such as ``12.4``."""
         ...
 
-    def gpus(self) -> tuple[Gpu, ...]: ...
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All cards, also those with a fault."""
+        ...
 
     def state(self, gpu: Gpu) -> GpuState: ...
 
@@ -259,18 +274,26 @@ class PyNvml:
         return None if pages is None else bool(pages)
 
     def _gpu(self, index: int) -> Gpu:
-        nv, handle = self._library, self._handle(index)
-        major, minor = self._ask(nv.nvmlDeviceGetCudaComputeCapability, handle)
-        mig_mode, _ = self._optional((0, 0), nv.nvmlDeviceGetMigMode, handle)
-        return Gpu(
-            index=index,
-            uuid=_word(self._ask(nv.nvmlDeviceGetUUID, handle)),
-            name=_word(self._ask(nv.nvmlDeviceGetName, handle)),
-            memory_bytes=int(self._ask(nv.nvmlDeviceGetMemoryInfo, handle).total),
-            compute_capability=(int(major), int(minor)),
-            power_limit_watts=round(self._optional(0, nv.nvmlDeviceGetEnforcedPowerLimit, handle) / 1000),
-            mig_enabled=bool(mig_mode),
-        )
+        """The card; if one of its facts cannot be had, it has a fault and the facts before that one."""
+        nv = self._library
+        found = Gpu(index, "", "", 0, (0, 0))
+        try:
+            handle = self._handle(index)
+            found = replace(found, uuid=_word(self._ask(nv.nvmlDeviceGetUUID, handle)))
+            found = replace(found, name=_word(self._ask(nv.nvmlDeviceGetName, handle)))
+            major, minor = self._ask(nv.nvmlDeviceGetCudaComputeCapability, handle)
+            mig_mode, _ = self._optional((0, 0), nv.nvmlDeviceGetMigMode, handle)
+            mode = self._optional(0, nv.nvmlDeviceGetComputeMode, handle)
+            return replace(
+                found,
+                memory_bytes=int(self._ask(nv.nvmlDeviceGetMemoryInfo, handle).total),
+                compute_capability=(int(major), int(minor)),
+                power_limit_watts=round(self._optional(0, nv.nvmlDeviceGetEnforcedPowerLimit, handle) / 1000),
+                mig_enabled=bool(mig_mode),
+                fault=PROHIBITED if mode == nv.NVML_COMPUTEMODE_PROHIBITED else "",
+            )
+        except DeviceError as error:
+            return replace(found, fault=f"{error.about}: {error.got}")
 
     def _handle(self, index: int) -> Any:
         return self._ask(self._library.nvmlDeviceGetHandleByIndex, index)

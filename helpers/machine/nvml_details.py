@@ -54,7 +54,8 @@ class GpuDetails:
     default_applications_clock_mhz: int | Unknown
     throttle_reasons: int | Unknown
     temperature_c: int | Unknown
-    compute_prohibited: bool | Unknown
+    # Whether its compute mode admits one process at a time.
+    exclusive: bool | Unknown
     pcie_width: int | Unknown
     max_pcie_width: int | Unknown
     max_pcie_generation: int | Unknown
@@ -88,6 +89,7 @@ class PyNvmlDetails(PyNvml):
         handle = self._try(nv.nvmlDeviceGetHandleByIndex, gpu.index)
         look = _Look(self, handle)
         sm = nv.NVML_CLOCK_SM
+        exclusive = (nv.NVML_COMPUTEMODE_EXCLUSIVE_THREAD, nv.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
         return GpuDetails(
             bus_id=look.get("nvmlDeviceGetPciInfo", make=lambda info: sysfs_address(info.busId)),
             memory_used_bytes=look.get("nvmlDeviceGetMemoryInfo", make=lambda memory: int(memory.used)),
@@ -106,9 +108,7 @@ class PyNvmlDetails(PyNvml):
             default_applications_clock_mhz=look.get("nvmlDeviceGetDefaultApplicationsClock", sm, make=int),
             throttle_reasons=look.get("nvmlDeviceGetCurrentClocksThrottleReasons", make=int),
             temperature_c=look.get("nvmlDeviceGetTemperature", nv.NVML_TEMPERATURE_GPU, make=int),
-            compute_prohibited=look.get(
-                "nvmlDeviceGetComputeMode", make=lambda mode: bool(mode == nv.NVML_COMPUTEMODE_PROHIBITED)
-            ),
+            exclusive=look.get("nvmlDeviceGetComputeMode", make=lambda mode: mode in exclusive),
             pcie_width=look.get("nvmlDeviceGetCurrPcieLinkWidth", make=int),
             max_pcie_width=look.get("nvmlDeviceGetMaxPcieLinkWidth", make=int),
             max_pcie_generation=look.get("nvmlDeviceGetMaxPcieLinkGeneration", make=int),

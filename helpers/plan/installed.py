@@ -10,6 +10,8 @@ from pathlib import Path
 
 from helpers.machine.devices import Machine, why_not_run
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild, find_framework, missing_environments
+from helpers.machine.kernels import why_build_runs_on_none
+from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CPU, SuiteCase, build_label
 from helpers.plan.perf_yaml import Config
 from helpers.trainers.contract.errors import ConfigError
@@ -171,7 +173,16 @@ class Installed:
         if self.to_build and missing_environments([suite_case.case.framework], self.config.frameworks):
             return None
         build = self.build(suite_case)
-        return build if isinstance(build, str) else _without_gpu_kernels(suite_case, build) or None
+        if isinstance(build, str):
+            return build
+        return _without_gpu_kernels(suite_case, build) or self._why_not_on_cards(suite_case, build) or None
+
+    def _why_not_on_cards(self, suite_case: SuiteCase, build: FrameworkBuild) -> str:
+        if suite_case.device == CPU:
+            return ""
+        stated = self.builds.find_libraries(build)
+        cards = [card for card in self.machine.cards_of(suite_case.target) if isinstance(card, Gpu)]
+        return why_build_runs_on_none(build, stated, self.machine.driver, cards)
 
 
 def _interpreter(path: Path) -> Path:

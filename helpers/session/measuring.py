@@ -22,7 +22,7 @@ from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.launch.failure import class_of_words
 from helpers.launch.programs import Peaks, Probe
 from helpers.launch.tail import Progress
-from helpers.machine.devices import Card, CpuCard, Machine, environment_of
+from helpers.machine.devices import SHARED_MEMORY_REMEDY, Card, CpuCard, Machine, environment_of
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, published_references
 from helpers.plan.image_folder import DatasetFacts
@@ -38,6 +38,7 @@ from helpers.session.night_time import NightTime, screening_runs
 from helpers.session.recording import RecordedBaselines
 from helpers.session.run_job import RunTerms, inherited_variables, leased_runner
 from helpers.trainers.contract.errors import SuiteError
+from helpers.trainers.contract.frameworks import Framework
 
 # A framework's switches for whole programs. Cases differ in them, but a single product does not depend on them.
 _SWITCHES = "FLAGS_"
@@ -149,6 +150,8 @@ class Planner:
         usual = settings_for(case, suite_case.device, launcher=config.launcher_for(case))
         overrides = effective(usual, self.overrides, case.id)
         settings = with_overrides(usual, overrides, case.id)
+        if why_no_memory := self._no_shared_memory(suite_case, settings):
+            return why_no_memory
         environment = environment_of(
             self.machine,
             cards[: case.cards_per_node],
@@ -177,6 +180,22 @@ class Planner:
             budget=config.budgets.of(case.id),
             to_record=self.to_record,
         )
+
+    def _no_shared_memory(self, suite_case: SuiteCase, settings: Mapping[str, Any]) -> str:
+        """Why a case that shares memory through /dev/shm cannot run; empty if it can or does not."""
+        case, problem = suite_case.case, self.machine.shared_memory_problem
+        if not problem:
+            return ""
+        # TensorFlow's own reader has threads.
+        forks = case.read_from is DataSource.NATIVE and case.framework is not Framework.TENSORFLOW
+        workers = settings.get("native", {}).get("workers", 0) if forks else 0
+        if workers:
+            needs = f"{workers} reader worker{'s' if workers > 1 else ''}"
+        elif suite_case.device != CPU and case.cards_per_node > 1:
+            needs = f"NCCL on {case.cards_per_node} cards"
+        else:
+            return ""
+        return f"{problem}, and {needs} share memory through it. {SHARED_MEMORY_REMEDY}"
 
     def _reference(self, suite_case: SuiteCase, entry: RecordedEntry | None) -> tuple[dict[str, str], str]:
         """The good build's identity, or why this case has none; one of them is empty."""

@@ -43,7 +43,7 @@ HEALTHY = GpuDetails(
     bus_id=bus_id(0), memory_used_bytes=3 * 1024**2, persistence=True, ecc=True, pending_ecc=True, uncorrected_ecc=0,
     pages_pending=False, power_limit_watts=300, default_power_limit_watts=300, sm_clock_mhz=1290, max_sm_clock_mhz=1530,
     applications_clock_mhz=1290, default_applications_clock_mhz=1290, throttle_reasons=0x1, temperature_c=35,
-    compute_prohibited=False, pcie_width=16, max_pcie_width=16, max_pcie_generation=3, cpus=frozenset(range(24)),
+    exclusive=False, pcie_width=16, max_pcie_width=16, max_pcie_generation=3, cpus=frozenset(range(24)),
     processes=(), links=(),
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.nvml_stub import LOST, V100_16, machine_of, needs_compiler, nvml_library
 from tests.requirements.scripts import REQUIREMENTS, load
 
 machine: Any = load("machine")
@@ -328,3 +329,14 @@ def test_a_driver_that_does_not_answer_is_an_error_and_never_the_cpu(name: str) 
     with pytest.raises(machine.SetUpError, match=rf"{name} failed with error 9 \(Driver Not Loaded\)"):
         machine.find_gpus(lambda _: nvml)
     assert nvml.was_shut_down == (name != "nvmlInit_v2")
+
+
+@needs_compiler
+def test_bootstrap_chooses_by_the_cards_that_answer_and_says_which_does_not(tmp_path: Path) -> None:
+    told: list[str] = []
+    library = ctypes.CDLL(str(nvml_library(tmp_path, machine_of(V100_16, 8, {3: {"failures": LOST}}))))
+    assert machine.find_gpus(lambda _: library, tell=told.append) == [machine.Gpu(V100_16.name, (7, 0))] * 7
+    assert len(told) == 1 and "GPU3: nvmlDeviceGetHandleByIndex_v2 failed with error 15 (GPU is lost)" in told[0]
+    none_left = ctypes.CDLL(str(nvml_library(tmp_path / "none", machine_of(V100_16, 1, {0: {"failures": LOST}}))))
+    with pytest.raises(machine.SetUpError, match=r"no GPU answers: GPU0: .*GPU is lost.*REQUIREMENTS=cpu"):
+        machine.find_gpus(lambda _: none_left, tell=told.append)

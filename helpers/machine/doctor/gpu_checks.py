@@ -71,6 +71,31 @@ def mig(context: Context) -> Iterator[Finding]:
         )
 
 
+def left_out(context: Context) -> Iterator[Finding]:
+    machine = context.facts.machine
+    for gpu in machine.faulty:
+        yield warning(
+            "card left out",
+            f"{_names([gpu])} {gpu.name or 'of unknown model'}: {gpu.fault}",
+            "No job runs on it, and a case that needs it too is skipped",
+            gpu.remedy,
+        )
+    if machine.unread:
+        yield warning(
+            "visible cards",
+            machine.unread,
+            "The cards after that word are not used",
+            "Name cards that nvidia-smi -L lists, by number or UUID",
+        )
+    if exclusive := _with(context, lambda d: d.exclusive is True):
+        yield note(
+            "exclusive compute mode",
+            _names(exclusive),
+            "A case runs, as it has one process a card; while another process holds the card, no job starts on it",
+            f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in exclusive)} -c 0, if cards are to be shared",
+        )
+
+
 def foreign_processes(context: Context) -> Iterator[Finding]:
     for gpu, details in _cards(context):
         if isinstance(details.processes, Unknown):
@@ -192,13 +217,6 @@ def power_and_clocks(context: Context) -> Iterator[Finding]:
             "It will soon slow itself down",
             "Let it cool down; check fans and air flow",
         )
-    if closed := _with(context, lambda d: d.compute_prohibited is True):
-        yield blocker(
-            "compute mode",
-            f"{_names(closed)}: prohibited",
-            "No program may compute on the card",
-            "sudo nvidia-smi -c 0",
-        )
 
 
 def links(context: Context) -> Iterator[Finding]:
@@ -259,6 +277,7 @@ CHECKS: tuple[Check, ...] = (
     driver,
     several_models,
     mig,
+    left_out,
     foreign_processes,
     throttled,
     memory_errors,

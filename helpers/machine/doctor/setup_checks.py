@@ -6,13 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from helpers.machine.devices import GIB
+from helpers.machine.devices import GIB, SHARED_MEMORY_REMEDY
 from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
-from helpers.machine.drivers import least_driver, why_driver_too_old
+from helpers.machine.drivers import driver_numbers, least_driver, why_driver_too_old
 from helpers.machine.environment import flags_of
 from helpers.machine.facts import FrameworkFacts
-from helpers.machine.frameworks import FrameworkBuild
 from helpers.machine.host import UNLIMITED
+from helpers.machine.kernels import why_no_kernels
 from helpers.machine.unknown import Unknown
 from helpers.trainers.contract.frameworks import FRAMEWORKS
 
@@ -46,18 +46,6 @@ _DEBUG_SWITCHES = (
 )
 _OFF = ("", "0", "false", "False")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
-# The cards for which a build was made, for builds that do not state it themselves (requirements/gpu-cuda11.txt).
-_BUILT_FOR = {("paddlepaddle-gpu", "2.6"): ((6, 1), (8, 6))}
-# For each toolkit, the oldest and the newest card for which it compiles, by CUDA's release notes; newest first.
-_TOOLKITS = (
-    ((13, 0), ((7, 5), (12, 1))),
-    ((12, 8), ((5, 0), (12, 1))),
-    ((12, 0), ((5, 0), (9, 0))),
-    ((11, 8), ((3, 5), (9, 0))),
-    ((11, 1), ((3, 5), (8, 6))),
-    ((11, 0), ((3, 5), (8, 0))),
-    ((10, 0), ((3, 0), (7, 5))),
-)
 
 
 def memory(context: Context) -> Iterator[Finding]:
@@ -90,6 +78,14 @@ def memory(context: Context) -> Iterator[Finding]:
 
 
 def shared_memory(context: Context) -> Iterator[Finding]:
+    if problem := context.facts.machine.shared_memory_problem:
+        yield blocker(
+            "/dev/shm",
+            problem,
+            "A reader with workers and a job on several GPUs pass data through it: their cases are not run",
+            SHARED_MEMORY_REMEDY,
+        )
+        return
     size = context.facts.host.shared_memory
     if isinstance(size, Unknown):
         return
@@ -320,7 +316,7 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
             "make env and make env-NAME choose the build by the hardware; or install the framework's GPU build",
         )
     too_old = bool(why_driver_too_old(machine.driver, cuda))
-    if cuda and (too_old or _number(cuda) > _number(machine.cuda_driver)):
+    if cuda and (too_old or driver_numbers(cuda)[:2] > driver_numbers(machine.cuda_driver)[:2]):
         needs = f", whose least driver is {least_driver(cuda)}" if too_old else ""
         yield (blocker if too_old or _major(cuda) > _major(machine.cuda_driver) else warning)(
             "driver and framework",
@@ -354,35 +350,8 @@ def _kernels_for_the_cards(context: Context, framework: FrameworkFacts) -> Itera
             )
 
 
-def why_no_kernels(build: FrameworkBuild, cuda: str, archs: str, card: tuple[int, int]) -> str:
-    """Why a build has no kernels for a card; empty if it has some, or if it is not known.
-
-    Kernels run on cards with the same major and the same or a higher minor number (CUDA's binary compatibility).
-    """
-    if archs:
-        built_for = sorted({(int(word) // 10, int(word) % 10) for word in archs.split()})
-        served = any(major == card[0] and minor <= card[1] for major, minor in built_for)
-        return "" if served else f"has kernels for {', '.join(f'sm_{major}{minor}' for major, minor in built_for)}"
-    line = ".".join(build.version.split(".")[:2])
-    known = _BUILT_FOR.get((build.distribution, line)) or _toolkit(cuda)
-    if known is None or known[0] <= card <= (known[1][0], 9):
-        return ""
-    return f"is for sm_{known[0][0]}{known[0][1]} to sm_{known[1][0]}{known[1][1]}"
-
-
-def _toolkit(cuda: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """The oldest and newest cards for which a CUDA toolkit compiles; None for a toolkit that the suite does not
-    know."""
-    number = _number(cuda)
-    return next((cards for since, cards in _TOOLKITS if number and number[0] == since[0] and number >= since), None)
-
-
 def _major(version: str) -> int:
-    return _number(version)[0] if _number(version) else 0
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    return next(iter(driver_numbers(version)), 0)
 
 
 CHECKS: tuple[Check, ...] = (

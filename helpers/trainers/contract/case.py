@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.models import Model
+from helpers.trainers.contract.models import Convolution, Model, ResidualLayers
 
 
 class Precision(enum.Enum):
@@ -33,6 +33,14 @@ class Precision(enum.Enum):
     @property
     def is_amp(self) -> bool:
         return self in (Precision.AMP_O1, Precision.AMP_O2, Precision.AMP)
+
+    @property
+    def least_capability(self) -> tuple[int, int]:
+        """The least compute capability of an NVIDIA GPU: TF32 and bfloat16 came with Ampere, the tensor cores of
+        float16 with Volta (CUDA C++ Programming Guide, "Compute Capabilities")."""
+        if self in (Precision.TF32, Precision.BF16):
+            return (8, 0)
+        return (7, 0) if self.is_amp else (0, 0)
 
 
 class DataSource(enum.Enum):
@@ -115,6 +123,22 @@ class Case:
         """The source from which the trainers read. An unstated source is read through DALI, since the draft that does
         not state it says so of all its tests (docs/measuring-rules.md, "The other frameworks' configurations")."""
         return DataSource.DALI if self.data is DataSource.UNSTATED else self.data
+
+    @property
+    def least_capability(self) -> tuple[int, int]:
+        """The least compute capability of an NVIDIA GPU on which it runs."""
+        # Triton, which torch.compile writes kernels for, begins with Volta.
+        return max(self.precision.least_capability, (7, 0) if self.compile else (0, 0))
+
+    @property
+    def least_device_bytes(self) -> int:
+        """Bytes of a GPU's memory that it certainly needs: the outputs of its convolutions, and of the batch norms
+        after them, stay there until the backward pass has read them. A compiler may compute the second ones again."""
+        bytes_each = 2 if self.precision.is_amp or self.precision is Precision.BF16 else 4
+        layers = self.model.spec.layers()
+        outputs = sum(each.outputs * each.size**2 for each in layers.in_order() if isinstance(each, Convolution))
+        kept = 2 if isinstance(layers, ResidualLayers) and not self.compilers else 1
+        return self.batch_size_per_card * outputs * kept * (0 if self.precision is Precision.UNSTATED else bytes_each)
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -63,10 +63,9 @@ def _refuse_on_gpu(precision: Precision) -> None:
         raise Refused("this build of Paddle is for CPUs: install paddlepaddle-gpu (requirements/gpu-cuda11.txt)")
     if paddle.device.cuda.device_count() == 0:
         raise Refused("Paddle sees no GPU")
-    needed = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.AMP_O1: (7, 0), Precision.AMP_O2: (7, 0)}
     capability = tuple(paddle.device.cuda.get_device_capability())
-    if capability < needed.get(precision, (0, 0)):
-        wanted = ".".join(map(str, needed[precision]))
+    if capability < precision.least_capability:
+        wanted = ".".join(map(str, precision.least_capability))
         raise Refused(
             f"{precision.value} needs compute capability {wanted}, {paddle.device.cuda.get_device_name()} has "
             f"{'.'.join(map(str, capability))}"

@@ -19,13 +19,6 @@ from helpers.trainers.pytorch.settings import PytorchSettings, has_kernels
 
 # The first version with fused SGD, GradScaler for any device, and graph capture of both.
 _LEAST_VERSION = (2, 4)
-_CAPABILITIES = {
-    Precision.TF32: (8, 0),
-    Precision.BF16: (8, 0),
-    Precision.AMP: (7, 0),
-    Precision.AMP_O1: (7, 0),
-    Precision.AMP_O2: (7, 0),
-}
 _COMPILERS = ("g++", "clang++")
 
 
@@ -71,9 +64,7 @@ def _refuse_on_gpu(case: Case) -> None:
     archs = torch.cuda.get_arch_list()
     if not has_kernels(capability, archs):
         raise Refused(f"this build of PyTorch has no code for {name}: it is for {' '.join(archs)}")
-    needed = _CAPABILITIES.get(case.precision, (0, 0))
-    if case.compile:
-        needed = max(needed, (7, 0))
+    needed = case.least_capability
     if capability < needed:
         wanted, got = (".".join(map(str, each)) for each in (needed, capability))
         what = case.precision.value + (" with compile" if case.compile else "")

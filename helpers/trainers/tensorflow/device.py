@@ -21,7 +21,6 @@ from helpers.trainers.tensorflow.settings import AUTOCLUSTERING, RING, Tensorflo
 
 # The first version that supports Python and CUDA of the pinned environment; the trainer was written with it.
 _LEAST_VERSION = (2, 16)
-_CAPABILITIES = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.AMP: (7, 0)}
 # If the job's environment has this variable with this value, tf.config's enable_op_determinism is called.
 DETERMINISTIC = ("TF_DETERMINISTIC_OPS", "1")
 
@@ -71,7 +70,7 @@ def _refuse_on_gpu(spec: JobSpec) -> None:
             f"TensorFlow sees {len(cards)} GPUs that its CUDA works with, and this process is to drive "
             f"{spec.cards_per_process}; the lines above, of its own, say why"
         )
-    needed = _CAPABILITIES.get(spec.case.precision, (0, 0))
+    needed = spec.case.least_capability
     for card in cards[: spec.cards_per_process]:
         details = tf.config.experimental.get_device_details(card)
         capability, name = details.get("compute_capability", (0, 0)), details.get("device_name", card.name)

@@ -62,11 +62,17 @@ def case(cards: str, batch: int = 256) -> Case:
 
 
 def found(nvml: StandInNvml | str, root: Path, **variables: str) -> Machine:
+    (root / "dev/shm").mkdir(parents=True, exist_ok=True)
     return discover(nvml, variables=variables, root=root, allowed_cores=lambda: {0, 1}, host=HOST)
 
 
 def test_a_machine_without_nvml_has_cpu_cards_and_says_why_no_gpus(tmp_path: Path) -> None:
     assert found("no libnvidia-ml.so.1", tmp_path) == CPU_MACHINE
+
+
+def test_a_machine_whose_processes_cannot_share_memory_says_why(tmp_path: Path) -> None:
+    bare = discover("no NVML", variables={}, root=tmp_path, allowed_cores=lambda: {0, 1}, host=HOST)
+    assert bare.shared_memory_problem == "there is no /dev/shm"
 
 
 def test_a_machine_with_gpus_knows_their_driver(tmp_path: Path) -> None:
@@ -85,7 +91,7 @@ def test_cuda_visible_devices_bounds_what_is_used(tmp_path: Path) -> None:
     [(None, list(range(8))), ("GPU-44", [4]), ("0,-1,2", [0]), ("-1", []), ("0,9", [0]), ("GPU-", []), ("2,2", [2])],
 )
 def test_visible_devices_are_read_as_cuda_reads_them(visible: str | None, indices: list[int]) -> None:
-    assert [gpu.index for gpu in visible_gpus(A100, visible)] == indices
+    assert [gpu.index for gpu in visible_gpus(A100, visible)[0]] == indices
 
 
 def test_hyper_threads_are_not_cores(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def library(**replaced: Any) -> SimpleNamespace:
         "nvmlDeviceGetCudaComputeCapability": lambda handle: (7, 0),
         "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 300_000,
         "nvmlDeviceGetMigMode": fails(NOT_SUPPORTED),
+        "nvmlDeviceGetComputeMode": lambda handle: 0,
         "nvmlDeviceGetClockInfo": lambda handle, kind: {1: 1530, 2: 877}[kind],
         "nvmlDeviceGetTemperature": lambda handle, kind: 61,
         "nvmlDeviceGetPowerUsage": lambda handle: 250_500,
@@ -76,6 +77,7 @@ def library(**replaced: Any) -> SimpleNamespace:
         "NVML_ERROR_INVALID_ARGUMENT": 2,
         "NVML_TEMPERATURE_GPU": 0,
         "NVML_NVLINK_MAX_LINKS": 18,
+        "NVML_COMPUTEMODE_PROHIBITED": 2,
     }
     return SimpleNamespace(**{**functions, **constants, **replaced})
 
@@ -158,9 +160,22 @@ def test_a_library_that_fails_is_an_error_and_not_a_machine_without_gpus() -> No
     with pytest.raises(DeviceError, match=r"NVML error 9.*driver"):
         open_pynvml(library(nvmlInit=fails(DRIVER_NOT_LOADED)))
     with pytest.raises(DeviceError, match="NVML"):
-        opened(nvmlDeviceGetUUID=fails(GPU_IS_LOST)).gpus()
-    with pytest.raises(DeviceError, match="NVML"):
-        opened(nvmlDeviceGetMigMode=fails(GPU_IS_LOST)).gpus()
+        opened(nvmlDeviceGetCount=fails(DRIVER_NOT_LOADED)).gpus()
+
+
+@pytest.mark.parametrize(
+    ("function", "uuid"),
+    [("nvmlDeviceGetHandleByIndex", ""), ("nvmlDeviceGetUUID", ""), ("nvmlDeviceGetMigMode", "GPU-aaaa")],
+)
+def test_a_card_that_does_not_answer_has_a_fault_and_what_it_told_before(function: str, uuid: str) -> None:
+    (gpu,) = opened(**{function: fails(GPU_IS_LOST)}).gpus()
+    assert gpu.uuid == uuid
+    assert gpu.fault.endswith(f": NVML error {GPU_IS_LOST}")
+
+
+def test_a_card_on_which_nobody_may_compute_has_a_fault() -> None:
+    (gpu,) = opened(nvmlDeviceGetComputeMode=lambda handle: 2).gpus()
+    assert (gpu.fault, gpu.remedy) == ("its compute mode is PROHIBITED", "sudo nvidia-smi -i 0 -c 0")
 
 
 def test_mig_is_seen() -> None:

@@ -86,7 +86,8 @@ def library(**replaced: Any) -> SimpleNamespace:
         "NVML_VOLATILE_ECC": 0,
         "NVML_CLOCK_SM": 1,
         "NVML_TEMPERATURE_GPU": 0,
-        "NVML_COMPUTEMODE_PROHIBITED": 2,
+        "NVML_COMPUTEMODE_EXCLUSIVE_THREAD": 1,
+        "NVML_COMPUTEMODE_EXCLUSIVE_PROCESS": 3,
         "NVML_NVLINK_MAX_LINKS": 36,
     }
     for name, function in functions.items():
@@ -103,7 +104,7 @@ def test_a_card_is_read_with_its_units() -> None:
     assert found.bus_id == "0000:3a:00.0"
     assert (found.power_limit_watts, found.default_power_limit_watts) == (250, 300)
     assert (found.ecc, found.pending_ecc, found.uncorrected_ecc) == (True, False, 0)
-    assert (found.persistence, found.compute_prohibited) == (True, False)
+    assert (found.persistence, found.exclusive) == (True, False)
     assert (found.cpus, found.processes) == (frozenset({0, 1, 3, 64}), (4, 9))
 
 

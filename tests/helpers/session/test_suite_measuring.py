@@ -38,6 +38,8 @@ from tests.helpers.session.workshop import (
     rule,
 )
 
+NATIVE = SYNTHETIC.replace("synthetic", "native")
+
 
 def test_a_case_is_measured_by_its_protocol_and_told(bench: Bench) -> None:
     suite = bench.suite()
@@ -77,6 +79,59 @@ def test_a_gpu_case_without_a_gpu_build_has_its_reason(
     suite = bench.suite(machine_with(SXM2))
     row = row_of(suite.measure(case_of(suite, ONE_RUN, "v100")))
     assert row.status == "not run"
+    assert told in row.reason
+
+
+@pytest.mark.parametrize(
+    ("libraries", "driver", "told"),
+    [
+        (
+            {"cuda": "12.6"},
+            "470.82",
+            "the NVIDIA driver is 470.82; a build for CUDA 12.6 needs 525 or newer",
+        ),
+        (
+            {"cuda": "11.8", "archs": "75 80"},
+            "535.1",
+            f"{SXM2} is sm_70, paddlepaddle-gpu 3.0.0 has kernels for sm",
+        ),
+        ({"cuda": "13.0"}, "580.1", f"{SXM2} is sm_70, paddlepaddle-gpu 3.0.0 is for sm_75 to sm_121: install a build"),
+    ],
+    ids=["driver too old", "no kernels", "card older than the toolkit"],
+)
+def test_a_build_that_driver_or_card_rules_out_is_said_before_anything_is_started(
+    bench: Bench, builds: Builds, libraries: dict[str, str], driver: str, told: str
+) -> None:
+    builds.libraries = libraries
+    suite = bench.suite(replace(machine_with(SXM2), driver=driver))
+    row = row_of(suite.measure(case_of(suite, ONE_RUN, "v100")))
+    assert row.status == "not run"
+    assert told in row.reason
+
+
+@pytest.mark.parametrize("libraries", [{"cuda": "11.8", "archs": "70 75"}, {"cuda": "11.2"}, {}])
+def test_a_build_that_may_run_is_not_ruled_out(bench: Bench, builds: Builds, libraries: dict[str, str]) -> None:
+    builds.libraries = libraries
+    suite = bench.suite(replace(machine_with(SXM2), driver="470.82"))
+    assert suite.why_not(case_of(suite, ONE_RUN, "v100")) is None
+
+
+@pytest.mark.parametrize(
+    ("case_id", "target", "told"),
+    [
+        (NATIVE, "cpu", "there is no /dev/shm, and 1 reader worker share memory through it. Mount it: mount -t tmpfs"),
+        (ONE_RUN.replace("1x1", "1x8"), "v100", "there is no /dev/shm, and NCCL on 8 cards share memory through it"),
+        (SYNTHETIC, "cpu", ""),
+        (ONE_RUN, "v100", ""),
+    ],
+)
+def test_without_shared_memory_only_the_cases_that_use_it_are_not_run(
+    bench: Bench, case_id: str, target: str, told: str
+) -> None:
+    machine = replace(machine_with(*[SXM2] * 8), shared_memory_problem="there is no /dev/shm")
+    suite = bench.suite(machine)
+    row = row_of(suite.measure(case_of(suite, case_id, target)))
+    assert (row.status == "not run") is bool(told)
     assert told in row.reason
 
 

@@ -29,6 +29,7 @@ HOST = Host("h", "0123456789abcdef", "Linux", "6.1", "AMD EPYC", 4, 8 * 1024**3)
 CPU_MACHINE = Machine(HOST, (CpuCard(0, (0,)), CpuCard(1, (1,))), gpu_note="no libnvidia-ml.so.1")
 SXM2, PCIE, A100 = "Tesla V100-SXM2-32GB", "Tesla V100-PCIE-16GB", "NVIDIA A100-SXM4-40GB"
 H200 = "NVIDIA H200"
+CAPABILITIES = {A100: (8, 0), H200: (9, 0)}
 PHOTOGRAPHS = DatasetFacts(Path("photographs"), 8, 2, 1e5, 500.0, 375.0, "0" * 64)
 # As many as every published comparison on one node needs.
 IMAGENET = DatasetFacts(Path("imagenet"), 1_281_167, 1000, 1e5, 500.0, 375.0, "1" * 64)
@@ -43,7 +44,9 @@ MakeRun = Callable[..., RunResult]
 
 
 def machine_with(*names: str) -> Machine:
-    gpus = tuple(Gpu(n, f"GPU-{n}", name, 32 * 1024**3, (7, 0), 300) for n, name in enumerate(names))
+    gpus = tuple(
+        Gpu(n, f"GPU-{n}", name, 32 * 1024**3, CAPABILITIES.get(name, (7, 0)), 300) for n, name in enumerate(names)
+    )
     return replace(CPU_MACHINE, gpus=gpus, driver="535.1", cuda_driver="12.2", gpu_note="")
 
 
@@ -59,6 +62,7 @@ class Builds:
     frameworks: tuple[Framework, ...] = (Framework.PADDLE,)
     places: Mapping[str, str] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=lambda: {"python": "3.11.7"})
 
     def find_identity(self, build: FrameworkBuild) -> BuildIdentity:
         name = build.interpreter
@@ -70,7 +74,7 @@ class Builds:
         return FrameworkBuild(interpreter or "/opt/python", framework, self.distribution, "3.0.0", "abcdef")
 
     def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
-        return {"python": "3.11.7"}
+        return self.libraries
 
 
 @dataclass

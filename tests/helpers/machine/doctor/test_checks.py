@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from helpers.machine.doctor import diagnose
 from helpers.machine.doctor.finding import Context, Finding, Severity
 from helpers.machine.facts import FrameworkFacts, Storage
 from helpers.machine.host import Space
+from helpers.machine.nvml import Gpu
 from helpers.machine.unknown import Unknown
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.trainers.contract.frameworks import Framework
@@ -20,6 +22,7 @@ from tests.helpers.machines import GIB, gpu_machine, host_state, mesh_details, v
 BLOCKER, WARNING, NOTE = Severity.BLOCKER, Severity.WARNING, Severity.NOTE
 MIB = 1024**2
 PAIRS = {cpu: frozenset({cpu % 24, cpu % 24 + 24}) for cpu in range(48)}
+LOST = Gpu(8, "", "", 0, (0, 0), fault="NVML nvmlDeviceGetHandleByIndex: GPU is lost")
 BUSY = ContentionSample(0.2, (ForeignProcess("cc1plus", 77, 0.4),), 1.0, 0.1)
 
 
@@ -27,6 +30,10 @@ def only(found: Context) -> Finding:
     findings = diagnose(found).findings
     assert len(findings) == 1, findings
     return findings[0]
+
+
+def with_machine(**values: Any) -> Context:
+    return context(facts=facts(machine=replace(gpu_machine(v100s()), **values)))
 
 
 def test_a_machine_in_order_has_no_finding() -> None:
@@ -101,7 +108,10 @@ def test_a_machine_in_order_has_no_finding() -> None:
         (with_card(power_limit_watts=200), WARNING, "power limit", "GPU3: 200 W, by default 300 W"),
         (with_card(applications_clock_mhz=900), WARNING, "applications clock", "GPU3: 900 MHz, by default 1290 MHz"),
         (with_card(temperature_c=80), WARNING, "hot card", "GPU3"),
-        (with_card(compute_prohibited=True), BLOCKER, "compute mode", "prohibited"),
+        (with_card(exclusive=True), NOTE, "exclusive compute mode", "GPU3"),
+        (with_machine(faulty=(LOST,)), WARNING, "card left out", "GPU8 of unknown model: NVML .*: GPU is lost"),
+        (with_machine(unread="CUDA stops at '9'"), WARNING, "visible cards", "stops at '9'"),
+        (with_machine(shared_memory_problem="there is no /dev/shm"), BLOCKER, "/dev/shm", "there is no /dev/shm"),
         (with_card(pcie_width=8), WARNING, "narrow PCI Express", "GPU3: x8 of x16"),
         (with_card(cpus=frozenset({90})), WARNING, "cores far from a card", "GPU3"),
     ],
