@@ -13,6 +13,10 @@ from helpers.trainers.contract.errors import ConfigError
 PROGRAM_FACT = "program"
 PROGRAM_COUNTS_FACT = "program_counts"
 
+# The fact of a build check by a build for CPUs: what it pretends of a GPU, and what of the program it leaves out.
+PRETENDED_FACT = "pretended"
+_NO_FUSIONS = "batch norm's fusions left out"
+
 # What is counted of a program, by names that do not depend on the kind of program: an all-reduce is called
 # ``c_allreduce_sum`` before Paddle 3.1 and ``all_reduce`` since, a ``conv2d`` is ``pd_op.conv2d`` under PIR.
 COUNTED = (
@@ -60,6 +64,22 @@ def kind_of(facts: Mapping[str, str]) -> Optional[ProgramKind]:
     except ValueError:
         known = ", ".join(kind.value for kind in ProgramKind)
         raise ConfigError("facts", field=PROGRAM_FACT, got=text, expected=f"one of {known}") from None
+
+
+def pretended_text(*, float16: bool, several_cards: bool, fuses_batch_norm: bool) -> str:
+    """The text of PRETENDED_FACT for a program of these properties; empty if a build for CPUs has all of it."""
+    parts = {
+        "float16 kernels pretended": float16,
+        "NCCL's start-up left out": several_cards,
+        _NO_FUSIONS: fuses_batch_norm,
+    }
+    return ", ".join(text for text, holds in parts.items() if holds)
+
+
+def lacks_fusions(facts: Mapping[str, str]) -> bool:
+    """Whether the program misses fusions of batch norm only because a build for CPUs has no passes for them: its
+    additions are fused with ReLU instead."""
+    return _NO_FUSIONS in facts.get(PRETENDED_FACT, "")
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

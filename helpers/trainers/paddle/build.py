@@ -19,6 +19,7 @@ from helpers.trainers.common.float32 import TF32_WANTED
 from helpers.trainers.common.process import Refused, set_environment
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.program import PRETENDED_FACT, pretended_text
 from helpers.trainers.paddle.companions import import_paddle
 from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
 
@@ -100,9 +101,13 @@ def _build_static(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) 
     before = graph.in_pir()
     with contextlib.ExitStack() as stack:
         if not paddle.is_compiled_with_cuda():
-            said = [pretended.FLOAT16] if settings.amp_dtype == "float16" else []
-            said += [pretended.NCCL] if spec.case.cards > 1 else []
-            answer.facts.update({pretended.FACT: ", ".join(said)} if said else {})
+            said = pretended_text(
+                float16=settings.amp_dtype == "float16",
+                several_cards=spec.case.cards > 1,
+                # FleetX asks for it too, and its network has no batch norm.
+                fuses_batch_norm=bool(settings.build_strategy.get("fuse_bn_add_act_ops")),
+            )
+            answer.facts.update({PRETENDED_FACT: said} if said else {})
             stack.enter_context(pretended.gpu_parts())
             stack.enter_context(pretended.no_nccl_start())
         built = paddle_program.build_program(spec, settings, answer.facts)
@@ -114,9 +119,9 @@ def _build_static(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) 
 
 
 def _build_dynamic(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) -> None:
-    from helpers.trainers.paddle import steps as paddle_steps
-
     import paddle
+
+    from helpers.trainers.paddle import steps as paddle_steps
 
     # A job before this one may have been static.
     paddle.disable_static()

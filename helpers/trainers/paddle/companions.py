@@ -1,4 +1,4 @@
-"""The packages beside Paddle: a fault of theirs is no fault of the build. And Paddle's import, which needs some of them.
+"""The packages beside Paddle, whose faults are no faults of the build, and Paddle's import, which needs some of them.
 
 Imports no framework by itself.
 """
@@ -40,7 +40,8 @@ def told(error: BaseException) -> str:
     if isinstance(error, Refused):
         return message
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    return f"{type(error).__name__}: {message} ({' > '.join(f'{_short(each.filename)}:{each.lineno}' for each in frames)})"
+    places = " > ".join(f"{_short(each.filename)}:{each.lineno}" for each in frames)
+    return f"{type(error).__name__}: {message} ({places})"
 
 
 def refuse_companion(error: BaseException) -> None:
@@ -57,8 +58,9 @@ def refuse_companion(error: BaseException) -> None:
         f"{found}, beside Paddle {version}".rstrip(),
         got=told(error),
         expected=f"a version that works with this line of Paddle, as {name} {WORKING_COMPANIONS[name]}",
-        remedy=f"It is no fault of this build of Paddle. Install {name}=={WORKING_COMPANIONS[name]} beside it, or make the "
-        "environment with perfgate builds make (requirements/companions.yaml)",
+        remedy="It is no fault of this build of Paddle. Install "
+        f"{name}=={WORKING_COMPANIONS[name]} beside it, or make the environment with perfgate builds make "
+        "(requirements/companions.yaml)",
     ) from error
 
 

@@ -35,7 +35,8 @@ def pir_program(spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str]) 
         return _build(spec, settings, facts)
     except Exception as error:
         guard.__exit__(None, None, None)
-        if settings.amp_dtype == "float16" and "data type error" in str(error) and paddle.version.cuda_version == "False":
+        for_cpus = paddle.version.cuda_version == "False"
+        if for_cpus and settings.amp_dtype == "float16" and "data type error" in str(error):
             raise Refused(
                 "PIR allows an operator the types of the build's own kernels, and one for CPUs has none for float16: "
                 "only a build for GPUs shows whether it makes this program"

@@ -1,5 +1,6 @@
-"""What lets a build of Paddle for CPUs build a GPU's program, in the build check alone: float16 kernels are pretended, and
-the operators that start NCCL, which such a build lacks, are left out. A program so built is counted and never run."""
+"""What lets a build of Paddle for CPUs build a GPU's program, in the build check alone: float16 kernels are pretended,
+and the operators that start NCCL, which such a build lacks, are left out. A program so built is counted and never
+run."""
 
 from __future__ import annotations
 
@@ -9,9 +10,6 @@ from unittest import mock
 
 import paddle
 
-FACT = "pretended"
-FLOAT16 = "float16 kernels pretended"
-NCCL = "NCCL's start-up left out"
 # A version of cuDNN with which Paddle casts convolutions.
 _CUDNN = 8900
 

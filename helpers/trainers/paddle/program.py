@@ -11,7 +11,7 @@ float32. FleetX sets ``strategy.amp``. Which kind of program is made is found by
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, List, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple
 
 import numpy
 import paddle
@@ -63,11 +63,9 @@ def _makers(spec: JobSpec, settings: PaddleSettings) -> Tuple[Maker, ...]:
 
 
 def _fleet_program(
-    spec: JobSpec,
-    settings: PaddleSettings,
-    facts: Dict[str, str],
-    around: ContextManager[None] = contextlib.nullcontext(),
+    spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str], shim: Optional[ContextManager[None]] = None
 ) -> StaticProgram:
+    around = shim or contextlib.nullcontext()
     schedule = build_schedule(settings)
     main, startup = paddle.static.Program(), paddle.static.Program()
     with around, paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():

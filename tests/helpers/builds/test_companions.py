@@ -37,6 +37,20 @@ def test_every_line_of_paddle_has_its_companions(distribution: str, version: str
     assert {"protobuf", "setuptools", "opencv-python-headless", "pillow"} <= set(found)
 
 
+@pytest.mark.parametrize(
+    ("version", "protobuf"),
+    [
+        ("3.0.0", "6.33.0"),
+        ("3.1.1", "6.33.0"),
+        ("3.2.2", "6.33.0"),
+        ("3.3.0.dev20251001", "7.36.2"),
+        ("3.3.1", "7.36.2"),
+    ],
+)
+def test_protobuf_is_one_with_which_fleet_s_programs_build(version: str, protobuf: str) -> None:
+    assert pins("paddlepaddle", version)["protobuf"] == protobuf
+
+
 def test_the_companions_are_those_of_the_sets(tmp_path: Path) -> None:
     """A build of the pinned version trains beside what the suite's own environment has."""
     own = (COMPANIONS.parent / "cpu.txt").read_text() + (COMPANIONS.parent / "suite.txt").read_text()

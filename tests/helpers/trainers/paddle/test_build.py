@@ -16,6 +16,7 @@ from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REF
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.program import counts_of
 from helpers.trainers.paddle import build as paddle_build
 
 RESNET50 = "paddle-resnet50v1.5"
@@ -73,7 +74,10 @@ def test_a_program_is_built_with_its_strategies_by_a_build_for_cpus_too(tmp_path
     assert answer["operators"] == int(facts["operators"])
     # The published logs report 16 such subgraphs: the residual additions with their ReLU.
     assert facts["fused_operators"] == "fused_elemwise_add_activation 16"
-    assert facts["program"] == "ProgramDesc"
+    assert facts["program"] == "old"
+    counts = counts_of(facts)
+    assert counts is not None
+    assert (counts["merged_momentum"], counts["momentum"]) == (1, 0)
     assert facts["build_strategy.enable_addto"] == "True"
     assert facts["tf32_switches"].endswith("NVIDIA_TF32_OVERRIDE 0")
 

@@ -1,4 +1,4 @@
-"""The trainer files are the same for every line of Paddle: what each must train, build and refuse.
+"""The trainer files are the same for every line of Paddle: what each must train and refuse.
 
 Real, short training on this machine's CPU in the interpreters of ``--paddle-interpreter``, by default
 the one that runs the tests. ``make test-paddle26`` names that of paddlepaddle-gpu 2.6.2.
@@ -26,7 +26,7 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_REFUSED
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.steplog import COMPLETE, REFUSED, StepLog
@@ -35,17 +35,8 @@ pytestmark = pytest.mark.training
 untimed = pytest.mark.untimed
 
 RESNET50, VGG16 = "paddle-resnet50v1.5", "paddle-vgg16"
-PARAMETERS = {RESNET50: 25_557_032, VGG16: 138_357_544}
-# With the fourth input channel of pure fp16.
-PADDED_RESNET50_PARAMETERS = 25_560_168
 CORES = sorted(os.sched_getaffinity(0))
 TIMEOUT_SECONDS = 600
-# Which of the published programs another test builds where the tests' own build is a CPU's, which refuses most of them.
-BUILT_ELSEWHERE = {
-    f"{RESNET50}-fp32-bs256-1x1-native-static": "test_build.py builds it",
-    f"{RESNET50}-amp_o2-bs256-1x8-dali-static": "refused as its fp32 is on 8 cards and its amp_o2 on one",
-    f"{VGG16}-amp_o1-bs32-1x8-native-static": "refused as ResNet50's fp32 is on 8 cards",
-}
 
 
 @dataclass(frozen=True)
@@ -196,49 +187,6 @@ def _refused(ran: Ran, reason: str) -> None:
     assert ran.exit_status == EXIT_REFUSED, ran.errors[-2000:]
     assert [log.footer.status for log in ran.logs] == [REFUSED] * len(ran.logs)
     assert all(reason in log.footer.reason and not log.steps for log in ran.logs)
-
-
-@untimed
-@pytest.mark.parametrize(
-    ("case_id", "parameters"),
-    [
-        (f"{RESNET50}-fp32-bs256-1x1-native-static", PARAMETERS[RESNET50]),
-        (f"{RESNET50}-amp_o2-bs256-1x1-dali-static", PADDED_RESNET50_PARAMETERS),
-        (f"{RESNET50}-fp32-bs256-1x8-native-static", PARAMETERS[RESNET50]),
-        (f"{RESNET50}-amp_o2-bs256-1x8-dali-static", PADDED_RESNET50_PARAMETERS),
-        (f"{VGG16}-fp32-bs32-1x1-native-static", PARAMETERS[VGG16]),
-        (f"{VGG16}-amp_o1-bs32-1x8-native-static", PARAMETERS[VGG16]),
-        # Of which the switch's sharding leaves a rank its part.
-        (f"{VGG16}-unstated-bs32-1x8-dali-static-auto", 117_475_136),
-    ],
-)
-def test_the_published_gpu_program_is_built_as_far_as_the_wheel_can(
-    build: FrameworkBuild, tmp_path: Path, case_id: str, parameters: int
-) -> None:
-    if _is_own(build) and case_id in BUILT_ELSEWHERE:
-        pytest.skip(f"in the tests' own build: {BUILT_ELSEWHERE[case_id]}")
-    run, started = tmp_path / "run", tmp_path / "started"
-    run.mkdir()
-    started.mkdir()
-    spec = _job(run, case_id, "gpu")
-    argv = [build.interpreter, "-m", "helpers.trainers.paddle.build", str(spec.spec_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        argv, cwd=started, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
-    )
-    assert done.returncode in (EXIT_COMPLETE, EXIT_REFUSED), done.stdout[-1000:] + done.stderr[-2000:]
-    answer = json.loads(done.stdout.splitlines()[-1])
-    # Fleet's sharding drops files; none where the check was started.
-    assert list(started.iterdir()) == []
-    if build.distribution == "paddlepaddle-gpu" or (spec.case.precision is Precision.FP32 and spec.case.cards == 1):
-        assert (answer["built"], answer["parameters"]) == (True, parameters), answer["reason"]
-        assert answer["operators"] > 0
-        # Every convolution's weight, and the classifier's weight and bias; batch norm stays in float32.
-        copies = "55" if spec.case.precision is Precision.AMP_O2 else None
-        assert answer["facts"].get("master_copies") == copies
-    else:
-        assert not answer["built"]
-        assert any(words in answer["reason"] for words in ("which is for CPUs", "did not cast"))
 
 
 @untimed

@@ -11,7 +11,8 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.paddle.settings import amp_faults, convolutions, program_facts, setting_facts
+from helpers.trainers.contract.program import counts_of
+from helpers.trainers.paddle.settings import amp_faults, convolutions, counts_in, program_facts, setting_facts
 
 
 def _spec(case_id: str, device: str) -> JobSpec:
@@ -37,8 +38,11 @@ def _pir(name: str, dtype: str = "paddle.float32", layout: str = "NCHW") -> Any:
     )
 
 
-def _desc(kind: str, image: str = "image", layout: str = "NCHW") -> Any:
-    return SimpleNamespace(type=kind, input={"Input": [image]}.__getitem__, attr={"data_format": layout}.__getitem__)
+def _desc(kind: str, image: str = "image", layout: str = "NCHW", output: str = "") -> Any:
+    return SimpleNamespace(
+        type=kind, input={"Input": [image], "X": [image]}.__getitem__, attr={"data_format": layout}.__getitem__,
+        output_arg_names=[output],
+    )  # fmt: skip
 
 
 def test_float32_says_so_and_scales_no_loss() -> None:
@@ -81,10 +85,17 @@ def test_convolutions_of_program_descs_are_counted_by_type_and_layout(spelling: 
     assert convolutions(program, layout="NCHW") == 2
 
 
-def test_a_program_s_facts_count_what_was_fused_and_what_the_ranks_exchange() -> None:
+@pytest.mark.parametrize("all_reduce", ["c_allreduce_sum", "all_reduce"])
+def test_a_program_s_facts_count_what_was_fused_and_what_the_ranks_exchange(all_reduce: str) -> None:
     spec = _spec("paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static", "gpu")
-    operators = [_desc("conv2d", "cast", "NHWC"), _desc("fused_batch_norm_act"), *[_desc("c_allreduce_sum")] * 2]
+    operators = [_desc("conv2d", "cast", "NHWC"), _desc("fused_batch_norm_act"), *[_desc(all_reduce)] * 2]
     facts = program_facts(_program(*operators, types={"cast": "paddle.float16"}), Settings.of(spec))
+    counts = counts_of(facts)
+    assert counts is not None
+    assert {name: count for name, count in counts.items() if count} == {
+        "operators": 4, "conv2d": 1, "float16_conv2d": 1, "nhwc_conv2d": 1, "fused_batch_norm_act": 1, "all_reduce": 2,
+    }  # fmt: skip
+    del facts["program_counts"]
     assert facts == {
         "operators": "4",
         "fused_operators": "fused_batch_norm_act 1",
@@ -92,6 +103,27 @@ def test_a_program_s_facts_count_what_was_fused_and_what_the_ranks_exchange() ->
         "float16_convolutions": "1",
         "NHWC_convolutions": "1",
     }
+
+
+def test_operators_of_pir_count_by_the_names_of_old_programs() -> None:
+    names = ("batch_norm_", "relu_", "add", "add_", "momentum_", "all_reduce_", "fused_bn_add_activation_", "add_n")
+    counts = counts_in(_program(*(_pir(f"pd_op.{name}") for name in names)))
+    assert {name: count for name, count in counts.items() if count} == {
+        "operators": 8, "batch_norm": 1, "relu": 1, "elementwise_add": 2, "momentum": 1, "all_reduce": 1,
+        "fused_bn_add_activation": 1,
+    }  # fmt: skip
+
+
+def test_what_a_pass_that_the_settings_ask_for_left_unfused_is_a_fact() -> None:
+    """A build that drops fuse_bn_act, and one that fuses the additions alone."""
+    settings = Settings.of(_spec("paddle-resnet50v1.5-amp_o2-bs256-1x1-dali-static", "gpu"))
+    left = [_desc("batch_norm", output="a"), _desc("relu", "a"), _desc("fused_elemwise_add_activation")]
+    facts = program_facts(_program(*left, types={}), settings)
+    assert facts["left_unfused"] == "fuse_bn_act_ops 1, fuse_bn_add_act_ops 1"
+    fp32 = Settings.of(_spec("paddle-resnet50v1.5-fp32-bs256-1x1-native-static", "gpu"))
+    assert "left_unfused" not in program_facts(_program(*left, types={}), fp32)
+    both = [_desc("elementwise_add", output="b"), _desc("relu", "b")]
+    assert program_facts(_program(*both), fp32)["left_unfused"] == "fuse_elewise_add_act_ops 1"
 
 
 RULE = {"incr_every_n_steps": 1000, "decr_every_n_nan_or_inf": 2, "incr_ratio": 2.0, "decr_ratio": 0.800000011920929}
@@ -129,6 +161,13 @@ def _amp_faults(
 
 def test_a_program_with_master_copies_and_the_settings_loss_scaling_has_no_fault() -> None:
     assert _amp_faults(_amp()) == ([], {"master_copies": "2"})
+
+
+def test_a_merged_operator_has_the_copies_of_all_its_weights() -> None:
+    main, startup = _amp(copies=0)
+    ops = [*main.global_block().ops, _operator("merged_momentum", {"MasterParam": ["m", "n"]})]
+    main.global_block = lambda: SimpleNamespace(ops=ops)
+    assert _amp_faults((main, startup)) == ([], {"master_copies": "2"})
 
 
 @pytest.mark.parametrize(
