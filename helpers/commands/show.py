@@ -20,6 +20,7 @@ from helpers.commands.loading import (
     json_text,
     load_suite,
     print_answer,
+    say,
 )
 from helpers.history import may_be_at
 from helpers.judging.rates import rate_unit, to_record
@@ -36,6 +37,7 @@ from helpers.plan.published import PublishedFigure, title_of
 from helpers.plan.recipes import SettingsTable, plain_values
 from helpers.plan.recipes.recipe import departures_of, fixed_of, sourced_settings
 from helpers.report.nights import acknowledgement_text
+from helpers.report.program import ProgramLine, built_here, operator_lines, program_line
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_OK
 from helpers.session.suite import Suite
@@ -73,7 +75,8 @@ _EXECUTIONS = {
 }
 # 1: first format.
 # 2: a case has "acknowledged".
-SHOW_SCHEMA_VERSION = 2
+# 3: a case has "program".
+SHOW_SCHEMA_VERSION = 3
 
 WIDTH = 100
 _INDENT = "  "
@@ -94,6 +97,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="overrides",
         help="Change one training setting and say what that does to a result. Can be given several times",
     )
+    parser.add_argument(
+        "--build-program",
+        action="store_true",
+        help="Build its program, without training it, and count its operators beside the published ones; "
+        "with --json this is always done",
+    )
     add_printed_formats(parser, FORMATS)
     add_history(parser)
 
@@ -105,6 +114,11 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     found = find_cases(suite.cases, arguments.case, arguments.target)
     acknowledged = _acknowledged(arguments)
     sheets = [replace(sheet_of(suite, each, overrides, arguments.device), acknowledged=acknowledged) for each in found]
+    if arguments.build_program or arguments.json is not None:
+        # The same case on two targets has one program.
+        first = {each.device: (each, bool(sheet.changed)) for sheet, each in zip(sheets, found, strict=True)}
+        programs = {device: built_here(suite, each, changed, say) for device, (each, changed) in first.items()}
+        sheets = [replace(sheet, program=programs[each.device]) for sheet, each in zip(sheets, found, strict=True)]
     print_answer(arguments, FORMATS, sheets, out)
     return EXIT_OK
 
@@ -176,6 +190,7 @@ def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], 
         not_launched=not_launched,
         recorded=_recorded(suite, suite_case),
         images_needed=needed.describe() if needed else "",
+        program=program_line(suite_case),
     )
 
 
@@ -369,6 +384,8 @@ class CaseSheet:
     departures: tuple[DepartureLine, ...] = ()
     # What users acknowledged of its nights, also what they took back, in words.
     acknowledged: tuple[str, ...] = ()
+    # None if nobody knows the program behind its figures.
+    program: ProgramLine | None = None
 
     @property
     def changed(self) -> tuple[SettingLine, ...]:
@@ -393,6 +410,7 @@ def render(sheet: CaseSheet, width: int = WIDTH) -> str:
         (f"settings on a {sheet.device.upper()}, by source", _settings(sheet, width)),
         ("the same whatever the settings say", _fixed(sheet, width)),
         ("departures from the program behind the published figures", _departed(sheet, width)),
+        ("operators of the program of one rank", _operators(sheet, width)),
         ("environment of every rank, by source", _environment(sheet, width)),
         ("command of one run (RUN: its folder, PYTHON: the framework's interpreter)", _commands(sheet, width)),
         ("on this machine", _here(sheet, width)),
@@ -512,6 +530,13 @@ def _departed(sheet: CaseSheet, width: int) -> list[str]:
         lines += _wrapped(f"{_INDENT}published: {each.published} ({each.source})", width, _INDENT * 2)
         lines += _wrapped(f"{_INDENT}here: {each.here}", width, _INDENT * 2)
     return lines
+
+
+def _operators(sheet: CaseSheet, width: int) -> list[str]:
+    if sheet.program is None:
+        return []
+    table, texts = operator_lines(sheet.program)
+    return table + [line for text in texts for line in _wrapped(text, width, _INDENT)]
 
 
 def _commands(sheet: CaseSheet, width: int) -> list[str]:

@@ -14,11 +14,13 @@ from helpers.launch.programs import TIMEOUT_SECONDS, BuildReport, BuildState, ch
 from helpers.plan.case_plan import CPU, SuiteCase, draft_job
 from helpers.plan.recipes.published_programs import differences_of, published_program
 from helpers.plan.recipes.recipe import settings_for
-from helpers.trainers.contract.case import Execution
+from helpers.trainers.contract.case import Execution, Precision
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import counts_of, kind_of
 
+# The fact with what a build check pretended (helpers/trainers/paddle/pretended.py).
+_PRETENDED = "pretended"
 # A broken build is named by the errors of its first cases.
 _MOST_NAMED = 3
 
@@ -68,9 +70,19 @@ class BuiltProgram:
     report: BuildReport
 
     @property
+    def counts(self) -> dict[str, int] | None:
+        """By the names of contract.program.COUNTED; None if it was not built."""
+        return counts_of(self.report.facts)
+
+    @property
+    def note(self) -> str:
+        """Why it was not built, or what the build check pretended, since a build for CPUs lacks it."""
+        return self.report.reason or self.report.facts.get(_PRETENDED, "")
+
+    @property
     def differences(self) -> tuple[str, ...]:
         """In what it differs from the published program; empty if it does not, or if none is known."""
-        counts = counts_of(self.report.facts)
+        counts = self.counts
         if counts is None or published_program(self.suite_case.case, self.suite_case.device) is None:
             return ()
         return tuple(map(str, differences_of(self.suite_case.case, counts)))
@@ -80,9 +92,9 @@ class BuiltProgram:
         return {
             "cases": [each.case.id for each in self.cases],
             "state": self.report.state.value,
-            "reason": self.report.reason,
+            "note": self.note,
             "kind": kind and kind.value,
-            "counts": counts_of(self.report.facts),
+            "counts": self.counts,
             "differences": list(self.differences),
             "owners": sorted({each.owner for each in self.cases if each.owner}),
         }
@@ -121,9 +133,10 @@ def built_ahead(cases: Iterable[SuiteCase], interpreter: str, say: Callable[[str
 
 
 def _program_key(suite_case: SuiteCase) -> tuple[object, ...]:
-    """What a program depends on: all ranks of several cards have the same one, and batch and data are no operators."""
+    """What a program depends on: neither on batch, data and how many several cards are, nor on TF32, a switch."""
     case = suite_case.case
-    return case.model, case.precision, case.features, case.cards > 1
+    precision = Precision.FP32 if case.precision is Precision.TF32 else case.precision
+    return case.model, precision, case.features, case.cards > 1
 
 
 def refuse_broken(build: str, programs: Iterable[BuiltProgram]) -> None:
@@ -163,7 +176,8 @@ def program_lines(programs: Sequence[BuiltProgram]) -> list[str]:
         if each.report.state is not BuildState.BUILT:
             lines.append(f"  {each.report.state.value}: {name}: {each.report.reason}")
         elif each.differences:
-            lines.append(f"  not the published program's operators: {name}: {'; '.join(each.differences)}")
+            pretended = f" ({each.note})" if each.note else ""
+            lines.append(f"  not the published program's operators{pretended}: {name}: {'; '.join(each.differences)}")
     return lines
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -63,6 +63,9 @@ class ReplaySuite(Suite):
             self.baselines.load(device)
         self.gate.check(self.cases, self.config, self.machine.host)
         return self.gate.summary(chosen, self.cases)
+
+    def check_programs(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
+        """Logs are read, and nothing is trained."""
 
     def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
         """Always empty: nothing runs that could be disturbed."""

@@ -46,6 +46,7 @@ from helpers.plan.recipes.publishers import (
     FP16,
     NATIVE,
     PADDLECLAS,
+    RESNET50,
     STRATEGIES,
     TRAPS,
     VGG16,
@@ -87,6 +88,20 @@ def paddle_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
 
 
 PADDLE_DEPARTURES = (
+    Departure(
+        "CUDA and cuDNN",
+        "CUDA 11.2, cuDNN 8.2",
+        "those for which the build is made: each result names the versions that its ranks loaded (cuda_runtime, cudnn)",
+        Source(RESNET50, "the published page's environment"),
+        lambda case: published_recipe(case).has_other_frameworks,
+    ),
+    Departure(
+        "CUDA and cuDNN",
+        "CUDA 10.1, cuDNN 7.6.5",
+        "those for which the build is made: each result names the versions that its ranks loaded (cuda_runtime, cudnn)",
+        Source(VGG16, "the published page's environment"),
+        lambda case: not published_recipe(case).has_other_frameworks,
+    ),
     Departure(
         "intermediate representation",
         "programs of Paddle 2.5 and before, made of ProgramDesc's operators",

@@ -5,17 +5,23 @@ from __future__ import annotations
 import functools
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import helpers.commands.builds
 import helpers.commands.pin
+import helpers.session.programs
 from helpers.builds.cache import cache_of
 from helpers.builds.making import prepare
 from helpers.commands.main import EXIT_USAGE, main
 from helpers.history import open_history
+from helpers.launch.programs import BuildReport, BuildState
+from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
+from helpers.session.programs import OnReport
+from helpers.trainers.contract.program import PROGRAM_FACT
 from tests.helpers.builds.conftest import Shop, make_wheel, sha256, shop
 
 __all__ = ["shop"]
@@ -25,11 +31,17 @@ ROOT = Path(__file__).parents[3]
 WHEEL = "paddlepaddle-3.2.2-py3-none-any.whl"
 
 
+def all_built(cases: Sequence[SuiteCase], interpreter: str, on_report: OnReport) -> tuple[BuildReport, ...]:
+    """In the place of build_programs: the small wheel holds no Paddle that could build one."""
+    return tuple(BuildReport(BuildState.BUILT, facts={PROGRAM_FACT: "old"}) for _ in cases)
+
+
 @pytest.fixture
 def here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Path:
     chosen = functools.partial(prepare, companions=shop.folder / "companions.yaml")
     monkeypatch.setattr(helpers.commands.builds, "prepare", chosen)
     monkeypatch.setattr(helpers.commands.pin, "prepare", chosen)
+    monkeypatch.setattr(helpers.session.programs, "build_programs", all_built)
     monkeypatch.chdir(shop.folder)
     (shop.folder / "perf.yaml").write_text((ROOT / "perf.yaml").read_text())
     make_wheel(shop.folder)
@@ -61,9 +73,37 @@ def test_a_build_is_made_listed_checked_and_removed(here: Path) -> None:
     assert "CUDA         none: for a CPU" in text
     assert "DALI         ModuleNotFoundError" in text
     assert "trains here  24 cases of cpu" in text
+    # No case of a GPU runs here, so they are the published rows' programs.
+    assert "programs     8 built (old)" in text
     assert json.loads(call(here, "builds", "check", digest[:8], "--json")[1])["build"]["commit"] == "abcdef0123"
     assert call(here, "builds", "remove", digest[:6])[1] == f"removed {digest}: paddlepaddle 3.2.2 @abcdef0123\n"
     assert call(here, "builds")[1].startswith("0 in .cache/builds")
+
+
+@pytest.mark.slow
+def test_a_build_that_does_not_build_a_program_is_broken(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (here / "perf.yaml").read_text()
+    owners = 'owners: [{pattern: "*-amp_o2-*", owner: "amp team"}]'
+    (here / "perf.yaml").write_text(
+        text.replace("owners: []", owners) if "owners: []" in text else f"{text}\n{owners}\n"
+    )
+
+    def build(cases: Sequence[SuiteCase], interpreter: str, on_report: OnReport) -> tuple[BuildReport, ...]:
+        broken = BuildReport(BuildState.FAILED, "exit status 1: TypeError: any(): argument must be Value")
+        whole = BuildReport(BuildState.BUILT, facts={PROGRAM_FACT: "old"})
+        return tuple(broken if each.case.precision.value == "amp_o2" else whole for each in cases)
+
+    monkeypatch.setattr(helpers.session.programs, "build_programs", build)
+    status, text = call(here, "builds", "check", WHEEL)
+    assert status == EXIT_USAGE
+    assert "programs     2 failed, 6 built (old)" in text
+    told = capsys.readouterr().err
+    assert f"build {WHEEL} does not build a program: got " in told
+    assert (
+        "amp_o2-bs256-1x1-dali-static and 1 more with its program (owner: amp team): exit status 1: TypeError" in told
+    )
 
 
 def test_what_cannot_be_done_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

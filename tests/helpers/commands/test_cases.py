@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import helpers.commands.cases
+import helpers.session.programs
 from helpers.commands.main import EXIT_USAGE, main
 from helpers.launch.programs import BuildReport, BuildState
 from helpers.plan.recipes.recipe import settings_for
@@ -40,7 +40,7 @@ if "vgg16" in spec["case"]:
 if "4x8" in spec["case"]:
     print("Segmentation fault", file=sys.stderr)
     sys.exit(139)
-facts = {{"FLAGS_a": "not applied: unknown", "FLAGS_b": "1"}}
+facts = {{"FLAGS_a": "not applied: unknown", "FLAGS_b": "1", "program": "old"}}
 print(json.dumps(dict(built=True, reason="", facts=facts, operators=512, parameters=25557032)))
 """
 
@@ -145,7 +145,7 @@ def test_a_case_that_its_recipe_refuses_is_incomplete_with_the_reason(monkeypatc
     def refuse(case: Case, device: str) -> dict[str, Any]:
         raise ConfigError(f"case {case.id}", field="precision", got=case.precision.value, expected="another")
 
-    monkeypatch.setattr(helpers.commands.cases, "settings_for", refuse)
+    monkeypatch.setattr(helpers.session.programs, "settings_for", refuse)
     cases = record("--framework", "mxnet", "--published")["cases"]
     assert cases
     assert all(case["configuration"].startswith("field 'precision': got '") for case in cases)
@@ -155,7 +155,7 @@ def test_what_the_trainer_refuses_is_an_incomplete_configuration(monkeypatch: py
     def short(case: Any, device: str) -> dict[str, Any]:
         return {key: value for key, value in settings_for(case, device).items() if key != "layout"}
 
-    monkeypatch.setattr(helpers.commands.cases, "settings_for", short)
+    monkeypatch.setattr(helpers.session.programs, "settings_for", short)
     cases = record("--target", "a100", "--framework", "paddle")["cases"]
     assert all("settings.layout" in case["configuration"] for case in cases)
     assert " 0 with a complete configuration" in told("--target", "a100", "--framework", "paddle")
@@ -172,6 +172,7 @@ def test_builds_are_tried_and_told_apart(interpreter: str, capsys: pytest.Captur
     assert {case["case_id"].split("-")[1] for case in by_state["built"]} == {"resnet50v1.5"}
     assert {tuple(case["not_applied"]) for case in by_state["built"]} == {("FLAGS_a",)}
     assert {(case["operators"], case["parameters"]) for case in by_state["built"]} == {(512, 25557032)}
+    assert {case["program"] for case in by_state["built"]} == {"old"}
     assert {case["build_note"] for case in by_state["refused"]} == {"no VGG16 here"}
     assert {case["build_note"] for case in by_state["failed"]} == {"exit status 139: Segmentation fault"}
     tried = [case for state in ("built", "refused", "failed") for case in by_state[state]]
@@ -193,7 +194,7 @@ def test_the_builds_of_two_sessions_have_no_job_in_common(interpreter: str, monk
         jobs.append({spec.job_id for spec in specs})
         return tuple(BuildReport(BuildState.BUILT) for _ in specs)
 
-    monkeypatch.setattr(helpers.commands.cases, "check_builds", note)
+    monkeypatch.setattr(helpers.session.programs, "check_builds", note)
     for _ in range(2):
         record("--framework", "paddle", "--target", "a100", "--build-programs", "--interpreter", interpreter)
     one, other = jobs

@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import helpers.commands.show
+import helpers.report.program
 from helpers.commands.loading import load_suite
 from helpers.commands.main import EXIT_USAGE, main
 from helpers.commands.show import render, sheet_of
+from helpers.launch.programs import BuildReport, BuildState
 from helpers.machine.devices import Machine
 from helpers.plan.baseline_files import BASELINES
+from helpers.plan.case_plan import SuiteCase
 from helpers.plan.proposals import Proposal, ProposalKind, write_recorded
 from helpers.plan.published import load_published
 from helpers.plan.recipes.recipe import settings_for
@@ -24,6 +28,7 @@ from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.program import PROGRAM_COUNTS_FACT, PROGRAM_FACT, counts_text
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -36,6 +41,27 @@ PUBLISHED = [
     for target in ("v100", "a100")
     for case in load_published(BASELINES / "published" / f"{target}.json").cases()
 ]
+
+
+O2_COUNTS = {
+    "operators": 285, "conv2d": 53, "float16_conv2d": 53, "nhwc_conv2d": 53, "batch_norm": 20,
+    "fused_batch_norm_act": 33, "elementwise_add": 17, "relu": 16, "merged_momentum": 2, "all_reduce": 21,
+    "coalesce_tensor": 21, "cast": 3,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The cases whose programs were built, by a build that does not fuse batch norm, addition and ReLU."""
+    built: list[str] = []
+
+    def build(cases: Sequence[SuiteCase], interpreter: str) -> tuple[BuildReport, ...]:
+        built.extend(each.case.id for each in cases)
+        facts = {PROGRAM_FACT: "old, with paddle.any shimmed", PROGRAM_COUNTS_FACT: counts_text(O2_COUNTS)}
+        return tuple(BuildReport(BuildState.BUILT, facts=facts) for _ in cases)
+
+    monkeypatch.setattr(helpers.report.program, "build_programs", build)
+    return built
 
 
 def shown(*argv: str) -> str:
@@ -97,6 +123,37 @@ def test_the_record_holds_what_the_text_tells() -> None:
     assert command[:5] == ["PYTHON", "-u", "-m", "paddle.distributed.launch", "--nproc_per_node"]
     assert command[-1] == "RUN/spec.json"
     assert "looked for a V100" in told["here"]
+
+
+def test_the_program_as_built_here_stands_beside_the_published_one(asked: list[str]) -> None:
+    told = record(PURE, "--target", "v100")["program"]
+    assert asked == [PURE]
+    assert (told["state"], told["kind"]) == ("built", "old, with paddle.any shimmed")
+    assert (told["built"]["fused_bn_add_activation"], told["published"]["fused_bn_add_activation"]) == (0, 16)
+    assert "fused_bn_add_activation 0, published 16" in told["differences"]
+    assert "commit 5bb2e8c" in told["source"]
+    # The suite's own cast is none of them.
+    assert not any(each.startswith("cast") for each in told["differences"])
+
+
+def test_the_text_counts_what_is_published_and_builds_where_it_is_asked(asked: list[str]) -> None:
+    text = shown(PURE, "--target", "v100")
+    assert asked == []
+    assert "fused_bn_add_activation         16\n" in text
+    assert "here: not built (--build-program)" in text
+    text = shown(PURE, "--build-program")
+    # Once for both targets.
+    assert asked == [PURE]
+    assert "fused_bn_add_activation         16     0\n" in text
+    assert "old, with paddle.any shimmed" in text
+    assert "not the published program's operators: batch_norm 20, published 4" in text
+
+
+def test_no_program_is_built_of_changed_settings_or_where_none_is_known(asked: list[str]) -> None:
+    told = record(PURE, "--target", "v100", "--set", "build_strategy.fuse_bn_act_ops=false")["program"]
+    assert (told["built"], told["note"]) == (None, "with changed settings (--set) no program is built")
+    assert record(OTHER)["program"] is record(CPU_CASE)["program"] is None
+    assert asked == []
 
 
 def test_a_case_of_two_targets_is_shown_for_each() -> None:

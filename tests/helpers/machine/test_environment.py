@@ -79,6 +79,7 @@ def test_a_commit_under_test_and_a_patch_release_stay_in_the_segment() -> None:
         ("cuda", "12.0", "CUDA: 11.8 → 12.0"),
         ("power_limit_watts", "300", "power cap (W): 400 → 300"),
         ("framework_version", "2.6.0", "framework line: paddle 2.5 → paddle 2.6"),
+        ("program", "PIR", "program: not recorded → PIR"),
         ("flags", "MALLOC_ARENA_MAX=1", "flags: none → MALLOC_ARENA_MAX=1"),
         ("cards", "4 x NVIDIA A100-SXM4-40GB", "cards: 8 x NVIDIA A100-SXM4-40GB → 4 x NVIDIA A100-SXM4-40GB"),
     ],

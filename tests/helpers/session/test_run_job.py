@@ -30,9 +30,11 @@ from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.session.measure import measure_case, reusable_runs
 from helpers.session.run_job import JobRunner, RunTerms
+from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError, LaunchError, SuiteError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.program import counts_text
 from helpers.trainers.contract.steplog import (
     COMPLETE,
     WARMUP,
@@ -333,6 +335,23 @@ def test_a_rank_that_loaded_another_library_is_told_beside_the_first(
     other = replace(LOGS[1], header=replace(LOGS[1].header, facts={"threads": "2", "cudnn": "8.9.7"}))
     jobs.outcome = outcome(logs=(LOGS[0], other))
     assert runner.run(plan, 1, Build.CANDIDATE, Stage.SCREEN).environment["cudnn"] == "8.9.7 / 9"
+
+
+def test_a_result_says_in_what_its_program_differs_from_the_published_one(
+    runner: JobRunner, plan: CasePlan, jobs: Jobs
+) -> None:
+    case = Case.parse("paddle-resnet50v1.5-amp_o2-bs256-1x1-dali-static")
+    on_gpu = replace(plan, suite_case=replace(plan.suite_case, case=case, target="v100"))
+    counts = {"conv2d": 53, "float16_conv2d": 53, "nhwc_conv2d": 53, "batch_norm": 20, "fused_batch_norm_act": 33}
+    facts = {
+        "program": "old",
+        "program_counts": counts_text({**counts, "elementwise_add": 1, "merged_momentum": 2, "cast": 3}),
+    }
+    jobs.outcome = outcome(logs=tuple(replace(each, header=replace(each.header, facts=facts)) for each in LOGS))
+    run = runner.run(on_gpu, 0, Build.CANDIDATE, Stage.SCREEN)
+    told = "batch_norm 20, published 4; fused_bn_add_activation 0, published 16"
+    assert run.facts["program_against_published"] == told
+    assert run.evidence.program == "old"
 
 
 # --- a run that is no measurement

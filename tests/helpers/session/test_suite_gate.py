@@ -102,6 +102,24 @@ def test_what_perf_yaml_requires_of_a_case_is_required_with_and_without_gate(
     assert (row.status, row.effect) == (status, "pass" if status == "PASS" else "fail" if gate else "warn")
 
 
+@pytest.mark.parametrize(("kind", "effect"), [("old", "pass"), ("PIR", "fail")])
+def test_a_program_that_is_not_the_published_one_does_not_give_a_gate_its_published_figure(
+    bench: Bench, kind: str, effect: str
+) -> None:
+    suite = bench.suite(machine_with(SXM2), gate=[rule(ONE_RUN, "published", target="v100")])
+    case = case_of(suite, ONE_RUN, "v100")
+    figures = {**dict.fromkeys((each.rule for each in case.figures), 1e6), "wall-clock": 1e6}
+    bench.runner.answers = [{"figures": figures, "facts": {"program": kind}}]
+    row = row_of(suite.measure(case))
+    assert row.effect == effect
+    assert [each.sets_status for each in row.published] == [kind == "old"]
+    assert ("not the published program:" in row.reason) is (kind == "PIR")
+    assert ("needs a published figure" in row.reason) is (kind == "PIR")
+    # What was not counted is not taken for the published program's.
+    assert "its operators were not counted" in row.reason
+    assert f"program: {kind}" in row.reason
+
+
 def test_a_disputed_figure_is_not_the_one_that_a_gate_needs(bench: Bench) -> None:
     suite = bench.suite(machine_with(*[A100] * 8), gate=[rule(DISPUTED, "published")])
     case = case_of(suite, DISPUTED, "a100")
