@@ -203,7 +203,7 @@ def _probes(device: str, case_id: str, rows: tuple[str, ...]) -> Iterator[ProofS
     """The probes that train nothing."""
     probe = ProofStep(LIBRARIES, PROBES, StepKind.PROBE, Case.parse(case_id), _FEW_STEPS, most_seconds=60.0)
     yield probe
-    yield replace(probe, key=PROGRAMS, kind=StepKind.PROGRAMS, case=None, targets=rows, most_seconds=240.0)
+    yield replace(probe, key=PROGRAMS, kind=StepKind.PROGRAMS, case=None, targets=rows, most_seconds=300.0)
     if device == GPU:
         yield replace(probe, key=STATISTICS)
 

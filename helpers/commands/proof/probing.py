@@ -63,8 +63,10 @@ def seated(suite_case: SuiteCase, machine: Machine, folder: Path, data_root: str
             data_root=data_root,
             job_id=job_id,
         )
-        on_gpu = isinstance(card, Gpu)
-        yield replace(spec, cards=(card.uuid,) if on_gpu else (), cores=() if on_gpu else (card.cores,))
+        if isinstance(card, Gpu):
+            yield replace(spec, cards=(card.uuid,))
+        else:
+            yield replace(spec, cards=(), cores=(card.cores,))
 
 
 def ask_probe(name: str, spec: JobSpec, interpreter: str, most_seconds: float) -> ProbeAnswer:

@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import signal
+import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
@@ -57,6 +58,7 @@ from helpers.trainers.contract.errors import ConfigError, DeviceError, LaunchErr
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE
 from helpers.trainers.contract.step_profile import Phase
+from tests import nvml_stub
 from tests.helpers.machines import CPU_MACHINE, GIB, gpu_machine
 
 H100 = Gpu(0, "GPU-aa", "NVIDIA H100 80GB HBM3", 80 * GIB, (9, 0), 700)
@@ -274,6 +276,30 @@ def test_on_an_h100_paddle_2_6_has_no_code_and_only_its_programs_are_built(monke
     ]
     why = "NVIDIA H100 80GB HBM3 is sm_90, paddlepaddle-gpu 2.6.2 is for sm_61 to sm_86"
     assert lines[-1] == f"not run: paddle, 6 steps: {why}"
+
+
+@nvml_stub.needs_compiler
+@pytest.mark.parametrize(
+    ("card", "count", "first", "refused"),
+    [
+        (nvml_stub.V100_16, 1, "pytorch-resnet50v1.5-amp-bs256-1x1-synthetic", 4),
+        (nvml_stub.A100, 2, "pytorch-resnet50v1.5-bf16-bs256-1x1-synthetic", 0),
+        (nvml_stub.H100, 1, "pytorch-resnet50v1.5-bf16-bs256-1x1-synthetic", 0),
+    ],
+)
+def test_the_command_plans_by_what_the_drivers_library_says(
+    tmp_path: Path, card: nvml_stub.StubCard, count: int, first: str, refused: int
+) -> None:
+    nvml_stub.nvml_library(tmp_path, nvml_stub.machine_of(card, count))
+    argv = [sys.executable, "-m", "helpers.commands", "prove-gpu", "--plan"]
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines[0].partition("] ")[2].startswith("the probes of Paddle: libraries (paddle-resnet50v1.5-amp_o2-bs256-")
+    pytorch = [line for line in lines if "ResNet50 on synthetic data: pytorch-" in line]
+    assert pytorch[0].endswith(first)
+    assert sum(": refused-" in line for line in lines) == refused
+    assert ("not run: two-cards: one card" in lines) is (count == 1)
 
 
 # ---- going on

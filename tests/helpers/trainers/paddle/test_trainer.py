@@ -28,7 +28,7 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
 from helpers.trainers.contract.case import Case, Execution
-from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.job import WEIGHTS_VARIABLE, JobSpec
 from helpers.trainers.contract.step_profile import Phase, StepProfile
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, StepLog, steadiness
 from tests.helpers.trainers.colours import LEARNING_RATES, has_fallen, two_colours
@@ -112,9 +112,11 @@ def _complete(ran: Ran, ranks: int = 1, steps: tuple[int, int] = (1, 2)) -> None
 
 
 # What learns, by every way of execution and every precision, is test_learning.py's.
-def test_one_card_trains_with_dali_on_the_cpu(tmp_path: Path, images: Path) -> None:
+def test_one_card_trains_with_dali_on_the_cpu(tmp_path: Path, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WEIGHTS_VARIABLE, "1")
     ran = _run(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali_cpu-static", images, explained_steps=2)
     _complete(ran)
+    assert _weights(tmp_path, 0) > 10**5
     (profile,) = step_profiles(tmp_path)
     assert isinstance(profile, StepProfile), profile
     calls: Counter[tuple[Phase, str]] = Counter()
@@ -146,8 +148,9 @@ def test_one_card_trains_with_dali_on_the_cpu(tmp_path: Path, images: Path) -> N
     ],
 )  # fmt: skip
 def test_all_ranks_learn_and_warm_up_until_all_are_steady_or_the_budget_is_used(
-    tmp_path: Path, case_id: str, facts: dict[str, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case_id: str, facts: dict[str, str]
 ) -> None:
+    monkeypatch.setenv(WEIGHTS_VARIABLE, "1")
     case = Case.parse(case_id)
     rate, colours = LEARNING_RATES[case.model.value], two_colours(tmp_path / "colours")
     ran = _run(tmp_path, case_id, colours, steps=(6, 3), adaptive=True, explained_steps=1, learning_rate=rate)
@@ -165,6 +168,7 @@ def test_all_ranks_learn_and_warm_up_until_all_are_steady_or_the_budget_is_used(
     looks = [all(steadiness(each[:steps], 2).steady for each in seconds) for steps in range(6, made + 1, 2)]
     assert not any(looks[:-1])
     assert looks[-1] or made == ADAPTIVE["most_warmup_steps"]
+    assert _weights(tmp_path, 0) == _weights(tmp_path, 1) > 10**5
     _check_two_ranks(*ran.logs)
     _check_profiles(tmp_path, tells_layers=case.execution is Execution.DYNAMIC)
     _check_phases(tmp_path, made)
@@ -178,6 +182,10 @@ def test_two_ranks_over_a_mesh_train_together(tmp_path: Path, images: Path) -> N
     shared = {"precision": "float32", "auto_parallel": "shard_layer and a distributed batch over a mesh of 2 (dynamic)"}
     assert all(shared.items() <= log.header.facts.items() for log in ran.logs)
     _check_two_ranks(*ran.logs)
+
+
+def _weights(folder: Path, rank: int) -> float:
+    return float(json.loads((folder / f"rank{rank}.weights.json").read_text())["absolute_sum"])
 
 
 def _check_phases(folder: Path, warmup_steps: int) -> None:
