@@ -32,10 +32,10 @@ from helpers.commands.proof.summary import ProofEvidence, ProofReport, not_reach
 from helpers.judging.rates import rate_unit
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
-from helpers.machine.kernels import why_no_kernels
 from helpers.machine.environment import CPU, GPU
 from helpers.machine.files import write_whole
 from helpers.machine.frameworks import BuildFinder
+from helpers.machine.kernels import why_no_kernels
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract import ROOT

@@ -37,6 +37,7 @@ from helpers.session.measure import CaseResult, Judge, Runner, measure_case, not
 from helpers.session.night_time import NightTime, screening_runs
 from helpers.session.recording import RecordedBaselines
 from helpers.session.run_job import RunTerms, inherited_variables, leased_runner
+from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
 
