@@ -116,7 +116,7 @@ def counts_in(program: Any) -> Dict[str, int]:
 def left_unfused(program: Any, settings: PaddleSettings) -> Dict[str, int]:
     """For each fusion with ReLU that ``build_strategy`` asks for: how many places of a ProgramDesc its pass has left as
     they were. Without those that it fused."""
-    made_by = {}
+    made_by: Dict[str, str] = {}
     left: Dict[str, int] = {}
     for op in program.global_block().ops:
         if hasattr(op, "operand_source"):
