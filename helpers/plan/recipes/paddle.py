@@ -105,7 +105,8 @@ PADDLE_DEPARTURES = (
     Departure(
         "intermediate representation",
         "programs of Paddle 2.5 and before, made of ProgramDesc's operators",
-        "the same of a Paddle 3, whose own representation is switched off (FLAGS_enable_pir_api=0)",
+        "the same of a Paddle 3, whose own representation is switched off (FLAGS_enable_pir_api=0); where a build no "
+        "longer makes it, with paddle.any made of its operator, and last a PIR program: the fact program says which",
         Source(PADDLECLAS),
         lambda case: case.execution is Execution.STATIC and not case.auto,
     ),
