@@ -54,7 +54,7 @@ class Stepper(Protocol):
 
 
 class StepTimer(Protocol):
-    """Times the begin and end of steps, in seconds of the host's monotonic clock."""
+    """Times the begin and end of steps, in seconds that begin at the host's monotonic clock."""
 
     def begin(self) -> None:
         """Begin a phase; waits for the device first."""

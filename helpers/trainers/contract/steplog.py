@@ -75,7 +75,7 @@ class Step:
     step: int
     # WARMUP or WINDOW.
     phase: str
-    # In seconds of the host's monotonic clock.
+    # In seconds of the host's monotonic clock. After a run's first step a card's own clock may go on from it.
     start: float
     end: float
     # The samples of this rank, on all of its cards.
