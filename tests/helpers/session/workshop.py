@@ -29,7 +29,7 @@ HOST = Host("h", "0123456789abcdef", "Linux", "6.1", "AMD EPYC", 4, 8 * 1024**3)
 CPU_MACHINE = Machine(HOST, (CpuCard(0, (0,)), CpuCard(1, (1,))), gpu_note="no libnvidia-ml.so.1")
 SXM2, PCIE, A100 = "Tesla V100-SXM2-32GB", "Tesla V100-PCIE-16GB", "NVIDIA A100-SXM4-40GB"
 H200 = "NVIDIA H200"
-CAPABILITIES = {A100: (8, 0), H200: (9, 0)}
+CAPABILITIES = {A100: (8, 0), H200: (9, 0), "NVIDIA H100 PCIe": (9, 0)}
 PHOTOGRAPHS = DatasetFacts(Path("photographs"), 8, 2, 1e5, 500.0, 375.0, "0" * 64)
 # As many as every published comparison on one node needs.
 IMAGENET = DatasetFacts(Path("imagenet"), 1_281_167, 1000, 1e5, 500.0, 375.0, "1" * 64)
