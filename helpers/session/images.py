@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from helpers.judging.wording import counted
 from helpers.machine.devices import Machine
 from helpers.machine.leases import Leases, default_folder
+from helpers.plan.baseline_files import FigureStatus
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.grown_dataset import BYTES_AN_IMAGE, GrownDataset, Say, images_for
 from helpers.plan.image_folder import DatasetFacts, ImagesNeeded, images_needed
@@ -82,14 +83,16 @@ def needed_here(suite_case: SuiteCase, machine: Machine) -> ImagesNeeded | None:
 
 
 def published_first(cases: Iterable[SuiteCase], machine: Machine) -> list[SuiteCase]:
-    """The cases in the order in which they are measured: first those with a published figure of this machine's card,
-    fewer cards before more, then those that need fewer images. All others keep their order."""
+    """The cases in the order in which they are measured: first those with a published figure of this machine's card
+    that gates, then those with one that is only shown; of both, fewer cards before more, and shorter cases before
+    longer ones, so that the first figures come soon. All others keep their order behind them."""
 
-    def place(suite_case: SuiteCase) -> tuple[bool, int, int]:
-        if not _figures_here(suite_case, machine):
-            return True, 0, 0
-        needed = needed_here(suite_case, machine)
-        return False, suite_case.case.cards, needed.images if needed else 0
+    def place(suite_case: SuiteCase) -> tuple[bool, bool, int, float]:
+        figures = _figures_here(suite_case, machine)
+        if not figures:
+            return True, True, 0, 0.0
+        shown_only = all(each.status is not FigureStatus.GATE for each in figures)
+        return False, shown_only, suite_case.case.cards, _minutes(suite_case, figures[0])
 
     return sorted(cases, key=place)
 

@@ -228,7 +228,7 @@ class Suite:
             self.machine,
             self._builds,
             interpreters={each: entry.interpreter for each, entry in self.config.frameworks.items()},
-            data=root or "the small dataset",
+            data=root or "made by the suite",
             folders={"runs": self.options.runs_folder, "data": Path(root or self.config.path.parent).expanduser()},
         )
 
@@ -406,7 +406,7 @@ class Suite:
         from helpers.session.suite_history import history_line
 
         reference = reference_line(self.options, self.config, self._installed.reference_labels)
-        data = self.options.data_root or self.config.data.root or f"small dataset in {SMALL_DATASET}"
+        data = self.options.data_root or self.config.data.root or f"made by the suite in {SMALL_DATASET.parent}"
         tested = self.options.builds.get(CANDIDATE)
         build = f"build: {tested['name']} @{tested['commit'][:12]} ({tested['source_text']})" if tested else ""
         return [

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 import helpers.machine.near_cores
 import helpers.session.run_job
-from helpers.history.results import CONTENDED, MACHINE_SHARED, SLOWED, RunResult
+from helpers.history.results import CONTENDED, IMAGES_FACT, MACHINE_SHARED, SLOWED, RunResult
 from helpers.history.run_folders import ResultStore, read_result
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.failure_class import FailureClass
-from helpers.judging.verdict import Status
+from helpers.judging.verdict import Reason, Status, Verdict
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.nodes.connected import ConnectedNodes
 from helpers.launch.nodes.others import OtherNodes
@@ -33,7 +32,10 @@ from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.overrides import with_overrides
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.plan.recipes.recipe import settings_for
-from helpers.session.measure import measure_case, reusable_runs
+from helpers.report.row import row_of
+from helpers.report.text import render
+from helpers.session.gate import Gate
+from helpers.session.measure import CaseResult, measure_case, reusable_runs
 from helpers.session.run_job import JobRunner, RunTerms
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError, LaunchError, SuiteError
@@ -248,8 +250,9 @@ def test_the_sessions_environment_tables_are_stored_with_every_run(
 def test_the_job_is_the_plan_on_the_leased_cards(
     runner: JobRunner, plan: CasePlan, jobs: Jobs, config: Config, tmp_path: Path
 ) -> None:
-    data = cast("DatasetFacts", SimpleNamespace(root=tmp_path / "images"))
-    replace(runner, terms=RunTerms(data=data)).run(plan, 0)
+    data = DatasetFacts(tmp_path / "images", 100, 8, 1e5, 500.0, 375.0, "0" * 64)
+    run = replace(runner, terms=RunTerms(data=data)).run(plan, 0)
+    assert IMAGES_FACT not in run.facts
     (spec,) = jobs.specs
     assert (spec.case, spec.device, spec.cores, spec.cards) == (plan.case, "cpu", ((0, 1), (2, 3)), ())
     assert (spec.warmup_steps, spec.window_steps, spec.replicate) == (2, 5, 0)
@@ -331,6 +334,16 @@ def test_a_run_that_a_test_slowed_down_is_marked_and_only_where_disturbance_is_a
     run = run_with(replace(runner, terms=RunTerms(allow_contention=allow)), plan, jobs, outcome(logs=(LOGS[0], slowed)))
     assert (run.measured, run.marks) == (allow, (SLOWED,))
     assert allow or str(run.invalid).startswith("slowed down for a test: unset PERFGATE_TEST_SLOWDOWN")
+
+
+def test_a_figure_says_that_the_suite_made_its_images(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+    data = DatasetFacts(Path("grown"), 1_300_000, 8, 1e5, 500.0, 375.0, "0" * 64, made=50_000)
+    run = run_with(replace(runner, terms=RunTerms(data=data)), plan, jobs, outcome())
+    assert run.facts[IMAGES_FACT].startswith("not on ImageNet: on 50,000 images of its sizes")
+    measured = CaseResult(plan, Verdict(Status.PASS, Reason("passes", "as published")), (run,))
+    row = row_of(Gate(False).outcome(measured, ("r0",)))
+    assert row.warnings[-1] == data.remark()
+    assert "the list names each 26 times" in " ".join(render([row], 200).split())
 
 
 def test_a_rank_that_loaded_another_library_is_told_beside_the_first(

@@ -5,6 +5,7 @@ The runs' figures come from step logs through every rule, as a runner computes t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +20,7 @@ from helpers.plan.grown_dataset import GrownDataset, Say, images_for
 from helpers.plan.image_folder import DatasetFacts, ImagesNeeded, images_needed
 from helpers.plan.published import PublishedSet
 from helpers.report.row import CaseRow, row_of
-from helpers.session.images import needed_here
+from helpers.session.images import estimate
 from helpers.session.suite import Suite
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.judging.step_logs import logs_of
@@ -258,21 +259,33 @@ def test_nothing_is_made_for_a_folder_of_the_user_s_nor_for_several_nodes(bench:
     assert "too few images" in str(named.of(case_of(suite, ONE_RUN, "v100")))
 
 
-def test_published_rows_of_this_card_come_first_fewer_cards_and_fewer_images_before_more(
+def test_published_rows_of_this_card_come_first_fewer_cards_and_shorter_ones_before_others(
     bench: Bench, both: Builds
 ) -> None:
     suite, _, _ = without_data(bench, SXM2)
     here = [case for case in suite.cases if case.target == "v100" and suite.why_not(case) is None]
     ordered = suite.in_order(reversed(here))
-    compared = [case for case in ordered if any(figure.applies_to(SXM2) for figure in case.figures)]
-    assert ordered[: len(compared)] == compared and len(compared) < len(ordered)
-    cards = [case.case.cards for case in compared]
+    figures = [[figure for figure in case.figures if figure.applies_to(SXM2)] for case in ordered]
+    gating = [any(figure.status is FigureStatus.GATE for figure in each) for each in figures]
+    first, shown = gating.count(True), sum(1 for each in figures if each)
+    assert gating == [True] * first + [False] * (len(ordered) - first)
+    assert [bool(each) for each in figures] == [True] * shown + [False] * (len(ordered) - shown)
+    assert 0 < first < shown < len(ordered)
+    cards = [case.case.cards for case in ordered[:first]]
     assert cards == sorted(cards) and {1, 8} <= set(cards)
-    needs = [needed_here(case, suite.machine) for case in compared if case.case.cards == 1]
-    counts = [needed.images if needed else 0 for needed in needs]
-    assert counts == sorted(counts)
+    # One run of 320 steps each comes before seven of 160, which also start seven times.
+    assert [case.case.id for case in ordered[:2]] == [ONE_RUN, "paddle-resnet50v1.5-fp32-bs256-1x1-native-static"]
     # What is compared with nothing keeps its order.
-    assert [case for case in reversed(here) if case not in compared] == ordered[len(compared) :]
+    assert ordered[shown:] == [case for case in reversed(here) if case in ordered[shown:]]
+
+
+def test_on_one_v100_four_published_figures_are_there_within_half_an_hour_at_the_published_speed(bench: Bench) -> None:
+    suite, _, _ = without_data(bench, SXM2, cards=1)
+    ordered = suite.in_order(published_here(suite, SXM2, "v100"))
+    found = re.search(r"all in about (\d+) min", estimate(ordered[:4], suite.machine))
+    # Making 50,000 images may take five minutes of it.
+    assert found is not None and int(found[1]) <= 25
+    assert estimate([case for case in suite.cases if case.target == "cpu"], suite.machine) == ""
 
 
 def test_cases_without_a_published_figure_keep_their_order(bench: Bench) -> None:
