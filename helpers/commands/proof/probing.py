@@ -18,6 +18,7 @@ from pathlib import Path
 from helpers.launch.launchers.launcher import LaunchCommand, card_variables, job_environment
 from helpers.launch.programs import BuildState, Finished, run_process
 from helpers.machine.devices import Machine
+from helpers.machine.files import open_regular
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase, draft_job
@@ -153,8 +154,10 @@ def paddleclas_argv(spec: JobSpec, checkout: Path, interpreter: str) -> tuple[st
         raise ConfigError("--paddleclas", got=str(checkout), expected=f"a checkout of PaddleClas, with {TRAIN_PROGRAM}")
     batch, rate, root = spec.case.batch_size_per_card, spec.settings["learning_rate"], Path(spec.data_root or "")
     named = Path(spec.run_folder) / "paddleclas_list.txt"
-    lines = (root / "train_list.txt").read_text(encoding="utf-8").splitlines()
-    named.write_text("".join(f"{line}\n" for line in islice(cycle(lines), batch * spec.steps)), encoding="utf-8")
+    wanted = batch * spec.steps
+    with open_regular(root / "train_list.txt") as listed:
+        lines = [line.rstrip(b"\n") + b"\n" for line in islice(listed, wanted)]
+    named.write_bytes(b"".join(islice(cycle(lines), wanted)))
     overrides: dict[str, object] = {
         "Global.device": spec.device,
         "Global.output_dir": f"{spec.run_folder}/output",

@@ -52,11 +52,13 @@ def _libraries(spec: JobSpec, answer: Answer) -> None:
     import numpy
     import paddle
 
-    from helpers.trainers.paddle import device, libraries
+    from helpers.trainers.paddle import device
 
     on_gpu = spec.device == "gpu"
     if on_gpu:
-        libraries.refuse_wrong_libraries()
+        from helpers.trainers.paddle.libraries import refuse_wrong_libraries
+
+        refuse_wrong_libraries()
     answer.facts.update(framework_version=str(paddle.__version__), device=device.use_device(spec))
     dtype = "float16" if on_gpu else "float32"
     images = paddle.ones([2, 8, 8, 8]).astype(dtype)
@@ -69,7 +71,9 @@ def _libraries(spec: JobSpec, answer: Answer) -> None:
     answer.facts["computed"] = f"a {dtype} NHWC convolution and a product of matrices"
     answer.facts.update(loaded_facts())
     if on_gpu:
-        libraries.refuse_wrong_majors(answer.facts)
+        from helpers.trainers.paddle.libraries import refuse_wrong_majors
+
+        refuse_wrong_majors(loaded_facts())
         answer.facts.update({f"build_{name}": each for name, each in device.build_facts().items()})
         answer.faults += [f"no lib{name} is loaded" for name in ("cudnn", "cublas") if name not in answer.facts]
 
