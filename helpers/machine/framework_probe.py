@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -54,7 +55,8 @@ def libraries(framework: str) -> Dict[str, str]:
     - ``python``;
     - ``cuda``, ``cudnn``, ``nccl``, as the build states them;
     - ``archs``: the compute capabilities for which the build has kernels (``70 80``);
-    - ``cudnn_wheel``, ``nccl_wheel``, ``dali_wheel``: the installed distribution that brings the library.
+    - ``cudnn_wheel``, ``nccl_wheel``, ``dali_wheel``: the installed distribution that brings the library;
+    - ``no_dali``: why DALI is not there.
     """
     found = {"python": platform.python_version()}
     build = probe(framework)
@@ -75,7 +77,28 @@ def libraries(framework: str) -> Dict[str, str]:
         for key, pattern in _WHEELS.items():
             if re.fullmatch(pattern, name):
                 found[key + "_wheel"] = "%s %s" % (name, distribution.version)
+    if "dali_wheel" not in found and not _is_there("nvidia.dali"):
+        found["no_dali"] = without_dali(sys.prefix)
     return found
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def without_dali(prefix: str) -> str:
+    """Why the environment in ``prefix`` is without DALI: what requirements/bootstrap.py wrote of it, if it did."""
+    try:
+        missing = json.loads((Path(prefix) / ".perfgate-stamp.json").read_text(encoding="utf-8"))["missing"]
+        return next(
+            ("make env could not have it: %s" % why for part, why in missing.items() if part.startswith("dali")),
+            "it is not installed",
+        )
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return "it is not installed"
 
 
 def imports(framework: str) -> Dict[str, str]:

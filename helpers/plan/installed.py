@@ -14,6 +14,7 @@ from helpers.machine.kernels import why_build_runs_on_none
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CPU, SuiteCase, build_label
 from helpers.plan.perf_yaml import Config
+from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 
@@ -175,7 +176,19 @@ class Installed:
         build = self.build(suite_case)
         if isinstance(build, str):
             return build
-        return _without_gpu_kernels(suite_case, build) or self._why_not_on_cards(suite_case, build) or None
+        return (
+            _without_gpu_kernels(suite_case, build)
+            or self._why_not_on_cards(suite_case, build)
+            or self._why_no_dali(suite_case, build)
+            or None
+        )
+
+    def _why_no_dali(self, suite_case: SuiteCase, build: FrameworkBuild) -> str:
+        if suite_case.case.read_from not in (DataSource.DALI, DataSource.DALI_CPU):
+            return ""
+        stated = self.builds.find_libraries(build)
+        why = "" if isinstance(stated, str) else stated.get("no_dali", "")
+        return f"the case reads through DALI, which {build.interpreter} lacks: {why}" if why else ""
 
     def _why_not_on_cards(self, suite_case: SuiteCase, build: FrameworkBuild) -> str:
         if suite_case.device == CPU:

@@ -4,14 +4,11 @@ the framework's own loader, or synthetic. ``open_reader`` chooses one, and adds 
 from __future__ import annotations
 
 import itertools
-import json
 import multiprocessing
 import random
-import sys
 import time
 from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Callable, Deque, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 import numpy
@@ -180,18 +177,8 @@ def dali_version() -> str:
     try:
         import nvidia.dali as dali
     except ImportError as error:
-        why = _why_it_was_not_installed() or str(error)
-        raise Refused(f"data source dali needs NVIDIA DALI, which this interpreter lacks ({why})") from error
+        raise Refused(f"data source dali needs NVIDIA DALI, which this interpreter lacks ({error})") from error
     return str(dali.__version__)
-
-
-def _why_it_was_not_installed(prefix: str = sys.prefix) -> str:
-    """What requirements/bootstrap.py wrote of DALI, which it could not have; empty if it wrote nothing."""
-    try:
-        missing = json.loads((Path(prefix) / ".perfgate-stamp.json").read_text(encoding="utf-8"))["missing"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return ""
-    return next((f"make env could not have it: {why}" for part, why in missing.items() if part.startswith("dali")), "")
 
 
 def dali_pipeline(images: ImageList, plan: DaliPlan) -> Any:

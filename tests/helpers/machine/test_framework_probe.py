@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.machine.framework_probe import identity, libraries, probe
+from helpers.machine.framework_probe import identity, libraries, probe, without_dali
 from helpers.machine.frameworks import BuildFinder, BuildIdentity, FrameworkBuild
 from helpers.trainers.contract.frameworks import Framework
 
@@ -133,11 +133,21 @@ def test_a_cpu_builds_false_is_no_version(installed: Path) -> None:
     (installed / "paddle/version").mkdir(parents=True)
     text = VERSION_FILE.format(cudnn="'False'").replace("'11.8'", "'False'")
     (installed / "paddle/version/__init__.py").write_text(text)
-    assert set(libraries("paddle")) == {"python"}
+    assert set(libraries("paddle")) - {"no_dali", "dali_wheel"} == {"python"}
 
 
 def test_an_interpreter_without_the_framework_still_tells_its_python(installed: Path) -> None:
-    assert set(libraries("mxnet")) == {"python"}
+    assert set(libraries("mxnet")) - {"no_dali", "dali_wheel"} == {"python"}
+
+
+def test_a_missing_dali_has_the_reason_that_the_set_up_wrote(tmp_path: Path) -> None:
+    assert without_dali(str(tmp_path)) == "it is not installed"
+    stamp = tmp_path / ".perfgate-stamp.json"
+    stamp.write_text('{"missing": {"cuda11": "no index", "dali-cuda11": "URLError: no such host"}}')
+    assert without_dali(str(tmp_path)) == "make env could not have it: URLError: no such host"
+    for text in ('{"missing": {}}', '{"parts": {}}', '{"missing": ["dali"]}'):
+        stamp.write_text(text)
+        assert without_dali(str(tmp_path)) == "it is not installed"
 
 
 def test_another_interpreters_libraries_are_asked_once(tmp_path: Path) -> None:

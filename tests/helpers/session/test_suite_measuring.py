@@ -109,6 +109,17 @@ def test_a_build_that_driver_or_card_rules_out_is_said_before_anything_is_starte
     assert told in row.reason
 
 
+@pytest.mark.parametrize(("case_id", "target"), [(ONE_RUN, "v100"), (NATIVE.replace("native", "dali"), "cpu")])
+def test_without_dali_only_the_cases_that_read_through_it_are_not_run(
+    bench: Bench, builds: Builds, case_id: str, target: str
+) -> None:
+    builds.libraries = {"no_dali": "make env could not have it: no such host"}
+    suite = bench.suite(machine_with(SXM2))
+    assert "reads through DALI" in str(suite.why_not(case_of(suite, case_id, target)))
+    assert "no such host" in str(suite.why_not(case_of(suite, case_id, target)))
+    assert suite.why_not(case_of(suite, NATIVE, "cpu")) is None
+
+
 @pytest.mark.parametrize("libraries", [{"cuda": "11.8", "archs": "70 75"}, {"cuda": "11.2"}, {}])
 def test_a_build_that_may_run_is_not_ruled_out(bench: Bench, builds: Builds, libraries: dict[str, str]) -> None:
     builds.libraries = libraries

@@ -172,13 +172,3 @@ def test_every_card_s_reader_comes_to_the_end_of_its_epoch() -> None:
     for number in range(2):
         assert [batch.images for batch in cards.epoch(number)] == [["first", "second"]]
     assert ended == [("first", 0), ("second", 0), ("first", 1), ("second", 1)]
-
-
-def test_a_dali_that_could_not_be_installed_is_refused_with_the_reason(tmp_path: Path) -> None:
-    assert dali_data._why_it_was_not_installed(str(tmp_path)) == ""
-    stamp = tmp_path / ".perfgate-stamp.json"
-    stamp.write_text('{"missing": {"cuda11": "no index", "dali-cuda11": "URLError: no such host"}}')
-    told = dali_data._why_it_was_not_installed(str(tmp_path))
-    assert told == "make env could not have it: URLError: no such host"
-    stamp.write_text('{"parts": {}}')
-    assert dali_data._why_it_was_not_installed(str(tmp_path)) == ""
