@@ -90,8 +90,8 @@ def test_a_line_that_nobody_knows_is_an_error_with_those_that_are_known() -> Non
         companions_for(PADDLE, "paddlepaddle", "4.0.0", has_gpu=False)
     assert str(caught.value) == (
         f"build paddlepaddle 4.0.0: got 'no line of versions in {COMPANIONS} that it belongs to', expected a version "
-        "of <3,!=0.0.0; >=3,<3.3; >=3.3.dev0,<4 || ==0.0.0. Check that there is such a version; for a new line of versions, add "
-        "its packages to the file"
+        "of <3,!=0.0.0; >=3,<3.3; >=3.3.dev0,<4 || ==0.0.0. Check that there is such a version; for a new line of "
+        "versions, add its packages to the file"
     )
     with pytest.raises(ConfigError, match=r"mxnet 1\.9\.1.*a framework that the file has"):
         companions_for(Framework.MXNET, "mxnet", "1.9.1", has_gpu=False)
