@@ -63,7 +63,7 @@ def paddle_settings(case: Case, on_gpu: bool, processor: Processor | None = None
     return {
         **common_settings(case, on_gpu),
         "accuracy_top_k": _accuracies(case, on_gpu),
-        "use_multi_tensor": _merged_momentum(case, on_gpu),
+        "use_multi_tensor": _merged_momentum(case),
         **_precision(case, on_gpu),
         **(_pure_layout(on_gpu) if is_channels_last(case) else {}),
         **(_on_gpu(case) if on_gpu else _on_cpu(processor or read_processor())),
@@ -161,9 +161,9 @@ def _accuracies(case: Case, on_gpu: bool) -> Setting:
     return published_recipe(case).accuracies
 
 
-def _merged_momentum(case: Case, on_gpu: bool) -> Setting:
-    if not on_gpu or case.execution is not Execution.STATIC or case.auto:
-        return Setting(False, own("merged_momentum is of the published programs on a GPU"))
+def _merged_momentum(case: Case) -> Setting:
+    if case.execution is not Execution.STATIC or case.auto:
+        return Setting(False, own("merged_momentum is of the published static programs"))
     return published_recipe(case).merged_momentum
 
 

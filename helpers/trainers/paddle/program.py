@@ -94,8 +94,10 @@ def _cpu_program(spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str])
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
         loss, mean_logit = _forward(spec, settings)
-        optimizer = build_optimizer(settings, schedule, None)
+        optimizer = build_optimizer(settings, schedule, None, merged=settings.use_multi_tensor and not pir)
         optimizer.minimize(loss)
+    if settings.use_multi_tensor and pir:
+        facts["use_multi_tensor"] = "not applied: PIR has an operator for each weight"
     build_strategy = None if pir else paddle.static.BuildStrategy()
     apply_options(build_strategy, settings.build_strategy, "build_strategy", facts)
     apply_options(None, settings.execution_strategy, "execution_strategy", facts)
