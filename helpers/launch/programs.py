@@ -180,7 +180,8 @@ def _groups(specs: Sequence[JobSpec]) -> list[list[JobSpec]]:
     for spec in specs:
         framework = spec.case.framework
         same = (framework, dict(spec.environment), spec.settings.get("environment"))
-        if same == last and len(groups[-1]) < _SEVERAL_AT_ONCE.get(framework, 1):
+        # Fleet ignores its switch once any other strategy was set in the process.
+        if same == last and not spec.case.auto and len(groups[-1]) < _SEVERAL_AT_ONCE.get(framework, 1):
             groups[-1].append(spec)
         else:
             groups.append([spec])

@@ -38,7 +38,7 @@ AREAS = (
 # Programs of others that the pages name with their options.
 OTHERS = {"--nnodes", "--rank", "--master", "--host", "--nproc_per_node", "--close", "--no-index", "--signal"}
 # Those of srun and sbatch.
-OTHERS |= {"--gres", "--constraint", "--container", "--requeue"}
+OTHERS |= {"--gres", "--constraint", "--container", "--requeue", "--ipc"}
 # Those of docker, buildah and git on docs/container.md.
 OTHERS |= {"--build-arg", "--cpus", "--cpuset-cpus", "--env", "--file", "--gpus", "--hostname", "--ignorefile"}
 OTHERS |= {

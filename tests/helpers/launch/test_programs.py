@@ -121,6 +121,13 @@ def test_jobs_with_other_variables_have_a_process_of_their_own(tmp_path: Path) -
     assert [report.state for report in reports] == [BuildState.BUILT] * 2
 
 
+def test_each_job_of_automatic_parallelism_has_a_process_of_its_own(tmp_path: Path) -> None:
+    answers = Answers(ended(ANSWER))
+    auto = Case.parse("paddle-vgg16-unstated-bs32-1x8-dali-static-auto")
+    check_builds([replace(job(tmp_path, each), case=auto) for each in "12"], "python", run=answers)
+    assert [len(argv) for argv, *_ in answers.asked] == [5, 5]
+
+
 def test_a_crash_of_several_builds_costs_the_one_that_crashes_alone(tmp_path: Path) -> None:
     def crash(argv: tuple[str, ...], environment: Mapping[str, str], job_id: str, timeout_seconds: float) -> Finished:
         return Finished(-11, "", "Segmentation fault") if "2" in Path(argv[-1]).parent.name else ended(ANSWER)

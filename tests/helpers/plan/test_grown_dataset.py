@@ -129,7 +129,7 @@ def test_dali_and_the_native_loaders_read_it(grown: GrownDataset) -> None:
     pytest.importorskip("nvidia.dali")
     images = read_train_list(str(grown.feeding(ImagesNeeded(ONE_CARD, 24, "a-rule"), quiet).root))
     augmentation, form = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5), Form("NCHW", 3, "float32")
-    plan = DaliPlan(Share(0, 1, 8, 1), form, augmentation, Dali(None, 2, 42, 0, 0), 1, None)
+    plan = DaliPlan(Share(0, 1, 8, 1), form, augmentation, Dali(None, 2, 42, 10, 0, 0), 1, None)
     batches = list(DaliReader(images, plan, numpy.asarray).epoch(0))
     assert [batch.images.shape for batch in batches] == [(8, 3, 224, 224)] * 6
     assert sorted(label for batch in batches for label in batch.labels.tolist()) == sorted(list(range(8)) * 6)

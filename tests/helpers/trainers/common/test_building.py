@@ -72,7 +72,7 @@ def test_a_cpu_s_job_is_an_error_with_its_remedy(tmp_path: Path, capsys: pytest.
     assert "helpers.trainers.mxnet.trainer" in answer["reason"]
 
 
-@pytest.mark.parametrize("argv", [[], ["one", "two"], ["no-such-file.json"]])
+@pytest.mark.parametrize("argv", [[], ["no-such-file.json"]])
 def test_without_a_readable_job_it_fails_and_says_so(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run_build(argv, build) == EXIT_FAILED
     answer = answered(capsys)
