@@ -24,14 +24,12 @@ from helpers.history.address import history_problem
 from helpers.machine.devices import Machine
 from helpers.machine.doctor import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Finding
-from helpers.machine.environment import CPU
 from helpers.machine.tables import COLUMNS, TOPOLOGY, SystemReport
 from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.session.examination import ExaminationIO, examine
 from helpers.session.suite import Suite
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import printable
 
 NAME = "doctor"
@@ -89,26 +87,11 @@ def diagnosis_of(
         suite.config,
         data_root=named.expanduser().absolute() if named else None,
         runs_folder=runs_folder.expanduser().absolute(),
-        largest_batch_on=lambda machine: largest_batch(suite, machine),
         runs_bytes_on=lambda machine: night_bytes(suite, machine),
         history_problem=lambda: history_problem(history_url),
         io=io,
     )
     return diagnose(context)
-
-
-def largest_batch(suite: Suite, machine: Machine) -> int:
-    """The most images that all cards read in a step, over the cases that read images and whose cards are here; 0 if
-    there are none."""
-    return max(
-        (
-            each.case.batch_size_per_card * each.case.cards
-            for each in suite.cases
-            if each.target != CPU and each.case.nodes == 1 and each.case.data is not DataSource.SYNTHETIC
-            and each.case.cards_per_node <= len(machine.cards_of(each.target))
-        ),
-        default=0,
-    )  # fmt: skip
 
 
 def night_bytes(suite: Suite, machine: Machine) -> int:

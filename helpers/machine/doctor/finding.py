@@ -61,9 +61,6 @@ class Context:
     data_root: Path | None = None
     # Why the user's images cannot be used.
     data_problem: str = ""
-    # The largest batch (in images of all cards) of the published cases that run on this machine's cards; 0 if there are
-    # none.
-    largest_batch: int = 0
     # One line on each holder of leased cards.
     leases: tuple[str, ...] = ()
     # Processes left behind by a killed session.

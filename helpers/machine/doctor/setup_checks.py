@@ -215,12 +215,12 @@ def data(context: Context) -> Iterator[Finding]:
                 "The first pass over the images runs at the disk's speed",
                 "Copy the images to a local SSD, or read them once before measuring",
             )
-    elif context.data_root is None and context.largest_batch > 256:
-        yield warning(
+    elif context.data_root is None and context.facts.machine.gpus:
+        yield note(
             "dataset",
-            "none of your own: the small one has 256 images",
-            f"The cards' published cases take up to {context.largest_batch} images a step and are refused with it",
-            "--data FOLDER or data.root in perf.yaml, with ImageNet's layout",
+            "none of your own: for published cases of one node the suite makes images, from photographs",
+            "They are read from the page cache, as the publishers' were; cases of several nodes are not run",
+            "--data FOLDER or data.root in perf.yaml, with ImageNet's layout, to measure with your own images",
         )
     elif context.data_root is None:
         yield note(

@@ -16,7 +16,6 @@ import pytest
 from helpers.commands import doctor
 from helpers.commands.doctor import WIDTH, doctor_markdown, doctor_record, doctor_text, report_text
 from helpers.commands.main import main
-from helpers.machine.devices import Machine
 from helpers.machine.doctor import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Context, Finding, Severity
 from helpers.machine.tables import SystemReport, report_of
@@ -74,16 +73,6 @@ def test_the_options_name_what_is_looked_at(seen: SimpleNamespace, tmp_path: Pat
     assert (seen.asked["data_root"], seen.asked["runs_folder"]) == (tmp_path / "images", tmp_path / "runs")
     call()
     assert (seen.asked["data_root"], seen.asked["runs_folder"]) == (None, ROOT / "runs")
-
-
-@pytest.mark.parametrize(
-    ("machine", "batch"), [(CPU_MACHINE, 0), (gpu_machine(v100s()), 2048), (gpu_machine(v100s()[:1]), 256)]
-)
-def test_the_largest_batch_is_that_of_the_cases_the_cards_can_run(
-    seen: SimpleNamespace, machine: Machine, batch: int
-) -> None:
-    call()
-    assert seen.asked["largest_batch_on"](machine) == batch
 
 
 def test_what_a_night_writes_grows_with_the_cards(seen: SimpleNamespace) -> None:

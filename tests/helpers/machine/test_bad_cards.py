@@ -167,6 +167,7 @@ def command(folder: Path, *words: str, **variables: str) -> subprocess.Completed
 def test_the_doctor_shows_the_good_cards_and_the_bad_one_as_a_finding(tmp_path: Path) -> None:
     nvml_library(tmp_path, ONE_LOST)
     told = command(tmp_path, "-m", "helpers.commands", "doctor", "--runs-dir", str(tmp_path / "runs")).stdout
+    told = " ".join(told.split())
     assert "Tesla V100-SXM2-16GB * 7" in told
     assert "card left out" in told and "GPU3 of unknown model: NVML nvmlDeviceGetHandleByIndex: GPU is lost" in told
 

@@ -125,12 +125,10 @@ def test_the_cores_that_cases_would_use_are_watched_for_a_second(
 
 def test_a_machine_with_cards_is_looked_at_card_by_card(config: Config, io: ExaminationIO, tmp_path: Path) -> None:
     nvml = StandInNvml(v100s(), mesh_details())
-    context = look(
-        config, replace(io, open_nvml=lambda: nvml), tmp_path, largest_batch_on=lambda machine: len(machine.gpus)
-    )
+    context = look(config, replace(io, open_nvml=lambda: nvml), tmp_path)
     assert nvml.asked == [f"GPU-{n}" for n in range(8)]
     assert context.facts.topology.cells[0][1] == "NV2"
-    assert (context.largest_batch, context.facts.machine.driver) == (8, "525.60.11")
+    assert context.facts.machine.driver == "525.60.11"
 
 
 def test_an_nvml_that_fails_blocks_and_the_rest_is_told(config: Config, io: ExaminationIO, tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ def context(**values: Any) -> Context:
         "gpus_on_bus": 8,
         "runs": Space(100 * GIB, 50 * GIB),
         "data_root": Path("/data/imagenet"),
-        "largest_batch": 2048,
     }
     return Context(**{**usual, **values})
 
@@ -67,4 +66,4 @@ def with_card(index: int = 3, **values: Any) -> Context:
 def without_gpus(**values: Any) -> Context:
     machine = replace(gpu_machine(()), gpu_note="no libnvidia-ml.so.1", driver="", cuda_driver="")
     bare = facts(machine=machine, details={}, topology=Topology(), **values)
-    return context(facts=bare, gpus_on_bus=0, largest_batch=0)
+    return context(facts=bare, gpus_on_bus=0)
