@@ -54,7 +54,8 @@ def cores_of(
     if not gpus:
         return Cores(tuple(card.cores for card in cards if isinstance(card, CpuCard)))
     library, usable = open_again(nvml), frozenset(allowed())
-    near = {gpu.uuid: library.near_cpus(gpu) & usable for gpu in (gpus if alone else library.gpus())}
+    good = [gpu for gpu in library.gpus() if not gpu.fault]
+    near = {gpu.uuid: library.near_cpus(gpu) & usable for gpu in (gpus if alone else good)}
     cores = list(dict.fromkeys(tuple(sorted(siblings_of(cpu, root) & usable)) for cpu in sorted(usable)))
     shares = divided(near, cores, tightest_quota(root))
     return Cores(tuple(shares.cpus[gpu.uuid] for gpu in gpus), shares.how)

@@ -121,7 +121,7 @@ class JobRunner:
             overrides=plan.overrides,
             environment=_own_variables(plan.settings),
             cores=cores.each,
-            cards=tuple(str(card.index) for card in self.cards if isinstance(card, Gpu)),
+            cards=tuple(card.uuid for card in self.cards if isinstance(card, Gpu)),
         )
 
     def _meter(self, plan: CasePlan, spec: JobSpec) -> CpuMeter | GpuMeter:

@@ -75,7 +75,7 @@ def trainer_argv(spec: JobSpec, interpreter: str) -> tuple[str, ...]:
 
 
 def card_variables(spec: JobSpec) -> dict[str, str]:
-    """The variables that show the job its GPUs (by index in NVML's order), or hide all GPUs from a CPU job."""
+    """The variables that show the job its GPUs, or hide all GPUs from a CPU job."""
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(spec.cards)}
 
 

@@ -155,7 +155,7 @@ class Agent:
                 run_folder=str(folder / "run"),
                 data_root=ready.data_root,
                 cores=ready.cores,
-                cards=tuple(str(card.index) for card in ready.cards if isinstance(card, Gpu)),
+                cards=tuple(card.uuid for card in ready.cards if isinstance(card, Gpu)),
             )
             command = launcher_for(spec).command(spec, sys.executable, place)
             norm = None if frame["norm"] is None else Norm.from_mapping(frame["norm"])

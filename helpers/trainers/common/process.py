@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import AbstractSet, Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence, Tuple
 
-from helpers.trainers.common.cuda import loaded_facts
+from helpers.trainers.common.cuda import loaded_facts, mapped_facts
 from helpers.trainers.common.loop import LoopIO, LoopPlan
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Precision
@@ -125,6 +125,9 @@ class Trainer:
         self._open_log().steps(steps)
 
     def end(self, status: str, reason: str = "") -> None:
+        if status == REFUSED and self.spec.device == "gpu":
+            # It may be a library that was refused, and one that does not fit can end the process when it is asked.
+            self.loaded = mapped_facts
         peak_device = self.peak_device_bytes() if status == COMPLETE else 0
         self._open_log().footer(Footer(status, reason, peak_host_bytes(), peak_device))
 

@@ -81,7 +81,7 @@ class JobSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     # For each card of this node: the CPU cores to which its process is pinned; empty if it is not pinned.
     cores: tuple[tuple[int, ...], ...] = ()
-    # The indices or UUIDs of this node's GPUs.
+    # The UUIDs of this node's GPUs: CUDA and NVML may count cards otherwise where one of them is lost.
     cards: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,7 @@ def test_no_two_cards_share_a_core_whatever_nvml_says(near: list[frozenset[int]]
 
 class Near(StandInNvml):
     def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+        assert not gpu.fault, "a lost card does not answer"
         return frozenset({0, 1, 4, 5}) if gpu.index == 0 else frozenset({2, 3, 6, 7})
 
 
@@ -108,3 +110,12 @@ def test_only_cores_that_this_process_may_use_are_divided_with_both_threads(tmp_
     assert (cores.each, cores.how) == (((0, 1), (2, 6)), NEAR)
     (root / "sys/fs/cgroup/cpu.max").write_text("200000 100000\n")
     assert cores_of(gpus, Near, allowed=lambda: range(8), root=root).each == ((0,), (2,))
+
+
+def test_on_a_shared_machine_a_lost_card_has_no_share(tmp_path: Path) -> None:
+    gpus = v100s()[:2]
+    lost = replace(v100s()[2], fault="NVML nvmlDeviceGetHandleByIndex: GPU is lost")
+    library = Near()
+    library.gpus = lambda: (*gpus, lost)  # type: ignore[method-assign]
+    cores = cores_of(gpus, lambda: library, alone=False, allowed=lambda: range(8), root=tmp_path)
+    assert (cores.each, cores.how) == (((0, 1, 4, 5), (2, 3, 6, 7)), NEAR)

@@ -550,7 +550,7 @@ def test_a_gpu_job_gets_its_cards_their_cores_and_a_meter_that_watches_them(
     plan = make_plan(target="v100", build={"interpreter": "/opt/python"})
     cards: tuple[Card, ...] = (V100,)
     run = replace(runner, cards=cards).run(plan, 0)
-    assert (jobs.specs[0].device, jobs.specs[0].cards, jobs.specs[0].cores) == ("gpu", ("3",), ((4, 5, 6, 7),))
+    assert (jobs.specs[0].device, jobs.specs[0].cards, jobs.specs[0].cores) == ("gpu", ("GPU-3",), ((4, 5, 6, 7),))
     assert isinstance(jobs.meters[0], GpuMeter)
     assert (run.environment["card_ids"], run.environment["driver"]) == ("GPU-3", "535.1")
     assert (run.facts["card_cores"], run.facts["card_cores_chosen"]) == ("4,5,6,7", "near the cards, by NVML")

@@ -117,7 +117,7 @@ def served(norm: dict[str, Any] | None) -> None:
 def test_the_ranks_of_another_node_are_pinned_by_its_own_nvml(jobs: list[tuple[JobSpec, GpuMeter]]) -> None:
     served(None)
     ((spec, _),) = jobs
-    assert (spec.cards, spec.cores) == (("0", "1"), ((2, 3), (0, 1)))
+    assert (spec.cards, spec.cores) == (("GPU-0", "GPU-1"), ((2, 3), (0, 1)))
 
 
 def test_another_nodes_cards_are_held_against_the_recorded_clocks_and_power_caps(

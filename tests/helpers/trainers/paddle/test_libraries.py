@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from helpers.machine.libraries import with_libraries
+from helpers.trainers.common.process import EXIT_REFUSED
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.job import JobSpec
 
 ROOT = Path(__file__).parents[4]
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -26,6 +29,13 @@ def get_cudnn_version():
         return ctypes.CDLL("libcudnn.so").cudnnGetVersion()
     except OSError:
         return None
+"""
+_REFUSED_RANK = """
+import sys
+from helpers.trainers.common.process import run
+from helpers.trainers.paddle.trainer import RANK_VARIABLES
+from helpers.trainers.paddle.libraries import refuse_wrong_libraries
+sys.exit(run(sys.argv[1:], RANK_VARIABLES, lambda trainer: refuse_wrong_libraries()))
 """
 _RANK = """
 import json
@@ -102,3 +112,24 @@ def test_a_library_of_another_major_version_or_none_is_refused_with_what_to_do(
     assert isinstance(refusal, str)
     assert told in refusal
     assert "make env" in refusal and "docs/environments.md" in refusal
+
+
+def test_the_log_of_a_refused_rank_is_written_without_asking_the_library_that_was_refused(
+    stubs: Path, tmp_path: Path
+) -> None:
+    """This cuDNN ends the process when it is asked for its version."""
+    caller = libraries(stubs, tmp_path / "caller", "libcudnn.so.9.5.1", "libcublas.so.11")
+    (tmp_path / "paddle").mkdir()
+    (tmp_path / "paddle" / "__init__.py").write_text(_PADDLE)
+    case = Case.parse("paddle-resnet50v1.5-fp32-bs256-1x1-native-static")
+    spec = JobSpec("job", case, 0, str(tmp_path), "gpu", 1, 1)
+    (tmp_path / "spec.json").write_text(spec.to_json())
+    variables = {**os.environ, "LD_LIBRARY_PATH": str(caller), "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", _REFUSED_RANK, tmp_path / "spec.json"], env=variables, cwd=ROOT, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == EXIT_REFUSED, done.stderr
+    header, footer = map(json.loads, Path(spec.step_log_path(0)).read_text().splitlines())
+    assert footer["status"] == "refused" and "libcudnn.so.9.5.1 is cuDNN 9.5.1" in footer["reason"]
+    assert header["facts"]["cudnn_file"].endswith("libcudnn.so.9.5.1")
