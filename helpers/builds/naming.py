@@ -51,6 +51,7 @@ class Why(enum.Enum):
     NOT_IMPORTED = "cannot be imported"
     LACKS_FEATURE = "lacks a feature"
     NO_PROGRAM = "does not build a program"
+    BAD_COMPANION = "stands beside a package that does not fit it"
     NO_SPACE = "no space"
 
 

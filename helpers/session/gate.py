@@ -76,11 +76,14 @@ def effect(status: Status, gated: Gated | None = None) -> CaseEffect:
     return normal
 
 
-def gate_reason(status: Status, gated: Gated) -> str | None:
-    """Why the gate fails a case that would not fail outside it; None if the gate does not fail it."""
+def gate_reason(status: Status, gated: Gated, *, other_program: bool = False) -> str | None:
+    """Why the gate fails a case that would not fail outside it; None if the gate does not fail it. ``other_program``:
+    what was trained is not the published program."""
     if effect(status, gated) is not CaseEffect.FAIL or effect(status) is CaseEffect.FAIL:
         return None
     if status is not Status.NOT_RUN and gated.needs is not Needs.RECORDED and not gated.has_published:
+        if other_program:
+            return f"the gate needs the {Needs.PUBLISHED.value} figure of this case, and another program was trained"
         return f"the gate needs a {Needs.PUBLISHED.value} figure of this case and none applies to this machine"
     return f"the gate does not let {status.value} pass (needs: {gated.needs.value})"
 
@@ -180,13 +183,14 @@ class Gate:
         """The outcome of a judged case, with the gate's effect and, if the gate changes it, its reason."""
         plan, verdict = result.plan, result.verdict
         gated = self.gated(plan)
-        if gated is not None and any(each.reason.code == OTHER_PROGRAM for each in verdict.published):
+        other_program = any(each.reason.code == OTHER_PROGRAM for each in verdict.published)
+        if gated is not None and other_program:
             gated = replace(gated, has_published=False)
         entry = plan.suite_case.quarantine if gated is not None else None
         kept = self.quarantine_of(plan.suite_case)
         judged = kept is None and (gated is not None or not self.enabled)
         does = effect(verdict.status, gated) if judged else outside_gate(effect(verdict.status))
-        reason = None if gated is None else gate_reason(verdict.status, gated)
+        reason = None if gated is None else gate_reason(verdict.status, gated, other_program=other_program)
         if kept is not None:
             reason = f"in quarantine until {kept.until}, so it cannot fail the gate ({kept.reason})"
         elif entry is not None:

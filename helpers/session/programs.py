@@ -17,7 +17,7 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Execution, Precision
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.program import PRETENDED_FACT, counts_of, kind_of
+from helpers.trainers.contract.program import COMPANION_FACT, PRETENDED_FACT, counts_of, kind_of
 
 # A broken build is named by the errors of its first cases.
 _MOST_NAMED = 3
@@ -139,6 +139,7 @@ def refuse_broken(build: str, programs: Iterable[BuiltProgram]) -> None:
 
     A program that the build refuses is not broken: the case's own run says the same.
     """
+    programs = tuple(programs)
     broken = [each for each in programs if each.report.state is BuildState.FAILED]
     if not broken:
         return
@@ -146,8 +147,15 @@ def refuse_broken(build: str, programs: Iterable[BuiltProgram]) -> None:
         f"{each.suite_case.case.id}{_others(each)}{_owner(each)}: {each.report.reason}" for each in broken[:_MOST_NAMED]
     ]
     left = len(broken) - len(told)
-    more = f"; and {left} more" if left else ""
-    raise BuildUnavailable(build, Why.NO_PROGRAM, "; ".join(told) + more, "a program for each static case")
+    companions = [each.report.facts.get(COMPANION_FACT) for each in broken]
+    raise BuildUnavailable(
+        build,
+        Why.BAD_COMPANION if all(companions) else Why.NO_PROGRAM,
+        f"{len(broken)} of {len(programs)} programs failed",
+        "a program for each static case",
+        # Whole: what was got is cut to one line's length.
+        remedy="; ".join([*told, *([f"and {left} more"] if left else [])]),
+    )
 
 
 def _others(program: BuiltProgram) -> str:

@@ -29,8 +29,6 @@ from helpers.trainers.contract.errors import ConfigError, LaunchError, SuiteErro
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import PROGRAM_FACT, counts_of, kind_of
 
-# The fact of a program that a build for CPUs made (helpers/trainers/paddle/pretended.py).
-_PRETENDED = "pretended"
 TRAIN_PROGRAM = Path("ppcls/static/train.py")
 _CONFIGS = Path("ppcls/configs/ImageNet/ResNet")
 # epoch:0   train step:20   lr: 0.1, loss: 6.9, … ips: 123.45000 samples/sec.
@@ -128,8 +126,6 @@ def look_at_programs(
     ]
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     message = f"{len(programs)} programs of {len(rows)} published rows: {counted}"
-    if unlike := [each.suite_case.case.id for each in programs if each.differences and _PRETENDED in each.report.facts]:
-        message += f"; not compared, since a build for CPUs has no fusions of cuDNN: {', '.join(unlike)}"
     return ProbeAnswer(message, tuple(faults))
 
 
@@ -140,8 +136,7 @@ def program_faults(program: BuiltProgram) -> list[str]:
     kind = kind_of(program.report.facts)
     if kind is None or counts_of(program.report.facts) is None:
         return ["the build check states no kind of program, or no operators"]
-    differences = () if _PRETENDED in program.report.facts else program.differences
-    return [*differences, *([] if kind.is_published else [f"{kind.value} is not the published program"])]
+    return [*program.differences, *([] if kind.is_published else [f"{kind.value} is not the published program"])]
 
 
 # ---- PaddleClas's own program

@@ -13,6 +13,9 @@ from helpers.trainers.contract.errors import ConfigError
 PROGRAM_FACT = "program"
 PROGRAM_COUNTS_FACT = "program_counts"
 
+# The fact of a build check that names the package beside Paddle whose fault it is that no program was built.
+COMPANION_FACT = "companion_at_fault"
+
 # The fact of a build check by a build for CPUs: what it pretends of a GPU, and what of the program it leaves out.
 PRETENDED_FACT = "pretended"
 _NO_FUSIONS = "batch norm's fusions left out"

@@ -19,8 +19,8 @@ from helpers.trainers.common.float32 import TF32_WANTED
 from helpers.trainers.common.process import Refused, set_environment
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.program import PRETENDED_FACT, pretended_text
-from helpers.trainers.paddle.companions import import_paddle
+from helpers.trainers.contract.program import COMPANION_FACT, PRETENDED_FACT, pretended_text
+from helpers.trainers.paddle.companions import CompanionError, import_paddle
 from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
 
 # What names the ranks; of the job before this one in the process.
@@ -42,6 +42,14 @@ def main(argv: List[str]) -> int:
 
 def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
     """Build the model and step of ``spec``, and fill in ``answer``. Raises Refused if this build of Paddle cannot."""
+    try:
+        _build(spec, answer, environment)
+    except CompanionError as error:
+        answer.facts[COMPANION_FACT] = error.distribution
+        raise
+
+
+def _build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
     settings = PaddleSettings.of(spec)
     answer.facts.update(setting_facts(spec, settings))
     # Fleet's sharding writes files of its programs into the current folder.

@@ -21,8 +21,14 @@ _DISTRIBUTIONS = {"google": "protobuf", "numpy": "numpy", "setuptools": "setupto
 _FRAMES, _LONGEST = 3, 300
 
 
+class CompanionError(LaunchError):
+    """A package beside Paddle does not fit it. ``distribution`` is its name."""
+
+    distribution = ""
+
+
 def import_paddle() -> Any:
-    """Paddle. Raises Refused if it is not installed, and LaunchError if a package beside it is missing or at fault."""
+    """Paddle. Raises Refused if it is not installed, CompanionError if a package beside it is missing or at fault."""
     try:
         import paddle
     except Exception as error:
@@ -45,7 +51,7 @@ def told(error: BaseException) -> str:
 
 
 def refuse_companion(error: BaseException) -> None:
-    """Raise LaunchError if the error is that of a package beside Paddle that does not fit it."""
+    """Raise CompanionError if the error is that of a package beside Paddle that does not fit it."""
     name = _companion_at_fault(error)
     if name is None:
         return
@@ -54,14 +60,16 @@ def refuse_companion(error: BaseException) -> None:
     except metadata.PackageNotFoundError:
         found = f"{name}, which is not installed"
     version = getattr(sys.modules.get("paddle"), "__version__", "")
-    raise LaunchError(
+    fault = CompanionError(
         f"{found}, beside Paddle {version}".rstrip(),
         got=told(error),
         expected=f"a version that works with this line of Paddle, as {name} {WORKING_COMPANIONS[name]}",
         remedy="It is no fault of this build of Paddle. Install "
         f"{name}=={WORKING_COMPANIONS[name]} beside it, or make the environment with perfgate builds make "
         "(requirements/companions.yaml)",
-    ) from error
+    )
+    fault.distribution = name
+    raise fault from error
 
 
 def _companion_at_fault(error: BaseException) -> Optional[str]:

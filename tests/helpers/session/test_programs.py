@@ -23,7 +23,7 @@ from helpers.session.programs import (
     refuse_broken,
 )
 from helpers.session.suite import Suite
-from helpers.trainers.contract.program import PROGRAM_COUNTS_FACT, PROGRAM_FACT, counts_text
+from helpers.trainers.contract.program import COMPANION_FACT, PROGRAM_COUNTS_FACT, PROGRAM_FACT, counts_text
 from tests.helpers.session.workshop import CPU_MACHINE, ONE_RUN, SXM2, Bench, case_of, machine_with, rule
 
 ERROR = "exit status 1: TypeError: any(): argument 'x' (position 0) must be Value"
@@ -85,9 +85,28 @@ def test_a_broken_program_is_refused_with_the_error_the_case_and_its_owner(
     with pytest.raises(BuildUnavailable) as caught:
         refuse_broken("night.whl", found)
     told = str(caught.value)
-    assert told.startswith("build night.whl does not build a program: got ")
-    assert f"(owner: amp team): {ERROR}" in told
+    assert told.startswith("build night.whl does not build a program: got '2 of 8 programs failed', expected ")
+    assert told.count(f"(owner: amp team): {ERROR}") == 2
     assert ONE_RUN in told
+
+
+def test_a_package_beside_the_build_is_blamed_for_its_own_fault_and_its_remedy_is_whole(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "protobuf 7.36.2, beside Paddle 3.1.1: " + "a long error, " * 30 + "Install protobuf==6.33.0 beside it"
+    fault = replace(BROKEN, reason=reason, facts={COMPANION_FACT: "protobuf"})
+    monkeypatch.setattr(programs, "build_programs", Answers(amp_o2=fault))
+    found = built_ahead(published(suite), "python", lambda line: None)
+    with pytest.raises(BuildUnavailable) as caught:
+        refuse_broken("night.whl", found)
+    told = str(caught.value)
+    assert told.startswith("build night.whl stands beside a package that does not fit it: got '2 of 8 programs failed'")
+    assert told.count("Install protobuf==6.33.0 beside it") == 2
+
+
+def test_a_broken_program_s_lines_are_those_of_a_check(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "build_programs", Answers(amp_o2=BROKEN))
+    found = built_ahead(published(suite), "python", lambda line: None)
     assert f"  failed: {ONE_RUN}" in "\n".join(program_lines(found))
 
 

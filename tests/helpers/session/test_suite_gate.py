@@ -82,7 +82,7 @@ def test_a_published_figure_counts_only_on_its_own_card(bench: Bench, card: str,
     row = row_of(suite.measure(case))
     assert (row.status, row.effect) == ("PASS" if effect == "pass" else "NO_BASELINE", effect)
     assert ("recorded: none; record it: pytest" in row.reason) is (effect == "pass")
-    assert ("needs a published figure" in row.reason) is (effect == "fail")
+    assert ("needs the published figure of this case, and another program was trained" in row.reason) is (effect == "fail")
 
 
 @pytest.mark.parametrize("gate", [True, False])

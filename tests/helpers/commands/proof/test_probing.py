@@ -26,7 +26,14 @@ from helpers.session.programs import BuiltProgram
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, LaunchError, SuiteError
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.program import PROGRAM_COUNTS_FACT, PROGRAM_FACT, ProgramKind, counts_text
+from helpers.trainers.contract.program import (
+    PRETENDED_FACT,
+    PROGRAM_COUNTS_FACT,
+    PROGRAM_FACT,
+    ProgramKind,
+    counts_text,
+    pretended_text,
+)
 
 PROTOCOL = MeasuringProtocol("p", 4, 6, 1)
 ROW = "paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static"
@@ -80,12 +87,14 @@ def test_all_programs_are_told_in_one_line_and_each_fault_with_its_rows() -> Non
     assert found.faults == (f"{ROW} and 1 more rows: failed: no Paddle",)
 
 
-def test_of_a_build_for_cpus_which_lacks_the_fusions_the_operators_are_told_and_not_compared() -> None:
-    report = built({**PUBLISHED, "fused_batch_norm_act": 0})
-    assert looked_at([report]).faults
-    found = looked_at([replace(report, facts={**report.facts, "pretended": "float16 kernels"})])
-    assert found.faults == ()
-    assert found.message.endswith(f"not compared, since a build for CPUs has no fusions of cuDNN: {ROW}")
+def test_of_a_build_for_cpus_what_it_lacks_is_no_fault_and_what_it_lost_is() -> None:
+    unfused = {"batch_norm": 53, "fused_batch_norm_act": 0, "fused_bn_add_activation": 0,
+               "fused_elemwise_add_activation": 16, "relu": 33}  # fmt: skip
+    lacks = {PRETENDED_FACT: pretended_text(float16=True, several_cards=False, fuses_batch_norm=True)}
+    for changed, faults in ({}, 0), ({"merged_momentum": 0, "momentum": 161}, 2):
+        report = built({**PUBLISHED, **unfused, **changed})
+        assert len(looked_at([report]).faults) > 2
+        assert len(looked_at([replace(report, facts={**report.facts, **lacks})]).faults) == faults
 
 
 def test_programs_that_take_too_long_and_none_at_all_are_errors() -> None:
