@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from helpers.judging.statistics import mean_interval
+from helpers.machine.libraries import with_libraries
 from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.session.suite import SMALL_DATASET
@@ -77,7 +78,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env={**os.environ, **environment},
+            env=with_libraries({**os.environ, **environment}, argv[0]),
             # A group of its own, so that its children stop with it; in this session, so that the kernel ends a stopped
             # group that lost its parent.
             preexec_fn=os.setpgrp,
