@@ -119,7 +119,13 @@ def write_stamp(venv: str, python: str, base: str, parts: Dict[str, str], missin
 
 
 def set_up(
-    folder: str, venv: str, chosen: str, extras: Sequence[str], base: str, driver: Sequence[int] = (), again: bool = False
+    folder: str,
+    venv: str,
+    chosen: str,
+    extras: Sequence[str],
+    base: str,
+    driver: Sequence[int] = (),
+    again: bool = False,
 ) -> None:
     """Bring ``venv`` to the wanted state. If this is interrupted, the next call makes it again, unless only parts were
     added without which it is complete. Such a part that could not be had is tried again if ``again``."""

@@ -419,7 +419,9 @@ def _set_up(
 ) -> list[str]:
     runner = Steps(**steps)
     monkeypatch.setattr(bootstrap, "run", runner)
-    bootstrap.set_up(str(tmp_path / "requirements"), str(tmp_path / ".venv"), "cpu", extras, sys.executable, again=again)
+    bootstrap.set_up(
+        str(tmp_path / "requirements"), str(tmp_path / ".venv"), "cpu", extras, sys.executable, again=again
+    )
     return list(runner.done)
 
 

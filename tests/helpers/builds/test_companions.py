@@ -82,7 +82,12 @@ def test_dali_for_cuda_11_is_for_drivers_below_the_least_of_cuda_12() -> None:
 
 @pytest.mark.parametrize(
     ("distribution", "version", "has_gpu"),
-    [("paddlepaddle-gpu", "2.6.2", False), ("paddlepaddle", "2.6.2", True), ("paddlepaddle-gpu", "3.3.1", True)],
+    [
+        ("paddlepaddle-gpu", "2.6.2", False),
+        ("paddlepaddle", "2.6.2", True),
+        ("paddlepaddle-gpu", "3.3.1", True),
+        ("paddlepaddle-gpu", "2.6.2.post120", True),
+    ],
 )
 def test_cuda_s_libraries_are_for_the_build_that_opens_and_lacks_them(
     distribution: str, version: str, has_gpu: bool

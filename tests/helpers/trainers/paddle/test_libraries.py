@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compile
 # Opens cuDNN as Paddle 2.6 does: by the name without a version, then in one more folder.
 _PADDLE = """
 import ctypes, types
-version = types.SimpleNamespace(cuda=lambda: "11.8", cudnn=lambda: "8.6.0")
+version = types.SimpleNamespace(cuda=lambda: "11.8", cudnn=lambda: "8.6.0", full_version="2.6.2")
 def get_cudnn_version():
     try:
         return ctypes.CDLL("libcudnn.so").cudnnGetVersion()
@@ -102,3 +102,20 @@ def test_a_library_of_another_major_version_or_none_is_refused_with_what_to_do(
     assert isinstance(refusal, str)
     assert told in refusal
     assert "make env" in refusal and "docs/environments.md" in refusal
+
+
+@pytest.mark.parametrize(
+    ("full_version", "cuda", "wheel"),
+    [
+        ("2.6.2", "12.0", "nvidia-cublas-cu12 "),
+        ("3.4.0", "11.8", "nvidia-cublas-cu11 "),
+        ("0.0.0", "13.0", "nvidia-cublas "),
+    ],
+)
+def test_a_build_whose_libraries_the_suite_lacks_is_told_which_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_version: str, cuda: str, wheel: str
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "_PADDLE", _PADDLE.replace("2.6.2", full_version).replace("11.8", cuda))
+    refusal = str(rank(tmp_path, str(tmp_path), tmp_path / "no-environment"))
+    assert f"nvidia-cudnn-cu{cuda[:2]}==8.*" in refusal and wheel in refusal
+    assert "link_libraries.py" in refusal and "make env" not in refusal
