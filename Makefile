@@ -31,7 +31,9 @@ NO_PYTHON = no Python 3.11 to 3.13 was found: install one (Debian 12, Ubuntu 24.
 	or name it: make PYTHON=/path/to/python3.12 perf
 
 BOOTSTRAP = @python="$(PYTHON)"; if [ -z "$$python" ]; then echo "make: error: $(NO_PYTHON)" >&2; exit 2; fi; \
-	"$$python" requirements/bootstrap.py
+	"$$python" requirements/bootstrap.py $(AGAIN)
+# Parts that could not be had are tried again where an environment is asked for by name.
+AGAIN = $(if $(filter env%,$(MAKECMDGOALS)),--again)
 
 # The tests start hundreds of processes of the suite: what Python compiled and pytest rewrote is kept between them, even
 # where the caller's shell has Python keep nothing. What measures is left as its caller has it.

@@ -68,8 +68,11 @@ class Plan(NamedTuple):
     why: str
 
 
-def make_plan(stamp: Optional[Dict[str, object]], python: str, base: str, wanted: Dict[str, str]) -> Plan:
-    """Compare the stamp of the present environment (None if there is none) with the wanted parts. A pure function."""
+def make_plan(
+    stamp: Optional[Dict[str, object]], python: str, base: str, wanted: Dict[str, str], again: bool = False
+) -> Plan:
+    """Compare the stamp of the present environment (None if there is none) with the wanted parts. A part that could not
+    be had is tried ``again`` or not. A pure function."""
     everything = tuple(wanted)
     if stamp is None:
         return Plan("make", everything, "there is no complete environment yet")
@@ -83,8 +86,14 @@ def make_plan(stamp: Optional[Dict[str, object]], python: str, base: str, wanted
     changed += [name for name in wanted if name in have and have[name] != wanted[name]]
     if changed:
         return Plan("make", everything, "its requirements changed ({})".format(", ".join(changed)))
-    missing = tuple(name for name in wanted if name not in have)
+    missing = tuple(name for name in wanted if name not in have and (again or name not in missing_of(stamp)))
     return Plan("add" if missing else "nothing", missing, "")
+
+
+def missing_of(stamp: Optional[Dict[str, object]]) -> Dict[str, str]:
+    """The parts that could not be had, with the reasons."""
+    missing = stamp.get("missing") if stamp else None
+    return missing if isinstance(missing, dict) else {}
 
 
 def read_stamp(venv: str) -> Optional[Dict[str, object]]:
@@ -109,9 +118,17 @@ def write_stamp(venv: str, python: str, base: str, parts: Dict[str, str], missin
     os.replace(path + ".new", path)
 
 
-def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str, driver: Sequence[int] = ()) -> None:
-    """Bring ``venv`` to the wanted state. If this is interrupted, the next call makes it again. A part that cannot be
-    had and without which the environment is complete is tried again by the next call."""
+def set_up(
+    folder: str,
+    venv: str,
+    chosen: str,
+    extras: Sequence[str],
+    base: str,
+    driver: Sequence[int] = (),
+    again: bool = False,
+) -> None:
+    """Bring ``venv`` to the wanted state. If this is interrupted, the next call makes it again, unless only parts were
+    added without which it is complete. Such a part that could not be had is tried again if ``again``."""
     venv = os.path.realpath(venv)
     if not os.path.isdir(venv):
         # Refused before there is a folder, which is what is locked.
@@ -121,17 +138,19 @@ def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str
         python = "{} {}".format(platform.python_implementation(), platform.python_version())
         wanted = wanted_parts(folder, chosen, extras, driver)
         stamp = read_stamp(venv)
-        plan = make_plan(stamp, python, base, wanted)
+        plan = make_plan(stamp, python, base, wanted, again)
         missing = {}  # type: Dict[str, str]
         if plan.action != "nothing":
             say("{} with {}: {}".format(os.path.relpath(venv), python, ", ".join(plan.parts)), plan.why)
-            if stamp is not None:
+            added = plan.action == "add"
+            if stamp is not None and not (added and all(part in OPTIONAL for part in plan.parts)):
                 os.remove(os.path.join(venv, STAMP))
             missing = carry_out(plan, venv, folder, base)
-            kept = stamp["parts"] if stamp and plan.action == "add" else {}
+            kept = stamp["parts"] if stamp and added else {}
             assert isinstance(kept, dict)
-            had = {part: wanted[part] for part in wanted if part not in missing}
-            write_stamp(venv, python, base, {**kept, **had}, missing)
+            had = {part: wanted[part] for part in plan.parts if part not in missing}
+            before = {part: why for part, why in missing_of(stamp).items() if added and part not in had}
+            write_stamp(venv, python, base, {**kept, **had}, {**before, **missing})
         elif chosen not in SETS:
             # Printed only if it was asked for by name; the suite's own environment is made before other commands,
             # without output.
@@ -140,7 +159,7 @@ def set_up(folder: str, venv: str, chosen: str, extras: Sequence[str], base: str
             # Not in the stamp, so that an existing environment gets it, or a new version, without being made again.
             console_script.provide(venv, os.path.dirname(folder))
         for part, why in missing.items():
-            say("{} is missing in {}: {}; the next call tries it again".format(
+            say("{} is missing in {}: {}; a call with --again, as make env, tries it again".format(
                 part, os.path.relpath(venv), OPTIONAL[part]), why)  # fmt: skip
 
 
@@ -310,6 +329,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         choices=tuple(FRAMEWORKS),
         help="make this framework's environment too, at the same time",
     )
+    parser.add_argument("--again", action="store_true", help="try again the parts that could not be had")
     parser.add_argument(
         "--probe",
         action="store_true",
@@ -343,7 +363,8 @@ def side_by_side(options: argparse.Namespace) -> int:
     first = ["--requirements", options.requirements] + (["--venv", options.venv] if options.venv else [])
     for extra in options.extras:
         first += ["--with", extra]
-    wanted = [first] + [["--requirements", other] for other in options.others]
+    again = ["--again"] if options.again else []
+    wanted = [words + again for words in [first] + [["--requirements", other] for other in options.others]]
     # The progress bars of several would be drawn over each other.
     environment = dict(os.environ, PIP_PROGRESS_BAR="off")
     script = os.path.abspath(__file__)
@@ -416,7 +437,7 @@ def main(arguments: Sequence[str]) -> int:
                 raise SetUpError("--with adds to the suite's environment; {} is one of its own".format(chosen))
         elif not machine.loads(OPENMP):
             extras.insert(0, OPENMP_PART)
-        set_up(os.path.dirname(os.path.abspath(__file__)), venv, chosen, extras, base, driver)
+        set_up(os.path.dirname(os.path.abspath(__file__)), venv, chosen, extras, base, driver, options.again)
     except (SetUpError, OSError) as error:
         print("bootstrap: error: {}".format(error), file=sys.stderr)
         return 2

@@ -113,6 +113,12 @@ def choose_set(gpus: Sequence[Gpu], version: Sequence[int], driver: Sequence[int
     return _if_driver("gpu-cuda11", driver, MEASURE_CPU)
 
 
+def least_driver(cuda: int) -> Tuple[int, ...]:
+    """The least driver for a major version of CUDA."""
+    with open(DRIVERS, encoding="utf-8") as file:
+        return tuple(map(int, json.load(file)["least"][str(cuda)].split(".")))
+
+
 def why_driver_too_old(chosen: str, driver: Sequence[int]) -> str:
     """Why a set for GPUs does not run with this driver; empty if it does, or if the driver is not known."""
     with open(DRIVERS, encoding="utf-8") as file:

@@ -7,6 +7,8 @@ import hashlib
 import os
 from typing import Dict, Sequence, Tuple  # noqa: F401 - Tuple is in a type comment
 
+import machine
+
 # Sets of the suite: the suite and a Paddle, each with the file of its pins, which begins with suite.txt.
 SETS = {"cpu": "cpu.txt", "gpu-cuda11": "gpu-cuda11.txt", "gpu-wheel-on-cpu": "gpu-cuda11.txt"}
 # Environments of a single tool, without the suite.
@@ -36,8 +38,6 @@ OPENMP_PART, OPENMP_SCRIPT = "libgomp", "provide_libgomp.py"
 # CUDA's libraries, and the script that then makes links to them by the names that Paddle opens.
 CUDA_PART, LINKS_SCRIPT = "cuda11", "link_libraries.py"
 DALI_CUDA11, DALI_CUDA12 = "dali-cuda11", "dali-cuda12"
-# The first driver that DALI for CUDA 12 runs with.
-DALI_CUDA12_DRIVER = (525,)
 # Parts without which an environment is complete: such a part -> what it costs when it cannot be had.
 OPTIONAL = {
     CUDA_PART: "cases on a GPU run only where the machine itself has CUDA 11, cuDNN 8 and NCCL",
@@ -65,7 +65,7 @@ def wanted_parts(folder: str, chosen: str, extras: Sequence[str], driver: Sequen
 
 def dali_part(chosen: str, driver: Sequence[int]) -> str:
     """DALI for CUDA 12, which serves Paddle's build for CUDA 11 too, unless the driver is known to be older."""
-    older = chosen == "gpu-cuda11" and driver and tuple(driver) < DALI_CUDA12_DRIVER
+    older = chosen == "gpu-cuda11" and driver and tuple(driver) < machine.least_driver(12)
     return DALI_CUDA11 if older else DALI_CUDA12
 
 

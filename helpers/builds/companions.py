@@ -34,8 +34,13 @@ class Part:
     on_gpu: bool = False
     # A range of versions of the NVIDIA driver; empty for all, and where the driver is not known.
     driver: str = ""
+    # The major version of CUDA of the builds that it is for; empty for all, and where a build's version states none.
+    cuda: str = ""
 
-    def fit(self, distribution: str, has_gpu: bool, driver: str) -> bool:
+    def fit(self, distribution: str, version: Version, has_gpu: bool, driver: str) -> bool:
+        # Paddle's own index has 2.6.2.post120 for CUDA 12.0; the plain 2.6.2 is for CUDA 11.8.
+        if self.cuda and (version.post or 0) >= 100 and str((version.post or 0) // 10) != self.cuda:
+            return False
         if self.distributions and canonicalize_name(distribution) not in self.distributions:
             return False
         if self.on_gpu and not has_gpu:
@@ -68,7 +73,7 @@ def companions_for(
     for entry in entries:
         if entry.fit(Version(version)):
             # Of each name the first: the last one that is put into the mapping.
-            fitting = [each for each in entry.parts if each.fit(distribution, has_gpu, driver)]
+            fitting = [each for each in entry.parts if each.fit(distribution, Version(version), has_gpu, driver)]
             return replace(entry, parts=tuple({each.name: each for each in reversed(fitting)}.values()))
     known = list(dict.fromkeys(each.versions for each in entries))
     raise ConfigError(
@@ -101,7 +106,7 @@ def _entry(value: YamlValue) -> Companions:
 
 
 def _part(value: YamlValue) -> Part:
-    keys = value.mapping(required=("name", "requirements"), optional=("distributions", "machine", "driver"))
+    keys = value.mapping(required=("name", "requirements"), optional=("distributions", "machine", "driver", "cuda"))
     driver = keys["driver"].text() if "driver" in keys else ""
     try:
         SpecifierSet(driver)
@@ -114,6 +119,7 @@ def _part(value: YamlValue) -> Part:
         tuple(canonicalize_name(each.text()) for each in names),
         "machine" in keys and keys["machine"].one_of((_GPU,)) == _GPU,
         driver,
+        keys["cuda"].text() if "cuda" in keys else "",
     )
 
 

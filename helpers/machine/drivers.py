@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,16 +34,25 @@ def least_driver(cuda: str) -> str:
     return _table().get(cuda.partition(".")[0], "")
 
 
-def why_driver_too_old(driver: str, cuda: str) -> str:
+def why_driver_too_old(driver: str, cuda: str, served: str = "") -> str:
     """Why a build of this CUDA does not run with this driver, and what to do; empty if it does, or if it is not
-    known."""
+    known. ``served`` is the CUDA that NVML states, which is newer with CUDA's forward compatibility."""
     least = least_driver(cuda)
+    if driver_numbers(served)[:1] >= driver_numbers(cuda)[:1] or _has_compatibility_libcuda():
+        return ""
     if not driver_numbers(driver) or not least or driver_numbers(driver) >= driver_numbers(least):
         return ""
     return (
         f"the NVIDIA driver is {driver}; a build for CUDA {cuda} needs {least} or newer: update the driver, or take a "
         "build for an older CUDA"
     )
+
+
+def _has_compatibility_libcuda() -> bool:
+    """Whether LD_LIBRARY_PATH has the libcuda of a package cuda-compat, with which an older driver may serve a newer
+    CUDA."""
+    words = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    return any("compat" in Path(word).parts and Path(word, "libcuda.so.1").is_file() for word in words)
 
 
 @functools.cache

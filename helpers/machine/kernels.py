@@ -25,14 +25,14 @@ _TOOLKITS: tuple[tuple[tuple[int, int], _Range], ...] = (
 
 
 def why_build_runs_on_none(
-    build: FrameworkBuild, stated: Mapping[str, str] | str, driver: str, cards: Iterable[Gpu]
+    build: FrameworkBuild, stated: Mapping[str, str] | str, driver: str, cards: Iterable[Gpu], served: str = ""
 ) -> str:
     """Why a build with the ``stated`` libraries (BuildFinder.find_libraries) certainly cannot run on one of ``cards``
-    with this driver; empty if it may."""
+    with this driver, which serves the CUDA ``served``; empty if it may."""
     if isinstance(stated, str):
         return ""
     cuda, named = stated.get("cuda", ""), f"{build.distribution} {build.version}"
-    if too_old := why_driver_too_old(driver, cuda):
+    if too_old := why_driver_too_old(driver, cuda, served):
         return f"{named} cannot run: {too_old}"
     for name, capability in sorted({(card.name, card.compute_capability) for card in cards}):
         why = why_no_kernels(build, cuda, stated.get("archs", ""), capability, certain=True)

@@ -195,7 +195,7 @@ class Installed:
             return ""
         stated = self.builds.find_libraries(build)
         cards = [card for card in self.machine.cards_of(suite_case.target) if isinstance(card, Gpu)]
-        return why_build_runs_on_none(build, stated, self.machine.driver, cards)
+        return why_build_runs_on_none(build, stated, self.machine.driver, cards, self.machine.cuda_driver)
 
 
 def _interpreter(path: Path) -> Path:

@@ -414,10 +414,14 @@ def test_where_pip_has_no_cpu_build_of_torch_the_cuda_build_is_taken_and_that_is
         bootstrap.install("venv", "requirements", "pytorch-gpu")
 
 
-def _set_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, extras: Sequence[str] = (), **steps: Any) -> list[str]:
+def _set_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, extras: Sequence[str] = (), again: bool = False, **steps: Any
+) -> list[str]:
     runner = Steps(**steps)
     monkeypatch.setattr(bootstrap, "run", runner)
-    bootstrap.set_up(str(tmp_path / "requirements"), str(tmp_path / ".venv"), "cpu", extras, sys.executable)
+    bootstrap.set_up(
+        str(tmp_path / "requirements"), str(tmp_path / ".venv"), "cpu", extras, sys.executable, again=again
+    )
     return list(runner.done)
 
 
@@ -451,10 +455,11 @@ def test_a_part_that_cannot_be_had_costs_only_itself_and_is_tried_again(
     assert list(stamp["parts"]) == ["cpu", "dataset", "otava", "uv"]
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == (
-        f"bootstrap: dali-cuda12 is missing in {os.path.relpath(tmp_path / '.venv')}: cases with DALI are skipped; the "
-        "next call tries it again (stopped)"
+        f"bootstrap: dali-cuda12 is missing in {os.path.relpath(tmp_path / '.venv')}: cases with DALI are skipped; a "
+        "call with --again, as make env, tries it again (stopped)"
     )
-    assert _set_up(monkeypatch, tmp_path) == ["dali-cuda12.txt"]
+    assert _set_up(monkeypatch, tmp_path) == []
+    assert _set_up(monkeypatch, tmp_path, again=True) == ["dali-cuda12.txt"]
     stamp = json.loads((tmp_path / ".venv" / bootstrap.STAMP).read_text())
     assert (stamp["missing"], "dali-cuda12" in stamp["parts"]) == ({}, True)
     assert _set_up(monkeypatch, tmp_path) == []
@@ -463,8 +468,20 @@ def test_a_part_that_cannot_be_had_costs_only_itself_and_is_tried_again(
 def test_an_addition_keeps_what_is_missing_in_mind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _requirements(tmp_path / "requirements")
     _set_up(monkeypatch, tmp_path, fail_at="dali-cuda12.txt")
-    assert _set_up(monkeypatch, tmp_path, ["dev"], fail_at="dali-cuda12.txt") == ["dev.txt", "dali-cuda12.txt"]
-    assert _set_up(monkeypatch, tmp_path) == ["dali-cuda12.txt"]
+    assert _set_up(monkeypatch, tmp_path, ["dev"]) == ["dev.txt"]
+    assert _set_up(monkeypatch, tmp_path) == []
+    assert _set_up(monkeypatch, tmp_path, again=True) == ["dali-cuda12.txt"]
+
+
+def test_an_interrupted_second_try_of_a_part_keeps_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _requirements(tmp_path / "requirements")
+    _set_up(monkeypatch, tmp_path, fail_at="dali-cuda12.txt")
+    with pytest.raises(KeyboardInterrupt):
+        _set_up(monkeypatch, tmp_path, again=True, fail_at="dali-cuda12.txt", error=KeyboardInterrupt)
+    assert _set_up(monkeypatch, tmp_path) == []
+    assert _set_up(monkeypatch, tmp_path, again=True) == ["dali-cuda12.txt"]
 
 
 @pytest.mark.parametrize(

@@ -315,7 +315,7 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
             "GPU cases are not run: they would train on the processor",
             "make env and make env-NAME choose the build by the hardware; or install the framework's GPU build",
         )
-    too_old = bool(why_driver_too_old(machine.driver, cuda))
+    too_old = bool(why_driver_too_old(machine.driver, cuda, machine.cuda_driver))
     if cuda and (too_old or driver_numbers(cuda)[:2] > driver_numbers(machine.cuda_driver)[:2]):
         needs = f", whose least driver is {least_driver(cuda)}" if too_old else ""
         yield (blocker if too_old or _major(cuda) > _major(machine.cuda_driver) else warning)(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from helpers.builds.companions import COMPANIONS, companions_for, read_companions
+from helpers.machine.drivers import least_driver
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 
@@ -74,9 +75,19 @@ def test_the_companions_are_those_of_the_sets() -> None:
             assert f"{name}=={version} " in older
 
 
+def test_dali_for_cuda_11_is_for_drivers_below_the_least_of_cuda_12() -> None:
+    limits = {part.driver for each in read_companions()[PADDLE] for part in each.parts if part.driver}
+    assert limits == {f"<{least_driver('12')}"}
+
+
 @pytest.mark.parametrize(
     ("distribution", "version", "has_gpu"),
-    [("paddlepaddle-gpu", "2.6.2", False), ("paddlepaddle", "2.6.2", True), ("paddlepaddle-gpu", "3.3.1", True)],
+    [
+        ("paddlepaddle-gpu", "2.6.2", False),
+        ("paddlepaddle", "2.6.2", True),
+        ("paddlepaddle-gpu", "3.3.1", True),
+        ("paddlepaddle-gpu", "2.6.2.post120", True),
+    ],
 )
 def test_cuda_s_libraries_are_for_the_build_that_opens_and_lacks_them(
     distribution: str, version: str, has_gpu: bool

@@ -40,3 +40,14 @@ def test_the_driver_is_the_kernel_module_s(tmp_path: Path) -> None:
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version: 9.4.0\n"
     )
     assert kernel_driver(tmp_path) == "535.104.05"
+
+
+def test_forward_compatibility_serves_a_newer_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_driver_too_old("470.82", "12.6", "11.4")
+    assert why_driver_too_old("470.82", "12.6", "12.4") == ""
+    compat = tmp_path / "cuda/compat"
+    compat.mkdir(parents=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{compat}:/opt/other")
+    assert why_driver_too_old("470.82", "12.6", "11.4")
+    (compat / "libcuda.so.1").touch()
+    assert why_driver_too_old("470.82", "12.6", "11.4") == ""

@@ -168,3 +168,15 @@ def test_one_pair_has_no_interval() -> None:
 def test_rounds_come_in_pairs(over: list[float], under: list[float]) -> None:
     with pytest.raises(SuiteError, match="as many of the one as of the other"):
         pair_ratio(over, under)
+
+
+def test_a_worker_finds_its_environment_s_libraries(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to(sys.executable)
+    links = tmp_path / "lib/perfgate-cuda"
+    links.mkdir(parents=True)
+    program = "import os, sys; sys.exit(os.environ['LD_LIBRARY_PATH'])"
+    worker = Worker((str(tmp_path / "bin/python"), "-c", program), {"LD_LIBRARY_PATH": "/opt/other"})
+    with pytest.raises(LaunchError, match=f"{links}:/opt/other"):
+        worker.wait_until_ready()
+    worker.end()

@@ -103,7 +103,7 @@ def test_a_build_that_driver_or_card_rules_out_is_said_before_anything_is_starte
     bench: Bench, builds: Builds, libraries: dict[str, str], driver: str, told: str
 ) -> None:
     builds.libraries = libraries
-    suite = bench.suite(replace(machine_with(SXM2), driver=driver))
+    suite = bench.suite(replace(machine_with(SXM2), driver=driver, cuda_driver="11.4"))
     row = row_of(suite.measure(case_of(suite, ONE_RUN, "v100")))
     assert row.status == "not run"
     assert told in row.reason
@@ -123,7 +123,7 @@ def test_without_dali_only_the_cases_that_read_through_it_are_not_run(
 @pytest.mark.parametrize("libraries", [{"cuda": "11.8", "archs": "70 75"}, {"cuda": "11.2"}, {}])
 def test_a_build_that_may_run_is_not_ruled_out(bench: Bench, builds: Builds, libraries: dict[str, str]) -> None:
     builds.libraries = libraries
-    suite = bench.suite(replace(machine_with(SXM2), driver="470.82"))
+    suite = bench.suite(replace(machine_with(SXM2), driver="470.82", cuda_driver="11.4"))
     assert suite.why_not(case_of(suite, ONE_RUN, "v100")) is None
 
 
