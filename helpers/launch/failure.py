@@ -121,15 +121,23 @@ def waits_for_rendezvous(tail: str) -> bool:
     return any(_UNREACHABLE.search(line) for line in tail.splitlines()[-8:])
 
 
-def signal_of(exit_code: int) -> signal.Signals | None:
-    """The signal that ended a process, from its own status (-9, as Popen has it) or a shell's (137).
+# What ends a rank from outside or by a fault of its own. Paddle's launcher ends with ``sys.exit`` of a rank's status,
+# which makes -9 to 247; 255 and 254 stay, since many programs end with -1 or -2 after an error.
+_PASSED_ON = frozenset(
+    256 - number
+    for number in (
+        signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV,
+        signal.SIGTERM, signal.SIGXCPU, signal.SIGXFSZ,
+    )
+)  # fmt: skip
 
-    A status such as 247 is no signal: a program that ends with ``sys.exit(-9)`` was not killed, and -1 is what many
-    programs end with after an error.
-    """
+
+def signal_of(exit_code: int) -> signal.Signals | None:
+    """The signal that ended a process, from its own status (-9, as Popen has it), a shell's (137), or that of a
+    launcher that passes on a rank's (247)."""
     if 0 <= exit_code <= 128:
         return None
-    number = -exit_code if exit_code < 0 else exit_code - 128
+    number = -exit_code if exit_code < 0 else 256 - exit_code if exit_code in _PASSED_ON else exit_code - 128
     try:
         return signal.Signals(number)
     except ValueError:
@@ -231,8 +239,8 @@ def last_words(tail: str) -> str:
 
 
 def exit_text(exit_code: int) -> str:
-    """The exit code in words, such as ``ended by SIGKILL (...)`` or ``exited with 1``. 137 (from a shell) is a signal
-    too."""
+    """The exit code in words, such as ``ended by SIGKILL (...)`` or ``exited with 1``; signals as ``signal_of`` reads
+    them."""
     name = signal_of(exit_code)
     if name is None:
         return f"exited with {exit_code}"

@@ -32,7 +32,7 @@ from helpers.trainers.contract.program import PROGRAM_FACT, counts_of, kind_of
 TRAIN_PROGRAM = Path("ppcls/static/train.py")
 _CONFIGS = Path("ppcls/configs/ImageNet/ResNet")
 # epoch:0   train step:20   lr: 0.1, loss: 6.9, … ips: 123.45000 samples/sec.
-_RATE = re.compile(r"train step:\d+ .*\bips: ([0-9.]+) samples/sec")
+_RATE = re.compile(r"\bips: ([0-9.]+) samples/sec")
 
 
 @dataclass(frozen=True)

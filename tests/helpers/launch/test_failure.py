@@ -135,7 +135,7 @@ def test_a_rank_that_only_waited_for_the_rendezvous_is_told_so_unless_it_crashed
     [
         (-9, "", FailureClass.KILLED),
         (137, "", FailureClass.KILLED),
-        (247, "", FailureClass.BAD_EXIT),
+        (247, "", FailureClass.KILLED),
         (255, "", FailureClass.BAD_EXIT),
         (-15, "", FailureClass.KILLED),
         (-11, "", FailureClass.NATIVE_CRASH),
@@ -157,7 +157,7 @@ def test_an_end_without_known_words_is_classed_by_how_it_ended(
 
 
 def test_an_exit_status_that_is_no_signals_is_none() -> None:
-    assert [signal_of(code) for code in (0, 1, 128, 193, 247, 255)] == [None] * 6
+    assert [signal_of(code) for code in (0, 1, 128, 193, 254, 255)] == [None] * 6
 
 
 def test_only_what_may_end_otherwise_is_worth_another_attempt() -> None:
@@ -212,8 +212,8 @@ def test_the_line_that_names_the_class_is_found() -> None:
         (1, "exited with 1"),
         (128, "exited with 128"),
         (193, "exited with 193"),
-        # sys.exit(-9) and exit(-1).
-        (247, "exited with 247"),
+        # A rank's -9 by Paddle's launcher, and exit(-1).
+        (247, "ended by SIGKILL (killed from outside)"),
         (255, "exited with 255"),
     ],
 )
