@@ -275,7 +275,14 @@ def test_on_an_h100_paddle_2_6_has_no_code_and_only_its_programs_are_built(monke
         "[1/30] the probes of Paddle: programs"
     ]
     why = "NVIDIA H100 80GB HBM3 is sm_90, paddlepaddle-gpu 2.6.2 is for sm_61 to sm_86"
-    assert lines[-1] == f"not run: paddle, 6 steps: {why}"
+    assert lines[-1] == f"not run: paddle, 6 steps: {why}: install a build for this card"
+
+
+def test_a_driver_that_is_too_old_for_a_build_leaves_its_steps_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = plan_of(monkeypatch, replace(gpu_machine((A100,)), driver="460.32.03", cuda_driver="11.2"))
+    assert not any("pytorch" in line for line in lines if not line.startswith("not run"))
+    (why,) = [line for line in lines if line.startswith("not run: pytorch, ")]
+    assert "torch 2.10.0 cannot run: the NVIDIA driver is 460.32.03; a build for CUDA 12.8 needs " in why
 
 
 @nvml_stub.needs_compiler
