@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import venv
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -608,6 +609,15 @@ def test_a_probe_with_a_fault_is_wrong_and_one_with_nothing_to_probe_not_run(
     found = StepRunner(session).run(PROOF.steps[0])  # type: ignore[arg-type]
     assert (found.status, found.right) == (status, right)
     assert found.message.startswith(message)
+
+
+def test_without_paddle_no_program_is_wrong_but_the_step_is_not_run(bench: ProofBench, tmp_path: Path) -> None:
+    venv.create(tmp_path / "empty", with_pip=False)
+    write_config(tmp_path, ROOT / "perf.yaml", {Framework.PADDLE: str(tmp_path / "empty" / "bin" / "python")})
+    record = StepRunner(bench).run(step_of(StepKind.PROGRAMS))
+    assert (record.status, record.wrong) == (Status.NOT_RUN.value, False)
+    assert "paddle" in record.message
+    assert exit_status([record], 0) == 7
 
 
 # ---- what is told
