@@ -35,7 +35,7 @@ from helpers.machine.devices import Machine, discover
 from helpers.machine.environment import CPU, GPU
 from helpers.machine.files import write_whole
 from helpers.machine.frameworks import BuildFinder
-from helpers.machine.kernels import why_no_kernels
+from helpers.machine.kernels import why_build_runs_on_none
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract import ROOT
@@ -168,11 +168,8 @@ def here_of(machine: Machine, arguments: argparse.Namespace, interpreters: Mappi
         if isinstance(build, str):
             continue
         stated = finder.find_libraries(build)
-        stated = {} if isinstance(stated, str) else stated
-        card = min(gpus, key=lambda gpu: gpu.compute_capability)
-        if why := why_no_kernels(build, stated.get("cuda", ""), stated.get("archs", ""), card.compute_capability):
-            major, minor = card.compute_capability
-            unable[framework] = f"{card.name} is sm_{major}{minor}, {build.distribution} {build.version} {why}"
+        if why := why_build_runs_on_none(build, stated, machine.driver, gpus, machine.cuda_driver):
+            unable[framework] = why
     return Here(gpus, len(machine.cpu_cards), unable, arguments.paddleclas is not None)
 
 

@@ -29,6 +29,7 @@ from helpers.launch.programs import card_environment
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import CPU
 from helpers.machine.files import write_whole
+from helpers.machine.frameworks import BuildFinder
 from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase, matrix
@@ -142,12 +143,16 @@ class ProofBench:
 
     def build_programs(self, step: ProofStep) -> ProbeAnswer:
         """The programs of the published rows of Paddle that the step names, without a card. Raises SuiteError."""
+        interpreter = self.interpreter(Framework.PADDLE)
+        build = BuildFinder().find_build(Framework.PADDLE, interpreter)
+        if isinstance(build, str):
+            return ProbeAnswer("", not_run=build)
         published = load_all_published(self.baselines / "published", self.folder / "checked-baselines", step.targets)
         config = replace(load_config(self.folder / CONFIG, CHOICES), matrix=())
         rows = matrix(config, {target: published[target].figures for target in step.targets})
         # Automatic parallelism has no program of its own before it trains.
         of_paddle = {each.case.id: each for each in rows if is_built_ahead(each)}
-        return look_at_programs(tuple(of_paddle.values()), self.interpreter(Framework.PADDLE), _limit(step))
+        return look_at_programs(tuple(of_paddle.values()), interpreter, _limit(step))
 
     def beside_paddleclas(self, step: ProofStep) -> PairedRatio | str:
         """The trainer's images/s over those of PaddleClas's own program, in turn; or why there is none. Raises

@@ -17,7 +17,7 @@ from helpers.machine.environment import CPU, GPU
 from helpers.machine.nvml import Gpu
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.session.lockstep import Turns
-from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.frameworks import Framework
 
 
@@ -72,8 +72,6 @@ _NEIGHBOUR = "another process on the card"
 _SPEED = "the suite beside a bare loop"
 _PARTS = "the parts of a step"
 
-# The least compute capability of each precision (helpers/trainers/*/device.py).
-_CAPABILITY = {"bf16": (8, 0), "tf32": (8, 0), "amp": (7, 0), "amp_o1": (7, 0), "amp_o2": (7, 0)}
 _NO_CHECKOUT = f"{BESIDE}: no checkout of PaddleClas was given (--paddleclas FOLDER)"
 
 
@@ -155,7 +153,7 @@ def _pytorch_on_gpu(capability: tuple[int, int], memory: int) -> Iterator[ProofS
 
 
 def _able(capability: tuple[int, int], precision: str) -> bool:
-    return capability >= _CAPABILITY.get(precision, (0, 0))
+    return capability >= Precision(precision).least_capability
 
 
 def _batch(memory_bytes: int, precision: str) -> int:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import venv
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -275,7 +276,14 @@ def test_on_an_h100_paddle_2_6_has_no_code_and_only_its_programs_are_built(monke
         "[1/30] the probes of Paddle: programs"
     ]
     why = "NVIDIA H100 80GB HBM3 is sm_90, paddlepaddle-gpu 2.6.2 is for sm_61 to sm_86"
-    assert lines[-1] == f"not run: paddle, 6 steps: {why}"
+    assert lines[-1] == f"not run: paddle, 6 steps: {why}: install a build for this card"
+
+
+def test_a_driver_that_is_too_old_for_a_build_leaves_its_steps_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = plan_of(monkeypatch, replace(gpu_machine((A100,)), driver="460.32.03", cuda_driver="11.2"))
+    assert not any("pytorch" in line for line in lines if not line.startswith("not run"))
+    (why,) = [line for line in lines if line.startswith("not run: pytorch, ")]
+    assert "torch 2.10.0 cannot run: the NVIDIA driver is 460.32.03; a build for CUDA 12.8 needs " in why
 
 
 @nvml_stub.needs_compiler
@@ -601,6 +609,15 @@ def test_a_probe_with_a_fault_is_wrong_and_one_with_nothing_to_probe_not_run(
     found = StepRunner(session).run(PROOF.steps[0])  # type: ignore[arg-type]
     assert (found.status, found.right) == (status, right)
     assert found.message.startswith(message)
+
+
+def test_without_paddle_no_program_is_wrong_but_the_step_is_not_run(bench: ProofBench, tmp_path: Path) -> None:
+    venv.create(tmp_path / "empty", with_pip=False)
+    write_config(tmp_path, ROOT / "perf.yaml", {Framework.PADDLE: str(tmp_path / "empty" / "bin" / "python")})
+    record = StepRunner(bench).run(step_of(StepKind.PROGRAMS))
+    assert (record.status, record.wrong) == (Status.NOT_RUN.value, False)
+    assert "paddle" in record.message
+    assert exit_status([record], 0) == 7
 
 
 # ---- what is told
