@@ -210,7 +210,8 @@ def _interpreter(path: Path) -> Path:
 def _without_gpu_kernels(suite_case: SuiteCase, build: FrameworkBuild | str) -> str:
     if isinstance(build, str) or suite_case.device == CPU or not build.for_cpu_alone:
         return ""
-    return f"{build.distribution} {build.version} in {build.interpreter} has no GPU kernels: install the GPU build"
+    found = f"{build.distribution} {build.version} in {build.interpreter} has no GPU kernels"
+    return f"{found}: make env, or make env-NAME of another framework, installs the GPU build"
 
 
 def build_record(build: FrameworkBuild) -> dict[str, str]:

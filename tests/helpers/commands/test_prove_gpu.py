@@ -245,6 +245,15 @@ def plan_of(monkeypatch: pytest.MonkeyPatch, machine: Machine, *options: str) ->
     return out.getvalue().splitlines()
 
 
+def test_a_machine_whose_only_card_is_split_is_not_proved_on_its_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = gpu_machine((replace(H100, mig_enabled=True),))
+    with pytest.raises(DeviceError, match=r"GPU0, split by MIG.*nvidia-smi -mig 0.*--cpu"):
+        plan_of(monkeypatch, machine)
+    assert plan_of(monkeypatch, machine, "--cpu")[0].startswith("Nothing here runs on a GPU: --cpu")
+
+
 def test_the_plan_of_a_v100_is_printed_and_nothing_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lines = plan_of(monkeypatch, gpu_machine((V100_16,)), "--out", str(tmp_path / "none"))
     assert lines[:6] == [
