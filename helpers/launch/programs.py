@@ -58,6 +58,10 @@ _ANSWER = Checker(
 AT_ONCE = 2
 # A program is built within seconds, but a wheel of several gigabytes may have to be read from disk first.
 TIMEOUT_SECONDS = 300.0
+# What a job has of that limit if its process gave no answer and it is tried alone: the wheel was read from disk by then.
+_ALONE = 1 / 3
+# So many hanging jobs of a process are waited for. Then the build hangs, and the rest would only cost the same time.
+_MOST_HANGING = 2
 _NOT_APPLIED = "not applied"
 _EXITS = {0: True, 3: False}
 # Whose build check takes several jobs, and the most of one process: reports come after each process, and a crash costs
@@ -120,10 +124,11 @@ def check_builds(
     run: Run | None = None,
 ) -> tuple[BuildReport, ...]:
     """Build each job's program with ``interpreter``, in at most AT_ONCE processes at the same time. Returns the reports
-    in the order of the jobs. ``timeout_seconds`` are for each job.
+    in the order of the jobs. ``timeout_seconds`` are for each process.
 
     Jobs in a row with the same variables share a process, so that a large framework is imported once. If such a process
-    gives no answer, each of its jobs gets one of its own.
+    gives no answer, each of its jobs gets one of its own, with a third of the time; after two that hang the others of
+    the process are not tried, and fail.
 
     ``on_report`` is called with each report in that order, as soon as it and those before it are available. Writes each
     job's spec into its run folder, which must exist. Raises LaunchError if the interpreter cannot be started.
@@ -192,23 +197,42 @@ def _groups(specs: Sequence[JobSpec]) -> list[list[JobSpec]]:
 def _check(specs: Sequence[JobSpec], interpreter: str, timeout_seconds: float, run: Run) -> Sequence[BuildReport]:
     for spec in specs:
         write_whole(spec.spec_path, spec.to_json().encode())
+    finished = _start(specs, interpreter, timeout_seconds, run)
+    if len(specs) == 1:
+        return (_report_of(finished, timeout_seconds),)
+    return _read_reports(finished, len(specs)) or _check_alone(specs, interpreter, timeout_seconds * _ALONE, run)
+
+
+def _check_alone(specs: Sequence[JobSpec], interpreter: str, timeout_seconds: float, run: Run) -> Sequence[BuildReport]:
+    reports: list[BuildReport] = []
+    hanging = 0
+    for spec in specs:
+        if hanging == _MOST_HANGING:
+            reports.append(BuildReport(BuildState.FAILED, f"not tried alone: {hanging} programs before it hang"))
+            continue
+        finished = _start([spec], interpreter, timeout_seconds, run)
+        hanging += finished.returncode is None
+        reports.append(_report_of(finished, timeout_seconds))
+    return reports
+
+
+def _start(specs: Sequence[JobSpec], interpreter: str, timeout_seconds: float, run: Run) -> Finished:
     first = specs[0]
     paths = [str(spec.spec_path) for spec in specs]
     argv = (interpreter, "-u", "-m", f"helpers.trainers.{first.case.framework.value}.build", *paths)
     environment = job_environment(os.environ, first, LaunchCommand(argv, card_variables(first)), {})
     try:
-        finished = run(argv, environment, first.job_id, timeout_seconds * len(specs))
+        return run(argv, environment, first.job_id, timeout_seconds)
     except OSError as error:
         raise LaunchError(
             f"build check with {interpreter}", got=str(error), expected="a Python with the framework"
         ) from error
-    if len(specs) > 1:
-        reports = _read_reports(finished, len(specs))
-        alone = (_check([spec], interpreter, timeout_seconds, run)[0] for spec in specs)
-        return reports or tuple(alone)
+
+
+def _report_of(finished: Finished, timeout_seconds: float) -> BuildReport:
     if finished.returncode is None:
-        return (BuildReport(BuildState.FAILED, f"not done within {timeout_seconds:g} s"),)
-    return (read_report(finished),)
+        return BuildReport(BuildState.FAILED, f"it hangs: not done within {timeout_seconds:g} s")
+    return read_report(finished)
 
 
 def _read_reports(finished: Finished, count: int) -> tuple[BuildReport, ...] | None:

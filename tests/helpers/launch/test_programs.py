@@ -109,7 +109,7 @@ def test_jobs_with_the_same_variables_share_a_process_and_have_reports_of_their_
     first, second = check_builds(specs, "python", timeout_seconds=7, run=answers)
     ((argv, _, _, seconds),) = answers.asked
     assert argv[-2:] == tuple(str(spec.spec_path) for spec in specs)
-    assert seconds == 14
+    assert seconds == 7
     assert (first.state, second.state) == (BuildState.BUILT, BuildState.REFUSED)
 
 
@@ -135,6 +135,35 @@ def test_a_crash_of_several_builds_costs_the_one_that_crashes_alone(tmp_path: Pa
     reports = check_builds([job(tmp_path, "1"), job(tmp_path, "2")], "python", run=crash)
     assert [report.state for report in reports] == [BuildState.BUILT, BuildState.FAILED]
     assert reports[1].reason == "exit status -11: Segmentation fault"
+
+
+@pytest.mark.parametrize("hanging", [{"2"}, {"2", "3", "4"}])
+def test_a_hang_of_several_builds_is_told_of_those_that_hang_and_the_wait_is_bounded(
+    tmp_path: Path, hanging: set[str]
+) -> None:
+    waited: list[float] = []
+
+    def hang(argv: tuple[str, ...], environment: Mapping[str, str], job_id: str, timeout_seconds: float) -> Finished:
+        if hanging & {Path(path).parent.name for path in argv[4:]}:
+            waited.append(timeout_seconds)
+            return Finished(None, "", "")
+        return ended(ANSWER)
+
+    told: list[str] = []
+    specs = [job(tmp_path, each) for each in "12345678"]
+    reports = check_builds(
+        specs, "python", timeout_seconds=300, run=hang, on_report=lambda spec, report: told.append(spec.job_id)
+    )
+    reasons = {spec.job_id.removeprefix("build-"): report.reason for spec, report in zip(specs, reports, strict=True)}
+    assert told == [spec.job_id for spec in specs]
+    if len(hanging) == 1:
+        assert {name: why for name, why in reasons.items() if why} == {"2": "it hangs: not done within 100 s"}
+        assert waited == [300, 100]
+        return
+    assert (reasons["1"], reasons["3"]) == ("", "it hangs: not done within 100 s")
+    assert {reasons[each] for each in "45678"} == {"not tried alone: 2 programs before it hang"}
+    assert {report.state for report in reports[1:]} == {BuildState.FAILED}
+    assert waited == [300, 100, 100]
 
 
 def test_flags_that_the_build_does_not_know_are_named() -> None:
@@ -172,7 +201,7 @@ def test_an_answer_that_is_none_or_contradicts_its_exit_is_a_failure(finished: F
 
 def test_a_build_that_does_not_end_is_a_failure_that_says_how_long_it_had(tmp_path: Path) -> None:
     (report,) = check_builds([job(tmp_path)], "python", timeout_seconds=60, run=Answers(Finished(None, "", "")))
-    assert (report.state, report.reason) == (BuildState.FAILED, "not done within 60 s")
+    assert (report.state, report.reason) == (BuildState.FAILED, "it hangs: not done within 60 s")
 
 
 def test_a_framework_without_a_build_check_says_so(tmp_path: Path) -> None:
