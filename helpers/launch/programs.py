@@ -58,7 +58,7 @@ _ANSWER = Checker(
 AT_ONCE = 2
 # A program is built within seconds, but a wheel of several gigabytes may have to be read from disk first.
 TIMEOUT_SECONDS = 300.0
-# What a job has of it if its process gave no answer and it is tried alone: the wheel was read from disk by then.
+# What a job that is tried alone has of that limit, after its process gave no answer: the wheel was read by then.
 _ALONE = 1 / 3
 # So many hanging jobs of a process are waited for. Then the build hangs, and the rest would only cost the same time.
 _MOST_HANGING = 2
