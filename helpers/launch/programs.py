@@ -258,8 +258,8 @@ def read_report(finished: Finished) -> BuildReport:
         record = None
     wrong = _ANSWER.violation(record)
     if finished.returncode not in _EXITS or wrong is not None:
-        reason = record["reason"] if wrong is None else _last_line(finished)
-        return BuildReport(BuildState.FAILED, f"exit status {finished.returncode}: {reason}")
+        reason, facts = (record["reason"], record["facts"]) if wrong is None else (_last_line(finished), {})
+        return BuildReport(BuildState.FAILED, f"exit status {finished.returncode}: {reason}", facts)
     if record["built"] is not _EXITS[finished.returncode]:
         return BuildReport(BuildState.FAILED, f"exit status {finished.returncode}, but built is {record['built']}")
     state = BuildState.BUILT if record["built"] else BuildState.REFUSED

@@ -62,11 +62,11 @@ def refuse_companion(error: BaseException) -> None:
     version = getattr(sys.modules.get("paddle"), "__version__", "")
     fault = CompanionError(
         f"{found}, beside Paddle {version}".rstrip(),
-        got=told(error),
         expected=f"a version that works with this line of Paddle, as {name} {WORKING_COMPANIONS[name]}",
         remedy="It is no fault of this build of Paddle. Install "
         f"{name}=={WORKING_COMPANIONS[name]} beside it, or make the environment with perfgate builds make "
-        "(requirements/companions.yaml)",
+        # Here it is whole: what was got is cut to one line's length.
+        f"(requirements/companions.yaml). Paddle's own error: {told(error)}",
     )
     fault.distribution = name
     raise fault from error

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.builds.naming import BuildUnavailable
+from helpers.builds.naming import BuildUnavailable, Why
 from helpers.launch.programs import BuildReport, BuildState
 from helpers.plan.case_plan import SuiteCase
 from helpers.session import programs
@@ -145,7 +145,8 @@ def test_a_gate_is_refused_by_a_broken_program_and_measures_cpu_cases_without_bu
 
 
 def test_each_program_is_built_by_its_own_process_and_reported(suite: Suite, tmp_path: Path) -> None:
-    answer = json.dumps({"built": False, "reason": ERROR, "facts": {}, "operators": None, "parameters": None})
+    facts = {COMPANION_FACT: "protobuf"}
+    answer = json.dumps({"built": False, "reason": ERROR, "facts": facts, "operators": None, "parameters": None})
     script = tmp_path / "python"
     script.write_text(f"#!{sys.executable}\nimport sys\nprint({answer!r})\nsys.exit(1)\n")
     script.chmod(0o755)
@@ -153,4 +154,7 @@ def test_each_program_is_built_by_its_own_process_and_reported(suite: Suite, tmp
     (found,) = built_ahead([case_of(suite, ONE_RUN, "v100")], str(script), lines.append)
     assert (found.report.state, ERROR in found.report.reason) == (BuildState.FAILED, True)
     assert lines == [f"program of {ONE_RUN}: failed"]
+    with pytest.raises(BuildUnavailable) as caught:
+        refuse_broken("night.whl", [found])
+    assert caught.value.kind is Why.BAD_COMPANION
     assert build_programs([], str(script)) == ()

@@ -63,11 +63,16 @@ def test_if_all_refuse_it_is_a_refusal() -> None:
 
 def test_a_field_that_protobuf_s_objects_no_longer_have_is_protobuf_s_fault_and_ends_the_search() -> None:
     def ask(facts: dict[str, str]) -> str:
-        return str(descriptor_pb2.FileDescriptorProto.DESCRIPTOR.fields[0].no_such_label)
+        return str(getattr(descriptor_pb2.FileDescriptorProto.DESCRIPTOR.fields[0], field))
+
+    field = "a_field_that_older_ones_have_" * 8
 
     with pytest.raises(LaunchError, match=r"^protobuf .* no fault of this build") as raised:
         _first(ask, _makes)
-    assert f"Install protobuf=={WORKING_COMPANIONS['protobuf']}" in str(raised.value)
+    told = str(raised.value)
+    assert f"Install protobuf=={WORKING_COMPANIONS['protobuf']}" in told
+    # Whole, with its place.
+    assert f"no attribute '{field}'" in told and "paddle/test_kinds.py:" in told
 
 
 def test_a_paddle_that_is_not_there_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
