@@ -181,7 +181,9 @@ def program_lines(programs: Sequence[BuiltProgram]) -> list[str]:
         elif each.differences:
             pretended = f" ({each.note})" if each.note else ""
             lines.append(f"  not the published program's operators{pretended}: {name}: {'; '.join(each.differences)}")
-    return lines
+    # A build for CPUs shows a GPU's program only as far as this is said beside it.
+    notes = {each.note for each in programs if each.report.state is BuildState.BUILT and each.note}
+    return [*lines, *(f"  built with {note}" for note in sorted(notes))]
 
 
 def _counted(programs: Iterable[BuiltProgram]) -> dict[str, int]:

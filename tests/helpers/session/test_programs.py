@@ -23,7 +23,13 @@ from helpers.session.programs import (
     refuse_broken,
 )
 from helpers.session.suite import Suite
-from helpers.trainers.contract.program import COMPANION_FACT, PROGRAM_COUNTS_FACT, PROGRAM_FACT, counts_text
+from helpers.trainers.contract.program import (
+    COMPANION_FACT,
+    PRETENDED_FACT,
+    PROGRAM_COUNTS_FACT,
+    PROGRAM_FACT,
+    counts_text,
+)
 from tests.helpers.session.workshop import CPU_MACHINE, ONE_RUN, SXM2, Bench, case_of, machine_with, rule
 
 ERROR = "exit status 1: TypeError: any(): argument 'x' (position 0) must be Value"
@@ -117,6 +123,13 @@ def test_a_program_that_a_build_refuses_is_told_and_not_broken(suite: Suite, mon
     lines = program_lines(found)
     assert lines[0] == "programs     2 refused, 6 built (old)"
     assert sum("no float16" in line for line in lines) == 2
+
+
+def test_what_a_build_for_cpus_pretends_is_told(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {PRETENDED_FACT: "float16 kernels pretended"}
+    monkeypatch.setattr(programs, "build_programs", Answers(amp_o2=replace(built("old"), facts=said)))
+    found = built_ahead([case_of(suite, ONE_RUN, "v100")], "python", lambda line: None)
+    assert program_lines(found)[-1] == "  built with float16 kernels pretended"
 
 
 def test_kind_and_differences_of_each_program_are_told(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
