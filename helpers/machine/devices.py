@@ -163,6 +163,12 @@ def by_model(cards: Sequence[Card], between: str = ", ") -> str:
     return between.join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
 
 
+def hides_all_gpus(variables: Mapping[str, str]) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES is set and empty: then no GPU is used, also where the driver does not answer."""
+    visible = variables.get(VISIBLE)
+    return visible is not None and not visible.strip()
+
+
 def discover(
     nvml: Nvml | str | None = None,
     cpu_cards: int | None = None,
@@ -184,8 +190,7 @@ def discover(
             "machine", got=sys.platform, expected="Linux", remedy="Cores, leases and processes need /proc"
         )
     variables = os.environ if variables is None else variables
-    visible = variables.get(VISIBLE)
-    hidden = visible is not None and not visible.strip()
+    hidden = hides_all_gpus(variables)
     cores = (allowed_cores or (lambda: os.sched_getaffinity(0)))()
     found, every = _found(nvml, may_fail=hidden)
     ids = tuple(gpu.uuid for gpu in every if gpu.uuid)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from helpers.launch.nodes.connected import open_port, resolve
-from helpers.machine.devices import CpuCard, Machine, discover
+from helpers.machine.devices import CpuCard, Machine, discover, hides_all_gpus
 from helpers.machine.doctor.finding import Context
 from helpers.machine.facts import SystemFacts, gather, nvidia_cards_on_bus
 from helpers.machine.files import named_by_user, open_regular
@@ -123,7 +123,8 @@ def _machine(config: Config, io: ExaminationIO) -> tuple[Machine, DetailedNvml |
             machine = discover(nvml, configured.cpu_cards, variables=io.variables, root=io.root)
     except SuiteError as error:
         reason = str(error)
-        return discover("NVML fails", None, variables=io.variables, root=io.root), reason, reason
+        machine = discover("NVML fails", None, variables=io.variables, root=io.root)
+        return machine, reason, "" if hides_all_gpus(io.variables) else reason
     return machine, nvml, ""
 
 

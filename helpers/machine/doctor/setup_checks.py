@@ -330,9 +330,9 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
     if made_for and int(made_for.group(1)) > _major(machine.cuda_driver):
         yield blocker(
             "driver and DALI",
-            f"{served}, {wheel} is for CUDA {made_for.group(1)}",
+            f"{served}, {name}'s {wheel} is for CUDA {made_for.group(1)}",
             "DALI's decoder does not start on the cards, and most published cases are fed by it",
-            f"Update the driver, or install the DALI for CUDA {_major(machine.cuda_driver)}",
+            "Update the driver; beside a Paddle for CUDA 11, make env tries the DALI for CUDA 11",
         )
 
 

@@ -138,6 +138,9 @@ def test_an_nvml_that_fails_blocks_and_the_rest_is_told(config: Config, io: Exam
     context = look(config, replace(io, open_nvml=broken), tmp_path)
     assert "Driver Not Loaded" in named(context)["NVIDIA driver"]
     assert context.facts.frameworks
+    # As every session: whoever hides all cards does not need the driver.
+    without = replace(io, open_nvml=broken, variables={"CUDA_VISIBLE_DEVICES": ""})
+    assert "NVIDIA driver" not in named(look(config, without, tmp_path))
 
 
 def test_a_machine_that_shows_nothing_is_no_crash_and_says_what_it_hides(

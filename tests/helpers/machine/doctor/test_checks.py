@@ -238,7 +238,10 @@ def test_dali_must_be_for_the_drivers_cuda_too() -> None:
     framework = FrameworkFacts(BUILD, {**LIBRARIES, "cuda": "11.2", "dali_wheel": "nvidia-dali-cuda120 2.4.0"})
     finding = only(context(facts=facts(machine=machine, frameworks=(framework,))))
     assert (finding.severity, finding.name) == (BLOCKER, "driver and DALI")
-    assert finding.found == "driver 470.57 serves CUDA 11.4, nvidia-dali-cuda120 2.4.0 is for CUDA 12"
+    assert (
+        finding.found
+        == f"driver 470.57 serves CUDA 11.4, {BUILD.framework.value}'s nvidia-dali-cuda120 2.4.0 is for CUDA 12"
+    )
 
 
 def test_libraries_that_neither_a_wheel_nor_the_machine_has_are_told() -> None:
