@@ -113,7 +113,7 @@ def examine(
     )
 
 
-def _machine(config: Config, io: ExaminationIO) -> tuple[Machine, DetailedNvml | str, str]:
+def _machine(config: Config, io: ExaminationIO) -> tuple[Machine, DetailedNvml | str, SuiteError | None]:
     """The machine, its NVML, and why its cards cannot be used if NVML is there but fails."""
     try:
         nvml = io.open_nvml()
@@ -122,10 +122,10 @@ def _machine(config: Config, io: ExaminationIO) -> tuple[Machine, DetailedNvml |
         if configured is not None and configured.cpu_cards is not None:
             machine = discover(nvml, configured.cpu_cards, variables=io.variables, root=io.root)
     except SuiteError as error:
-        reason = str(error)
-        machine = discover("NVML fails", None, variables=io.variables, root=io.root)
-        return machine, reason, "" if hides_all_gpus(io.variables) else reason
-    return machine, nvml, ""
+        note = "NVML fails" if error.about.startswith("NVML") else f"{error.about}: {error.got}"
+        machine = discover(note, None, variables=io.variables, root=io.root)
+        return machine, str(error), None if hides_all_gpus(io.variables) else error
+    return machine, nvml, None
 
 
 def watch(

@@ -12,6 +12,7 @@ from helpers.machine.facts import Storage, SystemFacts
 from helpers.machine.host import Space
 from helpers.machine.unknown import Unknown
 from helpers.machine.watch.contention import ContentionSample
+from helpers.trainers.contract.errors import SuiteError
 
 
 class Severity(enum.Enum):
@@ -49,8 +50,8 @@ class Context:
     # The limit in perf.yaml.
     max_foreign_share: float
     variables: Mapping[str, str]
-    # The error message of NVML.
-    gpu_failure: str = ""
+    # Why no GPU can be used: NVML fails, or every visible card has a fault.
+    gpu_failure: SuiteError | None = None
     # How many NVIDIA cards the kernel lists on the PCI bus.
     gpus_on_bus: int = 0
     # The disk of the run folder.

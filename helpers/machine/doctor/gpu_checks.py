@@ -20,12 +20,12 @@ _HELD_BACK = {0x02: "applications clocks setting", 0x10: "sync boost", 0x100: "d
 
 
 def driver(context: Context) -> Iterator[Finding]:
-    if context.gpu_failure:
+    if (failure := context.gpu_failure) is not None:
         yield blocker(
-            "NVIDIA driver",
-            context.gpu_failure,
-            "The cards are there and no case can run on them",
-            "Repair the driver until nvidia-smi works; CUDA_VISIBLE_DEVICES= measures the CPU of this machine",
+            "NVIDIA driver" if failure.about.startswith("NVML") else failure.about,
+            f"{failure.about}: {failure.got}",
+            "No case can run on a card",
+            failure.remedy or "CUDA_VISIBLE_DEVICES= (empty) measures the CPU of this machine",
         )
     elif context.gpus_on_bus and not context.facts.machine.gpus:
         if "CUDA_VISIBLE_DEVICES" in context.facts.machine.gpu_note:

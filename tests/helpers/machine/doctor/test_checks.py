@@ -15,6 +15,7 @@ from helpers.machine.host import Space
 from helpers.machine.nvml import Gpu
 from helpers.machine.unknown import Unknown
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess
+from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.machine.doctor.context import BUILD, LIBRARIES, context, facts, with_card, with_host, without_gpus
 from tests.helpers.machines import GIB, gpu_machine, host_state, mesh_details, v100s
@@ -95,7 +96,8 @@ def test_a_machine_in_order_has_no_finding() -> None:
         (context(variables={"CUDA_LAUNCH_BLOCKING": "1"}), BLOCKER, "debugging switches", "CUDA_LAUNCH_BLOCKING=1"),
         (context(variables={"NCCL_ALGO": "Ring"}), WARNING, "variables of this shell", "NCCL_ALGO=Ring"),
         # cards
-        (context(gpu_failure="NVML: driver not loaded"), BLOCKER, "NVIDIA driver", "not loaded"),
+        (context(gpu_failure=DeviceError("NVML", got="not loaded")), BLOCKER, "NVIDIA driver", "not loaded"),
+        (context(gpu_failure=DeviceError("GPUs", got="GPU0: lost")), BLOCKER, "GPUs", "GPU0: lost"),
         (with_card(processes=(41, 42)), BLOCKER, "processes on a card", "GPU3: pid 41, pid 42; 0.0 of 32 GiB in use"),
         (with_card(pages_pending=True), BLOCKER, "memory to be retired", "GPU3"),
         (with_card(memory_used_bytes=9 * GIB), WARNING, "memory in use on a card", "GPU3: 9.0 GiB"),
