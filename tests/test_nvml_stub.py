@@ -36,4 +36,4 @@ def test_a_process_of_its_own_finds_it_by_the_library_path(tmp_path: Path) -> No
         [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
-    assert "16 x NVIDIA A100-SXM4-40GB; left out: GPU3 (split by MIG)" in told
+    assert "15 x NVIDIA A100-SXM4-40GB; left out: GPU3 (split by MIG)" in told

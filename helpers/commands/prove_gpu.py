@@ -39,7 +39,7 @@ from helpers.machine.kernels import why_build_runs_on_none
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.errors import ConfigError, DeviceError, SuiteError, printable
+from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
 from helpers.trainers.contract.frameworks import Framework
 
 NAME = "prove-gpu"
@@ -160,14 +160,7 @@ def _interpreters(arguments: argparse.Namespace, report: Callable[[str], None]) 
 
 def here_of(machine: Machine, arguments: argparse.Namespace, interpreters: Mapping[Framework, str]) -> Here:
     """What the plan depends on. No framework is imported. Raises ConfigError if perf.yaml is wrong."""
-    gpus = () if arguments.cpu else tuple(gpu for gpu in machine.gpus if not gpu.mig_enabled)
-    if machine.gpus and not gpus and not arguments.cpu:
-        split = ", ".join(f"GPU{gpu.index}" for gpu in machine.gpus)
-        raise DeviceError(
-            "perfgate prove-gpu", got=f"{split}, split by MIG", expected="a whole card",
-            remedy="Switch MIG off (sudo nvidia-smi -mig 0) or choose another card with CUDA_VISIBLE_DEVICES; --cpu "
-            "runs the same parts on the CPU",
-        )  # fmt: skip
+    gpus = () if arguments.cpu else machine.gpus
     configured, finder = load_config(arguments.config, CHOICES).frameworks, BuildFinder()
     unable = {}
     for framework in (Framework.PADDLE, Framework.PYTORCH) if gpus else ():

@@ -80,14 +80,10 @@ class Machine:
         return self.facts.host_id
 
     def cards_of(self, target: str) -> tuple[Card, ...]:
-        """The cards of a target: ``cpu``, ``gpu`` (any), or a model by NVML's name (``v100``, ``a100``).
-
-        A GPU that is split by MIG does not count as a card, since no figure was measured on a slice.
-        """
+        """The cards of a target: ``cpu``, ``gpu`` (any), or a model by NVML's name (``v100``, ``a100``)."""
         if target == CPU:
             return self.cpu_cards
-        whole = tuple(gpu for gpu in self.gpus if not gpu.mig_enabled)
-        return whole if target == GPU else tuple(gpu for gpu in whole if gpu.is_model(target))
+        return self.gpus if target == GPU else tuple(gpu for gpu in self.gpus if gpu.is_model(target))
 
     def with_card(self, index: int) -> Machine:
         """The machine as if it had no other GPU, and no other CPU card, than that of this index. Raises DeviceError if
@@ -151,9 +147,7 @@ class Machine:
     def left_out(self) -> str:
         """``; left out: GPU3 (nvmlDeviceGetHandleByIndex: GPU is lost)``: the visible GPUs that do not count as cards,
         and what was not read of CUDA_VISIBLE_DEVICES."""
-        split = [(gpu.index, "split by MIG") for gpu in self.gpus if gpu.mig_enabled]
-        found = sorted([*split, *((gpu.index, gpu.fault) for gpu in self.faulty)])
-        named = ", ".join(f"GPU{index} ({why})" for index, why in found)
+        named = ", ".join(f"GPU{gpu.index} ({gpu.fault})" for gpu in self.faulty)
         return (f"; left out: {named}" if named else "") + (f"; {self.unread}" if self.unread else "")
 
 

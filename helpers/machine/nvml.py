@@ -23,7 +23,7 @@ _REMEDY = "Repair the driver ('nvidia-smi' must work), or set CUDA_VISIBLE_DEVIC
 # and used another structure.
 _VERSIONS = ("_v3", "_v2")
 AFFINITY_WORDS = 64  # of 64 CPUs each
-PROHIBITED = "its compute mode is PROHIBITED"
+PROHIBITED, SPLIT = "its compute mode is PROHIBITED", "split by MIG"
 COMPUTE, MPS_COMPUTE, GRAPHICS = "Compute", "MPSCompute", "Graphics"
 
 
@@ -38,8 +38,8 @@ class Gpu:
     memory_bytes: int
     compute_capability: tuple[int, int]
     power_limit_watts: int = 0
-    mig_enabled: bool = False
-    # Why no job can run on the card: NVML's error, or its compute mode. Facts that NVML did not tell are empty.
+    # Why no job runs on the card: NVML's error, its compute mode, or MIG, as no figure was measured on a slice. Facts
+    # that NVML did not tell are empty.
     fault: str = ""
 
     @property
@@ -51,6 +51,8 @@ class Gpu:
         """What to do about its ``fault``."""
         if self.fault == PROHIBITED:
             return f"sudo nvidia-smi -i {self.index} -c 0"
+        if self.fault == SPLIT:
+            return f"sudo nvidia-smi -i {self.index} -mig 0"
         return (
             f"Read its Xid in dmesg; sudo nvidia-smi -i {self.index} --gpu-reset, else reboot; replace the card if it "
             "comes back"
@@ -289,8 +291,7 @@ class PyNvml:
                 memory_bytes=int(self._ask(nv.nvmlDeviceGetMemoryInfo, handle).total),
                 compute_capability=(int(major), int(minor)),
                 power_limit_watts=round(self._optional(0, nv.nvmlDeviceGetEnforcedPowerLimit, handle) / 1000),
-                mig_enabled=bool(mig_mode),
-                fault=PROHIBITED if mode == nv.NVML_COMPUTEMODE_PROHIBITED else "",
+                fault=SPLIT if mig_mode else PROHIBITED if mode == nv.NVML_COMPUTEMODE_PROHIBITED else "",
             )
         except DeviceError as error:
             return replace(found, fault=f"{error.about}: {error.got}")

@@ -119,7 +119,6 @@ def _gpus(facts: SystemFacts) -> dict[str, str]:
                                    f"most {_text(d.max_sm_clock_mhz, _mhz)}"),
         "persistence mode": each(lambda d: _text(d.persistence, _on)),
         "ECC": each(lambda d: _text(d.ecc, _on)),
-        "MIG": _each({gpu.index: _on(gpu.mig_enabled) for gpu in machine.gpus}),
         "PCI Express": each(lambda d: f"generation {_text(d.max_pcie_generation, str)}, "
                                       f"x{_text(d.pcie_width, str)} of x{_text(d.max_pcie_width, str)}"),
     }  # fmt: skip

@@ -23,7 +23,7 @@ def driver(context: Context) -> Iterator[Finding]:
     if (failure := context.gpu_failure) is not None:
         yield blocker(
             "NVIDIA driver" if failure.about.startswith("NVML") else failure.about,
-            f"{failure.about}: {failure.got}",
+            f"{failure.about}: {failure.got}" if failure.about.startswith("NVML") else str(failure.got),
             "No case can run on a card",
             failure.remedy or "CUDA_VISIBLE_DEVICES= (empty) measures the CPU of this machine",
         )
@@ -58,16 +58,6 @@ def several_models(context: Context) -> Iterator[Finding]:
             ", ".join(sorted(names)),
             "A job over both goes at the pace of the slower one",
             "Show one model only, with CUDA_VISIBLE_DEVICES",
-        )
-
-
-def mig(context: Context) -> Iterator[Finding]:
-    if split := [gpu for gpu in context.facts.machine.gpus if gpu.mig_enabled]:
-        yield blocker(
-            "MIG",
-            f"on for {_names(split)}",
-            "No figure was measured on a slice, so it does not count as a card",
-            f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in split)} -mig 0",
         )
 
 
@@ -276,7 +266,6 @@ def _names(gpus: list[Gpu]) -> str:
 CHECKS: tuple[Check, ...] = (
     driver,
     several_models,
-    mig,
     left_out,
     foreign_processes,
     throttled,

@@ -204,7 +204,6 @@ def test_a_gpu_is_taken_where_there_is_one_and_nothing_else_was_asked_for() -> N
     assert device_of(ON_H100, cpu=False) == GPU
     assert device_of(ON_H100, cpu=True) == CPU
     assert device_of(CPU_MACHINE, cpu=False) == CPU
-    assert device_of(gpu_machine((replace(H100, mig_enabled=True),)), cpu=False) == CPU
 
 
 MEASURED = [step for step in PROOF.steps if step.kind is StepKind.MEASURE]
@@ -243,15 +242,6 @@ def plan_of(monkeypatch: pytest.MonkeyPatch, machine: Machine, *options: str) ->
     out = io.StringIO()
     assert prove_gpu.run(arguments, out) == 0
     return out.getvalue().splitlines()
-
-
-def test_a_machine_whose_only_card_is_split_is_not_proved_on_its_cpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    machine = gpu_machine((replace(H100, mig_enabled=True),))
-    with pytest.raises(DeviceError, match=r"GPU0, split by MIG.*nvidia-smi -mig 0.*--cpu"):
-        plan_of(monkeypatch, machine)
-    assert plan_of(monkeypatch, machine, "--cpu")[0].startswith("Nothing here runs on a GPU: --cpu")
 
 
 def test_the_plan_of_a_v100_is_printed_and_nothing_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -85,9 +85,15 @@ def test_a_lost_card_counts_only_where_it_is_visible(
     assert (indices(machine), machine.left_out) == (cards, left_out)
 
 
-def test_cards_that_are_all_lost_are_an_error_whose_remedies_work(tmp_path: Path) -> None:
-    stub = machine_of(V100_16, 2, {1: {"failures": LOST}})
-    with pytest.raises(DeviceError, match=r"GPU1: .*GPU is lost.*--gpu-reset.*CUDA_VISIBLE_DEVICES"):
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [({"failures": LOST}, r"GPU is lost.*--gpu-reset"), ({"mig": True}, r"split by MIG.*nvidia-smi -i 1 -mig 0")],
+)
+def test_cards_that_all_have_a_fault_are_an_error_whose_remedies_work(
+    tmp_path: Path, changed: dict[str, Any], told: str
+) -> None:
+    stub = machine_of(V100_16, 2, {1: changed})
+    with pytest.raises(DeviceError, match=rf"GPU1: .*{told}.*CUDA_VISIBLE_DEVICES"):
         found(tmp_path, stub, CUDA_VISIBLE_DEVICES="1")
     assert indices(found(tmp_path, stub, CUDA_VISIBLE_DEVICES="0")) == [0]
     hidden = found(tmp_path, stub, CUDA_VISIBLE_DEVICES="")
@@ -115,7 +121,7 @@ def test_a_prohibited_card_and_one_split_by_mig_are_left_out_and_an_exclusive_on
     with loaded(tmp_path / "libnvidia-ml.so.1"):
         nvml = open_details()
         assert not isinstance(nvml, str)
-        assert [nvml.details(gpu).exclusive for gpu in machine.gpus[1:3]] == [True, False]
+        assert [nvml.details(gpu).exclusive for gpu in machine.gpus[:2]] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -154,9 +154,7 @@ def test_the_kernels_cpu_lists_are_read() -> None:
 
 
 def test_a_target_names_cards() -> None:
-    mixed = replace(
-        GPU_MACHINE, gpus=(A100[0], replace(A100[1], name="NVIDIA RTX A1000"), replace(A100[2], mig_enabled=True))
-    )
+    mixed = replace(GPU_MACHINE, gpus=(A100[0], replace(A100[1], name="NVIDIA RTX A1000")))
     assert [card.id for card in mixed.cards_of("a100")] == ["GPU-00"]
     assert [card.id for card in mixed.cards_of("gpu")] == ["GPU-00", "GPU-11"]
     assert [card.id for card in mixed.cards_of("cpu")] == ["cpu0", "cpu1"]
@@ -200,11 +198,6 @@ def test_cards_of_several_models_are_counted_by_model() -> None:
 def test_a_case_that_fits_has_no_reason() -> None:
     assert why_not_run(case("1x8"), "a100", GPU_MACHINE) is None
     assert why_not_run(case("1x2"), "cpu", CPU_MACHINE) is None
-
-
-def test_a_cards_split_by_mig_is_named_as_such() -> None:
-    machine = replace(GPU_MACHINE, gpus=(replace(A100[0], mig_enabled=True),))
-    assert "(split by MIG)" in str(why_not_run(case("1x1"), "a100", machine))
 
 
 def test_the_environment_of_a_gpu_result_holds_its_cards_and_of_a_cpu_result_its_threads() -> None:

@@ -98,7 +98,7 @@ def opened(**replaced: Any) -> Nvml:
 def test_the_adapter_reads_a_card_with_its_units() -> None:
     nvml = opened()
     (gpu,) = nvml.gpus()
-    assert gpu == Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300, False)
+    assert gpu == Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300)
     assert nvml.state(gpu) == GpuState(1530, 61, 250.5, 0x04, 0, 877)
     assert nvml.settings(gpu) == GpuSettings(300, 300, 1290, 1312, 87, False, 3, 16, 6, 5)
     # Those under MPS among them.
@@ -178,9 +178,9 @@ def test_a_card_on_which_nobody_may_compute_has_a_fault() -> None:
     assert (gpu.fault, gpu.remedy) == ("its compute mode is PROHIBITED", "sudo nvidia-smi -i 0 -c 0")
 
 
-def test_mig_is_seen() -> None:
+def test_a_card_that_is_split_by_mig_has_a_fault() -> None:
     (gpu,) = opened(nvmlDeviceGetMigMode=lambda handle: (1, 1)).gpus()
-    assert gpu.mig_enabled
+    assert (gpu.fault, gpu.remedy) == ("split by MIG", "sudo nvidia-smi -i 0 -mig 0")
 
 
 @pytest.mark.parametrize(

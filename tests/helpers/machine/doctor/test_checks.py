@@ -185,12 +185,6 @@ def test_memory_below_docker_default_only_warns_where_no_gpu_needs_it() -> None:
     assert [each.severity for each in diagnose(found).findings if each.name == "/dev/shm"] == [WARNING]
 
 
-def test_a_card_split_by_mig_is_no_card() -> None:
-    gpus = (replace(v100s()[0], mig_enabled=True), *v100s()[1:])
-    finding = only(context(facts=facts(machine=gpu_machine(gpus))))
-    assert (finding.severity, finding.name, finding.remedy) == (BLOCKER, "MIG", "sudo nvidia-smi -i 0 -mig 0")
-
-
 def test_cards_of_two_models_are_told() -> None:
     gpus = (replace(v100s()[0], name="NVIDIA A100-SXM4-40GB"), *v100s()[1:])
     assert only(context(facts=facts(machine=gpu_machine(gpus)))).name == "different cards"
