@@ -92,7 +92,8 @@ def test_a_lost_card_counts_only_where_it_is_visible(
 def test_cards_that_all_have_a_fault_are_an_error_whose_remedies_work(
     tmp_path: Path, changed: dict[str, Any], told: str
 ) -> None:
-    stub = machine_of(V100_16, 2, {1: changed})
+    # A V100 knows no MIG.
+    stub = machine_of(A100, 2, {1: changed})
     with pytest.raises(DeviceError, match=rf"GPU1: .*{told}.*CUDA_VISIBLE_DEVICES"):
         found(tmp_path, stub, CUDA_VISIBLE_DEVICES="1")
     assert indices(found(tmp_path, stub, CUDA_VISIBLE_DEVICES="0")) == [0]
