@@ -132,9 +132,13 @@ def _remove(arguments: argparse.Namespace, cache: BuildCache, out: TextIO) -> in
 
 def _check(arguments: argparse.Namespace, cache: BuildCache, config: Config, out: TextIO) -> int:
     text = arguments.build
-    if len(matching := cache.matching(text)) == 1:
+    matching = found if len(found := cache.matching(text)) == 1 else ()
+    if matching:
         text = str(cache.folder / matching[0])
     build = prepare(parse_build(text, Path.cwd(), config), cache=cache, progress=say, settings=config.builds)
+    if matching:
+        # Named by its folder it has another digest, that of its files.
+        build = replace(build, digest=matching[0], made=True)
     imported = import_build(build.source_text, build.framework, build.interpreter)
     options = SuiteOptions(
         config_path=arguments.config, baselines_folder=arguments.baselines, runs_folder=ROOT / "runs",

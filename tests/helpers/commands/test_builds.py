@@ -75,7 +75,8 @@ def test_a_build_is_made_listed_checked_and_removed(here: Path) -> None:
     assert "trains here  24 cases of cpu" in text
     # No case of a GPU runs here, so they are the published rows' programs.
     assert "programs     8 built (old)" in text
-    assert json.loads(call(here, "builds", "check", digest[:8], "--json")[1])["build"]["commit"] == "abcdef0123"
+    build = json.loads(call(here, "builds", "check", digest[:8], "--json")[1])["build"]
+    assert (build["commit"], build["digest"]) == ("abcdef0123", digest)
     assert call(here, "builds", "remove", digest[:6])[1] == f"removed {digest}: paddlepaddle 3.2.2 @abcdef0123\n"
     assert call(here, "builds")[1].startswith("0 in .cache/builds")
 
