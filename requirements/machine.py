@@ -287,7 +287,9 @@ def _gpu(nvml: ctypes.CDLL, index: int) -> Gpu:
     _ask(nvml, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
     _ask(nvml, "nvmlDeviceGetName", handle, name, ctypes.c_uint(len(name)))
     _ask(nvml, "nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
-    return Gpu(name.value.decode(errors="replace"), (major.value, minor.value))
+    # Since Ampere NVML's names begin with the maker's, which the sentences say themselves.
+    text = name.value.decode(errors="replace")
+    return Gpu(text[len("NVIDIA ") :] if text.startswith("NVIDIA ") else text, (major.value, minor.value))
 
 
 def find_driver(path: str = "/proc/driver/nvidia/version") -> Tuple[int, ...]:

@@ -299,7 +299,8 @@ def _unloadable(message: str) -> Callable[[str], ctypes.CDLL]:
 
 
 def test_every_gpu_is_found_with_name_and_capability() -> None:
-    nvml = FakeNvml([V100, A100])
+    # An A100 as its driver names it: the sentences say whose it is.
+    nvml = FakeNvml([V100, A100._replace(name=f"NVIDIA {A100.name}")])
     assert machine.find_gpus(lambda _: nvml) == [V100, A100]
     assert nvml.was_shut_down
 
