@@ -39,13 +39,17 @@ _NONE = ("", "0", "False", "None")
 
 
 def probe(framework: str) -> Dict[str, str]:
-    """``{distribution, version, commit}``; empty if none of the framework's distributions is installed."""
+    """``{distribution, version, commit, no_dali}``, where ``no_dali`` says why DALI is not there; empty if none of the
+    framework's distributions is installed."""
     for name in Framework(framework).spec.distributions:
         try:
             found = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
-        return {"distribution": name, "version": found.version, "commit": _commit(framework, found)}
+        without = "" if _is_there("nvidia.dali") else without_dali(sys.prefix)
+        return {
+            "distribution": name, "version": found.version, "commit": _commit(framework, found), "no_dali": without,
+        }  # fmt: skip
     return {}
 
 
@@ -55,8 +59,7 @@ def libraries(framework: str) -> Dict[str, str]:
     - ``python``;
     - ``cuda``, ``cudnn``, ``nccl``, as the build states them;
     - ``archs``: the compute capabilities for which the build has kernels (``70 80``);
-    - ``cudnn_wheel``, ``nccl_wheel``, ``dali_wheel``: the installed distribution that brings the library;
-    - ``no_dali``: why DALI is not there.
+    - ``cudnn_wheel``, ``nccl_wheel``, ``dali_wheel``: the installed distribution that brings the library.
     """
     found = {"python": platform.python_version()}
     build = probe(framework)
@@ -77,8 +80,6 @@ def libraries(framework: str) -> Dict[str, str]:
         for key, pattern in _WHEELS.items():
             if re.fullmatch(pattern, name):
                 found[key + "_wheel"] = "%s %s" % (name, distribution.version)
-    if "dali_wheel" not in found and not _is_there("nvidia.dali"):
-        found["no_dali"] = without_dali(sys.prefix)
     return found
 
 

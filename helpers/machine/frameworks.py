@@ -31,6 +31,8 @@ class FrameworkBuild:
     version: str
     # Empty if the build does not state it.
     commit: str = ""
+    # Why its interpreter lacks DALI; empty if it has it.
+    no_dali: str = ""
 
     @property
     def for_cpu_alone(self) -> bool:
@@ -109,7 +111,7 @@ class BuildFinder:
         found = probe(name) if executable == sys.executable else _ask(executable, name, named_in=self._named_in)
         if isinstance(found, str):
             return found
-        if found and set(found) != {"distribution", "version", "commit"}:
+        if found and set(found) != {"distribution", "version", "commit", "no_dali"}:
             return _no_json(executable, name, self._named_in)
         if not found:
             wanted = " or ".join(framework.spec.distributions)

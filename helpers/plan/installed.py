@@ -184,11 +184,9 @@ class Installed:
         )
 
     def _why_no_dali(self, suite_case: SuiteCase, build: FrameworkBuild) -> str:
-        if suite_case.case.read_from not in (DataSource.DALI, DataSource.DALI_CPU):
+        if not build.no_dali or suite_case.case.read_from not in (DataSource.DALI, DataSource.DALI_CPU):
             return ""
-        stated = self.builds.find_libraries(build)
-        why = "" if isinstance(stated, str) else stated.get("no_dali", "")
-        return f"the case reads through DALI, which {build.interpreter} lacks: {why}" if why else ""
+        return f"the case reads through DALI, which {build.interpreter} lacks: {build.no_dali}"
 
     def _why_not_on_cards(self, suite_case: SuiteCase, build: FrameworkBuild) -> str:
         if suite_case.device == CPU:
@@ -216,4 +214,6 @@ def _without_gpu_kernels(suite_case: SuiteCase, build: FrameworkBuild | str) -> 
 
 def build_record(build: FrameworkBuild) -> dict[str, str]:
     """The names of a build: interpreter, distribution, version and commit."""
-    return {key: str(getattr(value, "value", value) or "") for key, value in asdict(build).items()}
+    named = {key: str(getattr(value, "value", value) or "") for key, value in asdict(build).items()}
+    del named["no_dali"]
+    return named

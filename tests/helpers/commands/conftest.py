@@ -25,9 +25,6 @@ class Builds:
     def find_identity(self, build: FrameworkBuild) -> BuildIdentity:
         return BuildIdentity(prefix=build.interpreter, place=build.interpreter, digest=f"digest of {build.interpreter}")
 
-    def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
-        return {"python": "3.11.7"}
-
     def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
         if framework is not Framework.PADDLE:
             return f"there is no trainer for {framework.value}"

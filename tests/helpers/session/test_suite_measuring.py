@@ -113,7 +113,7 @@ def test_a_build_that_driver_or_card_rules_out_is_said_before_anything_is_starte
 def test_without_dali_only_the_cases_that_read_through_it_are_not_run(
     bench: Bench, builds: Builds, case_id: str, target: str
 ) -> None:
-    builds.libraries = {"no_dali": "make env could not have it: no such host"}
+    builds.no_dali = "make env could not have it: no such host"
     suite = bench.suite(machine_with(SXM2))
     assert "reads through DALI" in str(suite.why_not(case_of(suite, case_id, target)))
     assert "no such host" in str(suite.why_not(case_of(suite, case_id, target)))

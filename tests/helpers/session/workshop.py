@@ -62,6 +62,7 @@ class Builds:
     frameworks: tuple[Framework, ...] = (Framework.PADDLE,)
     places: Mapping[str, str] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    no_dali: str = ""
     libraries: dict[str, str] = field(default_factory=lambda: {"python": "3.11.7"})
 
     def find_identity(self, build: FrameworkBuild) -> BuildIdentity:
@@ -71,7 +72,8 @@ class Builds:
     def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
         if framework not in self.frameworks or not self.distribution:
             return f"{framework.value} is not installed"
-        return FrameworkBuild(interpreter or "/opt/python", framework, self.distribution, "3.0.0", "abcdef")
+        python = interpreter or "/opt/python"
+        return FrameworkBuild(python, framework, self.distribution, "3.0.0", "abcdef", self.no_dali)
 
     def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
         return self.libraries
