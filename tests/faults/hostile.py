@@ -198,7 +198,7 @@ _ASKED = (
 def _hostile_commit(workshop: Workshop) -> Seen:
     """The framework's interpreter names such a commit and version, the trainer such a commit and device."""
     before = Places.of(workshop)
-    probe = json.dumps({"distribution": "paddlepaddle", "version": _HOSTILE, "commit": _HOSTILE})
+    probe = json.dumps({"distribution": "paddlepaddle", "version": _HOSTILE, "commit": _HOSTILE, "no_dali": ""})
     interpreter = workshop.folder / "hostile-python"
     lines = (
         "#!/bin/sh",

@@ -29,7 +29,7 @@ STAND_IN = f"""#!{sys.executable}
 import json, pathlib, sys
 words = sys.argv[1:]
 if "helpers.machine.framework_probe" in words:
-    print(json.dumps({{"distribution": "paddlepaddle-gpu", "version": "2.6.2", "commit": ""}}))
+    print(json.dumps({{"distribution": "paddlepaddle-gpu", "version": "2.6.2", "commit": "", "no_dali": ""}}))
     sys.exit(0)
 assert words[:3] == ["-u", "-m", "helpers.trainers.paddle.build"], words
 spec = json.loads(pathlib.Path(words[3]).read_text())
