@@ -11,10 +11,13 @@ from helpers.history.results import RunResult
 from helpers.judging.evidence import Compared, Night, Past
 from helpers.judging.verdict import Status
 
+# The only fact of a segment that changes on a simulated machine.
+_CHANGES = "cuDNN"
+
 
 @dataclass(frozen=True)
 class _Held:
-    """One case's nights."""
+    """One case's nights on one stack."""
 
     cards: int
     # What was known before the newest night, which a confirmation may replace.
@@ -44,29 +47,33 @@ class _Held:
 class HeldNights:
     """A history that several futures may follow; benchmarks.verdicts checks it against a SQLite history."""
 
-    def __init__(self, held: Mapping[str, _Held] | None = None) -> None:
-        self._held = dict(held or {})
+    def __init__(self, held: Mapping[str, Mapping[str, _Held]] | None = None) -> None:
+        # By case and stack, the newest stack last.
+        self._held = {case_id: dict(stacks) for case_id, stacks in (held or {}).items()}
 
     def fork(self) -> HeldNights:
         return HeldNights(self._held)
 
     def past(self, case_id: str, target: str, segment: Mapping[str, str], cards: int, session: str) -> Past:
+        """Without a ``segment``, the past of the case's newest one."""
         siblings = [
-            tuple(night.log_rates[0] for night in held.until(session).nights if night.accepted)
-            for other, held in self._held.items()
-            if other != case_id and held.cards == cards
+            series
+            for other, stacks in self._held.items()
+            if other != case_id and next(iter(stacks.values())).cards == cards and (series := _firsts(stacks, session))
         ]
-        known = [series for series in siblings if series]
-        return replace(self._held.get(case_id, _Held(cards)).until(session), siblings=tuple(known[:SIBLINGS]))
+        mine = self._held.get(case_id, {})
+        stack = segment.get(_CHANGES, next(reversed(mine), ""))
+        return replace(mine.get(stack, _Held(cards)).until(session), siblings=tuple(siblings[:SIBLINGS]))
 
     def add_result(self, result: RunResult) -> None:
         """The past is made of nights alone."""
 
     def add_night(self, night: NightRecord) -> None:
-        before = self._held.get(night.case_id, _Held(night.cards)).until(night.session)
+        stacks, stack = self._held.setdefault(night.case_id, {}), night.segment.get(_CHANGES, "")
+        before = stacks.pop(stack, _Held(night.cards)).until(night.session)
         standing = night.standing
         if standing is None or not night.log_rates:
-            self._held[night.case_id] = _Held(night.cards, before)
+            stacks[stack] = _Held(night.cards, before)
             return
         tonight = Night(
             night.log_rates,
@@ -77,6 +84,14 @@ class HeldNights:
             night.created,
             night.session,
         )
-        self._held[night.case_id] = _Held(
+        stacks[stack] = _Held(
             night.cards, before, tonight, standing.new_segment, standing.unexplained, night.compared
         )
+
+
+def _firsts(stacks: Mapping[str, _Held], session: str) -> tuple[float, ...]:
+    """The first log rates of a case's accepted nights on its newest stack that has any."""
+    for held in reversed(stacks.values()):
+        if series := tuple(night.log_rates[0] for night in held.until(session).nights if night.accepted):
+            return series
+    return ()
