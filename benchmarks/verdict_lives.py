@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -151,7 +150,7 @@ class Year:
                 for case, said in enumerate(judged.statuses):
                     if self.nights.has_lost(case, night):
                         lost.setdefault(case, []).append(said)
-            for case, told in lost.items():
+            for told in lost.values():
                 own.loss(told)
         return self.scores
 

@@ -84,9 +84,7 @@ class HeldNights:
             night.created,
             night.session,
         )
-        stacks[stack] = _Held(
-            night.cards, before, tonight, standing.new_segment, standing.unexplained, night.compared
-        )
+        stacks[stack] = _Held(night.cards, before, tonight, standing.new_segment, standing.unexplained, night.compared)
 
 
 def _firsts(stacks: Mapping[str, _Held], session: str) -> tuple[float, ...]:

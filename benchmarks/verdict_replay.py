@@ -151,6 +151,8 @@ class Replay:
     machine: Machine
     # Asks Otava; None leaves it out.
     detect: Detect | None = None
+    # Whether asv is asked.
+    with_asv: bool = True
     # Where gains are lost, and rivals are not asked: the cases whose build under test was faster than the good build
     # from the first night on. For the others a drop is counted where their gain was confirmed in the shared nights.
     # None: all drops count.
@@ -247,7 +249,7 @@ class Replay:
                 for at in future.nights:
                     tonight = drawn_with(self.machine.nights, at, case, Build.CANDIDATE, 0, future.shares)
                     series[at.branch, case, at.night] = (*series[_before(at, case)], tonight.log_rate)
-        ways: dict[str, Steps] = {ASV_NAME: asv_steps}
+        ways: dict[str, Steps] = {ASV_NAME: asv_steps} if self.with_asv else {}
         if self.detect is not None:
             ways[OTAVA_NAME] = partial(otava_steps, self.detect)
         for rule, steps in ways.items():

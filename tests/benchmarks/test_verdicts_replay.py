@@ -258,3 +258,9 @@ def test_a_future_lies_after_the_nights_that_all_share() -> None:
     assert Future(3, slow=True).nights == (At(3, BURN_IN_NIGHTS),)
     assert Future(3, {1: 2}, noisy=True).nights == (At(3, BURN_IN_NIGHTS),)
     assert Future(3, {1: 0.5}).shares == {1: 0.005}
+
+
+def test_rivals_that_are_left_out_have_no_score() -> None:
+    replay = Replay(Machine.of(Quiet()), with_asv=False, series=[[0.0] * BURN_IN_NIGHTS] * 2)
+    replay._trends([Future(1)])
+    assert replay.scores == {}
