@@ -31,8 +31,8 @@ _SLOW_DAY_CASES, _GAINED, _LIBRARY_CASES = 15, 15, 12
 PERCENTS = (1.0, 2.0, 3.0)
 _CASES_A_DROP = 3
 _NOISY_CARDS, _NOISY_PERCENT = 32, 2.0
-# On the night after the record, and when the cases have a history of their own.
-_SLOW_DAY_NIGHTS = (1, 20)
+# The first nights after the record, and one when the cases have a history of their own.
+_SLOW_DAY_NIGHTS = (0, 1, 20)
 OF_SLOW_DAY = "a loss of 4.8% of cases recorded on a slow day"
 
 

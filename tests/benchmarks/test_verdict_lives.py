@@ -124,6 +124,18 @@ def test_a_gain_that_is_lost_is_a_regression_whether_or_not_it_was_pinned(life: 
     assert gained.said(29, 31) == quiet(2)
 
 
+def test_an_entry_of_a_slow_day_hides_no_loss(life: Live) -> None:
+    """The README's night: three cases are 4.8% slower, one of them recorded while the machine was."""
+    young = life(Dates(gain=None, pin=None, library=None, loss=None), slow_day={2})
+    lost = young.night(0, dict.fromkeys(range(3), 0.048))
+    assert lost.statuses == [REGRESSION] * 3, lost.results[2].verdict.reason.message
+
+
+def test_an_entry_of_a_slow_day_is_no_gain_later(life: Live) -> None:
+    young = life(Dates(gain=None, pin=None, library=None, loss=None), slow_day={2})
+    assert young.said(0, 4) == quiet(4)
+
+
 # --- the lives that benchmarks.verdicts counts
 
 
