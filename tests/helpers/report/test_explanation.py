@@ -180,7 +180,10 @@ def _own_operators(build: Build) -> None:
     for number, layer in enumerate(LAYERS):
         for operator in ("conv2d", "batch_norm"):
             seconds, calls = build.rows.pop((Phase.FORWARD, layer, operator))
-            build.rows[Phase.FORWARD, layer, f"{operator}_{number}"] = (0.004 if operator == "conv2d" else seconds, calls)
+            build.rows[Phase.FORWARD, layer, f"{operator}_{number}"] = (
+                0.004 if operator == "conv2d" else seconds,
+                calls,
+            )
 
 
 def _many_casts(build: Build) -> None:
@@ -222,7 +225,10 @@ def test_threads_and_clocks_that_differ_come_first_in_the_sentence() -> None:
 
 def test_what_is_not_explained_and_the_cost_of_profiling_are_printed(found: CaseExplanation) -> None:
     text = render_explanation(found, 100)
-    shares = r"^not explained: (\S+)% of a step, in all parts that are not named \(the named parts (\S+)%, the whole step (\S+)%\)$"
+    shares = (
+        r"^not explained: (\S+)% of a step, in all parts that are not named \(the named parts (\S+)%, "
+        r"the whole step (\S+)%\)$"
+    )
     told = re.search(shares, render_explanation(found, 200), re.MULTILINE)
     assert told is not None
     rest, named, whole = map(float, told.groups())
