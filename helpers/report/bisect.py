@@ -8,7 +8,7 @@ from typing import Any
 
 from helpers.judging.bisection import BisectAnswer, BisectEnd, BuildFinding
 from helpers.judging.statistics import EffectSize
-from helpers.judging.wording import counted
+from helpers.judging.wording import counted, first_few
 from helpers.report.table import Align, Column, Table, markdown_text
 from helpers.session.bisect import CaseSearch
 from helpers.trainers.contract.errors import printable
@@ -90,6 +90,8 @@ def to_record(searches: Sequence[CaseSearch], session: str) -> dict[str, Any]:
 def _details(search: CaseSearch) -> list[str]:
     """What the headline does not say, line by line."""
     lines = [] if search.answer is None else _answer_details(search.answer, search.builds)
+    if search.changed:
+        lines.append(f"what changed with it, besides the build: {first_few(search.changed)}")
     cannot = [each for each in search.builds if each.untestable]
     if cannot:
         lines.append(f"{counted(len(cannot), 'build')} could not be tested:")
