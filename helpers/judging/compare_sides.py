@@ -142,7 +142,8 @@ def _pairings_of_pairs(case_id: str, target: str, a: Sequence[KeptRun], b: Seque
         Pairing(
             case_id,
             target,
-            *(tuple(each[side] for each in pairs) for side in (0, 1)),
+            tuple(old for old, _ in pairs),
+            tuple(new for _, new in pairs),
             pairs=tuple((old.log_rate, new.log_rate) for old, new in pairs),
             apart=differences(pairs[-1][0].facts, pairs[-1][1].facts),
         )

@@ -32,7 +32,7 @@ def plan_again(case: SuiteCase, runs: Sequence[RunResult], config: Config, **mor
     """The plan of these runs of a case, as far as the runs hold it; ``more`` has the other fields. Its steps are the
     runs' own, which may be others than perf.yaml has by now."""
     case_id = case.case.id
-    steps = {name: value for name, value in runs[-1].protocol.items() if name in case.protocol.steps}
+    steps: dict[str, Any] = {name: value for name, value in runs[-1].protocol.items() if name in case.protocol.steps}
     return CasePlan(
         replace(case, protocol=replace(case.protocol, **steps)),
         build=_build_of(Build.CANDIDATE, runs),
