@@ -44,6 +44,7 @@ from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from helpers.history.history import History
+    from helpers.history.results import RunResult
     from helpers.judging.level import Level
 
 NAME = "compare"
@@ -195,18 +196,25 @@ class _NightOfB:
         if len(pairing.sessions) != 1 or not (against_baseline or pairing.is_beside_good):
             return None
         (session,) = pairing.sessions
-        chosen = {run.uuid for run in self.runs}
-        kept = [
-            each.result
-            for each in self.history.results_of(session=session, case_id=pairing.case_id, target=pairing.target)
-            if each.exclusion is None
-            and (each.result.uuid in chosen or not (each.result.measured and each.result.is_screening))
-        ]
+        kept = [each for each in self._results_of(session) if self._counts(each)]
         if (pairing.is_beside_good or entry is None) and not self._judged_by_pairs:
             return None
         tonight = len(self.history.nights_of(f"session:{session}"))
         case = _suite_case(self.suite, pairing)
         return against_night(pairing, case, kept, entry, self._past, self.suite.config, tonight)
+
+    def _results_of(self, session: str) -> list[RunResult]:
+        """The session's runs of the case that nobody excluded."""
+        pairing = self.pairing
+        found = self.history.results_of(session=session, case_id=pairing.case_id, target=pairing.target)
+        return [each.result for each in found if each.exclusion is None]
+
+    def _counts(self, run: RunResult) -> bool:
+        """Whether a run is part of the night that is judged again: one that failed, or one that was chosen. The
+        baseline does not choose among the runs in pairs."""
+        if not run.measured or run.uuid in {each.uuid for each in (*self.runs, *self.pairing.a)}:
+            return True
+        return run.is_confirming and not self.pairing.is_beside_good
 
     def level(self, noise: Noise) -> Level | None:
         """The level of the nights before against A, if A is the good build of B's nights and these were compared with
@@ -214,9 +222,7 @@ class _NightOfB:
         pairing = self.pairing
         if not (pairing.is_beside_good and self._judged_by_pairs):
             return None
-        found = self.history.results_of(session=pairing.sessions[0], case_id=pairing.case_id, target=pairing.target)
-        runs = [each.result for each in found]
-        case = _suite_case(self.suite, pairing)
+        runs, case = self._results_of(pairing.sessions[0]), _suite_case(self.suite, pairing)
         return level_before(case, runs, self._entry, self._past, self.suite.config, noise)
 
     @cached_property
