@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from helpers.history.results import RunResult
 from helpers.judging.compare import CaseComparison
 from helpers.judging.compare_sides import Pairing, side_of
-from helpers.judging.evidence import Budget, Build, Evidence, Past, Stage
+from helpers.judging.evidence import Budget, Build, Evidence, Past, RecordedReference, Stage
 from helpers.judging.judge import RUN_FAILED, judge
 from helpers.judging.noise import Noise
 from helpers.judging.rules import MEDIAN_STEP
@@ -134,4 +134,8 @@ def level_before(
     # Imported here because it loads numpy, which takes longer than most commands take to answer.
     from helpers.judging.level import learn_level
 
-    return learn_level(evidence_of(plan_again(case, runs, config, recorded=entry), tuple(runs), past), noise)
+    evidence = evidence_of(plan_again(case, runs, config, recorded=entry), tuple(runs), past)
+    if evidence.recorded is None:
+        nothing = RecordedReference(1.0, MEDIAN_STEP, "nothing", evidence.tolerance, comparable=False)
+        evidence = replace(evidence, recorded=nothing)
+    return learn_level(evidence, noise)

@@ -14,7 +14,7 @@ import pytest
 from helpers.commands.main import main
 from helpers.history import default_url, open_history
 from helpers.history.results import RunResult
-from helpers.judging.evidence import Budget
+from helpers.judging.evidence import Budget, Build
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.plan.case_plan import CasePlan
@@ -24,7 +24,7 @@ from tests.helpers.test_session_level import World, entry
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("machine")]
 
-SLOWER, EXIT_OK = 1, 0
+SLOWER, EXIT_OK, NOT_JUDGED = 1, 0, 6
 
 
 @pytest.fixture
@@ -54,6 +54,66 @@ def compared(world: World, machine: Machine, baselines: Path, *sides: str) -> tu
     status = main(argv, io.StringIO())
     (case,) = json.loads(file.read_text())["cases"]
     return status, case
+
+
+def on_another_stack(world: World) -> None:
+    """The build under test is of another line of the framework, and a job has other threads with it."""
+    make_run = world.make_run
+
+    def made(plan: CasePlan, replicate: int = 0, **values: Any) -> RunResult:
+        run = make_run(plan, replicate, **values)
+        new = values.get("role") == Build.CANDIDATE.value
+        stack = {"framework_version": "3.4.0", "threads": "8"} if new else {}
+        return replace(run, environment={**run.environment, **stack})
+
+    world.make_run = made
+
+
+def by_another_protocol(world: World) -> None:
+    """perf.yaml has a longer window than when the case was recorded."""
+    recorded, case = world.plan.recorded, world.plan.suite_case
+    assert recorded is not None
+    longer = replace(case, protocol=replace(case.protocol, window_steps=50))
+    entry = replace(recorded, protocol={**case.protocol.steps, "runs": 3})
+    world.plan = replace(world.plan, suite_case=longer, recorded=entry)
+
+
+def without_an_entry(world: World) -> None:
+    world.plan = replace(world.plan, recorded=None)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (on_another_stack, "framework line: framework framework_version → framework 3.4; threads: threads → 8"),
+        (by_another_protocol, "protocol window_steps: 5 → 50"),
+        (without_an_entry, "nothing recorded for this case on this machine"),
+    ],
+)
+def test_pairs_decide_where_no_recorded_figure_can_at_night_and_in_compare(
+    world: World, machine: Machine, empty_baselines: Path, change: Callable[[World], None], told: str
+) -> None:
+    change(world)
+    tonight = world.night(95.0)
+    assert tonight.verdict.status is Status.REGRESSION and tonight.verdict.recorded is not None
+    for against in ("commit:abcdef", "baseline"):
+        status, case = compared(world, machine, empty_baselines, against, "session:night000")
+        assert (status, case["status"]) == (SLOWER, "REGRESSION"), case
+        assert case["reason"]["message"] == tonight.verdict.recorded.reason.message
+        assert told in case["reason"]["message"] and "--update-baselines" in case["reason"]["message"]
+
+
+def test_without_a_good_build_another_protocol_is_to_be_recorded_again(
+    world: World, machine: Machine, empty_baselines: Path
+) -> None:
+    by_another_protocol(world)
+    tonight = world.night(95.0, reference={})
+    assert tonight.verdict.recorded is not None
+    status, case = compared(world, machine, empty_baselines, "baseline", "session:night000")
+    assert (status, case["status"]) == (NOT_JUDGED, "INCOMPARABLE"), case
+    assert case["reason"]["message"] == tonight.verdict.recorded.reason.message
+    assert "protocol window_steps: 5 → 50" in case["reason"]["message"]
+    assert "or record again: pytest perf_tests" in case["reason"]["message"]
 
 
 def test_a_lost_gain_is_a_regression_at_night_and_in_compare(
