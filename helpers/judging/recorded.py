@@ -40,6 +40,7 @@ from helpers.judging.screen import (
     Screening,
     due,
     more_screening,
+    records,
     screen,
     unanchored,
 )
@@ -89,7 +90,7 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerA
         shown = alone(evidence, recorded, screening, smallest_drop(_detection(evidence, recorded, screening, Level())))
         return _answer(recorded, shown.status, shown.code, shown.message, measured)
     level = learn_level(evidence, screening.noise)
-    due_tonight = due(evidence, screening, level.settled(screening.mature))
+    due_tonight = _due(evidence, screening, level)
     more = more_screening(evidence, screening, due_tonight) or runs_for_slower(evidence, recorded, screening)
     if more is not None:
         return more
@@ -200,12 +201,31 @@ def _why_confirm(evidence: Evidence, screening: Screening, level: Level, due_ton
         return ""
     if evidence.in_pairs:
         return "tonight's plan compares this case in pairs"
+    if records(evidence):
+        return "it is recorded with its level"
     if unanchored(evidence, screening):
         return f"only pairs can tell: {wording.counted(screening.known, 'night')} known of this stack"
+    if _first_beside(evidence, screening, level):
+        return f"what is recorded is the figure of one hour, and no night since ran beside {evidence.reference_build}"
     why = f"nobody knows where the nights before stand against {evidence.reference_build}"
     if level.known:
         why = f"it is known to ±{level.error:.2%} only where the nights before stand against {evidence.reference_build}"
     return f"{why}, and it is this case's turn"
+
+
+def _due(evidence: Evidence, screening: Screening, level: Level) -> bool:
+    """Whether the reference build runs tonight although nothing is suspected."""
+    return _first_beside(evidence, screening, level) or due(evidence, screening, level.settled(screening.mature))
+
+
+def _first_beside(evidence: Evidence, screening: Screening, level: Level) -> bool:
+    """Whether the good build's own figures are known from the recording alone, and few nights are.
+
+    The machine may have been slow in that hour. Then a build that is as much slower looks as fast as what is recorded,
+    and only pairs tell.
+    """
+    young = level.known and not (screening.mature or evidence.past.gained)
+    return evidence.reference_build is not None and young and level.good_nights <= 1
 
 
 def _asked(evidence: Evidence, screening: Screening) -> str:
@@ -255,7 +275,6 @@ def _detection(
     runs = max(evidence.planned_runs, 1)
     if not screening.mature and not with_reference:
         runs = max(runs, evidence.budget.first_runs)
-    settled = level.settled(screening.mature)
     return Detection(
         sigma=scatter * sigma,
         tau=screening.noise.tau,
@@ -264,7 +283,7 @@ def _detection(
         pairs=evidence.budget.pairs if with_reference else 0,
         threshold=threshold_of(evidence),
         tolerance=recorded.tolerance,
-        screened=not (with_reference and (evidence.suspicion or due(evidence, screening, settled))),
+        screened=not (with_reference and (evidence.suspicion or _due(evidence, screening, level))),
         pair_tau=pair_tau(level),
     )
 
