@@ -149,6 +149,8 @@ def _stand_in(
 def _aside(evidence: Evidence, recorded: RecordedReference, apart: Sequence[str]) -> str:
     """Why tonight is not compared with a recorded figure, and what to do."""
     if not apart:
+        if evidence.to_record:
+            return f"{NOTHING_RECORDED}; this session records it, or says under Baselines why not"
         return f"{NOTHING_RECORDED}: record it, and a night needs fewer pairs: {evidence.record_command}"
     rate = f"{number(recorded.samples_per_s)} {rate_unit(evidence.case_id)}"
     return (

@@ -66,6 +66,8 @@ class Candidate:
     doubts: tuple[str, ...] = ()
     # The smallest change that counts, if the old entry has none of its own.
     tolerance: float = 0.005
+    # Where the figure lies against the reference build beside it; empty without pairs.
+    beside: str = ""
 
     def __post_init__(self) -> None:
         if self.entry is not None and self.case_id in ("", self.entry.case_id):
@@ -154,7 +156,9 @@ def _decide(
         return outcome(ProposalKind.REFUSED, candidate.refusal or "no reason given")
     if case_id not in measured:
         return outcome(ProposalKind.REFUSED, "not measured in this session")
-    if before is not None and candidate.answer is RecordedAnswer.NOTHING_RECORDED:
+    # Where nothing is recorded, only pairs with a reference build give an answer.
+    by_entry = candidate.answer is not RecordedAnswer.NOTHING_RECORDED
+    if (by_entry and before is None and not candidate.beside) or (before is not None and not by_entry):
         return outcome(ProposalKind.REFUSED, overtaken(before))
     apart = "" if before is None else _incomparable(before, new)
     if before is not None and not apart:
@@ -168,7 +172,8 @@ def _decide(
         # A tolerance that a user set for this case stays when the figure is replaced.
         new = replace(new, tolerance=before.tolerance)
     kind = ProposalKind.CREATED if before is None else ProposalKind.UPDATED
-    why = "none recorded before" if before is None else apart or _answer_text(candidate)
+    why = "none recorded before" if before is None else apart
+    why = "; ".join(filter(None, (why, candidate.beside))) if why else _answer_text(candidate)
     worse = [*_worse(before, new, candidate, apart), *candidate.doubts]
     if not worse:
         return outcome(kind, why, new)

@@ -151,7 +151,7 @@ def candidate(
     segments = [segment_of(run.environment, run.settings, case_id) for run in counted]
     environment = Environment.from_mapping(counted[-1].environment, f"environment of {case_id}")
     when = now or datetime.datetime.now(datetime.UTC)
-    interval = _interval(figure.run_samples_per_s)
+    interval, beside = _interval(figure.run_samples_per_s), _beside(outcome)
     entry = RecordedEntry(
         case_id=case_id,
         samples_per_s=five_digits(figure.samples_per_s),
@@ -165,7 +165,7 @@ def candidate(
             commit=environment.framework_commit or f"{environment.framework} {environment.framework_version}",
             date=when.isoformat(timespec="seconds"),
             machine=machine,
-            reason=f"recorded with --update-baselines{_beside(outcome)}",
+            reason="; ".join(filter(None, ("recorded with --update-baselines", beside))),
         ),
         protocol={**counted[-1].protocol, "runs": len(figure.run_samples_per_s)},
     )
@@ -177,6 +177,7 @@ def candidate(
         recorded.reason.message,
         doubts=_doubts(outcome, entry, past_of),
         tolerance=tolerance,
+        beside=beside,
     )
 
 
@@ -228,7 +229,7 @@ def _beside(outcome: CaseOutcome) -> str:
     if not (differences := _differences(outcome)):
         return ""
     return (
-        f"; {math.expm1(hodges_lehmann(differences)):+.2%} against {outcome.reference_build} beside it, "
+        f"{math.expm1(hodges_lehmann(differences)):+.2%} against {outcome.reference_build} beside it, "
         f"{counted(len(differences), 'pair')}"
     )
 
