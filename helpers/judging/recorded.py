@@ -31,6 +31,7 @@ from helpers.judging.evidence import Build, Evidence, RecordedReference, RunEvid
 from helpers.judging.level import Level, accepted_as_low, learn_level, pair_tau
 from helpers.judging.power import Detection, smallest_drop
 from helpers.judging.rates import rate_unit
+from helpers.judging.recorded_hour import doubt_about_hour, shift_of_hour
 from helpers.judging.rules import MEDIAN_STEP, median_over_runs
 from helpers.judging.screen import (
     ACCEPT_UP_TO,
@@ -90,12 +91,17 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerA
         shown = alone(evidence, recorded, screening, smallest_drop(_detection(evidence, recorded, screening, Level())))
         return _answer(recorded, shown.status, shown.code, shown.message, measured)
     level = learn_level(evidence, screening.noise)
-    due_tonight = _due(evidence, screening, level)
+    due_tonight, doubt = due(evidence, screening, level.settled(screening.mature)), ""
+    if not (due_tonight or _asked(evidence, screening)):
+        told = doubt_about_hour(evidence, screening, level, reference)
+        if isinstance(told, NeedRuns):
+            return told
+        due_tonight, doubt = bool(told), told
     more = more_screening(evidence, screening, due_tonight) or runs_for_slower(evidence, recorded, screening)
     if more is not None:
         return more
     confirmation: Confirmation | None = None
-    if evidence.reference_build is not None and (why := _why_confirm(evidence, screening, level, due_tonight)):
+    if evidence.reference_build is not None and (why := doubt or _why_confirm(evidence, screening, level, due_tonight)):
         pairs = confirm(evidence, screening, level, candidate, reference, why)
         if isinstance(pairs, NeedRuns):
             return pairs
@@ -107,6 +113,8 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerA
         found = after_pairs(evidence, recorded, screening, confirmation, smallest)
     standing = _standing_of(evidence, screening, confirmation, found, smallest)
     message = found.message
+    if hour := doubt or (shift_of_hour(evidence, level, reference) if confirmation is None else ""):
+        message += f"; {hour}"
     if standing.new_segment:
         message += f"; a new segment begins: {standing.segment_reason}"
     if not recorded.comparable:
@@ -207,27 +215,10 @@ def _why_confirm(evidence: Evidence, screening: Screening, level: Level, due_ton
         return "it is recorded with its level"
     if unanchored(evidence, screening):
         return f"only pairs can tell: {wording.counted(screening.known, 'night')} known of this stack"
-    if _first_beside(evidence, screening, level):
-        return f"what is recorded is the figure of one hour, and no night since ran beside {evidence.reference_build}"
     why = f"nobody knows where the nights before stand against {evidence.reference_build}"
     if level.known:
         why = f"it is known to ±{level.error:.2%} only where the nights before stand against {evidence.reference_build}"
     return f"{why}, and it is this case's turn"
-
-
-def _due(evidence: Evidence, screening: Screening, level: Level) -> bool:
-    """Whether the reference build runs tonight although nothing is suspected."""
-    return _first_beside(evidence, screening, level) or due(evidence, screening, level.settled(screening.mature))
-
-
-def _first_beside(evidence: Evidence, screening: Screening, level: Level) -> bool:
-    """Whether the good build's own figures are known from the recording alone, and few nights are.
-
-    The machine may have been slow in that hour. Then a build that is as much slower looks as fast as what is recorded,
-    and only pairs tell.
-    """
-    young = level.known and not (screening.mature or evidence.past.gained)
-    return evidence.reference_build is not None and young and level.good_nights <= 1
 
 
 def _asked(evidence: Evidence, screening: Screening) -> str:
@@ -277,6 +268,7 @@ def _detection(
     runs = max(evidence.planned_runs, 1)
     if not screening.mature and not with_reference:
         runs = max(runs, evidence.budget.first_runs)
+    settled = level.settled(screening.mature)
     return Detection(
         sigma=scatter * sigma,
         tau=screening.noise.tau,
@@ -285,7 +277,7 @@ def _detection(
         pairs=evidence.budget.pairs if with_reference else 0,
         threshold=threshold_of(evidence),
         tolerance=recorded.tolerance,
-        screened=not (with_reference and (evidence.suspicion or _due(evidence, screening, level))),
+        screened=not (with_reference and (evidence.suspicion or due(evidence, screening, settled))),
         pair_tau=pair_tau(level),
     )
 
