@@ -195,8 +195,8 @@ _RATE: Schema = {
     "maximum": MOST_SAMPLES_PER_S,
     "description": f"images/s from {LEAST_SAMPLES_PER_S:g} to {MOST_SAMPLES_PER_S:g}, or null",
 }
-# The bounds of the interval about a mean. With a handful of runs it may reach below 0.
-_BOUND: Schema = {"type": ["number", "null"], "description": "a finite number or null"}
+# The bounds of the interval about a median. Those of two runs far apart are no rate that was ever measured.
+_BOUND: Schema = {"type": ["number", "null"], "minimum": 0, "description": "a finite number from 0, or null"}
 _SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "description": "a share, not negative, or null"}
 _SUMMARY = object_of(
     {"centre": _RATE, "low": _BOUND, "high": _BOUND, "spread": _SHARE, "n": COUNT, "warnings": TEXTS},
