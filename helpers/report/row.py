@@ -170,7 +170,7 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
         status=verdict.status.value,
         effect=outcome.effect.value,
         code=verdict.reason.code,
-        reason=verdict.reason.message,
+        reason=outcome.reason,
         judged=outcome.judged,
         rule=rule,
         samples_per_s=summary.centre if summary else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from helpers.judging.evidence import Build
 from helpers.judging.night import NightVerdict
@@ -17,7 +17,7 @@ from helpers.plan.baseline_files import UNIT
 from helpers.plan.proposals import Proposal, ProposalKind, figure_text
 from helpers.report.colours import OF_EFFECT, PLAIN
 from helpers.report.row import CaseRow, ReferenceAnswer, reader_note, share_cell
-from helpers.report.table import GAP, Align, Column, Table
+from helpers.report.table import GAP, Align, Column, Grid, Table
 from helpers.trainers.contract.errors import printable
 
 _REASON = "reason"
@@ -28,7 +28,8 @@ _NARROWEST_REASON = 40
 def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: bool = False) -> str:
     """The table of a session, ``width`` columns wide; an empty string if there are no rows.
 
-    The column ``data`` is the share of the window spent waiting for data. A reason has a column of its own if at least
+    Below the headings stands the measuring rule of each column's figures; if a column has several, it stands beside
+    each figure. The column ``data`` is the share of the window spent waiting for data. A reason has a column of its own if at least
     40 columns are left for it, else it is below its case. Below a case there may be one line with the differences of a
     confirmation's pairs and one with the share of the cards' measured peak. ``details`` adds the numbers behind both,
     the runs that were not used, and the case's figures by all measuring rules. Cases that were not run for the same
@@ -45,8 +46,10 @@ def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: b
 
 
 def case_table(rows: Sequence[CaseRow]) -> Table:
-    """One line for each case, without its reason."""
-    return Table.of(_columns(rows), rows)
+    """A line with the measuring rule of each column, if it has one, and one line for each case, without its reason."""
+    columns, rules = _columns(rows)
+    table = Table.of(columns, rows)
+    return Table(table.columns, (rules, *table.cells)) if any(rules[1:]) else table
 
 
 def summary_line(rows: Sequence[CaseRow]) -> str:
@@ -78,14 +81,15 @@ def rules_line(row: CaseRow) -> str:
 
 
 def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
-    grid = Table.of(_columns(rows), rows).grid()
+    grid = case_table(rows).grid()
     used = grid.width + len(GAP)
     beside = width - used >= _NARROWEST_REASON
     if used > width:
         return _narrow_table(rows, width, colour, details)
     lines = [grid.padded_heading + GAP + _REASON] if beside else [grid.heading]
-    lines.append("-" * (width if beside else min(width, used)))
-    for row, line in zip(rows, grid.padded_lines, strict=True):
+    rules, shown = _lines_of(grid, rows)
+    lines += [*rules, "-" * (width if beside else min(width, used))]
+    for row, line in zip(rows, shown, strict=True):
         lines.extend(_case_lines(row, line, width, beside, colour))
         lines.extend(_detail_lines(row, width, details))
     return "\n".join(lines)
@@ -93,14 +97,20 @@ def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> 
 
 def _narrow_table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
     """The table for a narrow terminal: the id of each case is on a line of its own, since it fills half a terminal."""
-    case, *columns = _columns(rows)
-    grid = Table.of(columns, rows).grid(_REASON_INDENT)
-    lines = [case.heading, grid.heading, "-" * width]
-    for row, line in zip(rows, grid.padded_lines, strict=True):
-        lines.append(case.cell(row))
+    grid = case_table(rows).without(_CASE.heading).grid(_REASON_INDENT)
+    rules, shown = _lines_of(grid, rows)
+    lines = [_CASE.heading, grid.heading, *rules, "-" * width]
+    for row, line in zip(rows, shown, strict=True):
+        lines.append(_CASE.cell(row))
         lines.extend(_case_lines(row, line, width, False, colour))
         lines.extend(_detail_lines(row, width, details))
     return "\n".join(lines)
+
+
+def _lines_of(grid: Grid, rows: Sequence[CaseRow]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The line with the rules, if there is one, and the padded lines of the cases."""
+    more = len(grid.lines) - len(rows)
+    return grid.lines[:more], grid.padded_lines[more:]
 
 
 def pairs_line(row: CaseRow) -> str:
@@ -229,22 +239,56 @@ def _not_run(rows: Sequence[CaseRow]) -> list[str]:
     return lines
 
 
-def _columns(rows: Sequence[CaseRow]) -> tuple[Column[CaseRow], ...]:
-    """The columns of the session's table, without the reason."""
+def measured_rule(row: CaseRow) -> str:
+    """The measuring rule of the case's figure; empty if it has none."""
+    return row.rule if row.samples_per_s is not None or row.invalid_samples_per_s is not None else ""
+
+
+def reference_rule(comparison: ReferenceAnswer | None) -> str:
+    """The measuring rule of a reference's figure and of the ratio to it; empty without a figure."""
+    return comparison.rule if comparison is not None and comparison.reference_samples_per_s is not None else ""
+
+
+def common_rule(rows: Iterable[CaseRow], rule: Callable[[CaseRow], str]) -> str:
+    """The rule of all figures of a column; empty if there are several, or no figure."""
+    found = {each for row in rows if (each := rule(row))}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _columns(rows: Sequence[CaseRow]) -> tuple[tuple[Column[CaseRow], ...], tuple[str, ...]]:
+    """The columns of the session's table, without the reason, and the rule of each, if all its figures have the
+    same."""
     unit = rate_unit(*(row.case_id for row in rows))
-    return (_COLUMNS[0], Column(f"{unit} ± spread", _measured, Align.RIGHT), *_COLUMNS[1:])
+    measured, of_measured = _ruled(rows, f"{unit} ± spread", _measured, measured_rule)
+    published, of_published = _ruled(
+        rows, "published", lambda row: _reference(shown_published(row)), lambda row: reference_rule(shown_published(row))
+    )
+    recorded, of_recorded = _ruled(
+        rows, "recorded", lambda row: _reference(row.recorded), lambda row: reference_rule(row.recorded)
+    )
+    columns = (
+        _CASE,
+        measured,
+        Column("data", share_cell, Align.RIGHT),
+        published,
+        Column("ratio", lambda row: _ratio(shown_published(row)), Align.RIGHT),
+        recorded,
+        Column("ratio", lambda row: _ratio(row.recorded), Align.RIGHT),
+        Column("status", lambda row: row.status),
+    )
+    return columns, ("by rule", of_measured, "", of_published, "", of_recorded, "", "")
 
 
-# Without the measured rate, which is inserted after the first column.
-_COLUMNS: tuple[Column[CaseRow], ...] = (
-    Column("case", _case),
-    Column("data", share_cell, Align.RIGHT),
-    Column("published", lambda row: _reference(shown_published(row)), Align.RIGHT),
-    Column("ratio", lambda row: _ratio(shown_published(row)), Align.RIGHT),
-    Column("recorded", lambda row: _reference(row.recorded), Align.RIGHT),
-    Column("ratio", lambda row: _ratio(row.recorded), Align.RIGHT),
-    Column("status", lambda row: row.status),
-)
+def _ruled(
+    rows: Sequence[CaseRow], heading: str, cell: Callable[[CaseRow], str], rule: Callable[[CaseRow], str]
+) -> tuple[Column[CaseRow], str]:
+    """A column of figures and their rule. If there are several rules, each stands in its cell."""
+    if common := common_rule(rows, rule):
+        return Column(heading, cell, Align.RIGHT), common
+    return Column(heading, lambda row: f"{cell(row)} {rule(row)}".rstrip(), Align.RIGHT), ""
+
+
+_CASE = Column[CaseRow]("case", _case)
 
 
 def hanging(text: str, width: int, first: str = "", rest: str = "") -> list[str]:

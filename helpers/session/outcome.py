@@ -85,6 +85,8 @@ class CaseOutcome:
     owner: str = ""
     # Until when and why the case cannot fail this session's gate; empty if it can.
     quarantine: str = ""
+    # The rule by which the gate gives the case another effect than its status has; empty if it does not.
+    gate_rule: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -102,7 +104,8 @@ class CaseOutcome:
 
     @property
     def reason(self) -> str:
-        return self.verdict.reason.message
+        """The verdict's reason, and after it the gate's rule."""
+        return "; ".join(filter(None, (self.verdict.reason.message, self.gate_rule)))
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -137,6 +140,7 @@ class CaseOutcome:
             "origin": self.origin,
             "owner": self.owner,
             "quarantine": self.quarantine,
+            "gate_rule": self.gate_rule,
         }
 
     @staticmethod
@@ -247,6 +251,7 @@ _OUTCOME = Checker(
             "origin": {"enum": [MEASURED, REPLAYED, IMPORTED], "description": "a known origin"},
             "owner": TEXT,
             "quarantine": TEXT,
+            "gate_rule": TEXT,
         },
         "a JSON object",
     )
