@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -29,9 +30,9 @@ def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: b
     """The table of a session, ``width`` columns wide; an empty string if there are no rows.
 
     Below the headings stands the measuring rule of each column's figures; if a column has several, it stands beside
-    each figure. The column ``data`` is the share of the window spent waiting for data. A reason has a column of its own if at least
-    40 columns are left for it, else it is below its case. Below a case there may be one line with the differences of a
-    confirmation's pairs and one with the share of the cards' measured peak. ``details`` adds the numbers behind both,
+    each figure. The column ``data`` is the share of the window spent waiting for data. A reason has a column of its own
+    if at least 40 columns are left for it, else it is below its case. Below a case there may be one line with the
+    differences of a confirmation's pairs and one with the share of the cards' measured peak. ``details`` adds the numbers behind both,
     the runs that were not used, and the case's figures by all measuring rules. Cases that were not run for the same
     reason share a line.
     """
@@ -49,7 +50,8 @@ def case_table(rows: Sequence[CaseRow]) -> Table:
     """A line with the measuring rule of each column, if it has one, and one line for each case, without its reason."""
     columns, rules = _columns(rows)
     table = Table.of(columns, rows)
-    return Table(table.columns, (rules, *table.cells)) if any(rules[1:]) else table
+    line = ("by rule", rules[0], "", rules[1], "", rules[2], "", "")
+    return Table(table.columns, (line, *table.cells)) if any(rules) else table
 
 
 def summary_line(rows: Sequence[CaseRow]) -> str:
@@ -81,15 +83,15 @@ def rules_line(row: CaseRow) -> str:
 
 
 def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
-    grid = case_table(rows).grid()
+    columns, rules = _columns(rows)
+    grid = Table.of(columns, rows).grid()
     used = grid.width + len(GAP)
     beside = width - used >= _NARROWEST_REASON
     if used > width:
         return _narrow_table(rows, width, colour, details)
     lines = [grid.padded_heading + GAP + _REASON] if beside else [grid.heading]
-    rules, shown = _lines_of(grid, rows)
-    lines += [*rules, "-" * (width if beside else min(width, used))]
-    for row, line in zip(rows, shown, strict=True):
+    lines += [*_rules_line(grid, rules), "-" * (width if beside else min(width, used))]
+    for row, line in zip(rows, grid.padded_lines, strict=True):
         lines.extend(_case_lines(row, line, width, beside, colour))
         lines.extend(_detail_lines(row, width, details))
     return "\n".join(lines)
@@ -97,20 +99,26 @@ def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> 
 
 def _narrow_table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
     """The table for a narrow terminal: the id of each case is on a line of its own, since it fills half a terminal."""
-    grid = case_table(rows).without(_CASE.heading).grid(_REASON_INDENT)
-    rules, shown = _lines_of(grid, rows)
-    lines = [_CASE.heading, grid.heading, *rules, "-" * width]
-    for row, line in zip(rows, shown, strict=True):
-        lines.append(_CASE.cell(row))
+    (case, *columns), rules = _columns(rows)
+    grid = Table.of(columns, rows).grid(_REASON_INDENT)
+    lines = [case.heading, grid.heading, *_rules_line(grid, rules), "-" * width]
+    for row, line in zip(rows, grid.padded_lines, strict=True):
+        lines.append(case.cell(row))
         lines.extend(_case_lines(row, line, width, False, colour))
         lines.extend(_detail_lines(row, width, details))
     return "\n".join(lines)
 
 
-def _lines_of(grid: Grid, rows: Sequence[CaseRow]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The line with the rules, if there is one, and the padded lines of the cases."""
-    more = len(grid.lines) - len(rows)
-    return grid.lines[:more], grid.padded_lines[more:]
+def _rules_line(grid: Grid, rules: Sequence[str]) -> list[str]:
+    """The line with the rules of the measured rate, of the published and of the recorded figure: each ends below the
+    last of its columns, so that a long one needs no more room. None without a rule."""
+    if not any(rules):
+        return []
+    line = "by"
+    ends = [found.end() for found in re.finditer(r"± spread|ratio", grid.heading)]
+    for rule, end in zip(rules, ends, strict=True):
+        line = f"{line} {rule.rjust(end - len(line) - 1)}" if rule else line
+    return [line]
 
 
 def pairs_line(row: CaseRow) -> str:
@@ -244,8 +252,17 @@ def measured_rule(row: CaseRow) -> str:
     return row.rule if row.samples_per_s is not None or row.invalid_samples_per_s is not None else ""
 
 
-def reference_rule(comparison: ReferenceAnswer | None) -> str:
-    """The measuring rule of a reference's figure and of the ratio to it; empty without a figure."""
+def published_rule(row: CaseRow) -> str:
+    """The measuring rule of the published figure that is shown, and of the ratio to it; empty without one."""
+    return _reference_rule(shown_published(row))
+
+
+def recorded_rule(row: CaseRow) -> str:
+    """The measuring rule of the recorded figure and of the ratio to it; empty without one."""
+    return _reference_rule(row.recorded)
+
+
+def _reference_rule(comparison: ReferenceAnswer | None) -> str:
     return comparison.rule if comparison is not None and comparison.reference_samples_per_s is not None else ""
 
 
@@ -255,19 +272,15 @@ def common_rule(rows: Iterable[CaseRow], rule: Callable[[CaseRow], str]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _columns(rows: Sequence[CaseRow]) -> tuple[tuple[Column[CaseRow], ...], tuple[str, ...]]:
-    """The columns of the session's table, without the reason, and the rule of each, if all its figures have the
-    same."""
+def _columns(rows: Sequence[CaseRow]) -> tuple[tuple[Column[CaseRow], ...], tuple[str, str, str]]:
+    """The columns of the session's table, without the reason, and the rules of the measured rate, of the published and
+    of the recorded figure; a rule is empty if not all figures of its column have it."""
     unit = rate_unit(*(row.case_id for row in rows))
     measured, of_measured = _ruled(rows, f"{unit} ± spread", _measured, measured_rule)
-    published, of_published = _ruled(
-        rows, "published", lambda row: _reference(shown_published(row)), lambda row: reference_rule(shown_published(row))
-    )
-    recorded, of_recorded = _ruled(
-        rows, "recorded", lambda row: _reference(row.recorded), lambda row: reference_rule(row.recorded)
-    )
+    published, of_published = _ruled(rows, "published", lambda row: _reference(shown_published(row)), published_rule)
+    recorded, of_recorded = _ruled(rows, "recorded", lambda row: _reference(row.recorded), recorded_rule)
     columns = (
-        _CASE,
+        Column("case", _case),
         measured,
         Column("data", share_cell, Align.RIGHT),
         published,
@@ -276,7 +289,7 @@ def _columns(rows: Sequence[CaseRow]) -> tuple[tuple[Column[CaseRow], ...], tupl
         Column("ratio", lambda row: _ratio(row.recorded), Align.RIGHT),
         Column("status", lambda row: row.status),
     )
-    return columns, ("by rule", of_measured, "", of_published, "", of_recorded, "", "")
+    return columns, (of_measured, of_published, of_recorded)
 
 
 def _ruled(
@@ -286,9 +299,6 @@ def _ruled(
     if common := common_rule(rows, rule):
         return Column(heading, cell, Align.RIGHT), common
     return Column(heading, lambda row: f"{cell(row)} {rule(row)}".rstrip(), Align.RIGHT), ""
-
-
-_CASE = Column[CaseRow]("case", _case)
 
 
 def hanging(text: str, width: int, first: str = "", rest: str = "") -> list[str]:

@@ -268,7 +268,9 @@ def _reference(answer: ReferenceAnswer, row: CaseRow) -> Fact:
         ratio = f"tonight {number(answer.measured_samples_per_s)} by the same rule, ratio {answer.ratio:.3f}; "
     only = "" if answer.sets_status else "; shown only"
     return Fact(
-        name, f"{number(rate)} {rate_unit(row.case_id)} by {answer.rule}", f"{ratio}{answer.label}: {answer.status}{only}"
+        name,
+        f"{number(rate)} {rate_unit(row.case_id)} by {answer.rule}",
+        f"{ratio}{answer.label}: {answer.status}{only}",
     )
 
 

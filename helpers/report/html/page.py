@@ -44,7 +44,14 @@ from helpers.report.sentences import (
     pairs_in_short,
 )
 from helpers.report.table import Align, Table
-from helpers.report.text import shown_published, summary_line
+from helpers.report.text import (
+    common_rule,
+    measured_rule,
+    published_rule,
+    recorded_rule,
+    shown_published,
+    summary_line,
+)
 from helpers.session.case_details import RUN_SECTION, CaseDetails, environment_of
 from helpers.session.gate_verdict import GateCase
 from helpers.session.night import EnvironmentChange
@@ -75,6 +82,8 @@ class Page:
     counted: str
     # The unit of the cases' figures.
     unit: str
+    # The rule of the figures ``tonight``, ``recorded`` and ``published``, if it is the same in all cases.
+    rules: Mapping[str, str]
     cases: tuple[CaseView, ...]
     # The cases that need attention, the worst first.
     urgent: tuple[CaseView, ...]
@@ -151,6 +160,11 @@ def page_of(report: SessionReport) -> Page:
         command=shlex.join(report.command),
         counted=summary_line(rows) if rows else "",
         unit=rate_unit(*(row.case_id for row in rows)),
+        rules={
+            "tonight": common_rule(rows, measured_rule),
+            "recorded": common_rule(rows, recorded_rule),
+            "published": common_rule(rows, published_rule),
+        },
         cases=cases,
         urgent=tuple(
             sorted((each for each in cases if needs_someone(each.row)), key=lambda case: badness(case.row.status))
