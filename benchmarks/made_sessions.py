@@ -65,7 +65,7 @@ _WORDS = {
     Status.INFRA_ERROR: "rank 0 ended with exit code 1; the log's tail says more",
     Status.INVALID: "3 of 3 runs are invalid: others used 12% of the leased cores",
     Status.NO_BASELINE: "nothing recorded for this case here; record it: pytest perf_tests --update-baselines",
-    Status.INCONCLUSIVE: "open after all 6 pairs (budgets: pairs): -1.10% (95% -1.7% to -0.5%); suspected at evidence 9.7",
+    Status.INCONCLUSIVE: "open after all 6 pairs (budgets: pairs): -1.10%, evidence 38; suspected at evidence 9.7",
 }
 _SIGMA = 0.004
 _ENVIRONMENT = {"host": "v100-3", "host_id": "5818", "device": "gpu", "driver": "550.54.15", "kernel": "6.8.0-45"}

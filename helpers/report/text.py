@@ -32,9 +32,9 @@ def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: b
     Below the headings stands the measuring rule of each column's figures; if a column has several, it stands beside
     each figure. The column ``data`` is the share of the window spent waiting for data. A reason has a column of its own
     if at least 40 columns are left for it, else it is below its case. Below a case there may be one line with the
-    differences of a confirmation's pairs and one with the share of the cards' measured peak. ``details`` adds the numbers behind both,
-    the runs that were not used, and the case's figures by all measuring rules. Cases that were not run for the same
-    reason share a line.
+    differences of a confirmation's pairs and one with the share of the cards' measured peak. ``details`` adds the
+    numbers behind both, the runs that were not used, and the case's figures by all measuring rules. Cases that were not
+    run for the same reason share a line.
     """
     shown = [row for row in rows if row.status != Status.NOT_RUN.value]
     parts: list[str] = []
