@@ -8,7 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.history.results import MEASURED, RunResult, interleaved_pairs
+from helpers.history.results import (
+    LEAST_SAMPLES_PER_S,
+    MEASURED,
+    MOST_SAMPLES_PER_S,
+    RunResult,
+    interleaved_pairs,
+)
 from helpers.judging.evidence import Past
 from helpers.judging.noise import entry_scatter, most_scatter, pair_scatter
 from helpers.judging.rates import rate_unit
@@ -235,9 +241,11 @@ def _beside(outcome: CaseOutcome) -> str:
 
 
 def _interval(replicates: tuple[float, ...]) -> tuple[float, float] | None:
-    """The 95% interval of the mean; None if it reaches below 0, as it may with a handful of runs."""
+    """The 95% interval of the figure; None for one run, and if it is too wide for the file, as two runs may make it."""
     summary = summarise(replicates)
-    if summary.low is None or summary.high is None or summary.low <= 0:
+    if summary.low is None or summary.high is None:
+        return None
+    if summary.low < LEAST_SAMPLES_PER_S or summary.high > MOST_SAMPLES_PER_S:
         return None
     return summary.low, summary.high
 
