@@ -50,8 +50,10 @@ class Level:
     # The good build's own level on earlier nights, with its standard error; None if that is not known.
     good: float | None = None
     good_error: float = 0.0
-    # From how many nights it was learned, the recorded one included.
+    # From how many nights it was learned, and whether it is known from one hour alone (the recording, or the first
+    # night beside it).
     good_nights: int = 0
+    good_once: bool = False
 
     def settled(self, mature: bool) -> bool:
         """Whether the case needs no confirmation to learn it. An uncertain level matters only once the case is
@@ -69,14 +71,17 @@ def learn_level(evidence: Evidence, noise: Noise) -> Level:
         for nights in (evidence.past.compared, evidence.past.elsewhere)
     )
     its_own = recorded.build == name
-    own = [statistics.median(night.reference) for night in mine if night.teaches_good][-_OWN_NIGHTS:]
-    if its_own and recorded.comparable and len(own) < _OWN_NIGHTS:
+    own = [statistics.median(night.reference) for night in mine if night.teaches_good]
+    if its_own and recorded.comparable:
         own.insert(0, statistics.median(map(math.log, recorded.replicates or (recorded.samples_per_s,))))
+    once = len(own) == 1
+    # If the machine was slow in the recording's hour, slow nights would look usual: it counts until a night is known.
+    own = (own[1:] or own)[-_OWN_NIGHTS:]
     level = Level(known=True) if its_own and not evidence.past.gained else _from_pairs([*elsewhere, *mine], noise)
     if not own:
         return level
     error = math.hypot(noise.sigma, noise.tau) * math.sqrt(math.pi / 2 / len(own))
-    return Level(level.known, level.offset, level.error, level.pairs, statistics.median(own), error, len(own))
+    return Level(level.known, level.offset, level.error, level.pairs, statistics.median(own), error, len(own), once)
 
 
 def _from_pairs(nights: list[Compared], noise: Noise) -> Level:
