@@ -51,6 +51,9 @@ class SessionHistory(Memory, Protocol):
     def release(self) -> None:
         """Hold no connection until the next call."""
 
+    def take_in_decisions(self) -> tuple[str, ...]:
+        """Take in the decisions beside the runs that the database lacks; see History."""
+
 
 class SpoolingMemory:
     """Implements Memory. Raises HistoryError only if neither database nor disk take an entry, and for an entry or a
@@ -77,6 +80,7 @@ class SpoolingMemory:
         self._now = now
         self._answer_seconds = answer_seconds
         self._history: SessionHistory | None = None
+        self._knows_decisions = False
         self._call: threading.Thread | None = None
         # How many entries went in: a call that takes many in is not silent.
         self._progress = 0
@@ -198,6 +202,9 @@ class SpoolingMemory:
         hundred connections."""
         history = self._opened(lenient)
         try:
+            if not self._knows_decisions:
+                self._refused += [f"not in the history: {each}" for each in history.take_in_decisions()]
+                self._knows_decisions = True
             self._empty_into(history)
             return work(history)
         finally:

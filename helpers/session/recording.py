@@ -160,7 +160,7 @@ def candidate(
         segment=segments[-1],
         provenance=Provenance(
             commit=environment.framework_commit or f"{environment.framework} {environment.framework_version}",
-            date=when.isoformat(timespec="seconds"),
+            date=_next_second(when).isoformat(timespec="seconds"),
             machine=machine,
             reason="recorded with --update-baselines",
         ),
@@ -184,6 +184,11 @@ def five_digits(samples_per_s: float) -> float:
     0.005% at most, a hundredth of the smallest change that counts (0.5%).
     """
     return float(f"{samples_per_s:.5g}")
+
+
+def _next_second(when: datetime.datetime) -> datetime.datetime:
+    """The whole second in which, or after which, no night of this session was judged: the segment begins with it."""
+    return when if not when.microsecond else when.replace(microsecond=0) + datetime.timedelta(seconds=1)
 
 
 def _digest(run: RunResult) -> dict[str, str]:
