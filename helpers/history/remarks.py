@@ -386,10 +386,7 @@ def _all_with_segments(
         .order_by(table.c.created, table.c.id)
     )
     rows = connection.execute(query).mappings()
-    return [
-        as_kept(kind(**{name: row[name] for name in names}, segment=_segment_of(row["body"])))
-        for row in rows
-    ]
+    return [as_kept(kind(**{name: row[name] for name in names}, segment=_segment_of(row["body"]))) for row in rows]
 
 
 def _segment_of(text: str) -> dict[str, str]:
