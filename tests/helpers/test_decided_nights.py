@@ -17,10 +17,10 @@ from helpers.history.history import History
 from helpers.history.results import RunResult
 from helpers.history.run_folders import DECISIONS_FOLDER, ResultStore
 from helpers.history.stored import Acknowledgement, Calibration, Pin
-from helpers.judging.evidence import Budget, Past
-from helpers.judging.judge import judge
+from helpers.judging.evidence import Budget, Evidence, Past
 from helpers.judging.verdict import Status, Verdict
 from helpers.plan.case_plan import CasePlan
+from helpers.session.judged_again import judge_again
 from helpers.session.measure import evidence_of, reusable_runs, segment_tonight
 from helpers.trainers.contract.case import Case
 from tests.helpers.session_double import GOOD, NEW
@@ -54,11 +54,13 @@ class Machine:
         self.judged += [(session, replace(compared_with, **plan)) for compared_with, _ in nights]
         return nights[0][1].verdict.status
 
-    def judged_afresh(self, history: History) -> list[tuple[Past, object]]:
-        """Of each night, what the history knew before it, and the answer to the night's runs."""
-        return [(past, judge(evidence)) for past, evidence in (self._evidence(history, *each) for each in self.judged)]
+    def judged_afresh(self, history: History) -> list[tuple[Past, Verdict]]:
+        """Of each night, what the history knew before it, and the verdict on the night's runs."""
+        return [
+            (past, judge_again(evidence)) for past, evidence in (self._evidence(history, *each) for each in self.judged)
+        ]
 
-    def _evidence(self, history: History, session: str, plan: CasePlan) -> tuple[Past, Any]:
+    def _evidence(self, history: History, session: str, plan: CasePlan) -> tuple[Past, Evidence]:
         case = plan.case
         runs = reusable_runs(plan, ResultStore(self.folder, session), allow_contention=False)
         past = history.past(case.id, plan.suite_case.target, segment_tonight(plan, runs), case.cards, session)
@@ -137,9 +139,7 @@ def lost_and_filled_again(folder: Path) -> None:
 def test_a_history_that_is_filled_again_judges_every_night_as_before(lived: tuple[Machine, History]) -> None:
     machine, history = lived
     decided, answers = machine.decided(history), machine.judged_afresh(history)
-    verdicts = [answer for _, answer in answers if isinstance(answer, Verdict)]
-    assert len(verdicts) == len(machine.judged)
-    assert {Status.PASS, Status.IMPROVEMENT, Status.REGRESSION} <= {each.status for each in verdicts}
+    assert {Status.PASS, Status.IMPROVEMENT, Status.REGRESSION} <= {verdict.status for _, verdict in answers}
     history.close()
     away = (machine.folder / DECISIONS_FOLDER).rename(machine.folder / ".decisions")
     lost_and_filled_again(machine.folder)
