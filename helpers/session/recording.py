@@ -16,6 +16,7 @@ from helpers.judging.statistics import number, summarise
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.machine.environment import CPU, GPU, Environment, clocks_of, differences
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.matrix import ByCase, Tolerances
 from helpers.plan.overrides import segment_of
 from helpers.plan.proposals import Accepted, Candidate, Proposal, ProposalKind, RecordedAnswer, propose, write_recorded
@@ -147,7 +148,7 @@ def candidate(
         return Candidate(None, figure.reason, case_id)
     segments = [segment_of(run.environment, run.settings, case_id) for run in counted]
     environment = Environment.from_mapping(counted[-1].environment, f"environment of {case_id}")
-    when = now or datetime.datetime.now(datetime.UTC)
+    when = now or utc_now()
     interval = _interval(figure.run_samples_per_s)
     entry = RecordedEntry(
         case_id=case_id,
