@@ -7,6 +7,7 @@ No file changes. What takes a decision back is a file of its own, with the whole
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ Decision = Exclusion | Acknowledgement | Pin | Calibration | SegmentStart
 Made = TypeVar("Made", bound=Decision)
 
 DECISION_SCHEMA_VERSION = 1
+DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 KINDS: Mapping[str, type[Decision]] = {
     "exclusion": Exclusion,
     "acknowledgement": Acknowledgement,
@@ -57,16 +59,27 @@ _CHECKERS = {
 }
 
 
-def as_kept(decision: Made) -> Made:
+def as_kept(decision: Made, about: str = "") -> Made:
     """The decision as files and database keep it: texts that every database takes, moments as 32 characters of UTC.
     Raises HistoryError for a moment that is none."""
+    about = about or f"{_KIND_OF[type(decision)]} of {_subject(decision)}"
+    if isinstance(decision, Acknowledgement):
+        check_bounds(decision, about)
     changed: dict[str, Any] = {}
     for name, value in vars(decision).items():
         if name in _MOMENTS and (value or name == "created"):
-            changed[name] = utc(value, f"{_KIND_OF[type(decision)]} of {_subject(decision)}", name)
+            changed[name] = utc(value, about, name)
         elif isinstance(value, str):
             changed[name] = plain(value)
     return replace(decision, **changed)
+
+
+def check_bounds(made: Acknowledgement, about: str) -> None:
+    """Raises HistoryError for a bound that is neither a day nor a moment."""
+    for name in ("first", "last"):
+        value = getattr(made, name)
+        if value and not DAY.fullmatch(value):
+            utc(value, about, name)
 
 
 def decision_text(decision: Decision) -> str:
@@ -132,7 +145,7 @@ def _read(path: Path, within: Path) -> Decision:
     if (wrong := _CHECKERS[kind].violation(record)) is not None:
         raise HistoryError(about, field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy)
     values: dict[str, Any] = record["decision"]
-    return as_kept(KINDS[kind](**values))
+    return as_kept(KINDS[kind](**values), about)
 
 
 def _moment(decision: Decision) -> str:

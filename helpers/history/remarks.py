@@ -5,7 +5,6 @@ starts of segments, before which nights no longer count.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from helpers.history.codec import digest, plain, to_text, utc
-from helpers.history.decisions import Decision, as_kept, decision_text
+from helpers.history.decisions import Decision, as_kept, check_bounds, decision_text
 from helpers.history.stored import Acknowledgement, Calibration, Exclusion, Pin, SegmentStart
 from helpers.history.tables import (
     acknowledgements,
@@ -34,7 +33,6 @@ from helpers.trainers.contract.errors import HistoryError
 _InSegment = TypeVar("_InSegment", Calibration, SegmentStart)
 
 _SHORTEST_PREFIX = 6
-DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 # Both databases accept far more values in one statement.
 AT_ONCE = 500
 
@@ -165,10 +163,7 @@ def _checked(number: int, stored: Acknowledgement) -> Acknowledgement:
     """
     about = f"history: acknowledgement {number}"
     _check_texts(about, asdict(stored))
-    for name in ("first", "last"):
-        value = getattr(stored, name)
-        if value and not DAY.fullmatch(value):
-            utc(value, about, name)
+    check_bounds(stored, about)
     return stored
 
 
