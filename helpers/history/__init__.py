@@ -38,7 +38,7 @@ class Memory(Protocol):
 
     def start_segment(self, start: SegmentStart) -> None:
         """Begin a segment: nights judged until ``start.created`` no longer count, because the baseline was recorded
-        anew."""
+        anew. It is on file (helpers.history.decisions) before it is anywhere else."""
 
 
 def default_url(runs_folder: Path) -> str:

@@ -187,9 +187,12 @@ def calibration(connection: sa.Connection, case_id: str, target: str, segment: M
 
 
 def lacking(connection: sa.Connection, decisions: Sequence[Decision]) -> list[Decision]:
-    """Those of the decisions that are in no row just so."""
-    rows: list[Decision] = [*all_exclusions(connection, holding_only=False)]
-    rows += [*acknowledged(connection, holding_only=False), *all_pins(connection)]
+    """Those of the decisions that are in no row."""
+    excluded, known = all_exclusions(connection, holding_only=False), acknowledged(connection, holding_only=False)
+    rows: list[Decision] = [*excluded, *known, *all_pins(connection)]
+    # A row that was taken back is two decisions.
+    rows += [replace(each, restored="", restored_by="", restored_reason="") for each in excluded]
+    rows += [replace(each, taken_back="", taken_back_by="", taken_back_reason="") for each in known]
     rows += _all_with_segments(connection, Calibration, calibrations)
     rows += _all_with_segments(connection, SegmentStart, segment_starts)
     there = {decision_text(each) for each in rows}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from helpers.history import Memory
+from helpers.history.decisions import DecisionFiles
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.history.spool import Emptied, Entry, Spool, give
@@ -67,6 +68,7 @@ class SpoolingMemory:
         self,
         opened: Callable[[], SessionHistory],
         spool: Spool,
+        decisions: DecisionFiles,
         *,
         cut: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -76,6 +78,7 @@ class SpoolingMemory:
         self._open = opened
         self._cut = cut
         self._spool = spool
+        self._decisions = decisions
         self._clock = clock
         self._now = now
         self._answer_seconds = answer_seconds
@@ -128,8 +131,12 @@ class SpoolingMemory:
         self._keep(night)
 
     def start_segment(self, start: SegmentStart) -> None:
-        """Keep it in the database, or on disk for it."""
-        self._keep(start)
+        """Keep it on file, and in the database now or with the next contact."""
+        self._decisions.write(start)
+        try:
+            self._ask(lambda history: history.start_segment(start))
+        except HistoryUnreachable:
+            self._knows_decisions = False
 
     def answers(self) -> bool:
         """Whether the database answers now; asked at once, however short a time ago it did not."""
@@ -310,4 +317,4 @@ class _Call(Generic[_Kept]):
 
 
 def _counted(entries: int) -> str:
-    return f"{entries} entr{'y' if entries == 1 else 'ies'} (runs, nights, segment starts)"
+    return f"{entries} entr{'y' if entries == 1 else 'ies'} (runs, nights)"

@@ -503,8 +503,7 @@ class Suite:
 
         outcomes = tuple(outcomes)
         written = self.baselines.write(outcomes, proposals)
-        targets = {each.case.id: each.target for each in outcomes}
-        start_segments(self.memory, self.options.runs_folder, written, targets)
+        start_segments(self.memory, written, {each.case.id: each.target for each in outcomes})
         return written
 
     def baseline_files(self, outcomes: Iterable[CaseOutcome], written: Iterable[Proposal]) -> tuple[Path, ...]:

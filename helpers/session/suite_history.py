@@ -22,10 +22,12 @@ from helpers.trainers.contract.errors import HistoryError
 def memory_of(options: SuiteOptions, config: Config) -> Memory:
     """The history, opened on first use. Entries are spooled beside the runs while it does not answer."""
     url = history_url(options, config)
-    spool = Spool.of(options.runs_folder, url)
+    spool, decisions = Spool.of(options.runs_folder, url), DecisionFiles(options.runs_folder)
     if url.startswith("sqlite:"):
         return SpoolingMemory(
-            lambda: open_history(url, wait_seconds=FILE_WAITS.lock_seconds, runs_folder=options.runs_folder), spool
+            lambda: open_history(url, wait_seconds=FILE_WAITS.lock_seconds, runs_folder=options.runs_folder),
+            spool,
+            decisions,
         )
     # Imported here because a history in a file needs no server's library.
     from helpers.history.server import Connections
@@ -36,6 +38,7 @@ def memory_of(options: SuiteOptions, config: Config) -> Memory:
             url, wait_seconds=SERVER_WAITS.lock_seconds, connections=connections, runs_folder=options.runs_folder
         ),
         spool,
+        decisions,
         cut=connections.cut,
         answer_seconds=SERVER_WAITS.answer_seconds,
     )
@@ -105,13 +108,12 @@ def start_of(entry: RecordedEntry, target: str, reason: str = "") -> SegmentStar
     return SegmentStart(entry.case_id, target, entry.segment, created, reason, entry.provenance.commit)
 
 
-def start_segments(memory: Memory, runs_folder: Path, written: Iterable[Proposal], targets: Mapping[str, str]) -> None:
+def start_segments(memory: Memory, written: Iterable[Proposal], targets: Mapping[str, str]) -> None:
     """Begin a segment for each entry that was made or replaced, because the nights before it were compared with another
     entry.
 
     ``targets`` is the target of each case. Raises HistoryError, which says that the baselines are written.
     """
-    files = DecisionFiles(runs_folder)
     for each in written:
         if each.kind not in (ProposalKind.CREATED, ProposalKind.UPDATED) or each.new is None:
             continue
@@ -119,7 +121,6 @@ def start_segments(memory: Memory, runs_folder: Path, written: Iterable[Proposal
         if start is None:
             continue
         try:
-            files.write(start)
             memory.start_segment(start)
         except HistoryError as error:
             raise HistoryError(

@@ -78,6 +78,9 @@ def test_the_files_bring_every_decision_back_whatever_comes_first(
         assert everything(again) == before
         assert again.take_in_decisions() == ()
         assert everything(again) == before
+        # Whoever contacts it later finds nothing to write.
+        with again._database.reading() as connection:
+            assert remarks.lacking(connection, files.read()[0]) == []
     assert len(files.read()[0]) == 10
 
 

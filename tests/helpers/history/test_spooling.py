@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.history.decisions import DecisionFiles
 from helpers.history.spool import Spool
 from helpers.history.spooling import SpoolingMemory
 from helpers.history.stored import SegmentStart
@@ -57,7 +58,10 @@ class World:
 
     def memory(self, **values: float) -> SpoolingMemory:
         spool = Spool.of(self.folder, "postgresql://me:secret@db/perf")
-        return SpoolingMemory(self.database.open, spool, clock=lambda: self.database.seconds, now=self.now, **values)
+        files = DecisionFiles(self.folder)
+        return SpoolingMemory(
+            self.database.open, spool, files, clock=lambda: self.database.seconds, now=self.now, **values
+        )
 
     def wait(self, seconds: float) -> None:
         self.database.seconds += seconds
@@ -96,12 +100,13 @@ def test_away_from_the_start_everything_is_spooled_and_the_past_unknown(world: W
     memory.add_result(run("u"))
     memory.add_night(night(1, 4.5))
     memory.start_segment(START)
-    assert world.waiting == 3
+    assert world.waiting == 2
+    assert DecisionFiles(world.folder).path(START).is_file()
     assert past_of(memory).unreachable == (
         "history postgresql://me:***@db/perf unreachable since 2026-01-01 00:00:00 UTC (connection refused)"
     )
     (note,) = memory.finish()
-    assert "3 entries (runs, nights, segment starts) spooled in" in note
+    assert "2 entries (runs, nights) spooled in" in note
     assert "next session or perfgate reindex" in note and "since 2026-01-01 00:00:00 UTC" in note
 
 

@@ -11,11 +11,10 @@ from typing import Any, NoReturn
 import pytest
 
 import helpers.plan.proposals
-from helpers.history import default_url, open_history
+from helpers.history import default_url, open_history, remarks
 from helpers.history.codec import utc
 from helpers.history.decisions import DecisionFiles
 from helpers.history.run_folders import ResultStore
-from helpers.history.spooling import SpoolingMemory
 from helpers.history.stored import SegmentStart
 from helpers.judging.verdict import Status
 from helpers.machine.wall_clock import utc_now
@@ -37,7 +36,7 @@ def killed(*_: Any, **__: Any) -> NoReturn:
 PLACES = {
     "before the entry is written": ((helpers.plan.proposals, "write_document"), False),
     "between the entry and its start": ((DecisionFiles, "write"), True),
-    "between the start and the database": ((SpoolingMemory, "start_segment"), True),
+    "between the start and the database": ((remarks, "take_in"), True),
 }
 
 
