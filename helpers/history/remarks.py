@@ -383,8 +383,11 @@ def _all_with_segments(
         .where(*chosen)
         .order_by(table.c.created, table.c.id)
     )
-    rows = connection.execute(query).mappings()
-    return [as_kept(kind(**{name: row[name] for name in names}, segment=_segment_of(row["body"]))) for row in rows]
+    found = [
+        kind(**{name: row[name] for name in names}, segment=_segment_of(row["body"]))
+        for row in connection.execute(query).mappings()
+    ]
+    return [as_kept(each, f"history: {table.name} of {each.case_id}") for each in found]
 
 
 def _segment_of(text: str) -> dict[str, str]:

@@ -210,8 +210,7 @@ class SpoolingMemory:
         history = self._opened(lenient)
         try:
             if not self._knows_decisions:
-                self._refused += [f"not in the history: {each}" for each in history.take_in_decisions()]
-                self._knows_decisions = True
+                self._take_in_decisions(history)
             self._empty_into(history)
             return work(history)
         finally:
@@ -229,6 +228,17 @@ class SpoolingMemory:
                 # It answered when the session began, so what is measured meanwhile is spooled.
                 raise HistoryUnreachable(error.about, got=str(error), expected="the database of before") from error
         return self._history
+
+    def _take_in_decisions(self, history: SessionHistory) -> None:
+        try:
+            refused = history.take_in_decisions()
+        except HistoryUnreachable:
+            raise
+        except HistoryError as error:
+            # A row of it is damaged. That does not stop tonight's entries.
+            refused = (str(error),)
+        self._refused += [f"decision that is not in the history: {each}" for each in refused]
+        self._knows_decisions = True
 
     def _empty_into(self, history: Memory) -> None:
         try:

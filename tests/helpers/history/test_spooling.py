@@ -110,6 +110,44 @@ def test_away_from_the_start_everything_is_spooled_and_the_past_unknown(world: W
     assert "next session or perfgate reindex" in note and "since 2026-01-01 00:00:00 UTC" in note
 
 
+@pytest.mark.parametrize("told", [("decision a.json: no JSON",), HistoryError("history", got="a damaged row")])
+def test_a_decision_that_cannot_be_read_stops_no_session_and_is_named(
+    world: World, monkeypatch: pytest.MonkeyPatch, told: tuple[str, ...] | HistoryError
+) -> None:
+    def take_in() -> tuple[str, ...]:
+        if isinstance(told, HistoryError):
+            raise told
+        return told
+
+    monkeypatch.setattr(world.database, "take_in_decisions", take_in)
+    memory = world.memory()
+    memory.start()
+    memory.add_result(run("u"))
+    assert len(world.database.results) == 1
+    (note,) = memory.finish()
+    assert (
+        note.startswith("decision that is not in the history: ")
+        and str(told[0] if isinstance(told, tuple) else told) in note
+    )
+
+
+def test_a_start_that_the_database_did_not_get_goes_in_with_the_next_contact(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(world.database, "take_in_decisions", lambda: taken.append(1) or ())
+    memory = world.memory()
+    memory.start()
+    world.database.away = GONE
+    memory.start_segment(START)
+    assert (len(taken), world.waiting) == (1, 0)
+    world.database.away = None
+    world.wait(31)
+    memory.add_result(run("u"))
+    memory.add_result(run("v"))
+    assert len(taken) == 2
+
+
 def test_a_page_is_told_why_the_nights_are_unknown(world: World) -> None:
     memory = world.memory()
     assert memory.nights_so_far(CASE, "cpu", "s", 9).unknown == "a double keeps no nights"
