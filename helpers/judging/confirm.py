@@ -12,9 +12,17 @@ from dataclasses import dataclass
 
 from helpers.judging.evalue import Direction, evalue, odds_against
 from helpers.judging.evidence import Build, Evidence, RunEvidence, Stage
-from helpers.judging.level import LEVEL_ERROR, Level, accepted_as_low, level_error, pair_tau
+from helpers.judging.level import LEVEL_ERROR, LEVEL_PAIRS, Level, accepted_as_low, level_error, pair_tau
 from helpers.judging.noise import Noise
-from helpers.judging.screen import CLEARLY_NO_DROP, STALL_MARGIN, STALL_SPREADS, SUSPECT_DROP, Screening, unanchored
+from helpers.judging.screen import (
+    CLEARLY_NO_DROP,
+    STALL_MARGIN,
+    STALL_SPREADS,
+    SUSPECT_DROP,
+    Screening,
+    records,
+    unanchored,
+)
 from helpers.judging.statistics import EffectSize, effect_of, robust_sigma
 from helpers.judging.verdict import NeedRuns
 
@@ -113,22 +121,25 @@ def _decide(
     low = slower < SUSPECT_DROP or accepted_as_low(evidence, screening, new, good)
     conclusion: Conclusion | None
     if low and measures(evidence, screening, level):
-        conclusion = Conclusion.MEASURED if _well_known(evidence, screening, differences) else None
+        known = _well_known(evidence, screening, differences, evidence.budget.pairs)
+        conclusion = Conclusion.MEASURED if known else None
     else:
         # Where nobody accepted so low a level, pairs that look slower are no measure of it: they are to be decided.
         conclusion = _conclusion(evidence, screening, level, differences, (slower, faster, threshold))
     if conclusion is None:
+        return None
+    if records(evidence) and not _well_known(evidence, screening, differences, LEVEL_PAIRS):
         return None
     effect = effect_of(differences, sigma, tau)
     stalls = _stalls(evidence, screening)
     return Confirmation(conclusion, len(new), effect, slower, max(slower, faster), threshold, level, new, good, stalls)
 
 
-def _well_known(evidence: Evidence, screening: Screening, differences: list[float]) -> bool:
-    """Whether the pairs have measured the level as exactly as counts, or are used up."""
+def _well_known(evidence: Evidence, screening: Screening, differences: list[float], most: int) -> bool:
+    """Whether the pairs have measured the level as exactly as counts, or are used up (``most``, or the budget)."""
     tolerance = evidence.recorded.tolerance if evidence.recorded else evidence.tolerance
     exact = len(differences) >= FIRST_LEVEL and level_error(differences, screening.noise) <= tolerance
-    return exact or len(differences) >= evidence.budget.pairs
+    return exact or len(differences) >= min(most, evidence.budget.pairs)
 
 
 def _conclusion(

@@ -191,11 +191,22 @@ def night_of(
 
 def _compared(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing | None) -> Compared | None:
     """The pairs of both builds behind the verdict; None without any."""
-    if standing is None or not standing.pairs:
+    if standing is None:
         return None
+    if not standing.pairs:
+        return _beside_first_run(plan, runs, standing)
     pairs = interleaved_pairs(runs)[: standing.pairs]
     good, new = (tuple(pair[place].log_rate or 0.0 for pair in pairs) for place in (0, 1))
     return Compared(plan.reference_id, new, good, standing.teaches_level, standing.teaches_good)
+
+
+def _beside_first_run(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing) -> Compared | None:
+    """The good build's one run that showed how the machine ran (judging.recorded_hour), beside the night's first run;
+    None without it. They are not interleaved, so they teach no level."""
+    one = next((run.log_rate for run in runs if run.role == Build.REFERENCE.value and run.measured), None)
+    if one is None:
+        return None
+    return Compared(plan.reference_id, (standing.log_rate,), (one,), False, teaches_good=standing.accepted)
 
 
 def _candidates(runs: tuple[RunResult, ...]) -> list[RunResult]:

@@ -21,6 +21,7 @@ from tests.helpers.judging.evidences import (
     GOOD,
     asked,
     evidence,
+    good,
     new,
     nights,
     noise,
@@ -252,12 +253,13 @@ def test_a_segment_that_began_elsewhere_leaves_the_recorded_runs_behind() -> Non
 
 
 def turns(step: int, nights_made: int = 400, **values: Any) -> list[int]:
-    """On which of so many nights, ``step`` days apart, pairs are asked for without a suspicion."""
+    """On which of so many nights, ``step`` days apart, pairs are asked for without a suspicion. The good build has run
+    once tonight (helpers.judging.recorded_hour)."""
     given = {"recorded": recorded(build="another build"), "past": nights(40), "reference_build": GOOD, **values}
     return [
         night
         for night in range(nights_made)
-        if isinstance(judge(evidence(run(), **given, day=739_000 + night * step)), NeedRuns)
+        if isinstance(judge(evidence(run(), good(), **given, day=739_000 + night * step)), NeedRuns)
     ]
 
 
