@@ -283,6 +283,23 @@ class Suite:
 
         return published_first(cases, self.machine)
 
+    def check_imports(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
+        """Import the builds of the chosen cases, under test and good, so that one whose import fails is refused in
+        seconds. Raises BuildUnavailable. Nothing is imported with another runner than the real one."""
+        if self._runner is not None:
+            return
+        from helpers.session.builds import refuse_not_importable
+
+        found: dict[tuple[str, str], tuple[FrameworkBuild, Mapping[str, str]]] = {}
+        for each in chosen:
+            if self.why_not(each) is not None:
+                continue
+            for of_reference, build in enumerate((self.build(each), self._installed.reference(each))):
+                if isinstance(build, FrameworkBuild):
+                    record = self._installed.record(build, of_reference=bool(of_reference))
+                    found.setdefault((build.framework.value, build.interpreter), (build, record))
+        refuse_not_importable(found.values(), say)
+
     def check_programs(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
         """Build the static programs of the chosen cases, so that a build that cannot is refused within a minute. Raises
         BuildUnavailable. Nothing is built with another runner than the real one."""
