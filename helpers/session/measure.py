@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +25,8 @@ from helpers.trainers.contract.errors import SuiteError
 Judge = Callable[[Evidence], "Verdict | NeedRuns"]
 Clock = Callable[[], datetime.datetime]
 KeepNight = Callable[[Path, NightRecord], object]
+# Called before each run, with its build, the request for it and the runs so far.
+BeforeRun = Callable[[Build, NeedRuns, Sequence[RunResult]], None]
 
 
 class Runner(Protocol):
@@ -60,6 +62,7 @@ def measure_case(
     now: Clock = utc_now,
     keep_night: KeepNight = write_night,
     most: int | None = None,
+    before_run: BeforeRun | None = None,
 ) -> CaseResult:
     """Run and judge one case. Each run is on disk and in ``memory`` before the next one starts, the night at the end
     (on disk by ``keep_night``, so that history is never the only copy).
@@ -84,6 +87,8 @@ def measure_case(
             break
         _check_request(plan, answer, len(runs), most or most_runs(plan))
         for build in answer.order:
+            if before_run is not None:
+                before_run(build, answer, runs)
             run = runner.run(plan, len(runs), build, answer.stage)
             memory.add_result(run)
             runs = (*runs, run)

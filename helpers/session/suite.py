@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from helpers.session.measuring import Measurer, OnProgress, Planner
     from helpers.session.night_time import NightTime
     from helpers.session.outcome import CaseOutcome
+    from helpers.session.quiet import QuietWait
     from helpers.session.recording import RecordedBaselines
 
 PUBLISHED_TARGETS = ("a100", "v100")
@@ -174,6 +175,8 @@ class Suite:
             memory=lambda: self.memory,
             system=lambda: self.system,
             runner=self._runner,
+            quiet=self.quiet,
+            io=self._io,
         )
 
     @cached_property
@@ -317,15 +320,30 @@ class Suite:
         for interpreter, cases in by_interpreter.items():
             refuse_broken(names[interpreter], built_ahead(cases, interpreter, say))
 
-    def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
+    def disturbance(self, chosen: Iterable[SuiteCase], say: Callable[[str], None] | None = None) -> str:
         """Why every run of the chosen cases would be INVALID just now, because others use the machine, and what the
-        user can do. Empty if nobody does, and always with another runner than the real one."""
+        user can do. Empty if nobody does, and always with another runner than the real one. It first waits for them, if
+        the options allow that, and tells ``say``."""
         if self._runner is not None and self._io is None:
             return ""
         runnable = [case for case in chosen if self.why_not(case) is None]
         from helpers.session.disturbance import disturbance_of
 
-        return disturbance_of(runnable, self.options, self.config, self.machine, self.gate, self.store, self._io)
+        quiet, tell = self.quiet, say or _say_to_stderr
+        waits = (lambda look: look()) if quiet is None else (lambda look: quiet.wait(look, tell))
+        return disturbance_of(
+            runnable, self.options, self.config, self.machine, self.gate, self.store, self._io, wait=waits
+        )
+
+    @cached_property
+    def quiet(self) -> QuietWait | None:
+        """What this session may wait for a quiet machine; None if it does not wait."""
+        if self.options.quiet_minutes is None:
+            return None
+        from helpers.session.quiet import QuietWait
+
+        io = self._io
+        return QuietWait(self.options.quiet_minutes, *(() if io is None else (io.clock, io.sleep)))
 
     def expect(self, chosen: Iterable[SuiteCase]) -> list[SuiteCase]:
         """Note how many cases this session measures in all its processes, because the error rates hold over all of them

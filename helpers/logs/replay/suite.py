@@ -70,7 +70,7 @@ class ReplaySuite(Suite):
     def check_programs(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
         """Logs are read, and nothing is trained."""
 
-    def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
+    def disturbance(self, chosen: Iterable[SuiteCase], say: Callable[[str], None] | None = None) -> str:
         """Always empty: nothing runs that could be disturbed."""
         return ""
 

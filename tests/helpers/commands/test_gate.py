@@ -138,7 +138,7 @@ def test_a_build_whose_import_fails_is_refused_with_its_own_error_before_anythin
 def test_every_option_goes_on_to_pytest(tmp_path: Path) -> None:
     options = [
         *("--build", "w.whl", "--reference-build", "torch==2.0", "--reference-env", "e", "--data", "d"),
-        *("--runs-dir", "r", "--history", "sqlite:///h", "--session", "s"),
+        *("--runs-dir", "r", "--history", "sqlite:///h", "--session", "s", "--wait-for-quiet", "20"),
         *("--config", str(tmp_path / "perf.yaml"), "--baselines", str(tmp_path), "--output", str(tmp_path / "night")),
         *("--", "-n", "2"),
     ]
@@ -151,7 +151,7 @@ def test_every_option_goes_on_to_pytest(tmp_path: Path) -> None:
     assert argv[5:] == [
         *(f"--perf-config={tmp_path / 'perf.yaml'}", f"--baselines-dir={tmp_path}"),
         *("--build=w.whl", "--reference-build=torch==2.0", "--reference-env=e", "--data=d"),
-        *("--runs-dir=r", "--history=sqlite:///h", "--session=s"),
+        *("--runs-dir=r", "--history=sqlite:///h", "--session=s", "--wait-for-quiet=20"),
         *(f"--results={night / name}" for name in ("results.json", "results.md", "night.html")),
         f"--junitxml={night / 'junit.xml'}",
         *("-n", "2"),
