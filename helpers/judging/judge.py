@@ -44,7 +44,7 @@ def judge(evidence: Evidence) -> Verdict | NeedRuns:
         return ended
     missing = max(evidence.planned_runs, 1) - len(screening)
     if missing > 0:
-        why = f"run {len(screening) + 1} of the {max(evidence.planned_runs, 1)} its protocol plans"
+        why = f"{max(evidence.planned_runs, 1)} planned"
         return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,) * missing, missing, why)
     # Imported here because it loads numpy, which listing the cases does not need.
     from helpers.judging.recorded import against_recorded

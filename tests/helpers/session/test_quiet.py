@@ -137,7 +137,7 @@ def test_each_line_says_which_build_runs_and_why(bench: Bench, leased: list[Any]
     outcome = suite.measure(case_of(suite, SYNTHETIC), lambda each: lines.append(format_progress(each, 2)))
     assert (outcome.status.value, len(leased)) == ("REGRESSION", 1)
     told = [line.removeprefix(f"{SYNTHETIC}  ").removesuffix("  window  step 1/3") for line in lines]
-    assert told[0] == "run 1/2  new build 3.0.0  run 1 of the 1 its protocol plans"
+    assert told[0] == "run 1/2  new build 3.0.0  1 planned"
     pair = r"pair 1 of at most 40: a drop is suspected (evidence "
     assert sorted(each.partition("build")[0].split()[-1] for each in told[1:3]) == ["good", "new"]
     assert all(f" build 3.0.0  {pair}" in each for each in told[1:3]), told
