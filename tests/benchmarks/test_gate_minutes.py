@@ -39,7 +39,8 @@ def test_measured_runs_count_before_anything_else(tmp_path: Path) -> None:
         path.write_text(json.dumps({"case_id": CPU_CASE, "wall_seconds": seconds}))
     (cost,) = costs([case_of(CPU_CASE, "cpu")], 60.0, measured_runs(tmp_path))
     assert (cost.run_seconds, cost.planned_runs, cost.recording) == (30.0, 1, 1.5)
-    assert lines([cost])[-1].startswith("minutes to record them: 2; of an ordinary night: 1; with one slower case: up to 7")
+    told = "minutes to record them: 2; of an ordinary night: 1; with one slower case: up to 7"
+    assert lines([cost])[-1] == told
 
 
 def test_a_case_of_which_nothing_is_known_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
