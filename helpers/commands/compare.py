@@ -6,6 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.comparison.selection import Selection, Selector, baseline_runs, select
@@ -23,7 +24,8 @@ from helpers.commands.loading import (
     write_files,
 )
 from helpers.judging.compare import CaseComparison, compare, evidence_text
-from helpers.judging.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
+from helpers.judging.compare_sides import KeptRun, Pairing, Side, pair_up, runs_of_nights, side_of
+from helpers.judging.evidence import Past
 from helpers.judging.noise import Noise, learn
 from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.rules import MEDIAN_STEP
@@ -31,16 +33,19 @@ from helpers.judging.statistics import number
 from helpers.judging.verdict import Reason, Status
 from helpers.judging.wording import counted
 from helpers.plan.case_plan import SuiteCase
+from helpers.plan.recorded import RecordedEntry
 from helpers.report.table import Align, Column, Grid, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
-from helpers.session.judged_again import against_recorded
+from helpers.session.judged_again import against_night, level_before
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from helpers.history.history import History
+    from helpers.history.results import RunResult
+    from helpers.judging.level import Level
 
 NAME = "compare"
 HELP = "Compare a commit, date, build or session with another or with the recorded baseline; fail on what is slower"
@@ -125,10 +130,8 @@ def _sides(
         Selection(each) if each.is_baseline else select(history, each, other, pattern, allow_marked=allow_marked)
         for each, other in ((a, b), (b, a))
     ]
-    keys = {run.key for side in found for run in side.runs}
-    left, right = (
-        baseline_runs(sorted(keys), suite.recorded_entry) if side.selector.is_baseline else side for side in found
-    )
+    runs = [run for side in found for run in side.runs]
+    left, right = (baseline_runs(runs, suite.recorded_entry) if side.selector.is_baseline else side for side in found)
     if both := {run.uuid for run in left.runs} & {run.uuid for run in right.runs}:
         raise ConfigError(
             "what to compare",
@@ -142,45 +145,97 @@ def _sides(
 def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tuple[CaseComparison, ...]:
     refused = {**a.refused, **b.refused}
     pairings = pair_up(a.runs, b.runs)
-    by_pairs = sum(bool(each.differences) for each in pairings if each.key not in refused)
+    by_pairs = sum(bool(each.pairs) for each in pairings)
     by_nights = sum(each.is_compared for each in pairings if each.key not in refused) - by_pairs
     found = []
     for each in pairings:
         tolerance = suite.config.tolerances.of(each.case_id).recorded
+        night = _NightOfB(suite, history, each, [run for run in b.runs if run.key == each.key])
+        if (judged := night.judged_again(against_baseline=a.selector.is_baseline)) is not None:
+            found.append(judged)
+            continue
         if each.key in refused:
             reason = Reason("no-usable-baseline", refused[each.key])
             sides = side_of(each.a), side_of(each.b)
             found.append(CaseComparison(*each.key[::-1], Status.INCOMPARABLE, reason, *sides, MEDIAN_STEP, tolerance))
             continue
-        if a.selector.is_baseline and (judged := _judged_again(suite, history, each)) is not None:
-            found.append(judged)
-            continue
-        cases = max(1, by_pairs if each.differences else by_nights)
+        cases = max(1, by_pairs if each.pairs else by_nights)
         band = suite.config.tolerances.of(each.case_id).unconfirmed
         noise = _noise(history, each)
-        found.append(compare(each, noise, tolerance=tolerance, band=band, rule=MEDIAN_STEP, cases=cases))
+        level = night.level(noise)
+        found.append(compare(each, noise, tolerance=tolerance, band=band, rule=MEDIAN_STEP, cases=cases, level=level))
     return tuple(found)
 
 
-def _judged_again(suite: Suite, history: History, pairing: Pairing) -> CaseComparison | None:
-    """The comparison of the recorded baseline with the runs of one session, judged as pytest did; None if there are
-    several sessions."""
-    sessions = {run.session for run in pairing.b}
-    entry = suite.recorded_entry(pairing.target, pairing.case_id)
-    if len(sessions) != 1 or entry is None:
-        return None
-    (session,) = sessions
-    chosen = {run.uuid for run in pairing.b}
-    kept = [
-        each.result
-        for each in history.results_of(session=session, case_id=pairing.case_id, target=pairing.target)
-        if each.exclusion is None
-        and (each.result.uuid in chosen or not (each.result.measured and each.result.is_screening))
-    ]
-    cards = Case.parse(pairing.case_id).cards
-    past = history.past(pairing.case_id, pairing.target, pairing.b[-1].segment, cards, session)
-    tonight = len(history.nights_of(f"session:{session}"))
-    return against_recorded(pairing, _suite_case(suite, pairing), kept, entry, past, suite.config, tonight)
+@dataclass(frozen=True)
+class _NightOfB:
+    """The nights of a case on side B, as pytest judged them."""
+
+    suite: Suite
+    history: History
+    pairing: Pairing
+    # B's runs of the case, those that are in no pair included.
+    runs: Sequence[KeptRun]
+
+    @cached_property
+    def _judged_by_pairs(self) -> bool:
+        """Whether pytest decided by pairs in each of the sessions. A search for a bad build, for one, makes pairs and
+        compares them with no earlier night."""
+        known = [
+            each.record.standing
+            for session in self.pairing.sessions
+            for each in self.history.nights_of(f"session:{session}", self.pairing.case_id)
+            if each.record.target == self.pairing.target
+        ]
+        return len(known) == len(self.pairing.sessions) and all(each is not None and each.pairs for each in known)
+
+    def judged_again(self, *, against_baseline: bool) -> CaseComparison | None:
+        """The comparison with the recorded baseline, or with the good build beside B, judged as pytest did in the one
+        session; None if it was not judged so, or if there are several sessions."""
+        pairing, entry = self.pairing, self._entry
+        if len(pairing.sessions) != 1 or not (against_baseline or pairing.is_beside_good):
+            return None
+        (session,) = pairing.sessions
+        kept = [each for each in self._results_of(session) if self._counts(each)]
+        if (pairing.is_beside_good or entry is None) and not self._judged_by_pairs:
+            return None
+        tonight = len(self.history.nights_of(f"session:{session}"))
+        case = _suite_case(self.suite, pairing)
+        return against_night(pairing, case, kept, entry, self._past, self.suite.config, tonight)
+
+    def _results_of(self, session: str) -> list[RunResult]:
+        """The session's runs of the case that nobody excluded."""
+        pairing = self.pairing
+        found = self.history.results_of(session=session, case_id=pairing.case_id, target=pairing.target)
+        return [each.result for each in found if each.exclusion is None]
+
+    def _counts(self, run: RunResult) -> bool:
+        """Whether a run is part of the night that is judged again: one that failed, or one that was chosen. The
+        baseline does not choose among the runs in pairs."""
+        if not run.measured or run.uuid in {each.uuid for each in (*self.runs, *self.pairing.a)}:
+            return True
+        return run.is_confirming and not self.pairing.is_beside_good
+
+    def level(self, noise: Noise) -> Level | None:
+        """The level of the nights before against A, if A is the good build of B's nights and these were compared with
+        it; else None: then A itself counts."""
+        pairing = self.pairing
+        if not (pairing.is_beside_good and self._judged_by_pairs):
+            return None
+        runs, case = self._results_of(pairing.sessions[0]), _suite_case(self.suite, pairing)
+        return level_before(case, runs, self._entry, self._past, self.suite.config, noise)
+
+    @cached_property
+    def _entry(self) -> RecordedEntry | None:
+        return self.suite.recorded_entry(self.pairing.target, self.pairing.case_id)
+
+    @cached_property
+    def _past(self) -> Past:
+        """What was known before the first of the sessions."""
+        pairing = self.pairing
+        cards = Case.parse(pairing.case_id).cards
+        first = min(pairing.b, key=lambda run: run.created)
+        return self.history.past(pairing.case_id, pairing.target, first.segment, cards, first.session)
 
 
 def _suite_case(suite: Suite, pairing: Pairing) -> SuiteCase:

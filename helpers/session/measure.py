@@ -78,12 +78,13 @@ def measure_case(
         # A session that was killed may have written to the disk but not to the history.
         memory.add_result(run)
     past: Past | None = None
+    day = now().astimezone().toordinal()
     while True:
         # The history is asked once: what others add meanwhile must not change the test of these runs.
         if past is None and (segment := segment_tonight(plan, runs)):
             past = memory.past(plan.case.id, plan.suite_case.target, segment, plan.case.cards, store.session)
         seed = f"{store.session} {plan.case.id}"
-        evidence = evidence_of(plan, runs, past or Past(), suspicion, cases_tonight, seed)
+        evidence = evidence_of(plan, runs, past or Past(), suspicion, cases_tonight, seed, day)
         if not isinstance(answer := judge(evidence), NeedRuns):
             break
         _check_request(plan, answer, len(runs), most or most_runs(plan))
@@ -135,6 +136,7 @@ def evidence_of(
     suspicion: str = "",
     cases_tonight: int = 1,
     seed: str = "",
+    day: int = 0,
 ) -> Evidence:
     return Evidence(
         case_id=plan.case.id,
@@ -143,6 +145,8 @@ def evidence_of(
         runs=tuple(run.evidence for run in runs),
         published=plan.published,
         recorded=_recorded(plan, runs),
+        tolerance=plan.tolerance,
+        band=plan.band,
         overrides=tuple(sorted(plan.overrides)),
         neutral=neutral_reasons(plan.overrides),
         past=past or Past(),
@@ -155,6 +159,7 @@ def evidence_of(
         unasked_pairs=plan.unasked_pairs,
         cases_tonight=cases_tonight,
         seed=seed,
+        day=day,
         recorded_required=plan.recorded_required,
         to_record=plan.to_record,
         program=_program(plan, runs),
@@ -213,11 +218,22 @@ def night_of(
 
 def _compared(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing | None) -> Compared | None:
     """The pairs of both builds behind the verdict; None without any."""
-    if standing is None or not standing.pairs:
+    if standing is None:
         return None
+    if not standing.pairs:
+        return _beside_first_run(plan, runs, standing)
     pairs = interleaved_pairs(runs)[: standing.pairs]
     good, new = (tuple(pair[place].log_rate or 0.0 for pair in pairs) for place in (0, 1))
     return Compared(plan.reference_id, new, good, standing.teaches_level, standing.teaches_good)
+
+
+def _beside_first_run(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing) -> Compared | None:
+    """The good build's one run that showed how the machine ran (judging.recorded_hour), beside the night's first run;
+    None without it. They are not interleaved, so they teach no level."""
+    one = next((run.log_rate for run in runs if run.role == Build.REFERENCE.value and run.measured), None)
+    if one is None:
+        return None
+    return Compared(plan.reference_id, (standing.log_rate,), (one,), False, teaches_good=standing.accepted)
 
 
 def _candidates(runs: tuple[RunResult, ...]) -> list[RunResult]:
