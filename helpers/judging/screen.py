@@ -142,7 +142,7 @@ def more_screening(evidence: Evidence, screening: Screening, due_tonight: bool) 
     made = len(screening.differences)
     if not screening.mature and evidence.reference_build is None and made < evidence.budget.first_runs:
         missing = evidence.budget.first_runs - made
-        why = f"{screening.known} of {KNOWN_NIGHTS} nights known: run {made + 1} of {evidence.budget.first_runs}"
+        why = f"{screening.known} of {KNOWN_NIGHTS} nights known: {evidence.budget.first_runs} runs"
         return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,) * missing, missing, why)
     if made >= evidence.budget.screen_runs or due_tonight or evidence.suspicion:
         return None

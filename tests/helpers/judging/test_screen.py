@@ -218,7 +218,7 @@ def test_only_a_gain_begins_a_segment() -> None:
 def test_without_a_reference_build_few_nights_take_restarts() -> None:
     answer = asked(run(), past=nights(14))
     assert (answer.order, answer.stage) == ((Build.CANDIDATE,) * 4, Stage.SCREEN)
-    assert "14 of 15 nights known: run 2 of 5" in answer.why
+    assert "14 of 15 nights known: 5 runs" in answer.why
     assert verdict(run(), past=nights(15)).status is Status.PASS
 
 
