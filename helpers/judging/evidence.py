@@ -30,6 +30,8 @@ class Budget:
     repeats: int = 2
     # How many times a night repeats a run, of either build, that an infrastructure failure ended.
     retries: int = 1
+    # How many minutes its runs may take in one night, after the first one; None: as many as they take.
+    case_minutes: float | None = None
 
 
 class Build(enum.Enum):
@@ -143,6 +145,8 @@ class RecordedReference:
     # Whether tonight may be compared with the figure. If not (nothing is recorded, or the stack changed), pairs with a
     # reference build decide, and only ``tolerance`` and ``band`` count.
     comparable: bool = True
+    # Whether it was measured by another protocol. The nights before may have been, too, so that they stand for nothing.
+    other_protocol: bool = False
 
     def __post_init__(self) -> None:
         _check_reference(self)
