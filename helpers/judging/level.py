@@ -15,7 +15,7 @@ from helpers.judging.evalue import evalue, noise_factor
 from helpers.judging.evidence import Compared, Evidence
 from helpers.judging.noise import Noise
 from helpers.judging.screen import Screening, recorded_night
-from helpers.judging.statistics import hodges_lehmann
+from helpers.judging.statistics import hodges_lehmann, student_t_95
 
 # The standard deviation of the differences of pairs of unchanged builds, in the logarithm.
 PAIR_TAU = 3e-4
@@ -29,6 +29,8 @@ _LEAST_PAIRS = 2
 _OWN_NIGHTS = 8
 # A fall of the good build explains the new build's fall if it is at least half as large, or as large within two errors.
 _ENOUGH, _ERRORS = 0.5, 2.0
+# Half the width of the normal distribution's central 95%, in standard deviations.
+_NORMAL_95 = 1.96
 # Below this e-value the pairs' own runs do not confirm what the first run of the night showed.
 _STILL_BELOW = 1.0
 
@@ -96,9 +98,13 @@ def _from_pairs(nights: list[Compared], noise: Noise) -> Level:
 
 
 def level_error(differences: list[float], noise: Noise) -> float:
-    """The standard error of a level that is learned from these pairs."""
-    sigma = math.sqrt(2) * noise.sigma
-    return sigma * max(1.0, noise_factor(differences, sigma)) / math.sqrt(len(differences))
+    """The standard error of a level that is learned from these pairs.
+
+    Few pairs of an unstable spell may agree by chance, so their own scatter counts by Student's t; what is expected of
+    it counts as one pair.
+    """
+    sigma, pairs = math.sqrt(2) * noise.sigma, len(differences)
+    return sigma * max(1.0, noise_factor(differences, sigma)) / math.sqrt(pairs) * student_t_95(pairs) / _NORMAL_95
 
 
 def accepted_as_low(evidence: Evidence, screening: Screening, new: Sequence[float], good: Sequence[float]) -> bool:
@@ -125,6 +131,8 @@ class Beside:
 
     # Whether the new build's own runs in the pairs still lie below its level.
     below: bool
+    # By how much they do, in the logarithm; below 0 if they do.
+    fall: float
     # The good build tonight minus its own earlier figures, in the logarithm; None if those are not known.
     good_shift: float | None
     # Whether it fell as far as the new build.
@@ -137,10 +145,12 @@ def compare_with_past(
     """Compare both builds with their own past; ``new`` and ``good`` are the pairs' log rates."""
     noise = screening.noise
     below = [rate - noise.centre for rate in new]
-    is_below = evalue(below, noise.sigma, noise.tau) > _STILL_BELOW and hodges_lehmann(below) < 0
-    if level.good is None:
-        return Beside(is_below, None, False)
-    shift = hodges_lehmann([rate - level.good for rate in good])
     fall = hodges_lehmann(below)
-    near = abs(shift - fall) <= _ERRORS * math.hypot(level.good_error, noise.tau)
-    return Beside(is_below, shift, shift < 0 and (shift <= _ENOUGH * fall or near))
+    is_below = evalue(below, noise.sigma, noise.tau) > _STILL_BELOW and fall < 0
+    if level.good is None:
+        return Beside(is_below, fall, None, False)
+    shift = hodges_lehmann([rate - level.good for rate in good])
+    # By as much as the pairs' own runs scatter, the two falls differ by chance.
+    apart = level_error([rate - other for rate, other in zip(new, good, strict=True)], noise)
+    near = abs(shift - fall) <= _ERRORS * math.hypot(level.good_error, noise.tau, apart)
+    return Beside(is_below, fall, shift, shift < 0 and (shift <= _ENOUGH * fall or near))
