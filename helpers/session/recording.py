@@ -24,6 +24,7 @@ from helpers.judging.verdict import Status
 from helpers.judging.wording import counted
 from helpers.machine.devices import Machine
 from helpers.machine.environment import CPU, GPU, Environment, clocks_of, differences
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.matrix import ByCase, Tolerances
 from helpers.plan.overrides import segment_of
 from helpers.plan.proposals import Accepted, Candidate, Proposal, ProposalKind, RecordedAnswer, propose, write_recorded
@@ -156,7 +157,7 @@ def candidate(
         return Candidate(None, figure.reason, case_id)
     segments = [segment_of(run.environment, run.settings, case_id) for run in counted]
     environment = Environment.from_mapping(counted[-1].environment, f"environment of {case_id}")
-    when = now or datetime.datetime.now(datetime.UTC)
+    when = now or utc_now()
     interval, beside = _interval(figure.run_samples_per_s), _beside(outcome)
     entry = RecordedEntry(
         case_id=case_id,
@@ -169,7 +170,7 @@ def candidate(
         segment=segments[-1],
         provenance=Provenance(
             commit=environment.framework_commit or f"{environment.framework} {environment.framework_version}",
-            date=when.isoformat(timespec="seconds"),
+            date=_next_second(when).isoformat(timespec="seconds"),
             machine=machine,
             reason="; ".join(filter(None, ("recorded with --update-baselines", beside))),
         ),
@@ -194,6 +195,11 @@ def five_digits(samples_per_s: float) -> float:
     0.005% at most, a hundredth of the smallest change that counts (0.5%).
     """
     return float(f"{samples_per_s:.5g}")
+
+
+def _next_second(when: datetime.datetime) -> datetime.datetime:
+    """The whole second in which, or after which, no night of this session was judged: the segment begins with it."""
+    return when if not when.microsecond else when.replace(microsecond=0) + datetime.timedelta(seconds=1)
 
 
 def _digest(run: RunResult) -> dict[str, str]:

@@ -246,14 +246,13 @@ class Suite:
         build, the history, gate rules, settings that exist. Images that they need are made last, which takes minutes
         the first time; ``say`` is told how far it is. Returns one line on the gate; None without ``--gate``."""
         from helpers.plan.recipes.recipe import settings_for
-        from helpers.session.suite_history import begin
+        from helpers.session.suite_history import begin, begin_recorded
 
         chosen = tuple(chosen)
         runnable = self.expect(chosen)
         refuse_two_targets(runnable)
         self._installed.check_reference(runnable)
-        for device in sorted({case.device for case in runnable}):
-            self.baselines.load(device)
+        recorded = {device: self.baselines.load(device) for device in sorted({case.device for case in runnable})}
         for case in runnable:
             if self.options.overrides:
                 launcher = self.config.launcher_for(case.case)
@@ -263,6 +262,8 @@ class Suite:
         if any(case.case.data is not DataSource.SYNTHETIC for case in runnable):
             _ = self.data
         if runnable:
+            found = ((each.target, recorded[each.device].entries.get(each.case.id)) for each in runnable)
+            begin_recorded(self.options.runs_folder, [(target, entry) for target, entry in found if entry])
             begin(self.memory)
         self.gate.check(self.cases, self.config, self.machine.host)
         if self.machine.gpus and any(case.figures for case in runnable):
@@ -537,7 +538,7 @@ class Suite:
 
         outcomes = tuple(outcomes)
         written = self.baselines.write(outcomes, proposals)
-        start_segments(self.memory, written, {each.case.id: each.target for each in outcomes}, utc_now())
+        start_segments(self.memory, written, {each.case.id: each.target for each in outcomes})
         return written
 
     def baseline_files(self, outcomes: Iterable[CaseOutcome], written: Iterable[Proposal]) -> tuple[Path, ...]:
