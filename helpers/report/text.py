@@ -279,7 +279,7 @@ def _columns(rows: Sequence[CaseRow]) -> tuple[tuple[Column[CaseRow], ...], tupl
     measured, of_measured = _ruled(rows, f"{unit} ± spread", _measured, measured_rule)
     published, of_published = _ruled(rows, "published", lambda row: _reference(shown_published(row)), published_rule)
     recorded, of_recorded = _ruled(rows, "recorded", lambda row: _reference(row.recorded), recorded_rule)
-    columns = (
+    columns: tuple[Column[CaseRow], ...] = (
         Column("case", _case),
         measured,
         Column("data", share_cell, Align.RIGHT),

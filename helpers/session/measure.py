@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from helpers.history.results import CONTENDED, SLOWED, RunResult, interleaved_pa
 from helpers.history.run_folders import ResultStore, write_night
 from helpers.judging.evidence import Build, Compared, Evidence, Past, ProgramEvidence, RecordedReference, Stage
 from helpers.judging.judge import judge
+from helpers.judging.time_limit import judged_in_time
 from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan, recorded_reference
@@ -25,6 +26,8 @@ from helpers.trainers.contract.errors import SuiteError
 Judge = Callable[[Evidence], "Verdict | NeedRuns"]
 Clock = Callable[[], datetime.datetime]
 KeepNight = Callable[[Path, NightRecord], object]
+# Called before each run, with its build, the request for it and the runs so far.
+BeforeRun = Callable[[Build, NeedRuns, Sequence[RunResult]], None]
 
 
 class Runner(Protocol):
@@ -60,6 +63,7 @@ def measure_case(
     now: Clock = utc_now,
     keep_night: KeepNight = write_night,
     most: int | None = None,
+    before_run: BeforeRun | None = None,
 ) -> CaseResult:
     """Run and judge one case. Each run is on disk and in ``memory`` before the next one starts, the night at the end
     (on disk by ``keep_night``, so that history is never the only copy).
@@ -74,26 +78,47 @@ def measure_case(
         # A session that was killed may have written to the disk but not to the history.
         memory.add_result(run)
     past: Past | None = None
+    day = now().astimezone().toordinal()
     while True:
         # The history is asked once: what others add meanwhile must not change the test of these runs.
         if past is None and (segment := segment_tonight(plan, runs)):
             past = memory.past(plan.case.id, plan.suite_case.target, segment, plan.case.cards, store.session)
         seed = f"{store.session} {plan.case.id}"
-        evidence = evidence_of(plan, runs, past or Past(), suspicion, cases_tonight, seed)
+        evidence = evidence_of(plan, runs, past or Past(), suspicion, cases_tonight, seed, day)
         if not isinstance(answer := judge(evidence), NeedRuns):
             break
         _check_request(plan, answer, len(runs), most or most_runs(plan))
+        if most is None and (over := _time_over(plan, runs, answer)):
+            answer = judged_in_time(evidence, answer, over, judge)
+            break
         for build in answer.order:
+            if before_run is not None:
+                before_run(build, answer, runs)
             run = runner.run(plan, len(runs), build, answer.stage)
             memory.add_result(run)
             runs = (*runs, run)
-            if not run.measured:
+            # Of a pair the second run follows; its time was counted with the first one's.
+            if not run.measured or (answer.stage is Stage.SCREEN and plan.budget.case_minutes is not None):
                 break
     night = night_of(plan, store.session, runs, answer, now())
     keep_night(store.root, night)
     memory.add_night(night)
     store.add_verdict(runs, answer)
     return CaseResult(plan, answer, runs, resumed)
+
+
+def _time_over(plan: CasePlan, runs: Sequence[RunResult], request: NeedRuns) -> str:
+    """Why the case may not begin the next run of ``request``, or the next pair; empty if it may. The longest run so far
+    tells how long one takes, so the first run is always made."""
+    minutes = plan.budget.case_minutes
+    if minutes is None or not runs:
+        return ""
+    each = [run.wall_seconds for run in runs]
+    more = len(request.order) if request.stage is Stage.CONFIRM else 1
+    used, needed = sum(each) / 60, more * max(each) / 60
+    if used + needed <= minutes:
+        return ""
+    return f"stopped after {used:.1f} of budgets.case_minutes = {minutes:g}, because {needed:.1f} min more do not fit"
 
 
 def not_run(plan: CasePlan, reason: str) -> CaseResult:
@@ -108,6 +133,7 @@ def evidence_of(
     suspicion: str = "",
     cases_tonight: int = 1,
     seed: str = "",
+    day: int = 0,
 ) -> Evidence:
     return Evidence(
         case_id=plan.case.id,
@@ -116,6 +142,8 @@ def evidence_of(
         runs=tuple(run.evidence for run in runs),
         published=plan.published,
         recorded=_recorded(plan, runs),
+        tolerance=plan.tolerance,
+        band=plan.band,
         overrides=tuple(sorted(plan.overrides)),
         neutral=neutral_reasons(plan.overrides),
         past=past or Past(),
@@ -128,6 +156,7 @@ def evidence_of(
         unasked_pairs=plan.unasked_pairs,
         cases_tonight=cases_tonight,
         seed=seed,
+        day=day,
         recorded_required=plan.recorded_required,
         to_record=plan.to_record,
         program=_program(plan, runs),
@@ -186,11 +215,22 @@ def night_of(
 
 def _compared(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing | None) -> Compared | None:
     """The pairs of both builds behind the verdict; None without any."""
-    if standing is None or not standing.pairs:
+    if standing is None:
         return None
+    if not standing.pairs:
+        return _beside_first_run(plan, runs, standing)
     pairs = interleaved_pairs(runs)[: standing.pairs]
     good, new = (tuple(pair[place].log_rate or 0.0 for pair in pairs) for place in (0, 1))
     return Compared(plan.reference_id, new, good, standing.teaches_level, standing.teaches_good)
+
+
+def _beside_first_run(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing) -> Compared | None:
+    """The good build's one run that showed how the machine ran (judging.recorded_hour), beside the night's first run;
+    None without it. They are not interleaved, so they teach no level."""
+    one = next((run.log_rate for run in runs if run.role == Build.REFERENCE.value and run.measured), None)
+    if one is None:
+        return None
+    return Compared(plan.reference_id, (standing.log_rate,), (one,), False, teaches_good=standing.accepted)
 
 
 def _candidates(runs: tuple[RunResult, ...]) -> list[RunResult]:

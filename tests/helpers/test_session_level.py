@@ -191,6 +191,26 @@ def gained(world: World, rate: float = 105.0) -> None:
     assert set(statuses(world.nights(20, rate))) == {Status.PASS}
 
 
+# --- what was recorded in a slow hour
+
+
+def test_the_first_night_asks_the_good_build_once_how_the_machine_ran(world: World) -> None:
+    first, second = world.nights(2, 100.0)
+    assert [run.role for run in first.runs].count("reference") == 1
+    assert {run.role for run in second.runs} == {"candidate"}
+
+
+@pytest.mark.parametrize("recorded", [GOOD, NEW])
+def test_a_baseline_of_a_slow_hour_hides_no_loss(world: World, recorded: dict[str, str]) -> None:
+    if recorded is NEW:
+        # Recorded beside the good build, which is 2% slower.
+        pairs = world.night(97.1, 95.2, to_record=True, recorded=None).runs
+        assert [run.is_confirming for run in pairs].count(True) >= 6
+    world.record(95.2 if recorded is GOOD else 97.1, recorded)
+    lost = world.night(95.2 if recorded is GOOD else 97.1)
+    assert lost.verdict.status is Status.REGRESSION, lost.verdict.reason
+
+
 # --- a gain that is lost again
 
 
@@ -269,7 +289,7 @@ def test_a_machine_that_is_slow_tonight_is_told_where_the_good_build_is_below_it
     world.nights(2, 100.0)
     found = world.night(97.0, 97.0)
     assert (found.verdict.status, found.verdict.reason.code) == (Status.PASS, "machine-slow")
-    assert "the good build is itself 3." in found.verdict.reason.message or "2.9" in found.verdict.reason.message
+    assert "the good build is itself " in found.verdict.reason.message
     assert found.verdict.standing is not None and found.verdict.standing.good_shift == pytest.approx(-0.03, abs=0.004)
     assert set(statuses(world.nights(3, 100.0))) == {Status.PASS}
 
@@ -280,19 +300,19 @@ def test_a_slow_machine_above_the_pin_is_told_by_the_good_builds_own_nights(worl
     assert (found.verdict.status, found.verdict.reason.code) == (Status.PASS, "machine-slow")
 
 
-def test_slower_trainer_code_that_both_builds_run_never_becomes_green_unexplained(world_after: Learn) -> None:
+def test_slower_trainer_code_that_both_builds_run_does_not_stay_green(world_after: Learn) -> None:
     world = world_after(sixteen_nights)
     world.nights(2, 100.0)
-    found = world.nights(14, 95.0, 95.0)
-    assert set(codes(found[:5])) == {"machine-slow"}
-    assert found[4].verdict.standing is not None and found[4].verdict.standing.unexplained
-    assert set(statuses(found[5:])) == {Status.INCONCLUSIVE}
-    told = [each.verdict.reason.message for each in found[5:] if each.verdict.reason.code == "good-build-slower"]
-    assert told and all("(driver, libraries, trainer code or machine)" in each for each in told)
-    assert all("--accept-regression" in each.verdict.reason.message for each in found[5:])
+    found = world.nights(9, 95.0, 95.0)
+    assert set(codes(found[:4])) == {"machine-slow"}
+    assert (set(codes(found[4:])), set(statuses(found[4:]))) == ({"good-build-slower"}, {Status.INCONCLUSIVE})
+    told = [each.verdict.reason.message for each in found[4:]]
+    assert all(
+        "(driver, libraries, trainer code or machine)" in each and "--accept-regression" in each for each in told
+    )
+    assert not any(each.verdict.standing and each.verdict.standing.new_segment for each in found)
     # The cause is found and mended: green again, with its reason.
-    mended = world.nights(4, 100.0)
-    assert mended[-1].verdict.status in GREEN
+    assert world.night(100.0).verdict.status in GREEN
 
 
 def test_a_slower_build_after_slow_nights_of_the_machine_is_found(world_after: Learn) -> None:
@@ -334,7 +354,8 @@ def test_a_fall_beyond_doubt_fails_although_nobody_knows_the_level(world: World)
     world.nights(16, 105.0, reference={})
     assert world.night(70.0, 70.0).verdict.status is Status.SLOWER
     assert world.night(70.0).verdict.status is Status.REGRESSION
-    assert world.night(103.0, 106.0).verdict.reason.code == "level-unknown"
+    # Recorded at 105, so 103 was never accepted: what nobody knows of the nights between does not stand in the way.
+    assert world.night(103.0, 106.0).verdict.status is Status.REGRESSION
 
 
 # --- no good build

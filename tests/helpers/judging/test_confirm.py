@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -59,7 +60,18 @@ def test_a_suspect_is_run_beside_the_reference_build_a_pair_at_a_time() -> None:
     assert (request.stage, request.count, request.build) == (Stage.CONFIRM, 2, request.order[0])
     assert set(request.order) == {A, B}
     assert "a drop is suspected (evidence 12, from 2)" in request.why
-    assert "pair 1 of at most 40" in request.why
+    assert request.why.startswith("pair 1 of at most 40: ")
+
+
+def test_a_request_says_what_the_pairs_show_so_far_and_what_decides() -> None:
+    assert "so far" not in more(SLOW, *pairs(-0.01)).why
+    why = more(SLOW, *pairs(-0.01, -0.012)).why
+    found = re.fullmatch(r"pair 3 of at most 40: .*; so far -1\.09%, evidence ([0-9.]+) of a drop, 1200 decides", why)
+    assert found is not None, why
+    assert 1 < float(found[1]) < 1200
+    assert "pair 3 of at most 40, its other half: " in more(SLOW, *pairs(-0.01, -0.012), good()).why
+    learning = more(run(), *pairs(0.0, 0.0), recorded=recorded(build="another build"), in_pairs=True).why
+    assert re.search(r"; so far the level against it is known to ±0\.\d\d%$", learning), learning
 
 
 @pytest.mark.parametrize("seed", ["one", "two", "three"])
@@ -96,7 +108,9 @@ def test_screening_runs_are_no_pairs() -> None:
 
 def test_a_gain_and_a_group_that_fell_are_confirmed_too() -> None:
     assert "a gain is suspected" in more(FAST).why
-    assert more(run(), suspicion="all amp cases fell together").why.startswith("all amp cases fell together; pair 1")
+    assert (
+        more(run(), suspicion="all amp cases fell together").why == "pair 1 of at most 40: all amp cases fell together"
+    )
 
 
 def test_a_group_that_fell_is_confirmed_at_once_however_open_the_case_itself_is() -> None:
@@ -311,8 +325,7 @@ def test_a_regression_prints_all_it_rests_on_and_is_not_accepted() -> None:
 
 
 def test_a_regression_found_without_suspicion_is_looked_at_again_the_next_night() -> None:
-    turn = Budget(rotation=1)
-    tonight = confirmed(run(), *pairs(-0.12, -0.12, -0.12), past=nights(3), budget=turn)
+    tonight = confirmed(run(), *pairs(-0.12, -0.12, -0.12), past=nights(3), in_pairs=True)
     assert tonight.status is Status.REGRESSION
     assert not standing(tonight).accepted
     assert standing(tonight).evidence >= 1200
@@ -352,21 +365,31 @@ def test_a_night_on_which_both_builds_run_low_does_not_teach_what_the_good_build
     assert standing(found).teaches_good is teaches
 
 
-@pytest.mark.parametrize("unexplained", [False, True])
-def test_the_night_that_explains_a_level_teaches_nothing_of_it_yet(unexplained: bool) -> None:
-    tonight = evidence(run(), *pairs(*[0.0] * 6, at=CENTRE), reference_build=GOOD, suspicion="a group fell")
-    answer = judge(replace(tonight, past=replace(tonight.past, unexplained=unexplained)))
-    assert isinstance(answer, Verdict)
-    found = standing(answer)
-    assert (answer.status, found.accepted, found.unexplained) == (Status.PASS, True, False)
-    assert (found.teaches_level, found.teaches_good) == (not unexplained, not unexplained)
-
-
-def test_the_fifth_slow_night_of_the_machine_starts_a_new_segment_that_nothing_explains() -> None:
-    refused = tuple(replace(night, accepted=False) for night in nights(4))
+@pytest.mark.parametrize(("row", "code"), [(3, "machine-slow"), (4, "good-build-slower")])
+def test_the_fifth_slow_night_of_the_machine_in_a_row_does_not_pass_and_begins_no_segment(row: int, code: str) -> None:
+    refused = tuple(replace(night, accepted=False) for night in nights(row))
     answer = confirmed(SLOW, *pairs(0.0, 0.0005, -0.0005, at=CENTRE - 0.03), past=nights() + refused)
-    assert (answer.reason.code, standing(answer).new_segment) == ("machine-slow", True)
-    assert standing(answer).unexplained
+    lasting = row == 4
+    assert (answer.reason.code, standing(answer).new_segment) == (code, False)
+    assert answer.status is (Status.INCONCLUSIVE if lasting else Status.PASS)
+    assert ("slow for 5 nights in a row" in answer.reason.message) is lasting
+
+
+@pytest.mark.parametrize(("entry", "status"), [(CENTRE, Status.REGRESSION), (CENTRE - 0.06, Status.INCONCLUSIVE)])
+def test_a_confirmed_drop_is_a_regression_unless_so_low_a_level_was_recorded(entry: float, status: Status) -> None:
+    """Nobody knows where the nights before stand; one that passed without pairs does not stand in the way."""
+    figure = recorded(build="another build", replicates=(math.exp(entry),))
+    answer = confirmed(SLOW, *pairs(*[-0.06] * 4), recorded=figure, past=nights(1), suspicion="a group fell")
+    assert (answer.status, standing(answer).level) == (status, None)
+
+
+def test_pairs_that_look_slower_are_no_measure_of_a_level_that_nobody_accepted() -> None:
+    given = {"recorded": recorded(build="another build"), "in_pairs": True}
+    open_still = more(run(), *pairs(*[-0.02] * 3), **given)
+    assert open_still.stage is Stage.CONFIRM
+    assert confirmed(run(), *pairs(*[-0.02] * 12), **given).status is Status.REGRESSION
+    low = {**given, "recorded": recorded(build="another build", replicates=(math.exp(CENTRE - 0.02),))}
+    assert confirmed(run(), *pairs(*[-0.02] * 3), **low).reason.code == "level-measured"
 
 
 def test_a_bad_run_that_the_pairs_do_not_repeat_is_no_slow_machine() -> None:
