@@ -74,7 +74,7 @@ class HeldNights:
             standing.evidence,
             night.status == Status.REGRESSION.value,
             night.stall_share,
-            night.created,
+            night.date,
             night.session,
         )
         self._held[night.case_id] = _Held(

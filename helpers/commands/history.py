@@ -227,7 +227,7 @@ def sparkline(lines: Sequence[NightLine], unit: str) -> str:
 
 def _columns(unit: str) -> tuple[Column[NightLine], ...]:
     return (
-        Column("date", lambda line: line.created[:10]),
+        Column("date", lambda line: line.date),
         Column("session", lambda line: printable(line.session)),
         Column("build", lambda line: printable(line.build)),
         Column(unit, lambda line: "-" if line.samples_per_s is None else number(line.samples_per_s), Align.RIGHT),

@@ -167,7 +167,8 @@ class Night:
     confirmed_regression: bool = False
     # The first run's, as in RunEvidence.
     stall_share: float | None = None
-    created: str = ""
+    # The local date on which its session began, as 2026-11-21.
+    date: str = ""
     session: str = ""
     # In a pool, the id of the node on which it was measured.
     node: str = ""
@@ -176,7 +177,7 @@ class Night:
         numbers = (*self.log_rates, self.evidence, self.stall_share or 0.0)
         if not all(map(finite, numbers)) or self.evidence <= 0:
             raise SuiteError(
-                f"night {self.session or self.created}",
+                f"night {self.session or self.date}",
                 got=numbers,
                 expected="finite log rates, evidence above 0, a finite stall share",
             )

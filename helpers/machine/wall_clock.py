@@ -1,4 +1,4 @@
-"""A wall clock that never goes back within a process, even if the machine's clock is set meanwhile; and what a night is:
+"""A wall clock that never goes back within a process, even if the machine's clock is set meanwhile. What a night is:
 the local date on which its session began."""
 
 from __future__ import annotations

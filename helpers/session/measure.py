@@ -89,7 +89,7 @@ def measure_case(
             runs = (*runs, run)
             if not run.measured:
                 break
-    night = night_of(plan, store.session, runs, answer, now())
+    night = night_of(plan, store, runs, answer, now())
     keep_night(store.root, night)
     memory.add_night(night)
     store.add_verdict(runs, answer)
@@ -147,7 +147,7 @@ def segment_tonight(plan: CasePlan, runs: tuple[RunResult, ...]) -> dict[str, st
 
 
 def night_of(
-    plan: CasePlan, session: str, runs: tuple[RunResult, ...], verdict: Verdict, when: datetime.datetime
+    plan: CasePlan, store: ResultStore, runs: tuple[RunResult, ...], verdict: Verdict, when: datetime.datetime
 ) -> NightRecord:
     """What the history keeps of a judged case. Later nights learn nothing from runs with marks (contended, shared
     machine) or changed settings: such a night has no log rates, is not accepted and starts no segment."""
@@ -157,10 +157,11 @@ def night_of(
     if standing is not None and not teaches:
         standing = replace(standing, accepted=False, new_segment=False, segment_reason="")
     return NightRecord(
-        session=session,
+        session=store.session,
         case_id=case.id,
         target=plan.suite_case.target,
         created=when.isoformat(),
+        date=store.record.date.isoformat(),
         segment=segment_tonight(plan, runs),
         status=verdict.status.value,
         code=verdict.reason.code,

@@ -183,7 +183,7 @@ def _accepted(nights: Iterable[StoredNight]) -> list[Night]:
     for each in nights:
         standing = each.record.standing
         if each.current and each.rates and standing is not None and standing.accepted:
-            found.append(Night(each.rates, created=each.record.created, node=each.record.host))
+            found.append(Night(each.rates, date=each.record.date, node=each.record.host))
     return found
 
 

@@ -167,7 +167,7 @@ def _there_is(history: History, pattern: str) -> str:
     builds = ", ".join(dict.fromkeys(build_text(night.record.build) for night in reversed(nights)))
     first = min(each.first for each in known)
     return (
-        f"There are nights from {first[:10]} to {newest.last[:10]}; the newest sessions: {sessions}; builds: {builds}"
+        f"There are nights from {first} to {newest.last}; the newest sessions: {sessions}; builds: {builds}"
     )
 
 

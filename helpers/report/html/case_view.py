@@ -184,7 +184,7 @@ def levels_of(row: CaseRow, lines: Sequence[NightLine]) -> tuple[Level, ...]:
     found = []
     if row.recorded is not None and row.recorded.reference_samples_per_s is not None:
         found.append(_level("recorded", "recorded", row.recorded))
-    measured = [(each.good_samples_per_s, each.created[:10]) for each in lines if each.good_samples_per_s is not None]
+    measured = [(each.good_samples_per_s, each.date) for each in lines if each.good_samples_per_s is not None]
     if row.pairs:
         measured.append((statistics.geometric_mean(each.reference_samples_per_s for each in row.pairs), "tonight"))
     if measured:

@@ -36,7 +36,7 @@ STEP_AT = 12
 Ask = Callable[..., tuple[int, str]]
 OLD, NEW = "a" * 40, "b" * 40
 POINTS = tuple(
-    Point(f"2026-09-{number + 1:02}T02:00:00+00:00", f"s{number}", 100.0, "paddle 3.3.1", OLD) for number in range(9)
+    Point(f"2026-09-{number + 1:02}T02:00:00+00:00", f"2026-09-{number + 1:02}", f"s{number}", 100.0, "paddle 3.3.1", OLD) for number in range(9)
 )
 SERIES = Series("paddle-x", "cpu", "h", SeriesKind.NIGHTS, POINTS)
 STEP = LevelStep(6, -0.0213, 2e-9, POINTS[5], replace(POINTS[6], commit=NEW))

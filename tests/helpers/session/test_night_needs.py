@@ -41,6 +41,7 @@ def night(days_ago: int, case_id: str = SYNTHETIC, rate: float = 2.0, *, place: 
         case_id=case_id,
         target="cpu",
         created=created,
+        date=created[:10],
         segment={**SEGMENT, "host": place},
         code="",
         reason="",
