@@ -138,7 +138,16 @@ def _night_of_record(record: dict[str, Any]) -> NightRecord:
 def _looks_right(night: NightRecord) -> bool:
     """Whether the values that are shown are texts and numbers as ``night_of`` expects them."""
     standing, compared = night.standing, night.compared
-    texts = (night.session, night.case_id, night.target, night.created, night.date, night.status, night.code, night.reason)
+    texts = (
+        night.session,
+        night.case_id,
+        night.target,
+        night.created,
+        night.date,
+        night.status,
+        night.code,
+        night.reason,
+    )
     rates = night.log_rates if compared is None else (*night.log_rates, *compared.reference)
     numbers = () if standing is None else (standing.effect, standing.low, standing.high, standing.smallest_drop)
     sigma = 0.0 if standing is None else standing.sigma

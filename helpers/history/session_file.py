@@ -1,4 +1,5 @@
-"""What a session is: which command began it, and when. ``runs/<session>/session.json`` keeps it from the first run on."""
+"""What a session is: which command began it, and when. ``runs/<session>/session.json`` keeps it from its first run
+on."""
 
 from __future__ import annotations
 

@@ -305,7 +305,9 @@ def _point(night: StoredNight, value: float) -> Point:
     build = night.record.build
     commit = build.get("commit", "")
     parts = [build.get("framework", ""), build.get("version", ""), f"@{commit[:12]}" if commit else ""]
-    return Point(night.record.created, night.record.date, night.record.session, value, " ".join(filter(None, parts)), commit)
+    return Point(
+        night.record.created, night.record.date, night.record.session, value, " ".join(filter(None, parts)), commit
+    )
 
 
 @dataclass(frozen=True)
