@@ -141,8 +141,9 @@ def _session(arguments: argparse.Namespace, kind: str, runs_folder: Path) -> tup
     if resumed is not None:
         return resumed, _resumed(runs_folder, resumed, kind)
     if named is not None and is_session(runs_folder, named):
-        expected = f"a name that {runs_folder} lacks"
-        raise ConfigError("--session", got=named, expected=expected, remedy=f"--resume {named} goes on with it")
+        expected, before = f"a name that {runs_folder} lacks", session_record(runs_folder, named)
+        remedy = "Name another one" if before is None else f"{before.going_on(named)} goes on with it"
+        raise ConfigError("--session", got=named, expected=expected, remedy=remedy)
     return named or new_session(kind), SessionRecord(kind)
 
 
