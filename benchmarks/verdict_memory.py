@@ -20,9 +20,8 @@ class _Held:
     # What was known before the newest night, which a confirmation may replace.
     before: Past = field(default_factory=Past)
     newest: Night | None = None
-    # Whether a segment begins with the newest night, what its Standing leaves, and its pairs.
+    # Whether a segment begins with the newest night, and its pairs.
     starts: bool = False
-    unexplained: bool = False
     compared: Compared | None = None
 
     def until(self, session: str) -> Past:
@@ -33,12 +32,11 @@ class _Held:
         nights = (*kept, self.newest) if self.newest.accepted or not self.starts else kept
         accepted = [index for index, night in enumerate(nights) if night.accepted]
         newest = nights[accepted[-ACCEPTED_NIGHTS] :] if len(accepted) >= ACCEPTED_NIGHTS else nights
-        gain = self.starts and not self.unexplained
+        gain = self.starts
         compared = () if gain else self.before.compared
         if self.compared is not None:
             compared = (*compared, self.compared)[:COMPARED_NIGHTS]
-        unexplained = self.unexplained and bool(newest)
-        return Past(newest, unexplained=unexplained, compared=compared, gained=gain or self.before.gained)
+        return Past(newest, compared=compared, gained=gain or self.before.gained)
 
 
 class HeldNights:
@@ -77,6 +75,4 @@ class HeldNights:
             night.date,
             night.session,
         )
-        self._held[night.case_id] = _Held(
-            night.cards, before, tonight, standing.new_segment, standing.unexplained, night.compared
-        )
+        self._held[night.case_id] = _Held(night.cards, before, tonight, standing.new_segment, night.compared)

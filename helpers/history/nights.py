@@ -264,7 +264,6 @@ STANDING_FIELDS: Mapping[str, Schema] = {
     "new_segment": _FLAG,
     "segment_reason": _TEXT,
     "shift": _EFFECT,
-    "unexplained": _FLAG,
     "level": _EFFECT,
     "level_error": _SCATTER,
     "good_shift": _EFFECT,

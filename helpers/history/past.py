@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,19 +42,19 @@ def past(
         series_id = connection.execute(sa.select(series.c.id).where(*this)).scalar_one_or_none()
     before = _judged_already(connection, series_id, session)
     found: tuple[Night, ...] = ()
-    unexplained = gained = False
-    compared: tuple[Compared, ...] = ()
+    others_nights = _others(session, before)
     if series_id is not None:
-        found, newest = _nights(connection, series_id, segment, _others(session, before), before)
-        unexplained = newest is not None and _unexplained(connection, newest)
-        compared, gained = _compared(connection, series_id, _others(session, before), before)
+        found = _nights(connection, series_id, segment, others_nights, before)
     host = segment.get("host", "")
+    alike = [series.c.case_id == case_id, series.c.target == target, series.c.host == host]
+    all_stacks = connection.execute(sa.select(series.c.id).where(*alike)).scalars().all()
+    compared, elsewhere, gained = _compared(connection, all_stacks, series_id, others_nights, before)
     others = _siblings(connection, case_id, target, host, cards, session, before)
     return Past(
         found,
         tuple(others),
-        unexplained,
         compared=compared,
+        elsewhere=elsewhere,
         gained=gained,
         pool=_is_pool(host),
         calibrated=_calibrated(connection, case_id, target, segment_id),
@@ -74,45 +74,37 @@ def _calibrated(connection: sa.Connection, case_id: str, target: str, segment_id
 
 
 def _compared(
-    connection: sa.Connection, series_id: int, others: sa.ColumnElement[bool], before: str | None
-) -> tuple[tuple[Compared, ...], bool]:
-    """Past.compared and Past.gained. They begin at the night that was recorded or at a confirmed gain, whichever is
-    newer."""
-    mine = [nights.c.series_id == series_id, others]
-    gain = _newest_gain(connection, [*mine, nights.c.starts.is_(True)])
-    by_record = recorded_at(connection, series_id, before)
-    recorded: tuple[Compared, ...] = ()
-    if by_record is not None and (gain is None or by_record >= gain.created):
-        bound, gain = Bound(by_record, sys.maxsize), None
-        newest = (nights.c.created.desc(), nights.c.id.desc())
-        text = connection.execute(
-            sa.select(nights.c.compared).where(*mine, nights.c.created <= by_record).order_by(*newest).limit(1)
-        ).scalar_one_or_none()
-        # Its runs are the level that somebody recorded, whatever its verdict was.
-        recorded = (replace(_pairs_of(text), teaches_level=True, teaches_good=True),) if text else ()
-    else:
-        bound = gain or Bound()
-    rows = connection.execute(
-        sa.select(nights.c.compared)
-        .where(*mine, bound.condition(), nights.c.compared != "")
-        .order_by(nights.c.created, nights.c.id)
-        .limit(COMPARED_NIGHTS - len(recorded))
-    )
-    return (*recorded, *map(_pairs_of, rows.scalars())), gain is not None
-
-
-def _newest_gain(connection: sa.Connection, starting: list[sa.ColumnElement[bool]]) -> Bound | None:
-    """The newest night that began a segment because of a confirmed gain, and not because of unexplained nights."""
-    rows = connection.execute(
-        sa.select(nights.c.id, nights.c.uuid, nights.c.created, nights.c.body)
-        .where(*starting)
+    connection: sa.Connection,
+    all_series: Sequence[int],
+    tonight: int | None,
+    others: sa.ColumnElement[bool],
+    before: str | None,
+) -> tuple[tuple[Compared, ...], tuple[Compared, ...], bool]:
+    """Past.compared, Past.elsewhere and Past.gained. They begin at the night that was recorded or at a confirmed gain,
+    whichever is newer, in ``tonight``'s series or another of the case's series on this machine."""
+    mine = [nights.c.series_id.in_(all_series), others]
+    gain = connection.execute(
+        sa.select(nights.c.created, nights.c.id)
+        .where(*mine, nights.c.starts.is_(True))
         .order_by(nights.c.created.desc(), nights.c.id.desc())
-    )
-    for row in rows:
-        standing = night_of(row.body, stored_name(row.uuid)).standing
-        if standing is not None and not standing.unexplained:
-            return Bound(row.created, row.id)
-    return None
+        .limit(1)
+    ).one_or_none()
+    by_record = max((each for one in all_series if (each := recorded_at(connection, one, before))), default=None)
+    pairs = sa.select(nights.c.series_id, nights.c.compared).where(*mine)
+    found: list[tuple[int, Compared]] = []
+    bound = Bound() if gain is None else Bound(gain.created, gain.id)
+    if by_record is not None and by_record >= bound.created:
+        bound, gain = Bound(by_record, sys.maxsize), None
+        newest = pairs.where(nights.c.created <= by_record).order_by(nights.c.created.desc(), nights.c.id.desc())
+        row = connection.execute(newest.limit(1)).one_or_none()
+        if row is not None and row.compared:
+            # Its runs are the level that somebody recorded, whatever its verdict was.
+            found.append((row.series_id, replace(_pairs_of(row.compared), teaches_level=True, teaches_good=True)))
+    since = pairs.where(bound.condition(), nights.c.compared != "").order_by(nights.c.created, nights.c.id)
+    rows = connection.execute(since.limit(COMPARED_NIGHTS - len(found)))
+    found += [(row.series_id, _pairs_of(row.compared)) for row in rows]
+    here, elsewhere = (tuple(each for one, each in found if (one == tonight) is same) for same in (True, False))
+    return here, elsewhere, gain is not None
 
 
 def _pairs_of(text: str) -> Compared:
@@ -138,8 +130,8 @@ def _nights(
     segment: Mapping[str, str],
     others: sa.ColumnElement[bool],
     before: str | None,
-) -> tuple[tuple[Night, ...], int | None]:
-    """The newest accepted nights and the nights between and after them, oldest first; and the row of the newest."""
+) -> tuple[Night, ...]:
+    """The newest accepted nights and the nights between and after them, oldest first."""
     newest_first = (nights.c.created.desc(), nights.c.id.desc())
     inside = [nights.c.series_id == series_id, others, start_of(connection, series_id, before).condition()]
     oldest = connection.execute(
@@ -153,7 +145,6 @@ def _nights(
         inside.append(Bound(oldest.created, oldest.id).condition())
     rows = connection.execute(
         sa.select(
-            nights.c.id,
             nights.c.uuid,
             nights.c.learned,
             nights.c.accepted,
@@ -180,7 +171,7 @@ def _nights(
         )
         for row in rows
     ]
-    return tuple(reversed(found)), rows[0].id if rows else None
+    return tuple(reversed(found))
 
 
 def _learned(row: sa.Row[Any]) -> tuple[float, ...]:
@@ -198,13 +189,6 @@ def _learned(row: sa.Row[Any]) -> tuple[float, ...]:
 
 def _no_past(uuid: str, wrong: Violation) -> HistoryError:
     return HistoryError(stored_name(uuid), field=wrong.field, got=wrong.got, expected=wrong.expected)
-
-
-def _unexplained(connection: sa.Connection, night_id: int) -> bool:
-    """Standing.unexplained of a night."""
-    row = connection.execute(sa.select(nights.c.uuid, nights.c.body).where(nights.c.id == night_id)).one()
-    standing = night_of(row.body, stored_name(row.uuid)).standing
-    return standing is not None and standing.unexplained
 
 
 def _siblings(

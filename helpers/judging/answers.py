@@ -14,11 +14,18 @@ from helpers.judging import wording
 from helpers.judging.confirm import LARGE_GAIN, RULED_OUT, Conclusion, Confirmation, threshold_of, work_changed
 from helpers.judging.evalue import evalue
 from helpers.judging.evidence import Evidence, RecordedReference
-from helpers.judging.level import Beside, compare_with_past
+from helpers.judging.level import Beside, accepted_as_low, compare_with_past
 from helpers.judging.noise import learn
 from helpers.judging.power import LARGEST_REPORTED
 from helpers.judging.rates import rate_unit
-from helpers.judging.screen import ACCEPT_UP_TO, SUSPECT_DROP, Screening, one_more, recorded_night
+from helpers.judging.screen import (
+    ACCEPT_UP_TO,
+    SUSPECT_DROP,
+    Screening,
+    one_more,
+    recorded_night,
+    unaccepted_in_a_row,
+)
 from helpers.judging.statistics import number
 from helpers.judging.verdict import NeedRuns, Status
 
@@ -26,7 +33,8 @@ from helpers.judging.verdict import NeedRuns, Status
 MACHINE_SLOW, GOOD_SLOWER = "machine-slow", "good-build-slower"
 LEVEL_UNKNOWN, BELOW_GOOD = "level-unknown", "below-good-build"
 SLOWER = "slower-unconfirmed"
-UNEXPLAINED = "nothing explains why the segment began"
+# After so many nights in a row a slow machine is no passing state: somebody has to explain it, or record it.
+LASTING_NIGHTS = 5
 # docs/verdicts.md, "No good build".
 SLOWER_RUNS = 3
 _ITSELF = "driver, libraries, trainer code or machine"
@@ -65,9 +73,6 @@ def alone(evidence: Evidence, recorded: RecordedReference, screening: Screening,
         unchecked = f"faster beyond {LARGE_GAIN:.0%}, and nothing shows that the work is unchanged"
         return Found(Status.INCONCLUSIVE, "work-unchecked", f"{unchecked}: {numbers}; {remedy}")
     after = wording.would_have_found(smallest, confirmed=evidence.reference_build is not None)
-    if evidence.past.unexplained:
-        # The level fell on earlier nights and stayed low: a night that is as slow as those does not pass.
-        return Found(Status.INCONCLUSIVE, "unexplained", _since_unexplained(evidence, recorded, screening, numbers))
     if screening.gain_suspected:
         gain = wording.strength(screening.e_gain)
         return Found(Status.PASS, "faster-unconfirmed", f"faster, {remedy}: {numbers}, of a gain {gain}; {after}")
@@ -76,8 +81,7 @@ def alone(evidence: Evidence, recorded: RecordedReference, screening: Screening,
         return Found(Status.PASS, "below-tolerance", f"{small}: {numbers}; {after}")
     if smallest >= LARGEST_REPORTED:
         return Found(Status.INCONCLUSIVE, "too-noisy", f"{after}: {numbers}")
-    turn = "" if screening.mature or evidence.reference_build is None else "; not its turn for the reference build"
-    return Found(Status.PASS, "no-drop", f"no drop: {numbers}{turn}; {after}")
+    return Found(Status.PASS, "no-drop", f"no drop: {numbers}; {after}")
 
 
 def slower_than_recorded(evidence: Evidence, recorded: RecordedReference, screening: Screening) -> Found | None:
@@ -136,19 +140,6 @@ def _evidence_below(evidence: Evidence, screening: Screening, rates: Sequence[fl
     return (screening.evidence + evalue(tonight, before.sigma, before.tau)) / 2
 
 
-def _since_unexplained(evidence: Evidence, recorded: RecordedReference, screening: Screening, numbers: str) -> str:
-    """The message for a night that is like the nights before it, if nothing explains their level."""
-    change = math.expm1(screening.log_rates[0] - math.log(recorded.samples_per_s))
-    remedy = _unconfirmed(evidence)
-    if evidence.reference_build is not None:
-        remedy = "not its turn for the reference build: wait for it"
-    return (
-        f"{UNEXPLAINED}: its nights stand apart from those before, the first run now {change:+.1%} against the "
-        f"recorded {number(recorded.samples_per_s)} ({recorded.label}); {remedy}, or record this level: "
-        f"{_accepting(evidence)}; within the segment {numbers}"
-    )
-
-
 def _unconfirmed(evidence: Evidence) -> str:
     missing = evidence.why_no_reference or "no reference build was given"
     return f"not confirmed ({missing}): run it again with --reference-env PATH of the good build"
@@ -183,8 +174,11 @@ def after_pairs(
         return Found(status, code, message, settled, beside)
 
     if conclusion is Conclusion.SLOWER and point < -recorded.tolerance:
-        if not confirmation.level.known and not beyond_doubt(evidence, recorded, screening, rates):
-            unknown = f"slower than the good build, as the nights before may have been: {_unknown(evidence)}"
+        if confirmation.level.known:
+            return found(Status.REGRESSION, "confirmed-regression", f"slower: {numbers}; {before}")
+        as_low = accepted_as_low(evidence, screening, confirmation.new, confirmation.good)
+        if as_low and not beyond_doubt(evidence, recorded, screening, rates):
+            unknown = f"slower than the good build, but what was recorded is as low: {_unknown(evidence)}"
             return found(Status.INCONCLUSIVE, LEVEL_UNKNOWN, f"{unknown}; {numbers}; {before}")
         return found(Status.REGRESSION, "confirmed-regression", f"slower: {numbers}; {before}")
     if confirmation.stalls:
@@ -195,9 +189,7 @@ def after_pairs(
         return found(Status.INCONCLUSIVE, code, f"{ended}: {numbers}; {before}")
     suspected = screening.drop_suspected or bool(evidence.suspicion)
     alike = conclusion is not Conclusion.SLOWER and beside.below
-    if alike and (
-        screening.e_drop > ACCEPT_UP_TO or evidence.past.unexplained or (suspected and not confirmation.level.known)
-    ):
+    if alike and (screening.e_drop > ACCEPT_UP_TO or (suspected and not confirmation.level.known)):
         doubtless = beyond_doubt(evidence, recorded, screening, rates)
         return _below_though_alike(evidence, confirmation, beside, f"{numbers}; {before}", doubtless)
     asked_for_drop = screening.drop_suspected or (evidence.suspicion and not screening.gain_suspected)
@@ -252,8 +244,10 @@ def _below_though_alike(
     if beside.good_below and beside.good_shift is not None:
         own = wording.counted(level.good_nights, "night")
         fell = f"the good build is itself {-math.expm1(beside.good_shift):.1%} below its own {own} ({_ITSELF})"
-        if evidence.past.unexplained:
-            message = f"nobody explained it for so many nights: {fell}; find the cause, {again}"
+        row = unaccepted_in_a_row(evidence.past.nights) + 1
+        if row >= LASTING_NIGHTS:
+            lasting = f"the machine is slow for {row} nights in a row, both builds alike"
+            message = f"{lasting}: {fell}; find the cause, {again}"
             return Found(Status.INCONCLUSIVE, GOOD_SLOWER, f"{message}; {numbers}", beside=beside)
         message = f"the machine is slow tonight, both builds alike: {fell}"
         return Found(Status.PASS, MACHINE_SLOW, f"{message}; {numbers}", settled=True, beside=beside)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from helpers.judging.evalue import Direction, evalue, odds_against
 from helpers.judging.evidence import Build, Evidence, RunEvidence, Stage
-from helpers.judging.level import LEVEL_ERROR, Level, level_error, pair_tau
+from helpers.judging.level import LEVEL_ERROR, Level, accepted_as_low, level_error, pair_tau
 from helpers.judging.noise import Noise
-from helpers.judging.screen import CLEARLY_NO_DROP, STALL_MARGIN, STALL_SPREADS, Screening
+from helpers.judging.screen import CLEARLY_NO_DROP, STALL_MARGIN, STALL_SPREADS, SUSPECT_DROP, Screening, unanchored
 from helpers.judging.statistics import EffectSize, effect_of, robust_sigma
 from helpers.judging.verdict import NeedRuns
 
@@ -110,12 +110,25 @@ def _decide(
     threshold = threshold_of(evidence)
     slower = evalue(differences, sigma, tau)
     faster = evalue(differences, sigma, tau, Direction.GAIN)
-    conclusion = _conclusion(evidence, screening, level, differences, (slower, faster, threshold))
+    low = slower < SUSPECT_DROP or accepted_as_low(evidence, screening, new, good)
+    conclusion: Conclusion | None
+    if low and measures(evidence, screening, level):
+        conclusion = Conclusion.MEASURED if _well_known(evidence, screening, differences) else None
+    else:
+        # Where nobody accepted so low a level, pairs that look slower are no measure of it: they are to be decided.
+        conclusion = _conclusion(evidence, screening, level, differences, (slower, faster, threshold))
     if conclusion is None:
         return None
     effect = effect_of(differences, sigma, tau)
     stalls = _stalls(evidence, screening)
     return Confirmation(conclusion, len(new), effect, slower, max(slower, faster), threshold, level, new, good, stalls)
+
+
+def _well_known(evidence: Evidence, screening: Screening, differences: list[float]) -> bool:
+    """Whether the pairs have measured the level as exactly as counts, or are used up."""
+    tolerance = evidence.recorded.tolerance if evidence.recorded else evidence.tolerance
+    exact = len(differences) >= FIRST_LEVEL and level_error(differences, screening.noise) <= tolerance
+    return exact or len(differences) >= evidence.budget.pairs
 
 
 def _conclusion(
@@ -129,11 +142,6 @@ def _conclusion(
     threshold."""
     slower, faster, threshold = e
     pairs = len(differences)
-    if measures(evidence, screening, level):
-        tolerance = evidence.recorded.tolerance if evidence.recorded else 0.0
-        well_known = level_error(differences, screening.noise) <= tolerance
-        enough = pairs >= FIRST_LEVEL and well_known
-        return Conclusion.MEASURED if enough or pairs >= evidence.budget.pairs else None
     if max(slower, faster) >= threshold:
         return Conclusion.SLOWER if slower > faster else Conclusion.FASTER
     if refines(evidence, screening, level):
@@ -174,19 +182,19 @@ def _no_drop(
         return False
     if not last and screening.gain_suspected and faster >= CLEARLY_NO_DROP:
         return False
-    band = -math.log1p(-(evidence.recorded.band if evidence.recorded else 0.05))
+    band = -math.log1p(-(evidence.recorded.band if evidence.recorded else evidence.band))
     return odds_against(differences, math.sqrt(2) * screening.noise.sigma, pair_tau(level), band) >= RULED_OUT
 
 
 def measures(evidence: Evidence, screening: Screening, level: Level) -> bool:
     """Whether the pairs only serve to learn the level: it is unknown, and nothing is suspected."""
-    return not level.known and not _suspected(evidence, screening) and not evidence.past.unexplained
+    return not (level.known or _suspected(evidence, screening) or unanchored(evidence, screening))
 
 
 def refines(evidence: Evidence, screening: Screening, level: Level) -> bool:
     """Whether the pairs only serve to learn the level better, because earlier pairs left it uncertain."""
     settled = not level.known or level.settled(screening.mature)
-    return not (settled or _suspected(evidence, screening) or evidence.past.unexplained)
+    return not (settled or _suspected(evidence, screening))
 
 
 def _suspected(evidence: Evidence, screening: Screening) -> bool:

@@ -23,10 +23,9 @@ class Budget:
     first_runs: int = 5
     # The most interleaved pairs of a confirmation.
     pairs: int = 40
-    # A case is confirmed without a suspicion once in so many nights, while a reference build is at hand and fewer than
-    # 15 nights are known. It is confirmed twice as often while the level against that build is unknown, or while
-    # nothing explains the level of the nights.
-    rotation: int = 16
+    # While a reference build is at hand and the level against it is unknown or uncertain, a case is compared with it
+    # without a suspicion on one night in so many.
+    rotation: int = 8
     # How many times an invalid run (throttled, contended, never steady) is repeated.
     repeats: int = 2
     # How many times a night repeats a run, of either build, that an infrastructure failure ended.
@@ -141,6 +140,9 @@ class RecordedReference:
     band: float = 0.05
     # The build it was recorded with, named as Evidence.reference_id names builds; empty if that is not known.
     build: str = ""
+    # Whether tonight may be compared with the figure. If not (nothing is recorded, or the stack changed), pairs with a
+    # reference build decide, and only ``tolerance`` and ``band`` count.
+    comparable: bool = True
 
     def __post_init__(self) -> None:
         _check_reference(self)
@@ -216,14 +218,15 @@ class Past:
     # The series towards which noise is shrunk: the first log rates of the accepted nights of this machine's other cases
     # with as many cards, one series a case, oldest first.
     siblings: tuple[tuple[float, ...], ...] = ()
-    # The evidence that the newest night left (verdict.Standing).
-    unexplained: bool = False
     # Why the history did not answer; empty if it did. If it did not, the other fields are empty, which means
     # unknown.
     unreachable: str = ""
     # Oldest first, at most 40: the nights on which a good build ran too, from the night on which the case was last
-    # recorded or a gain was confirmed. Nights before a beginning that nothing explains are included.
+    # recorded or a gain was confirmed.
     compared: tuple[Compared, ...] = ()
+    # The same of the case's other segments on this machine (another driver, library or line of the framework). Their
+    # differences teach the level too, but their log rates say nothing about tonight's.
+    elsewhere: tuple[Compared, ...] = ()
     # Whether a gain was confirmed after the case was recorded.
     gained: bool = False
     # Whether the segment belongs to a pool, whose nights were measured on several nodes.
@@ -268,6 +271,8 @@ class Evidence:
     # The number of selected cases. The error rates hold over all of them together. A case that is compared ``in_pairs``
     # counts as several (helpers.judging.night_plan).
     cases_tonight: int = 1
+    # The number of the session's day, which decides whose turn it is for unasked pairs.
+    day: int = 0
     # It decides which build is first in the first pair, and stays the same when a session is resumed.
     seed: str = ""
     # Why the case is compared with no recorded figure although there may be one (its runs were read from logs); else
@@ -277,6 +282,9 @@ class Evidence:
     recorded_required: bool | None = None
     # None without a static program on a GPU.
     program: ProgramEvidence | None = None
+    # The smallest change that counts, and the band, where nothing is recorded (RecordedReference).
+    tolerance: float = 0.005
+    band: float = 0.05
 
 
 def _check_reference(reference: PublishedReference | RecordedReference) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from helpers.judging.evalue import evalue, noise_factor
 from helpers.judging.evidence import Compared, Evidence
-from helpers.judging.noise import Noise, learn
+from helpers.judging.noise import Noise
 from helpers.judging.screen import Screening, recorded_night
 from helpers.judging.statistics import hodges_lehmann
 
@@ -64,12 +64,15 @@ def learn_level(evidence: Evidence, noise: Noise) -> Level:
     recorded, name = evidence.recorded, evidence.reference_id
     if not name or recorded is None:
         return Level()
-    mine = [night for night in evidence.past.compared if night.good == name and night.new]
+    mine, elsewhere = (
+        [night for night in nights if night.good == name and night.new]
+        for nights in (evidence.past.compared, evidence.past.elsewhere)
+    )
     its_own = recorded.build == name
     own = [statistics.median(night.reference) for night in mine if night.teaches_good][-_OWN_NIGHTS:]
-    if its_own and len(own) < _OWN_NIGHTS:
+    if its_own and recorded.comparable and len(own) < _OWN_NIGHTS:
         own.insert(0, statistics.median(map(math.log, recorded.replicates or (recorded.samples_per_s,))))
-    level = Level(known=True) if its_own and not evidence.past.gained else _from_pairs(mine, noise)
+    level = Level(known=True) if its_own and not evidence.past.gained else _from_pairs([*elsewhere, *mine], noise)
     if not own:
         return level
     error = math.hypot(noise.sigma, noise.tau) * math.sqrt(math.pi / 2 / len(own))
@@ -91,6 +94,19 @@ def level_error(differences: list[float], noise: Noise) -> float:
     """The standard error of a level that is learned from these pairs."""
     sigma = math.sqrt(2) * noise.sigma
     return sigma * max(1.0, noise_factor(differences, sigma)) / math.sqrt(len(differences))
+
+
+def accepted_as_low(evidence: Evidence, screening: Screening, new: Sequence[float], good: Sequence[float]) -> bool:
+    """Whether what people recorded or accepted is nearer to the new build's runs in the pairs than to the good build's.
+
+    ``new`` and ``good`` are the pairs' log rates. What was accepted is the recorded entry, or the nights since a
+    confirmed gain; where neither can be compared with tonight, nobody has accepted anything.
+    """
+    rates = recorded_night(evidence)
+    if not rates:
+        return False
+    accepted = screening.noise.centre if evidence.past.gained else statistics.median(rates)
+    return accepted < (hodges_lehmann(new) + hodges_lehmann(good)) / 2
 
 
 def pair_tau(level: Level) -> float:
@@ -115,11 +131,8 @@ def compare_with_past(
 ) -> Beside:
     """Compare both builds with their own past; ``new`` and ``good`` are the pairs' log rates."""
     noise = screening.noise
-    if evidence.past.unexplained:
-        # Nothing explains the level of the segment's own nights, so the recorded entry is used instead.
-        noise = learn((), evidence.past.siblings, recorded_night(evidence))
     below = [rate - noise.centre for rate in new]
-    is_below = evalue(below, screening.noise.sigma, noise.tau) > _STILL_BELOW and hodges_lehmann(below) < 0
+    is_below = evalue(below, noise.sigma, noise.tau) > _STILL_BELOW and hodges_lehmann(below) < 0
     if level.good is None:
         return Beside(is_below, None, False)
     shift = hodges_lehmann([rate - level.good for rate in good])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,7 +13,6 @@ from helpers.judging.answers import (
     GOOD_SLOWER,
     LEVEL_UNKNOWN,
     MACHINE_SLOW,
-    UNEXPLAINED,
     Found,
     after_pairs,
     alone,
@@ -28,8 +28,7 @@ from helpers.judging.confirm import (
 )
 from helpers.judging.evalue import noise_factor
 from helpers.judging.evidence import Build, Evidence, RecordedReference, RunEvidence
-from helpers.judging.level import Level, learn_level, pair_tau
-from helpers.judging.noise import KNOWN_NIGHTS
+from helpers.judging.level import Level, accepted_as_low, learn_level, pair_tau
 from helpers.judging.power import Detection, smallest_drop
 from helpers.judging.rates import rate_unit
 from helpers.judging.rules import MEDIAN_STEP, median_over_runs
@@ -42,9 +41,9 @@ from helpers.judging.screen import (
     due,
     more_screening,
     screen,
-    unaccepted_in_a_row,
+    unanchored,
 )
-from helpers.judging.statistics import number
+from helpers.judging.statistics import hodges_lehmann, number
 from helpers.judging.verdict import (
     AnswerAndStanding,
     NeedRuns,
@@ -56,21 +55,25 @@ from helpers.judging.verdict import (
 )
 
 HISTORY_UNREACHABLE = "history-unreachable"
-# After so many unexplained nights in a row their level is taken for the machine's new state (docs/verdicts.md,
-# "Judge").
-UNEXPLAINED_NIGHTS = 5
+NOTHING_RECORDED = "nothing recorded for this case on this machine"
 
 
 def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerAndStanding | NeedRuns:
     """The answer, or the runs it still needs. ``runs`` are the usable screening runs, at least one."""
-    recorded = evidence.recorded
-    if recorded is None:
-        return AnswerAndStanding(no_baseline("nothing recorded for this case on this machine", evidence))
-    measured = median_over_runs(recorded.rule, [run.figures for run in runs])
+    by_pairs = evidence.reference_build is not None and not evidence.why_not_recorded and not evidence.overrides
+    if evidence.recorded is None and not by_pairs:
+        return AnswerAndStanding(no_baseline(NOTHING_RECORDED, evidence))
+    rule = evidence.recorded.rule if evidence.recorded is not None else MEDIAN_STEP
+    measured = median_over_runs(rule, [run.figures for run in runs])
     if isinstance(measured, str):
+        recorded = evidence.recorded or _nothing(evidence, 1.0)
         return _answer(recorded, Status.INCONCLUSIVE, "rule-not-computable", f"recorded: {measured}")
-    if (apart := _incomparable(evidence, recorded, measured, len(runs))) is not None:
-        return AnswerAndStanding(apart)
+    recorded = evidence.recorded or _nothing(evidence, measured)
+    apart = _apart(evidence, recorded)
+    if evidence.overrides or (apart and not (by_pairs and recorded.gates)):
+        return AnswerAndStanding(_incomparable(evidence, recorded, apart, measured, len(runs)))
+    recorded = replace(recorded, comparable=recorded.comparable and not apart)
+    evidence = replace(evidence, recorded=recorded)
     rates = _log_rates(runs)
     candidate, reference = (_log_rates(runs_of(evidence.runs, build)) for build in (Build.CANDIDATE, Build.REFERENCE))
     if rates is None or candidate is None or reference is None:
@@ -78,6 +81,7 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerA
         return _answer(recorded, Status.INCONCLUSIVE, "rule-not-computable", message, measured)
     screening = screen(evidence, runs, rates)
     evidence = _in_time(evidence, screening)
+    aside = _aside(evidence, recorded, apart)
     if evidence.past.unreachable:
         return without_history(evidence, recorded, screening, candidate, reference, measured)
     if not recorded.gates:
@@ -104,6 +108,9 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerA
     message = found.message
     if standing.new_segment:
         message += f"; a new segment begins: {standing.segment_reason}"
+    if not recorded.comparable:
+        message, recorded = f"{message}; {aside}", _stand_in(evidence, recorded, screening, confirmation)
+        measured = math.exp(statistics.median(screening.log_rates))
     return _answer(recorded, found.status, found.code, message, measured, standing)
 
 
@@ -118,26 +125,66 @@ def _answer(
     return AnswerAndStanding(answer_about(recorded, status, code, message, measured), standing)
 
 
-def _incomparable(evidence: Evidence, recorded: RecordedReference, measured: float, runs: int) -> SubVerdict | None:
-    """The answer where tonight must not be compared with what was recorded; None if it may."""
+def _nothing(evidence: Evidence, measured: float) -> RecordedReference:
+    """What stands for a recorded figure where there is none: its tolerance and band alone count."""
+    return RecordedReference(
+        measured, MEDIAN_STEP, NOTHING_RECORDED, evidence.tolerance, band=evidence.band, comparable=False
+    )
+
+
+def _stand_in(
+    evidence: Evidence, recorded: RecordedReference, screening: Screening, confirmation: Confirmation | None
+) -> RecordedReference:
+    """The figure that tonight was compared with in place of one that is not recorded, or not comparable: the reference
+    build's of tonight at the level of the nights before, or the nights' own."""
+    if confirmation is None:
+        rate, label = screening.noise.centre, f"the {wording.counted(screening.known, 'night')} before on this stack"
+    else:
+        rate = hodges_lehmann(confirmation.good) + confirmation.level.offset
+        label = f"{evidence.reference_build} beside it"
+    return replace(recorded, samples_per_s=math.exp(rate), rule=MEDIAN_STEP, label=label)
+
+
+def _aside(evidence: Evidence, recorded: RecordedReference, apart: Sequence[str]) -> str:
+    """Why tonight is not compared with a recorded figure, and what to do."""
+    if not apart:
+        return f"{NOTHING_RECORDED}: record it, and a night needs fewer pairs: {evidence.record_command}"
+    rate = f"{number(recorded.samples_per_s)} {rate_unit(evidence.case_id)}"
+    return (
+        f"not compared with the recorded {rate} ({recorded.label}): {'; '.join(apart)}; "
+        f"record it again: {evidence.record_command}"
+    )
+
+
+def _apart(evidence: Evidence, recorded: RecordedReference) -> list[str]:
+    """Why tonight must not be compared with the recorded figure; empty if it may."""
+    apart = []
+    if recorded.differences:
+        apart.append(f"since then changed: {wording.first_few(recorded.differences)}")
+    if recorded.rule != MEDIAN_STEP:
+        apart.append(f"recorded by {recorded.rule}, judged by {MEDIAN_STEP}")
+    return apart
+
+
+def _incomparable(
+    evidence: Evidence, recorded: RecordedReference, apart: Sequence[str], measured: float, runs: int
+) -> SubVerdict:
+    """The answer where tonight must not be compared with what was recorded."""
     change = measured / recorded.samples_per_s - 1
     numbers = (
         f"{number(measured)} {rate_unit(evidence.case_id)} is {change:+.1%} against the recorded "
         f"{number(recorded.samples_per_s)} ({recorded.label}; by {recorded.rule}; n={runs})"
     )
-    apart = []
-    if recorded.differences:
-        apart.append(f"recorded in another segment ({wording.first_few(recorded.differences)})")
-    if recorded.rule != MEDIAN_STEP:
-        apart.append(f"recorded by {recorded.rule}, judged by {MEDIAN_STEP}: {evidence.record_command}")
     if evidence.overrides:
         changed = f"settings changed ({', '.join(evidence.overrides)})"
         why = "; ".join([changed, "a recorded figure is only for the case as it stands", *apart])
         return answer_about(recorded, Status.INCOMPARABLE, "overridden", f"{why}: {numbers}", measured)
-    if apart:
-        code = "other-segment" if recorded.differences else "other-rule"
-        return answer_about(recorded, Status.INCOMPARABLE, code, f"{'; '.join(apart)}: {numbers}", measured)
-    return None
+    code = "other-segment" if recorded.differences else "other-rule"
+    missing = evidence.why_no_reference or "no reference build was given"
+    remedy = f"{missing}: name one (--reference-env PATH), and pairs decide; or record again: {evidence.record_command}"
+    return answer_about(
+        recorded, Status.INCOMPARABLE, code, f"recorded, and {'; '.join(apart)}: {numbers}; {remedy}", measured
+    )
 
 
 def _log_rates(runs: Sequence[RunEvidence]) -> list[float] | None:
@@ -153,12 +200,10 @@ def _why_confirm(evidence: Evidence, screening: Screening, level: Level, due_ton
         return ""
     if evidence.in_pairs:
         return "tonight's plan compares this case in pairs"
-    why = f"{screening.known} of {KNOWN_NIGHTS} nights known"
-    if evidence.past.unexplained:
-        why = UNEXPLAINED
-    elif screening.mature and not level.known:
-        why = f"nobody knows where the nights before stand against {evidence.reference_build}"
-    elif screening.mature:
+    if unanchored(evidence, screening):
+        return f"only pairs can tell: {wording.counted(screening.known, 'night')} known of this stack"
+    why = f"nobody knows where the nights before stand against {evidence.reference_build}"
+    if level.known:
         why = f"it is known to ±{level.error:.2%} only where the nights before stand against {evidence.reference_build}"
     return f"{why}, and it is this case's turn"
 
@@ -257,7 +302,8 @@ def without_history(
         if isinstance(pairs, NeedRuns):
             return pairs
         numbers = wording.paired(evidence, recorded, pairs)
-        if level.known and pairs.conclusion is Conclusion.SLOWER and pairs.effect.point < -recorded.tolerance:
+        fell = pairs.conclusion is Conclusion.SLOWER and pairs.effect.point < -recorded.tolerance
+        if fell and (level.known or not accepted_as_low(evidence, screening, pairs.new, pairs.good)):
             message = f"slower: {numbers}; {away}; {against}"
             return _answer(recorded, Status.REGRESSION, "confirmed-regression", message, measured)
         against = f"no regression confirmed: {numbers}; {against}"
@@ -274,15 +320,8 @@ def _standing_of(
     # Later nights must not be compared with a night that had stalls.
     refused = stalled or found.status is Status.REGRESSION or found.code == LEVEL_UNKNOWN
     accepted = not (screening.e_drop > ACCEPT_UP_TO or refused)
-    row = 0 if found.status is Status.REGRESSION or accepted else unaccepted_in_a_row(evidence.past.nights) + 1
-    why = ""
-    if found.status is Status.IMPROVEMENT:
-        why = "a confirmed improvement"
-    elif row >= UNEXPLAINED_NIGHTS:
-        why = f"{row} nights in a row stand apart and no regression was confirmed"
+    why = "a confirmed improvement" if found.status is Status.IMPROVEMENT else ""
     effect = screening.effect if confirmation is None else confirmation.effect
-    # A slow machine settles the suspicion of one night, but it does not explain a lasting fall.
-    explained = found.settled and found.status is not Status.INCONCLUSIVE and found.code != MACHINE_SLOW
     carried = screening.evidence
     if found.settled or why:
         carried = 1.0
@@ -305,7 +344,6 @@ def _standing_of(
         smallest_drop=smallest,
         new_segment=bool(why),
         segment_reason=why,
-        unexplained=(evidence.past.unexplained or row >= UNEXPLAINED_NIGHTS) and not explained,
     )
     if confirmation is None:
         return standing
@@ -314,7 +352,6 @@ def _standing_of(
 
 def _with_pairs(standing: Standing, evidence: Evidence, confirmation: Confirmation, found: Found) -> Standing:
     level, beside = confirmation.level, found.beside
-    explained = not standing.unexplained and not evidence.past.unexplained
     as_before = confirmation.conclusion in (Conclusion.SAME, Conclusion.NO_DROP, Conclusion.MEASURED) and (
         found.status is Status.PASS or found.code == BELOW_GOOD
     )
@@ -330,7 +367,6 @@ def _with_pairs(standing: Standing, evidence: Evidence, confirmation: Confirmati
         level=math.expm1(level.offset) if level.known else None,
         level_error=level.error if level.known else None,
         good_shift=None if beside is None or beside.good_shift is None else math.expm1(beside.good_shift),
-        teaches_level=found.status is Status.IMPROVEMENT
-        or (explained and standing.accepted and (as_before or open_though_usual)),
-        teaches_good=explained and good_usual and (standing.accepted or found.status is Status.REGRESSION),
+        teaches_level=found.status is Status.IMPROVEMENT or (standing.accepted and (as_before or open_though_usual)),
+        teaches_good=good_usual and (standing.accepted or found.status is Status.REGRESSION),
     )

@@ -28,9 +28,9 @@ CARRIED_LEAST, CARRIED_MOST = 0.2, 1e6
 # their spread.
 STALL_MARGIN, STALL_SPREADS = 0.02, 3.0
 _STALL_RUNS = 2
-# A case is confirmed this many times as often where only pairs can show what is missing (the level, or what explains a
-# segment).
-_SOONER = 2
+# Where no recorded figure stands for the nights before, so many nights are compared in pairs: the median of three
+# resists one slow night.
+_ANCHORED_NIGHTS = 3
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,17 @@ class Screening:
 
 
 def screen(evidence: Evidence, runs: Sequence[RunEvidence], log_rates: Sequence[float]) -> Screening:
-    """``runs`` are the usable screening runs, ``log_rates`` theirs; there is a recorded entry."""
+    """``runs`` are the usable screening runs, ``log_rates`` theirs.
+
+    Where neither a night nor a comparable entry is known, tonight's own runs are the centre: then only pairs say
+    something.
+    """
     nights = [night for night in evidence.past.nights if night.accepted and night.log_rates]
     known = len(nights)
     entry = recorded_night(evidence) if known < KNOWN_NIGHTS else ()
     if nights and not _continues(entry, nights[0], evidence.past.siblings):
         entry = ()
-    noise = learn_nights(nights, evidence.past, entry)
+    noise = learn_nights(nights, evidence.past, entry or (() if nights else tuple(log_rates)))
     differences = tuple(rate - noise.centre for rate in log_rates)
     at_last = evidence.reference_build is not None and len(log_rates) >= evidence.budget.screen_runs > 1
     return Screening(
@@ -110,7 +114,7 @@ def screen(evidence: Evidence, runs: Sequence[RunEvidence], log_rates: Sequence[
 def recorded_night(evidence: Evidence) -> tuple[float, ...]:
     """The recorded entry's log rates, which count as one earlier accepted night while too few others are known."""
     recorded = evidence.recorded
-    if recorded is None:
+    if recorded is None or not recorded.comparable:
         return ()
     return tuple(math.log(rate) for rate in recorded.replicates or (recorded.samples_per_s,))
 
@@ -153,17 +157,27 @@ def more_screening(evidence: Evidence, screening: Screening, due_tonight: bool) 
 def due(evidence: Evidence, screening: Screening, level_settled: bool) -> bool:
     """Whether the case is to be confirmed tonight without a suspicion.
 
-    It is if the night's plan says so. It also has turns while a reference build is at hand and one of these holds: too
-    few nights are known; nothing explains the segment's beginning; the level of the nights against the good build is
-    too uncertain (not ``level_settled``).
+    It is if the night's plan says so, and on the first nights of a stack for which nothing is recorded. It also has
+    turns while the level of the nights against the good build is too uncertain (not ``level_settled``).
     """
-    if evidence.reference_build is None or evidence.in_pairs:
-        return evidence.reference_build is not None
-    if screening.mature and level_settled and not evidence.past.unexplained:
+    if evidence.reference_build is None:
         return False
-    turn = zlib.crc32(evidence.case_id.encode()) + len(evidence.past.nights)
-    asked = not level_settled or evidence.past.unexplained
-    return turn % (max(1, evidence.budget.rotation // _SOONER) if asked else evidence.budget.rotation) == 0
+    if evidence.in_pairs or unanchored(evidence, screening):
+        return True
+    return not level_settled and _has_turn(evidence.case_id, evidence.day, evidence.budget.rotation)
+
+
+def unanchored(evidence: Evidence, screening: Screening) -> bool:
+    """Whether only pairs can tell: no comparable figure is recorded, and too few nights of this stack are known."""
+    recorded = evidence.recorded
+    return (recorded is None or not recorded.comparable) and screening.known < _ANCHORED_NIGHTS
+
+
+def _has_turn(case_id: str, day: int, rotation: int) -> bool:
+    """Once in ``rotation`` days, on another day of each such block, so that a machine that measures only every second
+    day, or once a week, leaves no case out for ever."""
+    block, place = divmod(day, rotation)
+    return zlib.crc32(f"{case_id} {block}".encode()) % rotation == place
 
 
 def unaccepted_in_a_row(nights: Sequence[Night]) -> int:

@@ -114,9 +114,6 @@ class Standing:
     segment_reason: str = ""
     # The effect of tonight's screening runs against the accepted nights, also if there are pairs.
     shift: float | None = None
-    # Whether the segment began, or the next one begins, because nights were at another level and nothing has shown why:
-    # no pairs have settled it, and the case was not recorded anew.
-    unexplained: bool = False
     # The level of the accepted nights against the good build, with which the pairs were compared, and its standard
     # error in the logarithm; None if it was not known.
     level: float | None = None

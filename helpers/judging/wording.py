@@ -38,7 +38,9 @@ def suspected(evidence: Evidence, screening: Screening) -> str:
         return f"suspected at evidence {strength(screening.evidence)} {against}"
     if screening.gain_suspected:
         return f"suspected at evidence {strength(screening.e_gain)} of a gain {against}"
-    alone = f"{screening.effect.point:+.2%} before the pairs {against}"
+    alone = f"{screening.effect.point:+.2%} before the pairs {against}" if screening.known else "no night before"
+    if screening.after_entry:
+        alone = f"{screening.effect.point:+.2%} before the pairs {against}"
     return f"{evidence.suspicion}; {alone}" if evidence.suspicion else alone
 
 
@@ -76,7 +78,9 @@ def nights(evidence: Evidence, screening: Screening) -> str:
     """The nights with which tonight was compared, and the recorded entry if it counts."""
     dates = f" ({' to '.join(screening.dates)})" if screening.dates else ""
     count = f"{counted(screening.known, 'night')}{dates}{_pool(screening)}"
-    if screening.mature or evidence.recorded is None:
+    if evidence.recorded is None or not evidence.recorded.comparable:
+        return f"{count} on this stack"
+    if screening.mature:
         return count
     if not screening.after_entry:
         return f"{count} since the new segment began; {KNOWN_NIGHTS} make a history"

@@ -74,12 +74,13 @@ def measure_case(
         # A session that was killed may have written to the disk but not to the history.
         memory.add_result(run)
     past: Past | None = None
+    day = now().astimezone().toordinal()
     while True:
         # The history is asked once: what others add meanwhile must not change the test of these runs.
         if past is None and (segment := segment_tonight(plan, runs)):
             past = memory.past(plan.case.id, plan.suite_case.target, segment, plan.case.cards, store.session)
         seed = f"{store.session} {plan.case.id}"
-        evidence = evidence_of(plan, runs, past or Past(), suspicion, cases_tonight, seed)
+        evidence = evidence_of(plan, runs, past or Past(), suspicion, cases_tonight, seed, day)
         if not isinstance(answer := judge(evidence), NeedRuns):
             break
         _check_request(plan, answer, len(runs), most or most_runs(plan))
@@ -108,6 +109,7 @@ def evidence_of(
     suspicion: str = "",
     cases_tonight: int = 1,
     seed: str = "",
+    day: int = 0,
 ) -> Evidence:
     return Evidence(
         case_id=plan.case.id,
@@ -116,6 +118,8 @@ def evidence_of(
         runs=tuple(run.evidence for run in runs),
         published=plan.published,
         recorded=_recorded(plan, runs),
+        tolerance=plan.tolerance,
+        band=plan.band,
         overrides=tuple(sorted(plan.overrides)),
         neutral=neutral_reasons(plan.overrides),
         past=past or Past(),
@@ -128,6 +132,7 @@ def evidence_of(
         unasked_pairs=plan.unasked_pairs,
         cases_tonight=cases_tonight,
         seed=seed,
+        day=day,
         recorded_required=plan.recorded_required,
         to_record=plan.to_record,
         program=_program(plan, runs),

@@ -161,7 +161,7 @@ def test_it_tells_the_past_as_history_does(history: History) -> None:
                 accepted, starts = generator.random() < 0.93, generator.random() < 0.01
                 evidence = float(generator.uniform(0.2, 5))
                 standing = Standing(0.0, 1.0, evidence, bool(accepted or starts), 0.01, 0.01, 3, 1)
-                standing = replace(standing, new_segment=bool(starts), unexplained=bool(generator.random() < 0.3))
+                standing = replace(standing, new_segment=bool(starts))
                 status = Status.REGRESSION if generator.random() < 0.05 else Status.PASS
                 said = standing if generator.random() < 0.95 else None
                 told = record(case, night, float(generator.normal()), said, status)
@@ -170,7 +170,7 @@ def test_it_tells_the_past_as_history_does(history: History) -> None:
         asked = siblings[night % 3].id, "v100", {"host": "h"}, 4
         for session in (f"n{night}", f"n{night + 1}"):
             one, other = held.past(*asked, session), history.past(*asked, session)
-            assert (one.nights, one.unexplained) == (other.nights, other.unexplained)
+            assert one.nights == other.nights
             assert sorted(one.siblings) == sorted(other.siblings)
 
 

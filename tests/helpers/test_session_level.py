@@ -280,19 +280,19 @@ def test_a_slow_machine_above_the_pin_is_told_by_the_good_builds_own_nights(worl
     assert (found.verdict.status, found.verdict.reason.code) == (Status.PASS, "machine-slow")
 
 
-def test_slower_trainer_code_that_both_builds_run_never_becomes_green_unexplained(world_after: Learn) -> None:
+def test_slower_trainer_code_that_both_builds_run_does_not_stay_green(world_after: Learn) -> None:
     world = world_after(sixteen_nights)
     world.nights(2, 100.0)
-    found = world.nights(14, 95.0, 95.0)
-    assert set(codes(found[:5])) == {"machine-slow"}
-    assert found[4].verdict.standing is not None and found[4].verdict.standing.unexplained
-    assert set(statuses(found[5:])) == {Status.INCONCLUSIVE}
-    told = [each.verdict.reason.message for each in found[5:] if each.verdict.reason.code == "good-build-slower"]
-    assert told and all("(driver, libraries, trainer code or machine)" in each for each in told)
-    assert all("--accept-regression" in each.verdict.reason.message for each in found[5:])
+    found = world.nights(9, 95.0, 95.0)
+    assert set(codes(found[:4])) == {"machine-slow"}
+    assert (set(codes(found[4:])), set(statuses(found[4:]))) == ({"good-build-slower"}, {Status.INCONCLUSIVE})
+    told = [each.verdict.reason.message for each in found[4:]]
+    assert all(
+        "(driver, libraries, trainer code or machine)" in each and "--accept-regression" in each for each in told
+    )
+    assert not any(each.verdict.standing and each.verdict.standing.new_segment for each in found)
     # The cause is found and mended: green again, with its reason.
-    mended = world.nights(4, 100.0)
-    assert mended[-1].verdict.status in GREEN
+    assert world.night(100.0).verdict.status in GREEN
 
 
 def test_a_slower_build_after_slow_nights_of_the_machine_is_found(world_after: Learn) -> None:
@@ -334,7 +334,8 @@ def test_a_fall_beyond_doubt_fails_although_nobody_knows_the_level(world: World)
     world.nights(16, 105.0, reference={})
     assert world.night(70.0, 70.0).verdict.status is Status.SLOWER
     assert world.night(70.0).verdict.status is Status.REGRESSION
-    assert world.night(103.0, 106.0).verdict.reason.code == "level-unknown"
+    # Recorded at 105, so 103 was never accepted: what nobody knows of the nights between does not stand in the way.
+    assert world.night(103.0, 106.0).verdict.status is Status.REGRESSION
 
 
 # --- no good build

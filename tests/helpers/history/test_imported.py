@@ -60,4 +60,4 @@ def test_processes_that_store_one_log_leave_one_result_that_is_nobodys_past(url:
         assert history.cases() == ()
         for host in ("", "h"):
             past = history.past(CASE, "v100", {"host": host}, 2, "tonight")
-            assert (past.nights, past.siblings, past.unexplained) == ((), (), False)
+            assert (past.nights, past.siblings) == ((), ())

@@ -161,18 +161,6 @@ def test_the_later_of_a_told_and_a_judged_start_counts(history: History, told: i
     assert days(past(history)) == left
 
 
-def test_what_nobody_explained_is_told_until_a_night_settles_it_or_the_case_is_recorded_anew(history: History) -> None:
-    add(history, night(1), night(2, new_segment=True, unexplained=True))
-    assert past(history).unexplained
-    assert not past(history, "s2").unexplained
-    add(history, night(3, unexplained=True), night(4))
-    assert not past(history).unexplained
-    add(history, night(5, unexplained=True))
-    assert past(history).unexplained
-    history.start_segment(SegmentStart(CASE, "cpu", SEGMENT, moment(5), "recorded anew"))
-    assert past(history) == Past()
-
-
 def test_back_in_an_earlier_segment_its_nights_count_again(history: History) -> None:
     add(history, night(1), night(2, segment=segment(driver="x")), night(3))
     assert days(past(history)) == [1, 3]
@@ -259,16 +247,21 @@ def test_a_confirmed_gain_begins_the_pairs_anew_and_is_the_first_of_them(history
     assert (found.compared, found.gained) == ((pairs(2.0), pairs(3.0)), True)
 
 
-def test_nights_that_nobody_explained_begin_a_segment_and_keep_the_pairs(history: History) -> None:
+def test_the_pairs_of_another_stack_teach_the_level_alone(history: History) -> None:
     add(
         history,
-        night(1, compared=pairs(1.0)),
-        night(2, compared=pairs(2.0), new_segment=True, unexplained=True),
-        night(3, compared=pairs(3.0), unexplained=True),
+        night(1, compared=pairs(1.0), segment=segment(driver="x")),
+        night(2, compared=pairs(2.0), segment=segment(driver="x"), new_segment=True, status="IMPROVEMENT"),
+        night(3, compared=pairs(3.0)),
     )
     found = past(history)
-    assert (days(found), found.unexplained) == ([2, 3], True)
-    assert (found.compared, found.gained) == ((pairs(1.0), pairs(2.0), pairs(3.0)), False)
+    assert (found.compared, found.elsewhere, found.gained) == ((pairs(3.0),), (pairs(2.0),), True)
+    assert days(found) == [3]
+
+
+def test_the_pairs_of_another_machine_teach_nothing(history: History) -> None:
+    add(history, night(1, compared=pairs(1.0), segment=segment(host="other")), night(2))
+    assert (past(history).compared, past(history).elsewhere) == ((), ())
 
 
 def test_of_a_case_recorded_anew_the_recorded_nights_pairs_tell_the_level(history: History) -> None:

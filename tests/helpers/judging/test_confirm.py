@@ -311,8 +311,7 @@ def test_a_regression_prints_all_it_rests_on_and_is_not_accepted() -> None:
 
 
 def test_a_regression_found_without_suspicion_is_looked_at_again_the_next_night() -> None:
-    turn = Budget(rotation=1)
-    tonight = confirmed(run(), *pairs(-0.12, -0.12, -0.12), past=nights(3), budget=turn)
+    tonight = confirmed(run(), *pairs(-0.12, -0.12, -0.12), past=nights(3), in_pairs=True)
     assert tonight.status is Status.REGRESSION
     assert not standing(tonight).accepted
     assert standing(tonight).evidence >= 1200
@@ -352,21 +351,31 @@ def test_a_night_on_which_both_builds_run_low_does_not_teach_what_the_good_build
     assert standing(found).teaches_good is teaches
 
 
-@pytest.mark.parametrize("unexplained", [False, True])
-def test_the_night_that_explains_a_level_teaches_nothing_of_it_yet(unexplained: bool) -> None:
-    tonight = evidence(run(), *pairs(*[0.0] * 6, at=CENTRE), reference_build=GOOD, suspicion="a group fell")
-    answer = judge(replace(tonight, past=replace(tonight.past, unexplained=unexplained)))
-    assert isinstance(answer, Verdict)
-    found = standing(answer)
-    assert (answer.status, found.accepted, found.unexplained) == (Status.PASS, True, False)
-    assert (found.teaches_level, found.teaches_good) == (not unexplained, not unexplained)
-
-
-def test_the_fifth_slow_night_of_the_machine_starts_a_new_segment_that_nothing_explains() -> None:
-    refused = tuple(replace(night, accepted=False) for night in nights(4))
+@pytest.mark.parametrize(("row", "code"), [(3, "machine-slow"), (4, "good-build-slower")])
+def test_the_fifth_slow_night_of_the_machine_in_a_row_does_not_pass_and_begins_no_segment(row: int, code: str) -> None:
+    refused = tuple(replace(night, accepted=False) for night in nights(row))
     answer = confirmed(SLOW, *pairs(0.0, 0.0005, -0.0005, at=CENTRE - 0.03), past=nights() + refused)
-    assert (answer.reason.code, standing(answer).new_segment) == ("machine-slow", True)
-    assert standing(answer).unexplained
+    lasting = row == 4
+    assert (answer.reason.code, standing(answer).new_segment) == (code, False)
+    assert answer.status is (Status.INCONCLUSIVE if lasting else Status.PASS)
+    assert ("slow for 5 nights in a row" in answer.reason.message) is lasting
+
+
+@pytest.mark.parametrize(("entry", "status"), [(CENTRE, Status.REGRESSION), (CENTRE - 0.06, Status.INCONCLUSIVE)])
+def test_a_confirmed_drop_is_a_regression_unless_so_low_a_level_was_recorded(entry: float, status: Status) -> None:
+    """Nobody knows where the nights before stand; one that passed without pairs does not stand in the way."""
+    figure = recorded(build="another build", replicates=(math.exp(entry),))
+    answer = confirmed(SLOW, *pairs(*[-0.06] * 4), recorded=figure, past=nights(1), suspicion="a group fell")
+    assert (answer.status, standing(answer).level) == (status, None)
+
+
+def test_pairs_that_look_slower_are_no_measure_of_a_level_that_nobody_accepted() -> None:
+    given = {"recorded": recorded(build="another build"), "in_pairs": True}
+    open_still = more(run(), *pairs(*[-0.02] * 3), **given)
+    assert open_still.stage is Stage.CONFIRM
+    assert confirmed(run(), *pairs(*[-0.02] * 12), **given).status is Status.REGRESSION
+    low = {**given, "recorded": recorded(build="another build", replicates=(math.exp(CENTRE - 0.02),))}
+    assert confirmed(run(), *pairs(*[-0.02] * 3), **low).reason.code == "level-measured"
 
 
 def test_a_bad_run_that_the_pairs_do_not_repeat_is_no_slow_machine() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.judging.evalue import Direction, evalue
-from helpers.judging.evidence import Budget, Build, Evidence, Night, Past, Stage
+from helpers.judging.evidence import Budget, Build, Compared, Evidence, Night, Past, Stage
 from helpers.judging.judge import judge
 from helpers.judging.verdict import NeedRuns, Standing, Status, Verdict
 from helpers.trainers.contract.errors import SuiteError
@@ -30,8 +31,6 @@ from tests.helpers.judging.evidences import (
     solve,
     verdict,
 )
-
-TURNS = Budget(rotation=1)
 
 
 def standing(answer: Verdict) -> Standing:
@@ -207,55 +206,9 @@ def test_only_accepted_nights_are_compared_with() -> None:
     assert standing(verdict(run(), past=slow + nights())).effect == standing(verdict(run())).effect
 
 
-@pytest.mark.parametrize(("row", "starts"), [(3, False), (4, True), (5, True)])
-def test_the_fifth_unexplained_night_in_a_row_starts_a_new_segment(row: int, starts: bool) -> None:
-    answer = verdict(run(CENTRE - 0.03), past=nights() + refused(row))
-    found = standing(answer)
-    assert (found.new_segment, found.accepted) == (starts, starts)
-    assert ("a new segment begins" in answer.reason.message) is starts
-    assert answer.status is Status.INCONCLUSIVE
-    assert found.unexplained is starts
-    if starts:
-        assert found.evidence == 1.0
-        assert found.segment_reason
-
-
-def test_a_confirmed_regression_or_an_accepted_night_ends_the_row() -> None:
-    confirmed = refused(1, confirmed_regression=True)
-    for between in (confirmed, nights(1)):
-        past = (*nights(), *refused(3), *between, *refused(3))
-        assert not standing(verdict(run(CENTRE - 0.03), past=past)).new_segment
-
-
-def test_an_accepted_night_starts_no_segment() -> None:
-    assert not standing(verdict(run(), past=nights() + refused(9))).new_segment
-
-
-def judged(*runs: Any, **values: Any) -> Verdict | NeedRuns:
-    """A night after a segment began that nobody explained."""
-    return judge(replace(evidence(*runs, **values), past=Past(nights(), unexplained=True)))
-
-
-@pytest.mark.parametrize("reference", [None, GOOD])
-def test_a_level_that_nobody_explained_never_passes(reference: str | None) -> None:
-    answer = judged(
-        run(), recorded=recorded(replicates=(110.0,)), reference_build=reference, budget=Budget(rotation=1000)
-    )
-    assert isinstance(answer, Verdict)
-    assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "unexplained")
-    assert "+0.0% against the recorded 100 (recorded 2024-05-01, abc)" in answer.reason.message
-    assert standing(answer).unexplained
-
-
-def test_pairs_explain_a_level_or_leave_it() -> None:
-    asked_for = judged(run(), reference_build=GOOD, budget=TURNS)
-    assert isinstance(asked_for, NeedRuns)
-    assert asked_for.stage is Stage.CONFIRM
-    assert "nothing explains why the segment began" in asked_for.why
-    for gap, status, left in ((0.0, Status.PASS, False), (-0.06, Status.REGRESSION, True)):
-        answer = judged(run(), *pairs(gap, gap, gap), reference_build=GOOD, budget=TURNS)
-        assert isinstance(answer, Verdict)
-        assert (answer.status, standing(answer).unexplained) == (status, left)
+def test_only_a_gain_begins_a_segment() -> None:
+    found = standing(verdict(run(CENTRE - 0.03), past=nights() + refused(9)))
+    assert (found.new_segment, found.accepted) == (False, False)
 
 
 # --- too few nights
@@ -298,47 +251,93 @@ def test_a_segment_that_began_elsewhere_leaves_the_recorded_runs_behind() -> Non
     assert verdict(*[run()] * 5, past=began).status is Status.INCONCLUSIVE
 
 
-def test_not_its_turn_says_how_much_would_have_been_found() -> None:
-    for known in range(15):
-        answer = judge(evidence(run(), past=nights(known), reference_build=GOOD))
-        if isinstance(answer, Verdict):
-            assert (answer.status, answer.reason.code) == (Status.PASS, "no-drop")
-            assert "not its turn for the reference build" in answer.reason.message
-            assert f"and {known} night" in answer.reason.message or known == 0
-            assert "would have been found" in answer.reason.message
-
-
-@pytest.mark.parametrize(("recorded_with", "every"), [(GOOD, 16), ("another build", 8)])
-def test_a_case_has_its_turn_every_so_many_nights_and_sooner_while_its_level_is_unknown(
-    recorded_with: str, every: int
-) -> None:
-    turns = [
-        isinstance(
-            judge(
-                evidence(run(), recorded=recorded(build=recorded_with), past=nights(known), reference_build=GOOD),
-            ),
-            NeedRuns,
-        )
-        for known in range(15)
+def turns(step: int, nights_made: int = 400, **values: Any) -> list[int]:
+    """On which of so many nights, ``step`` days apart, pairs are asked for without a suspicion."""
+    given = {"recorded": recorded(build="another build"), "past": nights(40), "reference_build": GOOD, **values}
+    return [
+        night
+        for night in range(nights_made)
+        if isinstance(judge(evidence(run(), **given, day=739_000 + night * step)), NeedRuns)
     ]
-    first = turns.index(True) if True in turns else every - 1
-    assert first < every
-    assert [at for at, is_turn in enumerate(turns) if is_turn] == list(range(15))[first::every]
 
 
-def test_a_case_with_a_history_and_a_level_has_no_turns() -> None:
-    answers = [judge(evidence(run(), past=nights(known), reference_build=GOOD)) for known in range(15, 24)]
-    assert not any(isinstance(answer, NeedRuns) for answer in answers)
-    request = asked(run(), past=nights(14), reference_build=GOOD, budget=TURNS)
-    assert (request.stage, "14 of 15 nights known" in request.why) == (Stage.CONFIRM, True)
+def test_a_case_whose_level_is_unknown_has_one_turn_in_every_eight_days() -> None:
+    """Also after 40 nights, the most that a history gives: turns go by the calendar."""
+    found = turns(1)
+    assert len(found) == 50
+    assert max(after - before for before, after in itertools.pairwise(found)) < 16
+
+
+@pytest.mark.parametrize("step", [2, 3, 7, 8, 16])
+def test_no_rhythm_of_nights_leaves_a_case_out(step: int) -> None:
+    assert 25 <= len(turns(step)) <= 80
+
+
+@pytest.mark.parametrize("known", [0, 1, 14, 15, 40])
+def test_a_case_whose_level_is_known_has_no_turns(known: int) -> None:
+    assert turns(1, 40, recorded=recorded(), past=nights(known)) == []
 
 
 def test_cases_take_their_turns_on_different_nights() -> None:
-    due = [
-        isinstance(judge(replace(evidence(run(), past=(), reference_build=GOOD), case_id=f"case {at}")), NeedRuns)
-        for at in range(60)
-    ]
-    assert 1 <= sum(due) <= 9
+    tonight = evidence(run(), recorded=recorded(build="another build"), reference_build=GOOD, day=739_000)
+    due = [isinstance(judge(replace(tonight, case_id=f"case {at}")), NeedRuns) for at in range(60)]
+    assert 1 <= sum(due) <= 15
+
+
+# --- nothing recorded, or another stack, and a reference build at hand
+
+
+ASIDE = [{"recorded": None}, {"recorded": recorded(differences=("cuDNN: 9.1 → 9.5",))}]
+
+
+@pytest.mark.parametrize("aside", ASIDE, ids=["nothing recorded", "stack changed"])
+@pytest.mark.parametrize(
+    ("gap", "status"), [(0.0, Status.PASS), (-0.03, Status.REGRESSION), (0.03, Status.IMPROVEMENT)]
+)
+def test_pairs_decide_where_no_figure_can_be_compared(aside: dict[str, Any], gap: float, status: Status) -> None:
+    given = {**aside, "past": (), "reference_build": GOOD}
+    assert asked(run(), **given).stage is Stage.CONFIRM
+    answer = verdict(run(), *pairs(*[gap + 0.0002 * (-1) ** at for at in range(12)]), **given)
+    assert answer.status is status
+    assert answer.recorded is not None and answer.recorded.reference == pytest.approx(100.0, rel=0.001)
+    assert answer.recorded.label == f"{GOOD} beside it"
+    told = "cuDNN: 9.1 → 9.5" if aside["recorded"] else "nothing recorded for this case"
+    assert told in answer.reason.message and "record it" in answer.reason.message
+    assert standing(answer).accepted is (status is not Status.REGRESSION)
+
+
+@pytest.mark.parametrize("aside", ASIDE, ids=["nothing recorded", "stack changed"])
+def test_three_nights_of_pairs_stand_for_what_is_not_recorded(aside: dict[str, Any]) -> None:
+    given = {**aside, "reference_build": GOOD}
+    pair = Compared(GOOD, (CENTRE,) * 3, (CENTRE,) * 3)
+    for known in range(5):
+        before = Past(nights(known), compared=(pair,) * known)
+        answer = judge(replace(evidence(run(), **given), past=before))
+        assert isinstance(answer, NeedRuns) is (known < 3)
+    drop = judge(replace(evidence(run(CENTRE - 0.05), **given), past=before))
+    assert isinstance(drop, NeedRuns) and drop.stage is Stage.CONFIRM
+
+
+def test_the_level_of_another_stack_counts_on_this_one() -> None:
+    """The build gained 4% over the reference build; of that 2% are lost with the night's cuDNN."""
+    gained = Compared(GOOD, (CENTRE + 0.04,) * 16, (CENTRE,) * 16)
+    tonight = evidence(
+        run(), *pairs(*[0.02] * 12), past=(), reference_build=GOOD,
+        recorded=recorded(build="another build", differences=("cuDNN: 9.1 → 9.5",)),
+    )  # fmt: skip
+    answer = judge(replace(tonight, past=Past(elsewhere=(gained,), gained=True)))
+    assert isinstance(answer, Verdict)
+    assert answer.status is Status.REGRESSION
+    assert standing(answer).level == pytest.approx(math.expm1(0.04))
+
+
+@pytest.mark.parametrize("aside", ASIDE, ids=["nothing recorded", "stack changed"])
+def test_without_a_reference_build_what_cannot_be_compared_is_not_judged(aside: dict[str, Any]) -> None:
+    answer = verdict(run(), **aside, past=())
+    assert answer.status in (Status.NO_BASELINE, Status.INCOMPARABLE) and answer.standing is None
+    assert "--update-baselines" in answer.reason.message
+    if aside["recorded"]:
+        assert "--reference-env PATH" in answer.reason.message
 
 
 # --- stalls
