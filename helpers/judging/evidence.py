@@ -271,7 +271,8 @@ class Evidence:
     # The number of selected cases. The error rates hold over all of them together. A case that is compared ``in_pairs``
     # counts as several (helpers.judging.night_plan).
     cases_tonight: int = 1
-    # The number of the session's day, which decides whose turn it is for unasked pairs.
+    # The number of the night, by the local date on which its session began (wall_clock.night_number). It decides whose
+    # turn it is for unasked pairs.
     day: int = 0
     # It decides which build is first in the first pair, and stays the same when a session is resumed.
     seed: str = ""
