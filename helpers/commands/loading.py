@@ -152,7 +152,7 @@ def _resumed(runs_folder: Path, name: str, kind: str) -> SessionRecord:
     if record is None or record.kind != kind:
         raise ConfigError(
             "--resume",
-            got=name if record is None else f"{name}, a session of another kind ({record.kind})",
+            got=name if record is None else f"{name}, a session of {record.kind}",
             expected=f"a session of {kind} in {runs_folder} that has begun a run",
             remedy=None if record is None else f"Go on with it: {record.going_on(name)}",
         )

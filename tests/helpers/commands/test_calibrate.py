@@ -232,7 +232,7 @@ def test_an_interruption_keeps_what_was_made_and_says_how_to_go_on(
 
 def test_a_session_of_another_command_is_not_gone_on_with(bench: Bench) -> None:
     ResultStore(bench.runs, "night", SessionRecord()).begin()
-    with pytest.raises(SuiteError, match=r"of another kind \(night\), .*pytest perf_tests --resume=night"):
+    with pytest.raises(SuiteError, match=r"a session of night.*pytest perf_tests --resume=night"):
         bench.calibrate(SYNTHETIC, "--resume", "night")
     assert not bench.runner.made
 
