@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SESSION",
         nargs="?",
         const="",
-        help="Go on with SESSION, measuring only what it lacks. Without a name: the newest one",
+        help="Go on with the night SESSION, measuring only what it lacks. Without a name: the newest one",
     )
     parser.add_argument(
         "pytest_options", metavar="-- PYTEST_OPTION", nargs="*", help="Pass options on to pytest, as -n 2"

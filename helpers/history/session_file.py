@@ -27,14 +27,19 @@ class SessionRecord:
     began: str = field(default_factory=lambda: local_now().isoformat(timespec="seconds"))
 
     @property
+    def moment(self) -> datetime.datetime:
+        """When it began, in the time zone of its machine."""
+        return datetime.datetime.fromisoformat(self.began)
+
+    @property
     def date(self) -> datetime.date:
         """The date of the night. It is the same on every machine that reads it."""
-        return datetime.datetime.fromisoformat(self.began).date()
+        return self.moment.date()
 
     @property
     def night_number(self) -> int:
         """See ``wall_clock.night_number``."""
-        return night_number(datetime.datetime.fromisoformat(self.began))
+        return night_number(self.moment)
 
     def going_on(self, session: str) -> str:
         """The command that goes on with the session."""

@@ -493,6 +493,7 @@ class Suite:
             accepted=accepted,
             tolerances=self.config.tolerances,
             past_of=self._past,
+            began=self.options.record.moment,
         )
 
     def write_baselines(self, outcomes: Iterable[CaseOutcome], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from helpers.history.results import RunResult
+from helpers.history.stored import CaseNights
 from helpers.judging.compare import evidence_text
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.rates import rate_unit, sample_of
@@ -166,11 +167,20 @@ def case_view(
         health=tuple(_health(newest)) if newest is not None else (),
         settings=tuple(_settings(newest, details.sources)) if newest is not None else (),
         changes=environment_changes(known.before, newest) if known.before and newest else (),
-        compared_with=f"{known.before.created[:10]}, session {known.before.session}" if known.before else "",
+        compared_with=_night_text(known),
         environment={name: table for name, table in environment.items() if machine.get(name) != table},
         command=details.command,
         explained=_explained(explained) if explained is not None else None,
     )
+
+
+def _night_text(known: CaseNights) -> str:
+    """The date and the session of the night before; empty without one."""
+    if known.before is None:
+        return ""
+    session = known.before.session
+    dates = [each.record.date for each in known.nights if each.record.session == session]
+    return f"{', '.join([*dates[-1:], f'session {session}'])}"
 
 
 def _explained(found: CaseExplanation) -> Explained:
