@@ -49,7 +49,8 @@ EXITS = {
 # 1: first format.
 # 2: "imported" holds the results that were read from logs.
 # 3: a night has "low", "high", "good_images_per_s", "acknowledged" and "taken_back".
-HISTORY_SCHEMA_VERSION = 3
+# 4: a night has "date".
+HISTORY_SCHEMA_VERSION = 4
 
 _IMPORTED = "imported from logs; no run is ever compared with them"
 _INDENT = "    "
