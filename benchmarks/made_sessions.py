@@ -21,7 +21,7 @@ from helpers.report.results import SessionReport
 from helpers.report.row import row_of
 from helpers.report.scaling import scalings
 from helpers.session.case_details import CaseDetails
-from helpers.session.gate import Gated, Needs, effect
+from helpers.session.gate import Gated, Needs, effect, gate_reason
 from helpers.session.gate_verdict import NOT_REACHED, GateCase, GateState, GateVerdict
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.case import Case
@@ -52,14 +52,20 @@ _STORIES = (
     Status.INVALID,
 )
 # What a case of a story gains or loses.
-_CHANGES = {Status.REGRESSION: -0.031, Status.SLOWER: -0.082, Status.IMPROVEMENT: 0.024}
-_PAIRED = (Status.REGRESSION, Status.IMPROVEMENT)
+_CHANGES = {
+    Status.REGRESSION: -0.031,
+    Status.SLOWER: -0.082,
+    Status.IMPROVEMENT: 0.024,
+    Status.INCONCLUSIVE: -0.011,
+}
+_PAIRED = (Status.REGRESSION, Status.IMPROVEMENT, Status.INCONCLUSIVE)
+_GATED = Gated(Needs.RECORDED, has_published=True)
 _WORDS = {
     Status.NOT_RUN: "no such device: 16 cards asked, 8 found",
     Status.INFRA_ERROR: "rank 0 ended with exit code 1; the log's tail says more",
     Status.INVALID: "3 of 3 runs are invalid: others used 12% of the leased cores",
     Status.NO_BASELINE: "nothing recorded for this case here; record it: pytest perf_tests --update-baselines",
-    Status.INCONCLUSIVE: "a drop of 1.1% is suspected (evidence 9.7), and the budget of 24 runs did not settle it",
+    Status.INCONCLUSIVE: "open after all 6 pairs (budgets: pairs): -1.10%, evidence 38; suspected at evidence 9.7",
 }
 _SIGMA = 0.004
 _ENVIRONMENT = {"host": "v100-3", "host_id": "5818", "device": "gpu", "driver": "550.54.15", "kernel": "6.8.0-45"}
@@ -256,13 +262,14 @@ class _Maker:
             case,
             "v100",
             Verdict(status, reason, None, shown, recorded, standing),
-            effect(status, Gated(Needs.RECORDED, has_published=True)),
+            effect(status, _GATED),
             rule=WALL_CLOCK,
             runs=runs,
             run_folders=tuple(f"nowhere/r{run.replicate}" for run in runs),
             reference_build="paddle 3.3.1 @7688495538f4" if standing else "",
             why_no_reference="" if standing else "none is pinned",
             owner=f"{'vision team' if case.model.value == 'vgg16' else '@data-loading'}{self.hostile}",
+            gate_rule=gate_reason(status, _GATED) or "",
         )
 
     def _day(self, at: int) -> str:

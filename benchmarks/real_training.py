@@ -34,7 +34,6 @@ CASE = "paddle-resnet50v1.5-fp32-bs1-1x1-synthetic-dynamic"
 SLOWDOWN = "PERFGATE_TEST_SLOWDOWN"
 PAIRS = 48
 _ACCEPTED = "the noise of a machine with neighbours is part of this benchmark"
-ROTATION = 10
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,11 @@ class Night:
 class Nights:
     """Sessions of one case in ``folder``, with baselines, runs and a history of their own.
 
-    ``pairs`` and ``rotation`` as in Budget.
+    ``pairs`` as in Budget.
     """
 
     folder: Path
     pairs: int = PAIRS
-    rotation: int = ROTATION
 
     def prepare(self) -> None:
         """The project's own perf.yaml with a case small enough for many nights, and the reference interpreter."""
@@ -88,9 +86,9 @@ class Nights:
         config["machines"] = {}
         # Who else is on the cores is part of the noise that the verdicts have to stand.
         config["contention"] = {"max_foreign_share": 0.99}
-        # One unsuspected comparison in ten nights, not in three, and pairs enough for 5% where runs vary by 3%, as
-        # two virtual cores with neighbours do: `perfgate calibrate` says 16 pairs find 7% there.
-        config["budgets"] = {**config["budgets"], "rotation": self.rotation, "pairs": self.pairs}
+        # Pairs enough for 5% where runs vary by 3%, as two virtual cores with neighbours do: `perfgate calibrate` says
+        # 16 pairs find 7% there.
+        config["budgets"] = {**config["budgets"], "pairs": self.pairs}
         (self.folder / "perf.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         recorded = self.folder / "baselines" / "recorded"
         recorded.mkdir(parents=True)
@@ -163,15 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--pairs", type=int, default=PAIRS, help=f"the most interleaved pairs of a comparison (default {PAIRS})"
     )
-    parser.add_argument(
-        "--rotation", type=int, default=ROTATION,
-        help=f"every how many nights the two builds are compared unasked (default {ROTATION})",
-    )  # fmt: skip
     given = parser.parse_args(arguments)
     wrong = 0
     print(f"{CASE}, by median-step", flush=True)
     with tempfile.TemporaryDirectory(prefix="real-training-") as folder:
-        series = Nights(Path(folder), given.pairs, given.rotation)
+        series = Nights(Path(folder), given.pairs)
         for night in nights(series, given.quiet_nights, given.slow_nights, given.slowdown):
             right = judged_right(night)
             wrong += not right

@@ -11,32 +11,70 @@ from helpers.history.results import RunResult
 from helpers.judging.evidence import Compared, Night, Past
 from helpers.judging.verdict import Status
 
+# The only fact of a segment that changes on a simulated machine.
+_CHANGES = "cuDNN"
+
+
+@dataclass(frozen=True)
+class _Nights:
+    """What is known of one case."""
+
+    # By stack, the newest stack last: the newest 40 accepted nights, what lies between and after.
+    of_stack: Mapping[str, tuple[Night, ...]] = field(default_factory=dict)
+    # With their stacks, oldest first, since the last confirmed gain.
+    compared: tuple[tuple[str, Compared], ...] = ()
+    gained: bool = False
+
+    def past(self, stack: str) -> Past:
+        here, elsewhere = (
+            tuple(pairs for of, pairs in self.compared if (of == stack) is same) for same in (True, False)
+        )
+        return Past(self.of_stack.get(stack, ()), compared=here, elsewhere=elsewhere, gained=self.gained)
+
+
+@dataclass(frozen=True)
+class _Tonight:
+    """A case's newest night, which a confirmation may replace."""
+
+    stack: str
+    night: Night
+    # Whether a segment begins with it, and its pairs.
+    starts: bool
+    compared: Compared | None
+
+    def after(self, before: _Nights) -> _Nights:
+        kept = () if self.starts else before.of_stack.get(self.stack, ())
+        nights = (*kept, self.night) if self.night.accepted or not self.starts else kept
+        accepted = [index for index, night in enumerate(nights) if night.accepted]
+        newest = nights[accepted[-ACCEPTED_NIGHTS] :] if len(accepted) >= ACCEPTED_NIGHTS else nights
+        others = {stack: found for stack, found in before.of_stack.items() if stack != self.stack}
+        compared = () if self.starts else before.compared
+        if self.compared is not None:
+            compared = (*compared, (self.stack, self.compared))[:COMPARED_NIGHTS]
+        return _Nights({**others, self.stack: newest}, compared, self.starts or before.gained)
+
 
 @dataclass(frozen=True)
 class _Held:
-    """One case's nights."""
+    """One case: what was known before its newest night, and that night."""
 
     cards: int
-    # What was known before the newest night, which a confirmation may replace.
-    before: Past = field(default_factory=Past)
-    newest: Night | None = None
-    # Whether a segment begins with the newest night, and its pairs.
-    starts: bool = False
-    compared: Compared | None = None
+    before: _Nights = field(default_factory=_Nights)
+    newest: _Tonight | None = None
 
-    def until(self, session: str) -> Past:
-        """The nights of the segment before ``session``: the newest 40 accepted ones, what lies between and after."""
-        if self.newest is None or self.newest.session == session:
+    def until(self, session: str) -> _Nights:
+        if self.newest is None or self.newest.night.session == session:
             return self.before
-        kept = () if self.starts else self.before.nights
-        nights = (*kept, self.newest) if self.newest.accepted or not self.starts else kept
-        accepted = [index for index, night in enumerate(nights) if night.accepted]
-        newest = nights[accepted[-ACCEPTED_NIGHTS] :] if len(accepted) >= ACCEPTED_NIGHTS else nights
-        gain = self.starts
-        compared = () if gain else self.before.compared
-        if self.compared is not None:
-            compared = (*compared, self.compared)[:COMPARED_NIGHTS]
-        return Past(newest, compared=compared, gained=gain or self.before.gained)
+        return self.newest.after(self.before)
+
+    def firsts(self, session: str) -> tuple[float, ...]:
+        """The first log rates of the accepted nights before ``session``, on the newest stack that has any."""
+        known = self.until(session).of_stack
+        newest = [self.newest.stack] if self.newest is not None else []
+        for stack in (*newest, *reversed(known)):
+            if series := tuple(night.log_rates[0] for night in known.get(stack, ()) if night.accepted):
+                return series
+        return ()
 
 
 class HeldNights:
@@ -49,13 +87,15 @@ class HeldNights:
         return HeldNights(self._held)
 
     def past(self, case_id: str, target: str, segment: Mapping[str, str], cards: int, session: str) -> Past:
+        """Without a ``segment``, the past of the case's newest one."""
         siblings = [
-            tuple(night.log_rates[0] for night in held.until(session).nights if night.accepted)
+            series
             for other, held in self._held.items()
-            if other != case_id and held.cards == cards
+            if other != case_id and held.cards == cards and (series := held.firsts(session))
         ]
-        known = [series for series in siblings if series]
-        return replace(self._held.get(case_id, _Held(cards)).until(session), siblings=tuple(known[:SIBLINGS]))
+        mine = self._held.get(case_id, _Held(cards)).until(session)
+        stack = segment.get(_CHANGES, next(reversed(mine.of_stack), ""))
+        return replace(mine.past(stack), siblings=tuple(siblings[:SIBLINGS]))
 
     def add_result(self, result: RunResult) -> None:
         """The past is made of nights alone."""
@@ -75,4 +115,5 @@ class HeldNights:
             night.date,
             night.session,
         )
-        self._held[night.case_id] = _Held(night.cards, before, tonight, standing.new_segment, night.compared)
+        newest = _Tonight(night.segment.get(_CHANGES, ""), tonight, standing.new_segment, night.compared)
+        self._held[night.case_id] = _Held(night.cards, before, newest)

@@ -23,6 +23,7 @@ LOST = "this procedure, gains lost again"
 LOST_FIRST = "this procedure, gains lost again, its first 15 nights"
 YOUNG_NIGHTS = 15
 _SAME_STEP_NIGHTS = 1
+_UNJUDGED = (Status.INCOMPARABLE, Status.NO_BASELINE)
 
 
 @dataclass
@@ -33,6 +34,8 @@ class Score:
     nights: int = 0
     alarms: int = 0
     unsure: int = 0
+    # Cases that were not judged, though a good build was at hand.
+    unjudged: int = 0
     # Improvements seen where there are none.
     better: int = 0
     # Quiet nights that did not pass as a whole.
@@ -56,6 +59,10 @@ class Score:
     found_on: Counter[tuple[float, int]] = field(default_factory=Counter)
     # Nights with a drop that were answered by an IMPROVEMENT.
     called_faster: int = 0
+    # Losses of the world's own (benchmarks.verdict_lives), and those found on the first night and within three.
+    losses: int = 0
+    losses_at_once: int = 0
+    losses_in_three: int = 0
     # (alarms, unsure, nights) of each world.
     by_world: list[tuple[int, int, int]] = field(default_factory=list)
 
@@ -67,14 +74,23 @@ class Score:
         self.nights += 1
         self.case_nights += len(said)
         self.runs += runs
-        self.alarms += said.count(Status.REGRESSION)
+        self.alarms += _failed(said)
         self.unsure += said.count(Status.INCONCLUSIVE)
+        self.unjudged += sum(said.count(status) for status in _UNJUDGED)
         self.better += said.count(Status.IMPROVEMENT)
 
     def slow_night(self, said: Sequence[Status]) -> None:
         self.slow_nights += 1
-        self.slow_alarms += said.count(Status.REGRESSION)
+        self.slow_alarms += _failed(said)
         self.slow_unsure += said.count(Status.INCONCLUSIVE)
+
+    def loss(self, said: Sequence[Status]) -> None:
+        """Count a loss of the world's own by what was said on each of its nights."""
+        found = [each is Status.REGRESSION for each in said]
+        self.losses += 1
+        self.losses_at_once += found[0]
+        self.losses_in_three += any(found)
+        self.called_faster += said.count(Status.IMPROVEMENT)
 
     def drop(self, percent: float, cards: int, said: Sequence[Status], whole: bool = True) -> None:
         """Count a drop by what was said on each of its nights; not ``whole``: only among those of so many cards."""
@@ -87,6 +103,10 @@ class Score:
             self.first_night[percent] += found[0]
             self.three_nights[percent] += any(found)
             self.passed[percent] += said[0] is Status.PASS
+
+
+def _failed(said: Sequence[Status]) -> int:
+    return said.count(Status.REGRESSION) + said.count(Status.SLOWER)
 
 
 Scores = dict[str, Score]
@@ -131,6 +151,8 @@ class Replay:
     machine: Machine
     # Asks Otava; None leaves it out.
     detect: Detect | None = None
+    # Whether asv is asked.
+    with_asv: bool = True
     # Where gains are lost, and rivals are not asked: the cases whose build under test was faster than the good build
     # from the first night on. For the others a drop is counted where their gain was confirmed in the shared nights.
     # None: all drops count.
@@ -227,7 +249,7 @@ class Replay:
                 for at in future.nights:
                     tonight = drawn_with(self.machine.nights, at, case, Build.CANDIDATE, 0, future.shares)
                     series[at.branch, case, at.night] = (*series[_before(at, case)], tonight.log_rate)
-        ways: dict[str, Steps] = {ASV_NAME: asv_steps}
+        ways: dict[str, Steps] = {ASV_NAME: asv_steps} if self.with_asv else {}
         if self.detect is not None:
             ways[OTAVA_NAME] = partial(otava_steps, self.detect)
         for rule, steps in ways.items():

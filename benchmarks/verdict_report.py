@@ -167,7 +167,7 @@ def progress_text(score: Score) -> str:
     )
 
 
-def scores_json(scores: Scores, about: Mapping[str, Any]) -> dict[str, Any]:
+def scores_json(scores: Scores, about: Mapping[str, Any], goals: Sequence[Goal]) -> dict[str, Any]:
     """Rule -> its numbers; drops by percent as text, null for what was not replayed. ``_about``: what they rest on."""
     rules = {
         rule: {
@@ -182,8 +182,8 @@ def scores_json(scores: Scores, about: Mapping[str, Any]) -> dict[str, Any]:
         for rule, score in scores.items()
         if rule not in (FIRST_NIGHTS, LOST_FIRST)
     }
-    goals = {goal.name: {"limit": goal.limit, "reached": goal.reached} for goal in goals_of(scores)}
-    return {"_about": {**about, "goals": goals}, **rules}
+    told = {goal.name: {"limit": goal.limit, "reached": goal.reached} for goal in goals}
+    return {"_about": {**about, "goals": told}, **rules}
 
 
 def _plain(value: float) -> float | None:

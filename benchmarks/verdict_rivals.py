@@ -6,6 +6,7 @@ whole series of nights gets slower.
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import math
 import statistics
@@ -89,9 +90,16 @@ RIVALS = (
 )
 ASV_NAME = "asv 5%"
 OTAVA_NAME = "Otava"
+# The package that each of these two needs; make env does not install asv.
+_PACKAGES = {ASV_NAME: "asv", OTAVA_NAME: "otava"}
 
 # Of each series of log rates, oldest first, the nights from which on it is slower.
 Steps = Callable[[Sequence[Sequence[float]]], list[frozenset[int]]]
+
+
+def absent() -> tuple[str, ...]:
+    """The rivals whose package is not installed here."""
+    return tuple(name for name, package in _PACKAGES.items() if importlib.util.find_spec(package) is None)
 
 
 def asv_steps(series: Sequence[Sequence[float]]) -> list[frozenset[int]]:

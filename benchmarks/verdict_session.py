@@ -53,6 +53,25 @@ _NO_DROPS: Mapping[int, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
+class Stack:
+    """What a night runs with beside the build under test, where it is not what the machine recorded with."""
+
+    # The reference build's commit.
+    good: str = _BUILDS[Build.REFERENCE]["commit"]
+    # The library that the build under test brings; the reference build keeps its own.
+    cudnn: str = _ENVIRONMENT["cudnn"]
+
+    def build(self, build: Build) -> Mapping[str, str]:
+        return {**_BUILDS[build], "commit": self.good} if build is Build.REFERENCE else _BUILDS[build]
+
+    def environment(self, build: Build) -> Mapping[str, str]:
+        return {**_ENVIRONMENT, "cudnn": self.cudnn} if build is Build.CANDIDATE else _ENVIRONMENT
+
+
+_RECORDED_WITH = Stack()
+
+
+@dataclass(frozen=True)
 class HeldRuns(ResultStore):
     """A session's runs without a disk: thousands of nights are replayed, and none of their files is read again."""
 
@@ -82,6 +101,7 @@ class DrawnRunner:
     # How long a run takes, by case id; with it the time since the night began.
     run_seconds: Mapping[str, float] = field(default_factory=dict)
     elapsed_seconds: float = 0.0
+    stack: Stack = _RECORDED_WITH
     made: Counter[tuple[str, Build]] = field(default_factory=Counter)
 
     def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
@@ -99,10 +119,10 @@ class DrawnRunner:
             created=night_of(self.at).isoformat(),
             role=build.value,
             stage=stage.value,
-            build=_BUILDS[build],
+            build=self.stack.build(build),
             settings=plan.settings,
             protocol=plan.protocol.steps,
-            environment=_ENVIRONMENT,
+            environment=self.stack.environment(build),
             figures={WALL_CLOCK: math.exp(drawn.log_mean_rate), MEDIAN_STEP: math.exp(drawn.log_rate)},
             step_seconds=drawn.step_seconds,
             samples_per_step=(1,) * len(drawn.step_seconds),
@@ -157,21 +177,28 @@ class Machine:
         return replace(self, plans=self.plans[:count])
 
     def night(
-        self, at: At, memory: Memory, drops: Mapping[int, float] = _NO_DROPS, laid_out: LaidOut | None = None
+        self,
+        at: At,
+        memory: Memory,
+        drops: Mapping[int, float] = _NO_DROPS,
+        laid_out: LaidOut | None = None,
+        stack: Stack = _RECORDED_WITH,
     ) -> JudgedNight:
         """Every case of a night, one after the other, then the night as a whole with the confirmations it asks for. If
         the night is ``laid_out``, only its cases."""
         when = night_of(at)
         store = HeldRuns(Path(), f"b{at.branch}-n{at.night:04d}", SessionRecord(began=when.isoformat()))
-        runner = DrawnRunner(self.nights, at, store, drops, {} if laid_out is None else laid_out.run_seconds)
+        seconds = {} if laid_out is None else laid_out.run_seconds
+        runner = DrawnRunner(self.nights, at, store, drops, seconds, stack=stack)
+        plans = [replace(plan, reference=stack.build(Build.REFERENCE) if plan.reference else {}) for plan in self.plans]
         many = len(self.plans) if laid_out is None else laid_out.counted
         measure = partial(
             measure_case, runner=runner, store=store, memory=memory, cases_tonight=many, now=lambda: when,
             keep_night=lambda folder, night: None,
         )  # fmt: skip
         results = {}
-        by_id = {plan.case.id: plan for plan in self.plans}
-        for plan in self.plans if laid_out is None else map(by_id.__getitem__, laid_out.cases):
+        by_id = {plan.case.id: plan for plan in plans}
+        for plan in plans if laid_out is None else map(by_id.__getitem__, laid_out.cases):
             if (now := plan if laid_out is None else laid_out.within(plan, runner.elapsed_seconds)) is not None:
                 results[plan.case.id] = measure(now)
         screened = [case for result in results.values() if (case := night_case(_UNGATED.outcome(result))) is not None]

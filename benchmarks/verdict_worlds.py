@@ -7,6 +7,7 @@ it and in whatever order. In a world that is LeftBehind, gains were accepted whi
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Protocol
@@ -108,6 +109,8 @@ class Synthetic:
     seed: int
     world: int
     slow_branches: frozenset[int] = frozenset()
+    # The night with which a branch leaves branch 0, where that is not the first fresh night.
+    forks: Mapping[int, int] = field(default_factory=dict)
     _weathers: dict[At, Weather] = field(default_factory=dict)
 
     @property
@@ -142,7 +145,8 @@ class Synthetic:
     def weather(self, at: At) -> Weather:
         """A night's weather follows from the night before it, so that drift and spells go on."""
         if at not in self._weathers:
-            since = At(0 if at.night <= BURN_IN_NIGHTS else at.branch, at.night - 1)
+            shared = at.night <= self.forks.get(at.branch, BURN_IN_NIGHTS)
+            since = At(0 if shared else at.branch, at.night - 1)
             self._weathers[at] = self._next_weather(at, self.weather(since) if at.night else None)
         return self._weathers[at]
 

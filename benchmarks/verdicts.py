@@ -3,7 +3,9 @@
 Replays nights through the suite's own session loop and judge(): forty nights of the good build, which count as quiet
 ones from the 16th on, then futures of three nights, quiet ones and ones in which a few cases are slower from their
 first night on. Then the same on machines whose builds got faster while the good build stayed pinned
-(verdict_worlds.LeftBehind). Exit status 1 where a goal is missed, and where a SQLite history leads to other verdicts.
+(verdict_worlds.LeftBehind), and 120 nights of machines to which something happens (verdict_lives). Exit status 1 where
+a goal is missed, and where a SQLite history leads to other verdicts. asv and Otava are left out where they are not
+installed.
 docs/verdicts.md, "What the nights are", describes the nights, and "How good it is" the results.
 """
 
@@ -25,9 +27,12 @@ import numpy as np
 from benchmarks import verdict_hours, verdict_real
 from benchmarks.cores import spread
 from benchmarks.goals import missed
+from benchmarks.verdict_lives import live
+from benchmarks.verdict_lives_report import goals_of_lives, lives_text
 from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_replay import DROPS_PERCENT, LOST, PROCEDURE, Future, Replay, Scores, add_world
 from benchmarks.verdict_report import goals_of, more_text, progress_text, scores_json, table_text
+from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, absent
 from benchmarks.verdict_session import Machine
 from benchmarks.verdict_worlds import (
     BURN_IN_NIGHTS,
@@ -70,13 +75,15 @@ class Size:
     trended: int
     # With 2% drops on 32 cards only.
     noisy: int
+    # How many machines live 120 nights.
+    lives: int = 0
 
 
-QUICK = Size(worlds=4, quiet=3, dropped=6, slow=1, trended=1, noisy=6)
-FULL = Size(worlds=16, quiet=22, dropped=8, slow=5, trended=2, noisy=8)
+QUICK = Size(worlds=3, quiet=1, dropped=6, slow=1, trended=1, noisy=6, lives=2)
+FULL = Size(worlds=16, quiet=22, dropped=8, slow=5, trended=2, noisy=8, lives=16)
 # Of the machines on which the good build was left behind.
 # More machines than futures: of each only the runs of its first nights count, and these differ from machine to machine.
-QUICK_BEHIND = Size(worlds=4, quiet=2, dropped=2, slow=1, trended=0, noisy=3)
+QUICK_BEHIND = Size(worlds=2, quiet=1, dropped=3, slow=1, trended=0, noisy=4)
 FULL_BEHIND = Size(worlds=12, quiet=29, dropped=8, slow=2, trended=0, noisy=10)
 
 
@@ -91,26 +98,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     sizes = (QUICK, QUICK_BEHIND) if options.quick else (FULL, FULL_BEHIND)
     if options.worlds is not None:
-        sizes = replace(sizes[0], worlds=options.worlds), replace(sizes[1], worlds=options.worlds)
+        sizes = (
+            replace(sizes[0], worlds=options.worlds, lives=options.worlds),
+            replace(sizes[1], worlds=options.worlds),
+        )
     told, told_behind = map(_counted, sizes)
     print(f"seed {options.seed}: {told}\nthe good build left behind: {told_behind}", flush=True)
+    if left_out := absent():
+        print(f"left out, not installed here: {', '.join(left_out)}; make env-dev installs them", flush=True)
     started = time.monotonic()
-    scores = _synthetic(options, *sizes)
-    print(f"\n{table_text(scores)}\n\n{more_text(scores)}\n{time.monotonic() - started:.0f} s\n", flush=True)
-    goals = goals_of(scores)
+    scores, lives = _synthetic(options, *sizes), _lives(options, sizes[0].lives)
+    print(f"\n{table_text(scores)}\n\n{more_text(scores)}\n\n{lives_text(lives)}\n", flush=True)
+    print(f"{time.monotonic() - started:.0f} s\n", flush=True)
+    goals = [*goals_of(scores), *goals_of_lives(lives)]
     print("\n".join(goal.text for goal in goals), flush=True)
     if options.json is not None:
         about = {"seed": options.seed, **asdict(sizes[0]), "behind": asdict(sizes[1])}
-        options.json.write_text(json.dumps(scores_json(scores, about), indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(
+            json.dumps(scores_json({**scores, **lives}, about, goals), indent=1) + "\n", encoding="utf-8"
+        )
     told, same = through_history(Synthetic(options.seed, 0))
     behind = LeftBehind(Synthetic(options.seed, 0), options.seed)
     told_behind, same_behind = through_history(behind, count=_CHECKED_BEHIND, recorded_faster=behind.recorded_faster)
     print(f"{told}\nthe good build left behind: {told_behind}", flush=True)
     real = verdict_real.QUICK if options.quick else verdict_real.FULL
-    print(
-        f"\n{verdict_real.real_series_text(options.series, options.seed, real, change_points, by_processes)}",
-        flush=True,
-    )
+    detect = None if OTAVA_NAME in left_out else change_points
+    print(f"\n{verdict_real.real_series_text(options.series, options.seed, real, detect, by_processes)}", flush=True)
     return 1 if missed(goals, clearly=options.quick) or not (same and same_behind) else 0
 
 
@@ -166,7 +179,9 @@ def slow_branches(size: Size) -> range:
 def replay_world(world: int, *, seed: int, size: Size) -> Scores:
     """One synthetic machine: what every rule scores on it."""
     nights = Synthetic(seed, world, frozenset(slow_branches(size)))
-    replay = Replay(Machine.of(nights), detect=change_points)
+    left_out = absent()
+    detect = None if OTAVA_NAME in left_out else change_points
+    replay = Replay(Machine.of(nights), detect, with_asv=ASV_NAME not in left_out)
     return replay.run(futures_of(seed, world, size))
 
 
@@ -205,6 +220,14 @@ def _synthetic(options: argparse.Namespace, size: Size, behind: Size) -> Scores:
         for done, scores in enumerate(spread(replay, range(worlds), options.processes), start=1):
             add_world(total, scores)
             print(f"{done} of {worlds}: {progress_text(total[rule])}", file=sys.stderr, flush=True)
+    return total
+
+
+def _lives(options: argparse.Namespace, worlds: int) -> Scores:
+    total: Scores = {}
+    for done, scores in enumerate(spread(partial(live, seed=options.seed), range(worlds), options.processes), start=1):
+        add_world(total, scores)
+        print(f"{done} of {worlds} machines have lived 120 nights", file=sys.stderr, flush=True)
     return total
 
 

@@ -81,7 +81,7 @@ def _changed(history: History, arguments: argparse.Namespace) -> list[str]:
         )
     nights = [night for case_id in case_ids for night in history.series(case_id)]
     first, last = bounds_of(nights, arguments.at)
-    now = utc_now().isoformat(timespec="seconds")
+    now = utc_now().isoformat()
     who, reason = arguments.who or user_name(), arguments.reason.strip()
     made = Acknowledgement(arguments.case, first, last, arguments.commit or "", reason, who, now)
     if not arguments.undo:

@@ -215,7 +215,8 @@ def _noise(suite: Suite, result: CaseResult) -> tuple[CaseNoise, bool]:
     plan, runs = result.plan, tuple(run for run in result.runs if run.measured)
     case, target, tolerances = plan.case, plan.suite_case.target, suite.config.tolerances
     segment = segment_tonight(plan, runs)
-    with open_history(history_url(suite.options, suite.config), say) as history:
+    url = history_url(suite.options, suite.config)
+    with open_history(url, say, runs_folder=suite.options.runs_folder) as history:
         past = history.past(case.id, target, segment, case.cards, suite.options.session)
         noise = noise_of(
             [run.evidence for run in runs],
@@ -238,7 +239,7 @@ def _stored(noise: CaseNoise, runs: Sequence[RunResult], segment: dict[str, str]
         case_id=noise.case_id,
         target=noise.target,
         segment=segment,
-        created=utc_now().isoformat(timespec="seconds"),
+        created=utc_now().isoformat(),
         session=session,
         runs=len(runs),
         sigma_run=noise.run.value,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
+from helpers.commands.comparison.judged_nights import JudgedNights
 from helpers.commands.comparison.selection import Selection, Selector, baseline_runs, select
 from helpers.commands.loading import (
     JSON,
@@ -30,11 +31,9 @@ from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Reason, Status
 from helpers.judging.wording import counted
-from helpers.plan.case_plan import SuiteCase
 from helpers.report.table import Align, Column, Grid, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
-from helpers.session.judged_again import against_recorded
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, printable
@@ -54,7 +53,7 @@ EXITS = {
 # 2: a status may be SLOWER; REGRESSION and IMPROVEMENT rest on interleaved pairs alone.
 COMPARE_SCHEMA_VERSION = 2
 
-_OPEN = (Status.INCONCLUSIVE, Status.INCOMPARABLE)
+_GREEN = (Status.PASS, Status.IMPROVEMENT)
 
 # Columns that are left out first if the terminal is too narrow; the reason below the line repeats them.
 _DISPENSABLE = ("by", "evidence", "95% interval")
@@ -70,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Judge this one, given like A. A prefix says which is meant: commit:, date:, build:, session:",
     )
     parser.add_argument("--case", default="*", metavar="CASE", help="Compare the cases whose ids match. Default: all")
-    parser.add_argument("--gate", action="store_true", help="Fail also on what stays INCONCLUSIVE or INCOMPARABLE")
+    parser.add_argument("--gate", action="store_true", help="Fail also on what is neither PASS nor IMPROVEMENT")
     parser.add_argument(
         "--allow-contention", action="store_true", help="Compare also runs that other processes disturbed"
     )
@@ -110,7 +109,7 @@ def _counted(side: Selection) -> str:
 def exit_status(found: Sequence[CaseComparison], gate: bool) -> int:
     if any(each.status in (Status.REGRESSION, Status.SLOWER) for each in found):
         return EXIT_SLOWER
-    if not any(each.basis for each in found) or (gate and any(each.status in _OPEN for each in found)):
+    if not any(each.basis for each in found) or (gate and any(each.status not in _GREEN for each in found)):
         return EXIT_NOT_JUDGED
     return EXIT_OK
 
@@ -125,10 +124,8 @@ def _sides(
         Selection(each) if each.is_baseline else select(history, each, other, pattern, allow_marked=allow_marked)
         for each, other in ((a, b), (b, a))
     ]
-    keys = {run.key for side in found for run in side.runs}
-    left, right = (
-        baseline_runs(sorted(keys), suite.recorded_entry) if side.selector.is_baseline else side for side in found
-    )
+    runs = [run for side in found for run in side.runs]
+    left, right = (baseline_runs(runs, suite.recorded_entry) if side.selector.is_baseline else side for side in found)
     if both := {run.uuid for run in left.runs} & {run.uuid for run in right.runs}:
         raise ConfigError(
             "what to compare",
@@ -142,58 +139,32 @@ def _sides(
 def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tuple[CaseComparison, ...]:
     refused = {**a.refused, **b.refused}
     pairings = pair_up(a.runs, b.runs)
-    by_pairs = sum(bool(each.differences) for each in pairings if each.key not in refused)
+    by_pairs = sum(bool(each.pairs) for each in pairings)
     by_nights = sum(each.is_compared for each in pairings if each.key not in refused) - by_pairs
     found = []
     for each in pairings:
         tolerance = suite.config.tolerances.of(each.case_id).recorded
+        night = JudgedNights(suite, history, each, [run for run in b.runs if run.key == each.key])
+        if (judged := night.judged_again(against_baseline=a.selector.is_baseline)) is not None:
+            found.append(judged)
+            continue
         if each.key in refused:
             reason = Reason("no-usable-baseline", refused[each.key])
             sides = side_of(each.a), side_of(each.b)
             found.append(CaseComparison(*each.key[::-1], Status.INCOMPARABLE, reason, *sides, MEDIAN_STEP, tolerance))
             continue
-        if a.selector.is_baseline and (judged := _judged_again(suite, history, each)) is not None:
-            found.append(judged)
-            continue
-        cases = max(1, by_pairs if each.differences else by_nights)
+        cases = max(1, by_pairs if each.pairs else by_nights)
         band = suite.config.tolerances.of(each.case_id).unconfirmed
         noise = _noise(history, each)
-        found.append(compare(each, noise, tolerance=tolerance, band=band, rule=MEDIAN_STEP, cases=cases))
+        level = night.level(noise)
+        found.append(compare(each, noise, tolerance=tolerance, band=band, rule=MEDIAN_STEP, cases=cases, level=level))
     return tuple(found)
 
 
-def _judged_again(suite: Suite, history: History, pairing: Pairing) -> CaseComparison | None:
-    """The comparison of the recorded baseline with the runs of one session, judged as pytest did; None if there are
-    several sessions."""
-    sessions = {run.session for run in pairing.b}
-    entry = suite.recorded_entry(pairing.target, pairing.case_id)
-    if len(sessions) != 1 or entry is None:
-        return None
-    (session,) = sessions
-    chosen = {run.uuid for run in pairing.b}
-    kept = [
-        each.result
-        for each in history.results_of(session=session, case_id=pairing.case_id, target=pairing.target)
-        if each.exclusion is None
-        and (each.result.uuid in chosen or not (each.result.measured and each.result.is_screening))
-    ]
-    cards = Case.parse(pairing.case_id).cards
-    past = history.past(pairing.case_id, pairing.target, pairing.b[-1].segment, cards, session)
-    tonight = len(history.nights_of(f"session:{session}"))
-    return against_recorded(pairing, _suite_case(suite, pairing), kept, entry, past, suite.config, tonight)
-
-
-def _suite_case(suite: Suite, pairing: Pairing) -> SuiteCase:
-    """The suite's case; for a case that perf.yaml no longer lists, one made for the comparison, which needs only the
-    runs."""
-    known = next((each for each in suite.cases if each.key == pairing.key), None)
-    protocol = next(iter(suite.config.protocols.values()))
-    return known or SuiteCase(Case.parse(pairing.case_id), pairing.target, protocol)
-
-
 def _noise(history: History, pairing: Pairing) -> Noise:
-    """The case's noise in the segment of the comparison: from all its accepted nights, else from those of A."""
-    runs = pairing.a or pairing.b
+    """The case's noise in the segment of the comparison: from all its accepted nights, else from those of A, or of B
+    if A was the good build beside it."""
+    runs = pairing.b if pairing.is_beside_good or not pairing.a else pairing.a
     cards = Case.parse(pairing.case_id).cards
     past = history.past(pairing.case_id, pairing.target, runs[-1].segment, cards, session="")
     nights: Iterable[Sequence[float]] = [night.log_rates for night in past.nights if night.accepted and night.log_rates]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from helpers.commands.loading import load_suite
-from helpers.history.run_folders import JOBS_FOLDER
+from helpers.history.run_folders import NO_SESSIONS
 from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
@@ -32,7 +32,7 @@ _perfgate_sessions() {
   local each
   for each in FOLDER/*/; do
     each=${each%/} each=${each##*/}
-    [[ $each != JOBS && $each == "$1"* && $each != *[!A-Za-z0-9._-]* ]] && printf '%s\\n' "$each"
+    [[ $each != @(OTHERS) && $each == "$1"* && $each != *[!A-Za-z0-9._-]* ]] && printf '%s\\n' "$each"
   done
 }
 """
@@ -95,13 +95,13 @@ def _add_help(parser: argparse.ArgumentParser) -> None:
 
 def _sessions(runs_folder: Path) -> dict[str, object]:
     """The names of the folders in ``runs_folder`` that are sessions, in the words of each shell."""
-    folder = shlex.quote(str(runs_folder))
+    folder, others = shlex.quote(str(runs_folder)), "|".join(NO_SESSIONS)
     return {
         "bash": "_perfgate_sessions",
         "zsh": "_perfgate_sessions",
-        "fish": f"(command ls {folder} 2>/dev/null | string match -v {JOBS_FOLDER})",
+        "fish": f"(command ls {folder} 2>/dev/null | string match -rv '^({others})$')",
         "preamble": {
-            "bash": _BASH_SESSIONS.replace("JOBS", JOBS_FOLDER).replace("FOLDER", folder),
-            "zsh": f"_perfgate_sessions() {{ compadd -F '({JOBS_FOLDER})' -- {folder}/*(/N:t) }}\n",
+            "bash": _BASH_SESSIONS.replace("OTHERS", others).replace("FOLDER", folder),
+            "zsh": f"_perfgate_sessions() {{ compadd -F '({' '.join(NO_SESSIONS)})' -- {folder}/*(/N:t) }}\n",
         },
     }

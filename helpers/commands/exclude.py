@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, out: TextIO, now: Clock = utc_now) -> int
             return EXIT_OK
         uuid = _uuid_of(history, arguments.what)
         change = history.restore if arguments.restore else history.exclude
-        done = change(uuid, user_name(), now().isoformat(timespec="seconds"), reason)
+        done = change(uuid, user_name(), now().isoformat(), reason)
     text = f"{'restored' if arguments.restore else 'excluded'}: {done.subject} {done.uuid}: {reason}"
     print(printable(text), file=out)
     return EXIT_OK

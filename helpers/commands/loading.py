@@ -177,7 +177,8 @@ def history_of(arguments: argparse.Namespace, *, writes: bool = False) -> Histor
     """The history as a context manager, opened for reading, or with ``writes`` for writing too. Raises ConfigError and
     HistoryError, also if the file does not exist, since no command makes an empty one."""
     url = history_url(arguments)
-    spool = Spool.of(arguments.runs_dir.expanduser(), url)
+    runs_folder = arguments.runs_dir.expanduser().absolute()
+    spool = Spool.of(runs_folder, url)
     if waiting := spool.waiting():
         note = f"note: {waiting} entries are spooled in {spool.folder} and not in this answer"
         say(f"{note}; perfgate reindex takes them in")
@@ -185,7 +186,7 @@ def history_of(arguments: argparse.Namespace, *, writes: bool = False) -> Histor
     if not writes:
         return reading
     reading.close()
-    return open_history(url, say)
+    return open_history(url, say, runs_folder=runs_folder)
 
 
 def say(text: str) -> None:

@@ -12,6 +12,7 @@ from helpers.builds.making import PreparedBuild, prepare
 from helpers.builds.naming import NONE, BuildKind, BuildSource, anchored, parse_build, without_user
 from helpers.commands.loading import add_history, history_of, history_url, say, user_name
 from helpers.history import open_history
+from helpers.history.decisions import DecisionFiles
 from helpers.history.stored import Pin
 from helpers.launch.launchers import CHOICES
 from helpers.machine.wall_clock import utc_now
@@ -54,17 +55,19 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         build = prepare(source, cache=cache, progress=say, settings=config.builds)
         kept = next((each for each in cache.kept() if each.digest == build.digest), None)
     text = lasting_name(arguments.build, source, build, kept.note["sha256"] if kept is not None else "")
-    now = utc_now().isoformat(timespec="seconds")
+    now = utc_now().isoformat()
     who = arguments.who or user_name()
     before = config.builds.good or ""
     pin = Pin(text, build.name, build.version, build.commit, build.digest, before, reason, who, now)
+    runs_folder = arguments.runs_dir.expanduser().absolute()
     old = set_values(config.path, "builds", {"good": text, "reason": reason})
     try:
-        with open_history(history_url(arguments), say) as history:
+        with open_history(history_url(arguments), say, runs_folder=runs_folder) as history:
             history.pin(pin)
     except BaseException:
-        # A pin that is not in the history must not stay.
-        replace_text(config.path, old)
+        # A pin without a remark must not stay. Its file is the remark, whether or not the database has it already.
+        if not DecisionFiles(runs_folder).path(pin).exists():
+            replace_text(config.path, old)
         raise
     after = f", after {before}" if before else ""
     print(printable(f"pinned by {who}: {text} ({build.name} {build.commit[:12]}){after}: {reason}"), file=out)

@@ -1,4 +1,4 @@
-"""``perfgate reindex``: fills the history again from the run folders, from which everything in it comes."""
+"""``perfgate reindex``: fills the history again from the run folders and the decisions beside them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TextIO
 
 from helpers.commands.loading import add_history, history_url, say
-from helpers.history import open_history
+from helpers.history import default_url, open_history
+from helpers.history.address import without_password
 from helpers.history.spool import Spool, spools_of
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.trainers.contract.errors import ConfigError, printable
 
 NAME = "reindex"
-HELP = "Read every run folder into the history again; what the history has already stays"
+HELP = "Read every run and decision into the history again; what the history has already stays"
 EXITS = {
     0: "everything is in the history",
     6: "a file could not be taken, or there was none",
@@ -21,21 +22,29 @@ EXITS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", type=Path, nargs="?", metavar="RUNS", help="Read this folder. Default: --runs-dir")
+    parser.add_argument(
+        "runs",
+        type=Path,
+        nargs="?",
+        metavar="RUNS",
+        help="Read this folder, such as a copy, into the history of --history. Default: --runs-dir",
+    )
     add_history(parser)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Index the folders. Exit status 6 if a file could not be read, and if there was none.
 
-    Raises ConfigError without a folder, HistoryError.
+    Raises ConfigError without a folder and for another folder than --runs-dir without --history, HistoryError.
     """
     folder = (arguments.runs or arguments.runs_dir).expanduser().absolute()
     if not folder.is_dir():
         raise ConfigError(f"run folder {folder}", got="no folder", expected="one with sessions in it")
     url = history_url(arguments)
+    _refuse_unasked(folder, url, arguments)
+    say(f"{folder} goes into {without_password(url)}")
     spool = Spool.of(folder, url)
-    with open_history(url, say) as history:
+    with open_history(url, say, runs_folder=folder) as history:
         emptied = spool.empty_into(history)
         found = history.reindex(folder)
         shown = history.url
@@ -47,6 +56,20 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         print(f"{emptied.went_in} spooled entries went in", file=out)
     for other, waiting in spools_of(folder).items():
         print(f"{waiting} entries are spooled for {printable(other)}: perfgate reindex --history URL", file=out)
-    text = f"{found.sessions} sessions, {found.results} results, {found.nights} nights"
+    text = f"{found.sessions} sessions, {found.results} results, {found.nights} nights, {found.decisions} decisions"
     print(printable(f"{text} of {folder} are in {shown}; {len(refused)} files not taken"), file=out)
-    return EXIT_NOT_JUDGED if refused or not (found.results or emptied.went_in) else EXIT_OK
+    return EXIT_NOT_JUDGED if refused or not (found.results or found.decisions or emptied.went_in) else EXIT_OK
+
+
+def _refuse_unasked(folder: Path, url: str, arguments: argparse.Namespace) -> None:
+    """Raises ConfigError for a folder of other runs whose history is not named: later nights would be compared with
+    what it holds."""
+    if arguments.history is None and folder.resolve() != arguments.runs_dir.expanduser().resolve():
+        raise ConfigError(
+            "perfgate reindex",
+            field="--history",
+            got=f"none, for {folder}, which is not this checkout's {arguments.runs_dir}",
+            expected="the history that these runs go into",
+            remedy=f"For a history of their own: --history {default_url(folder)}; "
+            f"to compare later nights with them: --history {without_password(url)}",
+        )

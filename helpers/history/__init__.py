@@ -38,7 +38,7 @@ class Memory(Protocol):
 
     def start_segment(self, start: SegmentStart) -> None:
         """Begin a segment: nights judged until ``start.created`` no longer count, because the baseline was recorded
-        anew."""
+        anew. It is on file (helpers.history.decisions) before it is anywhere else."""
 
 
 def default_url(runs_folder: Path) -> str:
@@ -58,16 +58,18 @@ def open_history(
     writes: bool = True,
     wait_seconds: float | None = None,
     connections: Connections | None = None,
+    runs_folder: Path | None = None,
 ) -> History:
     """Open the history at ``url``, and make or migrate it if necessary. Raises HistoryError.
 
     Without ``writes`` it is only read, also on a read-only disk or a PostgreSQL replica, and one that does not exist
     raises NoHistory. If another process holds it for longer than a second, ``on_wait`` is called with a sentence that
     says what is waited for and until when; a call waits for ``wait_seconds``, or a minute. ``connections`` can end a
-    call to a server that says nothing any more.
+    call to a server that says nothing any more. ``runs_folder`` is where decisions are kept
+    (helpers.history.decisions); without one, in the folder of SQLite's file.
     """
     from helpers.history.database import WAIT_SECONDS
     from helpers.history.history import History
 
     limit = WAIT_SECONDS if wait_seconds is None else wait_seconds
-    return History.open(url, limit, on_wait, writes=writes, connections=connections)
+    return History.open(url, limit, on_wait, writes=writes, connections=connections, runs_folder=runs_folder)

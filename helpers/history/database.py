@@ -63,6 +63,11 @@ class Database:
     # How long a call is tried again while a server that was reached is away: a restart takes about a second.
     patience_seconds: float = 0.0
 
+    @property
+    def folder(self) -> Path | None:
+        """Where SQLite's file is; None for a server, and for a file that is only read."""
+        return _file(self.engine.url).parent if _is_sqlite(self.engine.url) and self.engine.url.database else None
+
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A connection for queries. Raises HistoryError for whatever the database refuses."""

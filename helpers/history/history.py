@@ -21,6 +21,7 @@ from helpers.history.database import (
     open_database,
     was_hindered,
 )
+from helpers.history.decisions import Decision, DecisionFiles, Made, as_kept
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.history.run_folders import NIGHT_FILE, RESULT_FILE, read_night, read_result, sessions
@@ -68,9 +69,11 @@ class History:
     ids. Nothing is ever deleted.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, runs_folder: Path | None = None) -> None:
+        """``runs_folder`` is where decisions are kept; without one, in the folder of SQLite's file."""
         self._database = database
         self._documents = writing.Documents()
+        self._runs_folder = runs_folder or database.folder
 
     @staticmethod
     def open(
@@ -80,9 +83,10 @@ class History:
         *,
         writes: bool = True,
         connections: Connections | None = None,
+        runs_folder: Path | None = None,
     ) -> History:
         """See ``helpers.history.open_history``; ``wait_seconds`` is how long a call waits for other writers."""
-        return History(open_database(url, wait_seconds, on_wait, writes=writes, connections=connections))
+        return History(open_database(url, wait_seconds, on_wait, writes=writes, connections=connections), runs_folder)
 
     @property
     def url(self) -> str:
@@ -123,7 +127,7 @@ class History:
 
     def start_segment(self, start: SegmentStart) -> None:
         """See Memory."""
-        self._write(lambda connection: remarks.start_segment(connection, self._documents, start))
+        self._decide(lambda _: as_kept(start))
 
     # ---- reading
 
@@ -154,37 +158,97 @@ class History:
     fleets = _asked(fleets_of.fleets)
     fleet_runs = _asked(fleets_of.fleet_runs)
 
-    # ---- remarks and calibrations
+    # ---- what people decide: on file first, and then in the database
+
+    @property
+    def decisions(self) -> DecisionFiles:
+        if self._runs_folder is None:
+            raise HistoryError(
+                f"history {self.url}", field="run folder", got="none", expected="the one that keeps its decisions"
+            )
+        return DecisionFiles(self._runs_folder)
 
     def exclude(self, uuid: str, who: str, created: str, reason: str) -> Exclusion:
         """Exclude a run or a night, so that no later night learns from it. It is given by its uuid or by 6 or more
         characters of it."""
-        return self._write(lambda connection: remarks.exclude(connection, uuid, who, created, reason))
+        self._take_in_all()
+        return self._decide(lambda connection: remarks.exclusion(connection, uuid, who, created, reason))
 
     def restore(self, uuid: str, who: str, created: str, reason: str) -> Exclusion:
         """Take an exclusion back."""
-        return self._write(lambda connection: remarks.restore(connection, uuid, who, created, reason))
+        self._take_in_all()
+        return self._decide(lambda connection: remarks.restoring(connection, uuid, who, created, reason))
 
     def acknowledge(self, made: Acknowledgement) -> None:
         """Keep the remark that a change is known."""
-        self._write(lambda connection: remarks.acknowledge(connection, made))
+        self._take_in_all()
+        self._decide(lambda _: remarks.acknowledgement(made))
 
     def take_back(self, made: Acknowledgement, who: str, created: str, reason: str) -> Acknowledgement:
         """Take an acknowledgement back."""
-        return self._write(lambda connection: remarks.take_back(connection, made, who, created, reason))
+        self._take_in_all()
+        return self._decide(lambda connection: remarks.taking_back(connection, made, who, created, reason))
 
     def pin(self, made: Pin) -> None:
         """Keep the remark who made which build the good one."""
-        self._write(lambda connection: remarks.pin(connection, made))
+        self._take_in_all()
+        self._decide(lambda _: remarks.pin(made))
 
     def add_calibration(self, made: Calibration) -> None:
         """Keep a calibration beside the earlier ones."""
-        self._write(lambda connection: remarks.add_calibration(connection, self._documents, made))
+        self._decide(lambda _: as_kept(made))
+
+    def take_in_decisions(self) -> tuple[str, ...]:
+        """Take in the decisions on file that the database lacks: whoever made them may have been killed before it had
+        them. Returns the files that cannot be read or taken in, each with the reason."""
+        return self._indexed(self.decisions)[1]
+
+    def _take_in_all(self) -> None:
+        """As ``take_in_decisions``; raises HistoryError if a file cannot be taken in."""
+        if refused := self.take_in_decisions():
+            raise HistoryError("decisions", got=refused[0], expected="files that can be read")
+
+    def _decide(self, question: Callable[[sa.Connection], Made]) -> Made:
+        """Keep the decision that ``question`` makes of the database: its file first, in the same transaction."""
+        files, kept = self.decisions, list[Path]()
+
+        def work(connection: sa.Connection) -> Made:
+            made = question(connection)
+            kept.append(files.write(made))
+            remarks.take_in(connection, self._documents, made)
+            return made
+
+        try:
+            return self._write(work)
+        except HistoryError as error:
+            if kept:
+                error = type(error)(
+                    error.about,
+                    got=error.got,
+                    expected=error.expected,
+                    remedy=f"It is decided, in {kept[-1]}, and goes in with the next session or perfgate reindex",
+                )
+            raise error
+
+    def _indexed(self, files: DecisionFiles) -> tuple[int, tuple[str, ...]]:
+        """How many decisions on file are in the database now, and the files that are not, each with the reason."""
+        found, unreadable = files.read()
+        refused = list(unreadable)
+        new = _asked(remarks.lacking)(self, found) if found else []
+        taken_in = _all_or_each(self._take_in, new, files.path, refused) if new else 0
+        return len(found) - len(new) + taken_in, tuple(refused)
+
+    def _take_in(self, decisions: Sequence[Decision]) -> None:
+        def work(connection: sa.Connection) -> None:
+            for each in decisions:
+                remarks.take_in(connection, self._documents, each)
+
+        self._write(work)
 
     # ---- the run folders
 
     def reindex(self, runs_folder: Path) -> Reindexed:
-        """Take in every run and night of the run folders. Entries that are stored already do not change.
+        """Take in every run, night and decision of the run folders. Entries that are stored already do not change.
 
         A file that cannot be read is named in the answer, and the others are taken in.
         """
@@ -195,21 +259,12 @@ class History:
             paths = _named(runs_folder / session, "*/r*/*", RESULT_FILE)
             whole = [path for path in paths if path.parent.name[1:].isdecimal()]
             results = [run for path in whole if (run := _read(read_result, path, runs_folder, refused)) is not None]
-            runs += self._taken_in(results, refused)
+            runs += _all_or_each(self.add_results, results, lambda each: Path(each.uuid), refused)
             for path in _named(runs_folder / session, "*/*", NIGHT_FILE):
                 if (night := _read(read_night, path, runs_folder, refused)) is not None:
                     nights += _kept(self.add_night, night, path, refused)
-        return Reindexed(len(found), runs, nights, tuple(refused))
-
-    def _taken_in(self, results: Sequence[RunResult], refused: list[str]) -> int:
-        """How many of the results were taken in: all at once, or one by one if the history refuses one."""
-        try:
-            self.add_results(results)
-        except HistoryUnreachable:
-            raise
-        except HistoryError:
-            return sum(_kept(self.add_result, each, Path(each.uuid), refused) for each in results)
-        return len(results)
+        decisions, not_taken = self._indexed(DecisionFiles(runs_folder))
+        return Reindexed(len(found), runs, nights, decisions, (*refused, *not_taken))
 
     def add_results(self, results: Sequence[RunResult]) -> None:
         """Keep all of the runs, or none."""
@@ -250,6 +305,22 @@ class History:
                 if not again and not (was_hindered(error) and hindered <= _MOST_HINDERED):
                     raise
             time.sleep(_PAUSE_SECONDS)
+
+
+def _all_or_each(
+    keep: Callable[[Sequence[_Kept]], None],
+    entries: Sequence[_Kept],
+    path_of: Callable[[_Kept], Path],
+    refused: list[str],
+) -> int:
+    """How many of the entries were taken in: all at once, or one by one if the history refuses one."""
+    try:
+        keep(entries)
+    except HistoryUnreachable:
+        raise
+    except HistoryError:
+        return sum(_kept(lambda each: keep([each]), each, path_of(each), refused) for each in entries)
+    return len(entries)
 
 
 def _kept(keep: Callable[[_Kept], None], entry: _Kept, path: Path, refused: list[str]) -> bool:

@@ -11,10 +11,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from helpers.history.codec import run_of, wall_seconds_of
+from helpers.history.decisions import DAY
 from helpers.history.nights import NightRecord, night_of, stored_name
 from helpers.history.remarks import (
     AT_ONCE,
-    DAY,
     Bound,
     acknowledged,
     exclusions_of,

@@ -5,16 +5,16 @@ starts of segments, before which nights no longer count.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from helpers.history.codec import digest, plain, to_text, utc
+from helpers.history.decisions import Decision, as_kept, check_bounds, decision_text
 from helpers.history.stored import Acknowledgement, Calibration, Exclusion, Pin, SegmentStart
 from helpers.history.tables import (
     acknowledgements,
@@ -30,54 +30,46 @@ from helpers.history.tables import (
 from helpers.history.writing import NIGHT, RESULT, Documents, relearn, relearn_nights_of
 from helpers.trainers.contract.errors import HistoryError
 
+_InSegment = TypeVar("_InSegment", Calibration, SegmentStart)
+
 _SHORTEST_PREFIX = 6
-DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 # Both databases accept far more values in one statement.
 AT_ONCE = 500
 
 
-def exclude(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
-    """Exclude a run or a night, so that no later night learns from it. Raises HistoryError if it is excluded
+def exclusion(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
+    """The exclusion of a run or a night, so that no later night learns from it. Raises HistoryError if it is excluded
     already."""
     _check_remark(uuid, who, reason)
     _alone(connection, exclusions)
     subject, whole = _meant(connection, uuid)
-    made = Exclusion(subject, whole, plain(who), utc(created, f"exclusion of {whole}"), plain(reason))
+    made = as_kept(Exclusion(subject, whole, who, created, reason))
     earlier = exclusions_of(connection, subject, [whole]).get(whole)
-    if earlier == made:
-        return made
-    if earlier:
+    if earlier and earlier != made:
         raise HistoryError(
             f"{subject} {whole}",
             field="excluded",
             got=f"by {earlier.who}, {earlier.created}: {earlier.reason}",
             expected="one that counts",
         )
-    connection.execute(sa.insert(exclusions), asdict(made))
-    _relearn(connection, subject, whole)
     return made
 
 
-def restore(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
-    """Take an exclusion back; both remarks stay stored. Raises HistoryError if no exclusion holds."""
+def restoring(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
+    """The exclusion that holds, taken back. Raises HistoryError if none holds."""
     _check_remark(uuid, who, reason)
     _alone(connection, exclusions)
     subject, whole = _meant(connection, uuid)
-    taken_back = {
-        "restored": utc(created, f"restoring of {whole}"),
-        "restored_by": plain(who),
-        "restored_reason": plain(reason),
-    }
-    earlier = exclusions_of(connection, subject, [whole]).get(whole)
-    if earlier is None:
-        for each in all_exclusions(connection, holding_only=False):
-            if (each.subject, each.uuid) == (subject, whole) and each == replace(each, **taken_back):
-                return each
-        raise HistoryError(f"{subject} {whole}", field="excluded", got="no", expected="an exclusion to take back")
-    this = sa.and_(exclusions.c.uuid == whole, exclusions.c.subject == subject, exclusions.c.restored == "")
-    connection.execute(sa.update(exclusions).where(this).values(**taken_back))
-    _relearn(connection, subject, whole)
-    return replace(earlier, **taken_back)
+
+    def taken_back(each: Exclusion) -> Exclusion:
+        return as_kept(replace(each, restored=created, restored_by=who, restored_reason=reason))
+
+    if earlier := exclusions_of(connection, subject, [whole]).get(whole):
+        return taken_back(earlier)
+    for each in all_exclusions(connection, holding_only=False):
+        if (each.subject, each.uuid) == (subject, whole) and each == taken_back(each):
+            return each
+    raise HistoryError(f"{subject} {whole}", field="excluded", got="no", expected="an exclusion to take back")
 
 
 def all_exclusions(connection: sa.Connection, holding_only: bool = True) -> tuple[Exclusion, ...]:
@@ -101,30 +93,27 @@ def exclusions_of(connection: sa.Connection, subject: str, uuids: Sequence[str])
     return found
 
 
-def acknowledge(connection: sa.Connection, made: Acknowledgement) -> None:
+def acknowledgement(made: Acknowledgement) -> Acknowledgement:
+    """Raises HistoryError for one that does not say who and why."""
     _check_remark(made.pattern, made.who, made.reason)
-    values = {name: plain(value) for name, value in asdict(made).items()}
-    _insert_once(
-        connection, acknowledgements, {**values, "created": utc(made.created, f"acknowledgement of {made.pattern}")}
-    )
+    return as_kept(made)
 
 
-def take_back(connection: sa.Connection, made: Acknowledgement, who: str, created: str, reason: str) -> Acknowledgement:
-    """Take an acknowledgement back; both remarks stay stored. Raises HistoryError if it does not hold (any more)."""
+def taking_back(
+    connection: sa.Connection, made: Acknowledgement, who: str, created: str, reason: str
+) -> Acknowledgement:
+    """The acknowledgement, taken back. Raises HistoryError if it does not hold (any more)."""
     _check_remark(made.pattern, who, reason)
-    about = f"acknowledgement of {made.pattern}"
-    taken_back = {
-        "taken_back": utc(created, f"taking back of the {about}"),
-        "taken_back_by": plain(who),
-        "taken_back_reason": plain(reason),
-    }
-    this = _same(acknowledgements, asdict(made))
-    changed = connection.execute(sa.update(acknowledgements).where(this).values(**taken_back)).rowcount
-    done = _same(acknowledgements, {**asdict(made), **taken_back})
-    changed = changed or len(connection.execute(sa.select(acknowledgements.c.id).where(done)).all())
-    if made.taken_back or not changed:
-        raise HistoryError(about, got="none like it, or one that is taken back", expected="one that holds")
-    return replace(made, **taken_back)
+    made = as_kept(made)
+    back = as_kept(replace(made, taken_back=created, taken_back_by=who, taken_back_reason=reason))
+    there = set(acknowledged(connection, holding_only=False))
+    if made.taken_back or not {made, back} & there:
+        raise HistoryError(
+            f"acknowledgement of {made.pattern}",
+            got="none like it, or one that is taken back",
+            expected="one that holds",
+        )
+    return back
 
 
 def acknowledged(
@@ -139,11 +128,10 @@ def acknowledged(
     return tuple(each for each in found if case_id is None or fnmatchcase(case_id, each.pattern))
 
 
-def pin(connection: sa.Connection, made: Pin) -> None:
-    """Keep the remark who made which build the good one."""
+def pin(made: Pin) -> Pin:
+    """Raises HistoryError for one that does not say who and why."""
     _check_remark(made.build, made.who, made.reason)
-    values = {name: plain(value) for name, value in asdict(made).items()}
-    _insert_once(connection, pins, {**values, "created": utc(made.created, f"pin of {made.build}")})
+    return as_kept(made)
 
 
 def all_pins(connection: sa.Connection) -> tuple[Pin, ...]:
@@ -175,15 +163,8 @@ def _checked(number: int, stored: Acknowledgement) -> Acknowledgement:
     """
     about = f"history: acknowledgement {number}"
     _check_texts(about, asdict(stored))
-    for name in ("first", "last"):
-        value = getattr(stored, name)
-        if value and not DAY.fullmatch(value):
-            utc(value, about, name)
+    check_bounds(stored, about)
     return stored
-
-
-def add_calibration(connection: sa.Connection, known: Documents, made: Calibration) -> None:
-    _insert_once(connection, calibrations, with_segment(connection, known, made))
 
 
 def calibration(connection: sa.Connection, case_id: str, target: str, segment: Mapping[str, str]) -> Calibration | None:
@@ -202,15 +183,64 @@ def calibration(connection: sa.Connection, case_id: str, target: str, segment: M
     return None if row is None else Calibration(segment=dict(segment), **row._mapping)
 
 
+# ---- a decision becomes a row
+
+
+def lacking(connection: sa.Connection, decisions: Sequence[Decision]) -> list[Decision]:
+    """Those of the decisions that are in no row."""
+    excluded, known = all_exclusions(connection, holding_only=False), acknowledged(connection, holding_only=False)
+    rows: list[Decision] = [*excluded, *known, *all_pins(connection)]
+    # A row that was taken back is two decisions.
+    rows += [replace(each, restored="", restored_by="", restored_reason="") for each in excluded]
+    rows += [replace(each, taken_back="", taken_back_by="", taken_back_reason="") for each in known]
+    rows += _all_with_segments(connection, Calibration, calibrations)
+    rows += _all_with_segments(connection, SegmentStart, segment_starts)
+    there = {decision_text(each) for each in rows}
+    return [each for each in decisions if decision_text(each) not in there]
+
+
+def take_in(connection: sa.Connection, known: Documents, decision: Decision) -> None:
+    """Keep a decision once, and what takes it back in the same row, whichever comes first."""
+    match decision:
+        case Exclusion():
+            if _take_in_remark(connection, exclusions, decision, ("restored", "restored_by", "restored_reason")):
+                _relearn(connection, decision.subject, decision.uuid)
+        case Acknowledgement():
+            back = ("taken_back", "taken_back_by", "taken_back_reason")
+            _take_in_remark(connection, acknowledgements, decision, back)
+        case Pin():
+            _take_in_remark(connection, pins, decision)
+        case Calibration():
+            _insert_once(connection, calibrations, with_segment(connection, known, decision))
+        case SegmentStart():
+            key = ("case_id", "target", "segment_id", "created")
+            _insert_once(connection, segment_starts, with_segment(connection, known, decision), key)
+
+
+def _take_in_remark(
+    connection: sa.Connection, table: sa.Table, made: Exclusion | Acknowledgement | Pin, back: Sequence[str] = ()
+) -> bool:
+    """Whether a row changed. ``back`` are the columns that say how the remark was taken back, the moment first."""
+    values = {name: value for name, value in asdict(made).items() if name not in back}
+    new = _insert_once(connection, table, asdict(made), tuple(values))
+    if new or not back or not getattr(made, back[0]):
+        return new
+    held = sa.and_(_same(table, values), table.c[back[0]] == "")
+    taken_back = {name: getattr(made, name) for name in back}
+    return connection.execute(sa.update(table).where(held).values(**taken_back)).rowcount > 0
+
+
 def _insert_once(
     connection: sa.Connection, table: sa.Table, values: Mapping[str, object], key: Sequence[str] = ()
-) -> None:
+) -> bool:
     """Insert a row, unless there is one with the same values of ``key`` (default: of all): after a connection was lost
-    nobody knows whether its transaction was made, so it is made again."""
+    nobody knows whether its transaction was made, so it is made again. Returns whether it is new."""
     _alone(connection, table)
     same = _same(table, {name: values[name] for name in key or values})
-    if connection.execute(sa.select(table.c.id).where(same).limit(1)).first() is None:
+    new = connection.execute(sa.select(table.c.id).where(same).limit(1)).first() is None
+    if new:
         connection.execute(sa.insert(table), dict(values))
+    return new
 
 
 def _same(table: sa.Table, values: Mapping[str, object]) -> sa.ColumnElement[bool]:
@@ -258,7 +288,9 @@ def _relearn(connection: sa.Connection, subject: str, uuid: str) -> None:
     if subject == RESULT:
         relearn_nights_of(connection, uuid)
         return
-    relearn(connection, connection.execute(sa.select(nights.c.id).where(nights.c.uuid == uuid)).scalar_one())
+    # A decision may come before its night (reindex), which is written without what is excluded.
+    for night_id in connection.execute(sa.select(nights.c.id).where(nights.c.uuid == uuid)).scalars().all():
+        relearn(connection, night_id)
 
 
 # ---- where the newest segment of a series starts
@@ -332,32 +364,30 @@ def recorded_at(connection: sa.Connection, series_id: int, before: str | None) -
     return connection.execute(newest).scalar_one_or_none()
 
 
-def start_segment(connection: sa.Connection, known: Documents, start: SegmentStart) -> None:
-    """Keep a start once, although a spool that was cut off while it was emptied brings it a second time."""
-    values = with_segment(connection, known, start)
-    _insert_once(connection, segment_starts, values, ("case_id", "target", "segment_id", "created"))
-
-
 def starts_of(connection: sa.Connection, case_id: str, target: str | None = None) -> tuple[SegmentStart, ...]:
-    """The case's starts that ``start_segment`` kept, by time."""
-    names = [item.name for item in fields(SegmentStart) if item.name != "segment"]
-    query = (
-        sa.select(documents.c.body, *(segment_starts.c[name] for name in names))
-        .join_from(segment_starts, documents)
-        .where(segment_starts.c.case_id == case_id)
-        .order_by(segment_starts.c.created, segment_starts.c.id)
-    )
+    """The case's starts, by time."""
+    chosen = [segment_starts.c.case_id == case_id]
     if target is not None:
-        query = query.where(segment_starts.c.target == target)
-    about = f"history: the start of a segment of {case_id}"
-    return tuple(
-        SegmentStart(
-            **{name: row[name] for name in names if name != "created"},
-            created=utc(row["created"], about),
-            segment=_segment_of(row["body"]),
-        )
-        for row in connection.execute(query).mappings()
+        chosen.append(segment_starts.c.target == target)
+    return tuple(_all_with_segments(connection, SegmentStart, segment_starts, *chosen))
+
+
+def _all_with_segments(
+    connection: sa.Connection, kind: type[_InSegment], table: sa.Table, *chosen: sa.ColumnElement[bool]
+) -> list[_InSegment]:
+    """The chosen decisions of a kind, by time. Raises HistoryError for one that no suite wrote."""
+    names = [item.name for item in fields(kind) if item.name != "segment"]
+    query = (
+        sa.select(documents.c.body, *(table.c[name] for name in names))
+        .join_from(table, documents)
+        .where(*chosen)
+        .order_by(table.c.created, table.c.id)
     )
+    found = [
+        kind(**{name: row[name] for name in names}, segment=_segment_of(row["body"]))
+        for row in connection.execute(query).mappings()
+    ]
+    return [as_kept(each, f"history: {table.name} of {each.case_id}") for each in found]
 
 
 def _segment_of(text: str) -> dict[str, str]:

@@ -25,11 +25,12 @@ from helpers.trainers.contract.errors import HistoryError, ResultError
 RESULT_FILE = "result.json"
 NIGHT_FILE = "night.json"
 
-# Beside the sessions: what is known of jobs of Slurm, and what their commands printed.
-JOBS_FOLDER = "slurm"
+# Beside the sessions: what is known of jobs of Slurm, and what their commands printed; and what people decided.
+JOBS_FOLDER, DECISIONS_FOLDER = "slurm", "decisions"
+NO_SESSIONS = (JOBS_FOLDER, DECISIONS_FOLDER)
 
 _NO_ROOM = "Free the disk or set --runs-dir"
-_SESSION_NAME = re.compile(rf"(?!{JOBS_FOLDER}\Z)[A-Za-z0-9][A-Za-z0-9._-]{{0,99}}", re.ASCII)
+_SESSION_NAME = re.compile(rf"(?!(?:{'|'.join(NO_SESSIONS)})\Z)[A-Za-z0-9][A-Za-z0-9._-]{{0,99}}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class ResultStore:
                 "session name",
                 got=self.session,
                 expected="letters, digits, '.', '_' and '-', at most 100",
-                remedy=f"It becomes a folder under the run folder, in which {JOBS_FOLDER!r} is another's",
+                remedy="It becomes a folder under the run folder, in which "
+                + " and ".join(map(repr, NO_SESSIONS))
+                + " are others'",
             )
 
     @property

@@ -7,16 +7,14 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from helpers.history import Memory, default_url
 from helpers.history.address import without_password
 from helpers.history.codec import digest, to_text
 from helpers.history.nights import NightRecord, night_of, night_text, night_uuid
 from helpers.history.results import RunResult, result_of_record
-from helpers.history.stored import SegmentStart
 from helpers.history.waiting import Waiting, file_lock
 from helpers.machine.files import MOST_SPOOLED_BYTES, read_text_limited, sync_folder, write_whole
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, ResultError
@@ -28,10 +26,10 @@ _LOCK_SECONDS = 60.0
 SPOOL_SCHEMA_VERSION = 1
 # The endings of a file that is being taken in, and of one that cannot be read and is kept for people.
 _TAKEN, _DAMAGED = ".taken", ".damaged"
-# Entries are taken in in this order: a night learns from its runs, and a start follows the nights that it ends.
-_KINDS = ("result", "night", "start")
+# Entries are taken in in this order: a night learns from its runs. (What people decide is on file anyway.)
+_KINDS = ("result", "night")
 
-Entry = RunResult | NightRecord | SegmentStart
+Entry = RunResult | NightRecord
 
 
 @dataclass(frozen=True)
@@ -216,10 +214,7 @@ def _as_text(entry: Entry) -> tuple[str, str, str]:
     try:
         if isinstance(entry, RunResult):
             return "result", entry.uuid, to_text(entry.to_record())
-        if isinstance(entry, NightRecord):
-            return "night", night_uuid(entry), night_text(entry)
-        text = to_text(asdict(entry))
-        return "start", text, text
+        return "night", night_uuid(entry), night_text(entry)
     except (ValueError, TypeError) as error:
         raise HistoryError(f"entry of {entry.case_id}", got=str(error), expected="plain finite values") from error
 
@@ -253,13 +248,6 @@ def _entry(kind: str, text: str, about: str) -> Entry:
         return result_of_record(json.loads(text), about)
     if kind == "night":
         return night_of(text, about)
-    if kind == "start":
-        values: dict[str, Any] = json.loads(text)
-        start = SegmentStart(**values)
-        given = {**values, **values["segment"]} if isinstance(start.segment, dict) else {}
-        if not given or not all(isinstance(value, str) for name, value in given.items() if name != "segment"):
-            raise ValueError("a segment's start with a value that is no text")
-        return start
     raise ValueError(f"kind {kind!r}, known are {', '.join(_KINDS)}")
 
 
@@ -267,7 +255,5 @@ def give(history: Memory, entry: Entry) -> None:
     """Keep an entry of any kind. Raises HistoryError."""
     if isinstance(entry, RunResult):
         history.add_result(entry)
-    elif isinstance(entry, NightRecord):
-        history.add_night(entry)
     else:
-        history.start_segment(entry)
+        history.add_night(entry)

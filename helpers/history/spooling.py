@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from helpers.history import Memory
+from helpers.history.decisions import DecisionFiles
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.history.spool import Emptied, Entry, Spool, give
@@ -51,6 +52,9 @@ class SessionHistory(Memory, Protocol):
     def release(self) -> None:
         """Hold no connection until the next call."""
 
+    def take_in_decisions(self) -> tuple[str, ...]:
+        """Take in the decisions beside the runs that the database lacks; see History."""
+
 
 class SpoolingMemory:
     """Implements Memory. Raises HistoryError only if neither database nor disk take an entry, and for an entry or a
@@ -64,6 +68,7 @@ class SpoolingMemory:
         self,
         opened: Callable[[], SessionHistory],
         spool: Spool,
+        decisions: DecisionFiles,
         *,
         cut: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -73,10 +78,12 @@ class SpoolingMemory:
         self._open = opened
         self._cut = cut
         self._spool = spool
+        self._decisions = decisions
         self._clock = clock
         self._now = now
         self._answer_seconds = answer_seconds
         self._history: SessionHistory | None = None
+        self._knows_decisions = False
         self._call: threading.Thread | None = None
         # How many entries went in: a call that takes many in is not silent.
         self._progress = 0
@@ -124,8 +131,12 @@ class SpoolingMemory:
         self._keep(night)
 
     def start_segment(self, start: SegmentStart) -> None:
-        """Keep it in the database, or on disk for it."""
-        self._keep(start)
+        """Keep it on file, and in the database now or with the next contact."""
+        self._decisions.write(start)
+        try:
+            self._ask(lambda history: history.start_segment(start))
+        except HistoryUnreachable:
+            self._knows_decisions = False
 
     def answers(self) -> bool:
         """Whether the database answers now; asked at once, however short a time ago it did not."""
@@ -198,6 +209,8 @@ class SpoolingMemory:
         hundred connections."""
         history = self._opened(lenient)
         try:
+            if not self._knows_decisions:
+                self._take_in_decisions(history)
             self._empty_into(history)
             return work(history)
         finally:
@@ -215,6 +228,17 @@ class SpoolingMemory:
                 # It answered when the session began, so what is measured meanwhile is spooled.
                 raise HistoryUnreachable(error.about, got=str(error), expected="the database of before") from error
         return self._history
+
+    def _take_in_decisions(self, history: SessionHistory) -> None:
+        try:
+            refused = history.take_in_decisions()
+        except HistoryUnreachable:
+            raise
+        except HistoryError as error:
+            # A row of it is damaged. That does not stop tonight's entries.
+            refused = (str(error),)
+        self._refused += [f"decision that is not in the history: {each}" for each in refused]
+        self._knows_decisions = True
 
     def _empty_into(self, history: Memory) -> None:
         try:
@@ -303,4 +327,4 @@ class _Call(Generic[_Kept]):
 
 
 def _counted(entries: int) -> str:
-    return f"{entries} entr{'y' if entries == 1 else 'ies'} (runs, nights, segment starts)"
+    return f"{entries} entr{'y' if entries == 1 else 'ies'} (runs, nights)"

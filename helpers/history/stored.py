@@ -193,6 +193,7 @@ class Reindexed:
     sessions: int
     results: int
     nights: int
+    decisions: int = 0
     # The files that it could not take in, each with the reason.
     refused: tuple[str, ...] = ()
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from helpers.judging.evidence import Build, Stage
 from helpers.machine.environment import differences
-
-# This fact of the segment may differ between builds that ran in turn on the same cards.
-_BUILD_FACT = "framework line"
-# docs/verdicts.md, "Judge": pairs are looked at from two on.
-_LEAST_PAIRS = 2
 
 
 @dataclass(frozen=True)
@@ -31,6 +26,13 @@ class KeptRun:
     role: Build = Build.CANDIDATE
     stage: Stage = Stage.SCREEN
     replicate: int = 0
+    # Its steps (recorded.compared_steps).
+    protocol: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """In what it must equal a run of another session for the two to be compared."""
+        return {**self.segment, **{f"protocol {name}": str(steps) for name, steps in self.protocol.items()}}
 
     @property
     def key(self) -> tuple[str, str]:
@@ -54,9 +56,9 @@ class Pairing:
     target: str
     a: tuple[KeptRun, ...]
     b: tuple[KeptRun, ...]
-    # The log rate of B minus that of A, for each interleaved pair.
-    differences: tuple[float, ...] = ()
-    # The facts in which the segments of the two sides differ, if they share no segment.
+    # The log rates of A and of B, for each interleaved pair.
+    pairs: tuple[tuple[float, float], ...] = ()
+    # The facts in which the two sides differ, with or without pairs.
     apart: tuple[str, ...] = ()
 
     @property
@@ -65,15 +67,27 @@ class Pairing:
 
     @property
     def is_compared(self) -> bool:
-        """Whether both sides have runs in one segment."""
-        return bool(self.a and self.b and not self.apart)
+        """Whether both sides have pairs, or runs in one segment."""
+        return bool(self.pairs or (self.a and self.b and not self.apart))
+
+    @property
+    def is_beside_good(self) -> bool:
+        """Whether A is the good build of the nights on which B was the build under test."""
+        roles = {run.role for run in self.a}, {run.role for run in self.b}
+        return bool(self.pairs) and roles == ({Build.REFERENCE}, {Build.CANDIDATE})
+
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        """B's sessions, oldest first."""
+        return tuple(dict.fromkeys(run.session for run in sorted(self.b, key=lambda run: run.created)))
 
 
 def pair_up(a: Iterable[KeptRun], b: Iterable[KeptRun]) -> tuple[Pairing, ...]:
     """One pairing for each case and each segment that both sides share, sorted by case.
 
-    Where runs of both were made in turn, only those count. A case whose sides share no segment has one pairing, and
-    ``apart`` says how their newest runs differ. If only one side has a case, the other side is empty.
+    Where runs of both were made in turn on the same cards, only those count, in whatever their stacks differ: then
+    there is one pairing for each two stacks. A case whose sides share neither pairs nor a segment has one pairing.
+    ``apart`` says how its newest runs differ. If only one side has a case, the other side is empty.
     """
     mine, theirs = _by_case(a), _by_case(b)
     found: list[Pairing] = []
@@ -91,49 +105,51 @@ def side_of(runs: Sequence[KeptRun]) -> Side:
     )
 
 
-def pairs_of(a: Sequence[KeptRun], b: Sequence[KeptRun]) -> tuple[float, ...]:
-    """The log rate of B minus that of A for each interleaved pair. The k-th confirmation run of A in a session is the
-    pair of the k-th run of B in the same session."""
-    found: list[float] = []
-    for session in sorted({run.session for run in a} & {run.session for run in b}):
-        left, right = (
-            sorted(
-                (run for run in runs if run.session == session and run.stage is Stage.CONFIRM),
-                key=lambda run: run.replicate,
-            )
-            for runs in (a, b)
-        )
-        if {run.role for run in left} != {run.role for run in right}:
-            found += [new.log_rate - old.log_rate for old, new in zip(left, right, strict=False)]
-    return tuple(found)
+def pairs_of(a: Sequence[KeptRun], b: Sequence[KeptRun]) -> tuple[tuple[KeptRun, KeptRun], ...]:
+    """The interleaved pairs of one session: the k-th confirmation run of A and the k-th of B, if one side is the build
+    under test and the other the reference build."""
+    left, right = (
+        sorted((run for run in runs if run.stage is Stage.CONFIRM), key=lambda run: run.replicate) for runs in (a, b)
+    )
+    if {run.role for run in left} == {run.role for run in right}:
+        return ()
+    return tuple(zip(left, right, strict=False))
 
 
 def _of_case(case_id: str, target: str, a: Sequence[KeptRun], b: Sequence[KeptRun]) -> list[Pairing]:
-    mine, theirs = _by_segment(a, _BUILD_FACT), _by_segment(b, _BUILD_FACT)
-    pairs = [
-        Pairing(case_id, target, *_in_common_sessions(mine[each], theirs[each]), found)
-        for each in mine
-        if each in theirs and len(found := pairs_of(mine[each], theirs[each])) >= _LEAST_PAIRS
-    ]
-    if pairs:
-        return pairs
-    mine, theirs = _by_segment(a), _by_segment(b)
+    if beside := _pairings_of_pairs(case_id, target, a, b):
+        return beside
+    mine, theirs = _by_facts(a), _by_facts(b)
     common = [each for each in mine if each in theirs]
     if common or not a or not b:
         return [Pairing(case_id, target, tuple(mine[each]), tuple(theirs[each])) for each in common] or [
             Pairing(case_id, target, tuple(a), tuple(b))
         ]
-    newest = [max(runs, key=lambda run: run.created).segment for runs in (a, b)]
+    newest = [max(runs, key=lambda run: run.created).facts for runs in (a, b)]
     return [Pairing(case_id, target, tuple(a), tuple(b), apart=differences(*newest))]
 
 
-def _in_common_sessions(a: Sequence[KeptRun], b: Sequence[KeptRun]) -> tuple[tuple[KeptRun, ...], tuple[KeptRun, ...]]:
-    """The runs of sessions in which both builds ran in turn."""
-    common = {run.session for run in a} & {run.session for run in b}
-    left, right = (
-        tuple(run for run in runs if run.session in common and run.stage is Stage.CONFIRM) for runs in (a, b)
-    )
-    return left, right
+def _pairings_of_pairs(case_id: str, target: str, a: Sequence[KeptRun], b: Sequence[KeptRun]) -> list[Pairing]:
+    """One pairing for each two stacks of which there are pairs enough to look at."""
+    # Imported here because it loads numpy, which takes longer than most commands take to answer.
+    from helpers.judging.confirm import FIRST_LOOK
+
+    found: dict[tuple[str, ...], list[tuple[KeptRun, KeptRun]]] = {}
+    for session in dict.fromkeys(run.session for run in a):
+        for old, new in pairs_of(*([run for run in runs if run.session == session] for runs in (a, b))):
+            found.setdefault((*_key(old), *_key(new)), []).append((old, new))
+    return [
+        Pairing(
+            case_id,
+            target,
+            tuple(old for old, _ in pairs),
+            tuple(new for _, new in pairs),
+            pairs=tuple((old.log_rate, new.log_rate) for old, new in pairs),
+            apart=differences(pairs[-1][0].facts, pairs[-1][1].facts),
+        )
+        for pairs in found.values()
+        if len(pairs) >= FIRST_LOOK
+    ]
 
 
 def _by_case(runs: Iterable[KeptRun]) -> dict[tuple[str, str], tuple[KeptRun, ...]]:
@@ -143,11 +159,14 @@ def _by_case(runs: Iterable[KeptRun]) -> dict[tuple[str, str], tuple[KeptRun, ..
     return found
 
 
-def _by_segment(runs: Iterable[KeptRun], without: str = "") -> dict[tuple[tuple[str, str], ...], list[KeptRun]]:
-    found: dict[tuple[tuple[str, str], ...], list[KeptRun]] = {}
+def _key(run: KeptRun) -> tuple[str, ...]:
+    return tuple(f"{name}={value}" for name, value in sorted(run.facts.items()))
+
+
+def _by_facts(runs: Iterable[KeptRun]) -> dict[tuple[str, ...], list[KeptRun]]:
+    found: dict[tuple[str, ...], list[KeptRun]] = {}
     for run in runs:
-        facts = tuple(sorted((key, value) for key, value in run.segment.items() if key != without))
-        found.setdefault(facts, []).append(run)
+        found.setdefault(_key(run), []).append(run)
     return found
 
 

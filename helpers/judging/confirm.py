@@ -8,15 +8,24 @@ import hashlib
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from helpers.judging.evalue import Direction, evalue, odds_against
 from helpers.judging.evidence import Build, Evidence, RunEvidence, Stage
-from helpers.judging.level import LEVEL_ERROR, Level, accepted_as_low, level_error, pair_tau
+from helpers.judging.level import LEVEL_ERROR, LEVEL_PAIRS, Level, accepted_as_low, level_error, pair_tau
 from helpers.judging.noise import Noise
-from helpers.judging.screen import CLEARLY_NO_DROP, STALL_MARGIN, STALL_SPREADS, SUSPECT_DROP, Screening, unanchored
-from helpers.judging.statistics import EffectSize, effect_of, robust_sigma
+from helpers.judging.screen import (
+    CLEARLY_NO_DROP,
+    STALL_MARGIN,
+    STALL_SPREADS,
+    SUSPECT_DROP,
+    Screening,
+    records,
+    unanchored,
+)
+from helpers.judging.statistics import EffectSize, effect_of, hodges_lehmann, robust_sigma
 from helpers.judging.verdict import NeedRuns
+from helpers.judging.wording import strength
 
 # The e-value that every night needs. With so many pairs to reach it, 1200 finds as much as 200 does, with a fifth of
 # the false alarms (docs/verdicts.md, "Judge").
@@ -99,7 +108,27 @@ def confirm(
         found = _decide(evidence, screening, level, tuple(candidate), tuple(reference))
         if found is not None:
             return found
-    return next_runs(evidence, len(candidate), len(reference), why)
+    request = next_runs(evidence, len(candidate), len(reference), why)
+    told = so_far(evidence, screening, level, candidate, reference)
+    return replace(request, why=f"{request.why}; {told}") if told else request
+
+
+def so_far(
+    evidence: Evidence, screening: Screening, level: Level, candidate: Sequence[float], reference: Sequence[float]
+) -> str:
+    """What the whole pairs so far show, and what would decide; empty before there are enough to look at."""
+    differences = [new - good - level.offset for new, good in zip(candidate, reference, strict=False)]
+    if len(differences) < FIRST_LOOK:
+        return ""
+    sigma, tau = math.sqrt(2) * screening.noise.sigma, pair_tau(level)
+    slower, faster = (evalue(differences, sigma, tau, direction) for direction in Direction)
+    if max(slower, faster) < SUSPECT_DROP and (
+        measures(evidence, screening, level) or refines(evidence, screening, level)
+    ):
+        return f"so far the level against it is known to ±{level_error(differences, screening.noise):.2%}"
+    size = math.expm1(hodges_lehmann(differences))
+    which, most = ("a drop", slower) if slower >= faster else ("a gain", faster)
+    return f"so far {size:+.2%}, evidence {strength(most)} of {which}, {threshold_of(evidence):.0f} decides"
 
 
 def _decide(
@@ -113,22 +142,25 @@ def _decide(
     low = slower < SUSPECT_DROP or accepted_as_low(evidence, screening, new, good)
     conclusion: Conclusion | None
     if low and measures(evidence, screening, level):
-        conclusion = Conclusion.MEASURED if _well_known(evidence, screening, differences) else None
+        known = _well_known(evidence, screening, differences, evidence.budget.pairs)
+        conclusion = Conclusion.MEASURED if known else None
     else:
         # Where nobody accepted so low a level, pairs that look slower are no measure of it: they are to be decided.
         conclusion = _conclusion(evidence, screening, level, differences, (slower, faster, threshold))
     if conclusion is None:
+        return None
+    if records(evidence) and not _well_known(evidence, screening, differences, LEVEL_PAIRS):
         return None
     effect = effect_of(differences, sigma, tau)
     stalls = _stalls(evidence, screening)
     return Confirmation(conclusion, len(new), effect, slower, max(slower, faster), threshold, level, new, good, stalls)
 
 
-def _well_known(evidence: Evidence, screening: Screening, differences: list[float]) -> bool:
-    """Whether the pairs have measured the level as exactly as counts, or are used up."""
+def _well_known(evidence: Evidence, screening: Screening, differences: list[float], most: int) -> bool:
+    """Whether the pairs have measured the level as exactly as counts, or are used up (``most``, or the budget)."""
     tolerance = evidence.recorded.tolerance if evidence.recorded else evidence.tolerance
     exact = len(differences) >= FIRST_LEVEL and level_error(differences, screening.noise) <= tolerance
-    return exact or len(differences) >= evidence.budget.pairs
+    return exact or len(differences) >= min(most, evidence.budget.pairs)
 
 
 def _conclusion(
@@ -205,12 +237,13 @@ def next_runs(evidence: Evidence, candidates: int, references: int, why: str) ->
     """The next pair, or the missing run of the pair under way. Orders alternate: AB, BA, AB (A is the good build)."""
     pair = max(candidates, references)
     if candidates != references:
+        of = f"pair {pair} of at most {evidence.budget.pairs}"
         order: tuple[Build, ...] = (Build.CANDIDATE if candidates < references else Build.REFERENCE,)
-        return NeedRuns(order[0], order, 1, f"{why}; the {order[0].value} run of pair {pair}", Stage.CONFIRM)
+        return NeedRuns(order[0], order, 1, f"{of}, its other half: {why}", Stage.CONFIRM)
     order = (Build.REFERENCE, Build.CANDIDATE)
     if pair % 2 != _first_order(evidence):
         order = (Build.CANDIDATE, Build.REFERENCE)
-    return NeedRuns(order[0], order, 2, f"{why}; pair {pair + 1} of at most {evidence.budget.pairs}", Stage.CONFIRM)
+    return NeedRuns(order[0], order, 2, f"pair {pair + 1} of at most {evidence.budget.pairs}: {why}", Stage.CONFIRM)
 
 
 def _first_order(evidence: Evidence) -> int:

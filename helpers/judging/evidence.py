@@ -30,6 +30,8 @@ class Budget:
     repeats: int = 2
     # How many times a night repeats a run, of either build, that an infrastructure failure ended.
     retries: int = 1
+    # How many minutes its runs may take in one night, after the first one; None: as many as they take.
+    case_minutes: float | None = None
 
 
 class Build(enum.Enum):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from helpers.judging.call_counts import CallCount, call_counts
-from helpers.judging.named_parts import apart, largest_unnamed
+from helpers.judging.named_parts import apart, largest_inside, largest_unnamed
 from helpers.judging.profile_differences import Difference, differences_of, place_in_step
 from helpers.judging.profile_parts import LEAST_SHARE, Level, ProfiledPair
 from helpers.judging.rank_parts import parts_and_ranks
@@ -61,6 +61,8 @@ class Explanation:
     reduced_beside: ReducedBeside | None = None
     # The operators whose number of calls differs in all runs, as far as no named part tells it.
     calls: tuple[CallCount, ...] = ()
+    # Of each named phase the part in it that is longer by most, if one is beyond the error rate itself.
+    largest_inside: tuple[Difference, ...] = ()
 
     @property
     def explained_seconds(self) -> float:
@@ -120,6 +122,7 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = 
         clocks=clocks_of(pairs),
         reduced_beside=reduced_beside(pairs),
         calls=call_counts(pairs, named),
+        largest_inside=tuple(filter(None, (largest_inside(each, of_all) for each in named))),
     )
 
 

@@ -63,6 +63,15 @@ def _overlap(one: Part, other: Part, rows: Sequence[Part]) -> bool:
     return any(one.holds(row) and other.holds(row) for row in rows)
 
 
+def largest_inside(phase: Difference, beyond_chance: Sequence[Difference]) -> Difference | None:
+    """The part in a phase that is longer by most, of those beyond chance; None for a part that is no phase. So a phase
+    that is shown in place of many parts still tells what came new in it."""
+    if phase.part.level is not Level.PHASE:
+        return None
+    inside = [each for each in beyond_chance if each.seconds.mean > 0 and phase.part.holds(each.part)]
+    return max(inside, key=lambda each: each.seconds.mean, default=None)
+
+
 def largest_unnamed(unnamed: Sequence[Difference], named: Sequence[Difference], shown: int) -> tuple[Difference, ...]:
     """The largest rows that are in no named part; in place of an operator's kernels, of which a library chooses others
     from run to run, the operator."""

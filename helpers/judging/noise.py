@@ -136,15 +136,23 @@ def entry_scatter(samples_per_s: Sequence[float], past: Past) -> float:
     The usual scatter comes from the case's own nights, else its calibration, else the cases with as many cards, else a
     guess.
     """
+    return _factor(tuple(math.log(rate) for rate in samples_per_s), _usual(past))
+
+
+def _usual(past: Past) -> float:
     nights = _accepted(past)
-    usual = past.calibrated
-    if not usual or len(nights) >= _SIBLING_NIGHTS:
-        usual = usual_sigma(nights, past.siblings)
-    return _factor(tuple(math.log(rate) for rate in samples_per_s), usual)
+    if past.calibrated and len(nights) < _SIBLING_NIGHTS:
+        return past.calibrated
+    return usual_sigma(nights, past.siblings)
+
+
+def pair_scatter(differences: Sequence[float], past: Past) -> float:
+    """The same of the pairs with which an entry is recorded: ``differences`` of the log rates of two builds' runs."""
+    return _factor(tuple(differences), math.sqrt(2) * _usual(past))
 
 
 def most_scatter(past: Past) -> float:
-    """The entry_scatter() beyond which an entry is refused without a reason."""
+    """The entry_scatter() and the pair_scatter() beyond which an entry is refused without a reason."""
     series = [_accepted(past), *past.siblings]
     known = past.calibrated > 0 or any(len(each) >= _SIBLING_NIGHTS for each in series)
     return MOST_SCATTER if known else MOST_SCATTER_UNKNOWN

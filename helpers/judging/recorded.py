@@ -31,6 +31,7 @@ from helpers.judging.evidence import Build, Evidence, RecordedReference, RunEvid
 from helpers.judging.level import Level, accepted_as_low, learn_level, pair_tau
 from helpers.judging.power import Detection, smallest_drop
 from helpers.judging.rates import rate_unit
+from helpers.judging.recorded_hour import doubt_about_hour, shift_of_hour
 from helpers.judging.rules import MEDIAN_STEP, median_over_runs
 from helpers.judging.screen import (
     ACCEPT_UP_TO,
@@ -40,6 +41,7 @@ from helpers.judging.screen import (
     Screening,
     due,
     more_screening,
+    records,
     screen,
     unanchored,
 )
@@ -89,12 +91,17 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerA
         shown = alone(evidence, recorded, screening, smallest_drop(_detection(evidence, recorded, screening, Level())))
         return _answer(recorded, shown.status, shown.code, shown.message, measured)
     level = learn_level(evidence, screening.noise)
-    due_tonight = due(evidence, screening, level.settled(screening.mature))
+    due_tonight, doubt = due(evidence, screening, level.settled(screening.mature)), ""
+    if not (due_tonight or _asked(evidence, screening)):
+        told = doubt_about_hour(evidence, screening, level, reference)
+        if isinstance(told, NeedRuns):
+            return told
+        due_tonight, doubt = bool(told), told
     more = more_screening(evidence, screening, due_tonight) or runs_for_slower(evidence, recorded, screening)
     if more is not None:
         return more
     confirmation: Confirmation | None = None
-    if evidence.reference_build is not None and (why := _why_confirm(evidence, screening, level, due_tonight)):
+    if evidence.reference_build is not None and (why := doubt or _why_confirm(evidence, screening, level, due_tonight)):
         pairs = confirm(evidence, screening, level, candidate, reference, why)
         if isinstance(pairs, NeedRuns):
             return pairs
@@ -106,6 +113,8 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerA
         found = after_pairs(evidence, recorded, screening, confirmation, smallest)
     standing = _standing_of(evidence, screening, confirmation, found, smallest)
     message = found.message
+    if hour := doubt or (shift_of_hour(evidence, level, reference) if confirmation is None else ""):
+        message += f"; {hour}"
     if standing.new_segment:
         message += f"; a new segment begins: {standing.segment_reason}"
     if not recorded.comparable:
@@ -148,6 +157,8 @@ def _stand_in(
 def _aside(evidence: Evidence, recorded: RecordedReference, apart: Sequence[str]) -> str:
     """Why tonight is not compared with a recorded figure, and what to do."""
     if not apart:
+        if evidence.to_record:
+            return f"{NOTHING_RECORDED}; this session records it, or says under Baselines why not"
         return f"{NOTHING_RECORDED}: record it, and a night needs fewer pairs: {evidence.record_command}"
     rate = f"{number(recorded.samples_per_s)} {rate_unit(evidence.case_id)}"
     return (
@@ -200,6 +211,8 @@ def _why_confirm(evidence: Evidence, screening: Screening, level: Level, due_ton
         return ""
     if evidence.in_pairs:
         return "tonight's plan compares this case in pairs"
+    if records(evidence):
+        return "it is recorded with its level"
     if unanchored(evidence, screening):
         return f"only pairs can tell: {wording.counted(screening.known, 'night')} known of this stack"
     why = f"nobody knows where the nights before stand against {evidence.reference_build}"

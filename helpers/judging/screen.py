@@ -142,7 +142,7 @@ def more_screening(evidence: Evidence, screening: Screening, due_tonight: bool) 
     made = len(screening.differences)
     if not screening.mature and evidence.reference_build is None and made < evidence.budget.first_runs:
         missing = evidence.budget.first_runs - made
-        why = f"{screening.known} of {KNOWN_NIGHTS} nights known: run {made + 1} of {evidence.budget.first_runs}"
+        why = f"{screening.known} of {KNOWN_NIGHTS} nights known: {evidence.budget.first_runs} runs"
         return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,) * missing, missing, why)
     if made >= evidence.budget.screen_runs or due_tonight or evidence.suspicion:
         return None
@@ -168,9 +168,19 @@ def due(evidence: Evidence, screening: Screening, level_settled: bool) -> bool:
 
 
 def unanchored(evidence: Evidence, screening: Screening) -> bool:
-    """Whether only pairs can tell: no comparable figure is recorded, and too few nights of this stack are known."""
-    recorded = evidence.recorded
-    return (recorded is None or not recorded.comparable) and screening.known < _ANCHORED_NIGHTS
+    """Whether only pairs can tell: no comparable figure is recorded, and too few nights of this stack are known, or
+    tonight's figure is to be recorded."""
+    return not _has_figure(evidence) and (screening.known < _ANCHORED_NIGHTS or evidence.to_record)
+
+
+def records(evidence: Evidence) -> bool:
+    """Whether tonight's figure becomes the case's first one on this stack. Then its pairs are the first that teach the
+    level."""
+    return evidence.to_record and not _has_figure(evidence)
+
+
+def _has_figure(evidence: Evidence) -> bool:
+    return evidence.recorded is not None and evidence.recorded.comparable
 
 
 def _has_turn(case_id: str, day: int, rotation: int) -> bool:

@@ -66,6 +66,8 @@ class Candidate:
     doubts: tuple[str, ...] = ()
     # The smallest change that counts, if the old entry has none of its own.
     tolerance: float = 0.005
+    # Where the figure lies against the reference build beside it; empty without pairs.
+    beside: str = ""
 
     def __post_init__(self) -> None:
         if self.entry is not None and self.case_id in ("", self.entry.case_id):
@@ -118,8 +120,8 @@ def propose(
     - A figure from another segment or protocol, or by another rule, cannot be compared with the old one. It replaces
       the old one, and the proposal says how they differ.
     - These are refused unless a reason names the case; with a reason they are recorded as the accepted level: a figure
-      that is lower than the old one by more than the tolerance, in any segment; a confirmed regression; an open answer;
-      a candidate with doubts.
+      that is lower than the old one by more than the tolerance, in any segment; a confirmed regression, also against
+      the reference build alone; an open answer; a candidate with doubts.
     - These are always refused: fewer than LEAST_RUNS runs, a measured case without a candidate, a candidate that was
       not measured.
 
@@ -154,7 +156,9 @@ def _decide(
         return outcome(ProposalKind.REFUSED, candidate.refusal or "no reason given")
     if case_id not in measured:
         return outcome(ProposalKind.REFUSED, "not measured in this session")
-    if (before is None) != (candidate.answer is RecordedAnswer.NOTHING_RECORDED):
+    # Where nothing is recorded, only pairs with a reference build give an answer.
+    by_entry = candidate.answer is not RecordedAnswer.NOTHING_RECORDED
+    if (by_entry and before is None and not candidate.beside) or (before is not None and not by_entry):
         return outcome(ProposalKind.REFUSED, overtaken(before))
     apart = "" if before is None else _incomparable(before, new)
     if before is not None and not apart:
@@ -168,7 +172,8 @@ def _decide(
         # A tolerance that a user set for this case stays when the figure is replaced.
         new = replace(new, tolerance=before.tolerance)
     kind = ProposalKind.CREATED if before is None else ProposalKind.UPDATED
-    why = "none recorded before" if before is None else apart or _answer_text(candidate)
+    why = "none recorded before" if before is None else apart
+    why = "; ".join(filter(None, (why, candidate.beside))) if why else _answer_text(candidate)
     worse = [*_worse(before, new, candidate, apart), *candidate.doubts]
     if not worse:
         return outcome(kind, why, new)
@@ -182,14 +187,15 @@ def _decide(
 
 
 def _worse(before: RecordedEntry | None, new: RecordedEntry, candidate: Candidate, apart: str) -> list[str]:
-    """How the new figure is worse than the old one, or may be; empty if it is not."""
+    """How the new figure is worse than the old one, or than the reference build beside it, or may be; empty if it is
+    not."""
+    if candidate.answer in _NOT_AS_GOOD:
+        return [_answer_text(candidate)]
     if before is None:
         return []
     change = new.samples_per_s / before.samples_per_s - 1
     lower = f"{change:+.1%} against the recorded {figure_text(before)} {UNIT}"
     tolerance = candidate.tolerance if before.tolerance is None else before.tolerance
-    if not apart and candidate.answer in _NOT_AS_GOOD:
-        return [_answer_text(candidate)]
     if not apart and candidate.answer is RecordedAnswer.FASTER and change < 0:
         return [f"faster than the good build, but lower than what is recorded: {lower}"]
     return [f"lower: {lower}"] if change < -tolerance else []

@@ -38,6 +38,11 @@ _SHARED, _COMMON = ("environment", "segment", "provenance", "protocol"), "common
 _NAME_DIGITS = 8
 
 
+def compared_steps(protocol: Mapping[str, int]) -> dict[str, int]:
+    """The numbers of a protocol that change the figure, by their names in perf.yaml, as far as it states them."""
+    return {name: protocol[name] for name in _COMPARED_STEPS if name in protocol}
+
+
 @dataclass(frozen=True)
 class Provenance:
     """Where a recorded entry comes from."""
@@ -91,10 +96,11 @@ class RecordedEntry:
     def other_protocol(self, protocol: Mapping[str, int]) -> tuple[str, ...]:
         """The differences between ``protocol`` and the entry's. A number that the entry does not state is no
         difference."""
+        mine, other = compared_steps(self.protocol), compared_steps(protocol)
         return tuple(
-            f"protocol {name}: {self.protocol[name]} → {protocol[name]}"
-            for name in _COMPARED_STEPS
-            if name in self.protocol and name in protocol and self.protocol[name] != protocol[name]
+            f"protocol {name}: {steps} → {other[name]}"
+            for name, steps in mine.items()
+            if other.get(name, steps) != steps
         )
 
     def to_json(self) -> dict[str, Any]:

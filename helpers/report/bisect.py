@@ -8,7 +8,7 @@ from typing import Any
 
 from helpers.judging.bisection import BisectAnswer, BisectEnd, BuildFinding
 from helpers.judging.statistics import EffectSize
-from helpers.judging.wording import counted
+from helpers.judging.wording import counted, first_few
 from helpers.report.table import Align, Column, Table, markdown_text
 from helpers.session.bisect import CaseSearch
 from helpers.trainers.contract.errors import printable
@@ -36,10 +36,9 @@ def headline(search: CaseSearch) -> str:
     if answer.first == answer.last:
         name = search.builds[answer.first].name
         what = "FIRST BAD" if answer.end is BisectEnd.FOUND else "FIRST BAD, NOT CERTAIN"
-        others = [each for place, each in enumerate(search.builds) if place != answer.first]
         return (
             f"{what}: {name} ({share_text(answer.probability)}){change}, {runs}; the next likeliest: "
-            f"{_likeliest(others)}{left}"
+            f"{_likeliest(search.builds, besides=answer.first)}{left}"
         )
     between = search.builds[answer.first : answer.last + 1]
     why = "the budget is spent" if answer.end is BisectEnd.BUDGET else "what lies between cannot be tested"
@@ -91,6 +90,8 @@ def to_record(searches: Sequence[CaseSearch], session: str) -> dict[str, Any]:
 def _details(search: CaseSearch) -> list[str]:
     """What the headline does not say, line by line."""
     lines = [] if search.answer is None else _answer_details(search.answer, search.builds)
+    if search.changed:
+        lines.append(f"what changed with it, besides the build: {first_few(search.changed)}")
     cannot = [each for each in search.builds if each.untestable]
     if cannot:
         lines.append(f"{counted(len(cannot), 'build')} could not be tested:")
@@ -123,9 +124,26 @@ def _left_over(answer: BisectAnswer) -> list[str]:
     return [f"it does not explain the whole drop: another change makes up {effect_text(answer.residual)}"]
 
 
-def _likeliest(builds: Sequence[BuildFinding]) -> str:
-    best = max(builds, key=lambda each: each.probability)
-    return f"{best.name} ({share_text(best.probability)})"
+def _likeliest(builds: Sequence[BuildFinding], besides: int = -1) -> str:
+    """The likeliest first bad build, not the one at place ``besides``.
+
+    Nothing was measured at a build that cannot be tested. So it is never named alone, but as a range that ends with the
+    next build that can be tested.
+    """
+    ranges: list[list[BuildFinding]] = [[]]
+    for place, each in enumerate(builds):
+        if place == besides:
+            ranges.append([])
+            continue
+        ranges[-1].append(each)
+        if not each.untestable:
+            ranges.append([])
+    best = max(ranges, key=lambda each: sum(build.probability for build in each))
+    share = share_text(sum(build.probability for build in best))
+    if len(best) == 1:
+        return f"{best[0].name} ({share})"
+    hidden = sum(bool(each.untestable) for each in best)
+    return f"one of {len(best)}, {best[0].name} … {best[-1].name} ({share}; {hidden} of them cannot be tested)"
 
 
 def _looked_at(build: BuildFinding) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from helpers.judging.beyond_chance import ERROR_RATE, USUAL_PAIRS
 from helpers.judging.call_counts import CallCount
 from helpers.judging.explanation import Explanation
+from helpers.judging.kinds import Kind
 from helpers.judging.profile_differences import Difference
 from helpers.judging.profile_parts import Exchange, Level, Part
 from helpers.judging.run_facts import MOST_COST, THREADS, Clock, ReducedBeside
@@ -37,6 +38,8 @@ _SAYS_NOTHING = re.compile(
 )
 # Of a longer name the beginning and the end are shown: the tiles of a matrix product are at its end.
 _MOST_OF_A_KERNEL, _END_OF_A_KERNEL = 110, 64
+# A part of one of these kinds has calls that were not there.
+_CAME = (Kind.NEW, Kind.MOVED, Kind.MORE_CALLS)
 # So many operators with other calls are shown; JSON has all.
 _MOST_CALLS = 5
 
@@ -78,7 +81,8 @@ def _longer(explanation: Explanation) -> str:
     first = next((each for each in explanation.named if _takes_longer(each)), None)
     if first is None:
         whole = interval_text(explanation.drop, explanation.step_seconds)
-        why = f"a step takes {whole}, and no part of it is longer beyond chance{_called_more(explanation)}"
+        more = "".join(f"; {each}" for each in _called_more(explanation.calls))
+        why = f"a step takes {whole}, and no part of it is longer beyond chance{more}"
         return f"{'NOT EXPLAINED' if explanation.is_slower else 'NOT SLOWER'}: {why}"
     also = _others_text([each for each in explanation.named if _takes_longer(each) and each is not first])
     share = first.seconds.mean / explanation.step_seconds
@@ -90,7 +94,7 @@ def _longer(explanation: Explanation) -> str:
         )
         return _with_share(what, share, explanation, also)
     change = f", {first.change:+.0%}" if first.change is not None else ""
-    what = f"{named}{change} ({first.kind.value})"
+    what = f"{named}{change} ({_kind_text(first)}{_largest_inside(explanation, first)})"
     if first.part.phase is Phase.ALL_REDUCE and not any(each.part.level.is_of_a_rank for each in explanation.named):
         what += ", and no rank is slower beside the others"
     if first.part.level is Level.REDUCTION:
@@ -103,13 +107,35 @@ def _longer(explanation: Explanation) -> str:
     return _with_share(what, share, explanation, also)
 
 
-def _called_more(explanation: Explanation) -> str:
-    more = (each for each in explanation.calls if each.candidate.calls > each.reference.calls)
+def _kind_text(each: Difference) -> str:
+    """In what way a part differs. A phase has no count of its own."""
+    whole = {Kind.SLOWER: "slower as a whole", Kind.FASTER: "faster as a whole"}
+    return whole.get(each.kind, each.kind.value) if each.part.level is Level.PHASE else each.kind.value
+
+
+def _largest_inside(explanation: Explanation, phase: Difference) -> str:
+    """What is longest in a phase, and what is new in it: ``; longest in it: cast of all layers (forward), +8.2 ms, new:
+    it only moves or converts values``. Empty for any other part."""
+    if phase.part.level is not Level.PHASE:
+        return ""
+    inside = [each for each in explanation.largest_inside if phase.part.holds(each.part)]
+    told = [
+        f"longest in it: {part_text(each.part)}, +{_ms(each.seconds.mean)} ms, {each.kind.value}" for each in inside
+    ]
+    if not any(each.kind in _CAME for each in inside):
+        told += _called_more([each for each in explanation.calls if each.part.phase is phase.part.phase])
+    return "".join(f"; {each}" for each in told)
+
+
+def _called_more(calls: Sequence[CallCount]) -> list[str]:
+    """The operator that is called more often and whose time is longer by most, if there is one."""
+    more = (each for each in calls if each.candidate.calls > each.reference.calls)
     first = next((each for each in more if each.longer_seconds > 0), None)
     if first is None:
-        return ""
+        return []
     old, new = first.reference.calls, first.candidate.calls
-    return f"; {part_text(first.part)} is called {new:g} times a step instead of {old:g}"
+    times = f"is new, called {new:g} times a step" if not old else f"is called {new:g} times a step instead of {old:g}"
+    return [f"{part_text(first.part)} {times}"]
 
 
 def _others_text(others: Sequence[Difference]) -> str:
@@ -120,12 +146,12 @@ def _others_text(others: Sequence[Difference]) -> str:
 
 
 def _with_share(what: str, share: float, explanation: Explanation, also: str) -> str:
-    if not explanation.is_slower:
-        # If the whole step may be as fast, there is nothing of which this part could be a share.
+    drop = explanation.drop.mean / explanation.step_seconds
+    if not explanation.is_slower or share > drop:
+        # If the whole step may be as fast, or is longer by less than this part, the part is no share of it.
         whole = interval_text(explanation.drop, explanation.step_seconds)
         return f"{what}, {share:+.1%} of a step; the whole step: {whole}{also}"
-    drop = f"{explanation.drop.mean / explanation.step_seconds:+.1%}"
-    return f"{what}, explains {100 * share:.1f} of the {drop}{also}"
+    return f"{what}, explains {100 * share:.1f} of the {drop:+.1%}{also}"
 
 
 def part_text(part: Part) -> str:
@@ -274,8 +300,7 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
         f"window ({found.profiler})",
         f"{explanation.tested} parts were tested; the probability that any named one differs by chance alone is at "
         f"most {ERROR_RATE:.0%}; {_sure_text(explanation.pairs)}",
-        f"not explained: {100 * explanation.not_explained_seconds / explanation.step_seconds:+.1f} of "
-        f"{explanation.drop.mean / explanation.step_seconds:+.1%}",
+        _not_explained_text(explanation),
     ]
     if explanation.shared_speeds:
         least, most = min(explanation.shared_speeds), max(explanation.shared_speeds)
@@ -296,6 +321,18 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
     lines += [f"the builds differ in {name}: {old or 'nothing'} and {new or 'nothing'}"
               for name, old, new in explanation.facts]  # fmt: skip
     return lines
+
+
+def _not_explained_text(explanation: Explanation) -> str:
+    """The three shares of a step that add up: they may have different signs."""
+    rest, named, whole = (
+        f"{seconds / explanation.step_seconds:+.1%}"
+        for seconds in (explanation.not_explained_seconds, explanation.explained_seconds, explanation.drop.mean)
+    )
+    return (
+        f"not explained: {rest} of a step, in all parts that are not named (the named parts {named}, the whole step "
+        f"{whole})"
+    )
 
 
 def _calls_text(calls: Sequence[CallCount]) -> str:
@@ -369,7 +406,7 @@ def _share(each: Difference, step_seconds: float) -> str:
 
 def _what(each: Difference) -> str:
     """In what way the part differs. A phase is listed in any case, so it says this only if it differs beyond chance."""
-    return each.kind.value if each.is_named or each.part.level is not Level.PHASE else ""
+    return _kind_text(each) if each.is_named or each.part.level is not Level.PHASE else ""
 
 
 def _calls(each: Difference) -> str:

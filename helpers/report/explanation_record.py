@@ -22,6 +22,7 @@ from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.step_profile import Phase
 
 _ABOUT = "explanation"
+_LISTS = ("named", "unnamed", "phases", "ranks", "largest_inside")
 
 
 def explanation_record(found: CaseExplanation) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def explanation_of(record: object) -> CaseExplanation:
 
 
 def _explanation(record: Mapping[str, Any]) -> Explanation:
-    lists = {name: tuple(map(_difference, record[name])) for name in ("named", "unnamed", "phases", "ranks")}
+    lists = {name: tuple(map(_difference, record[name])) for name in _LISTS}
     old, new = record["cost"]
     return Explanation(
         **{
@@ -155,6 +156,7 @@ _EXPLANATION = object_of(
         "shared_speeds": list_of(_NUMBER, "a list of numbers"),
         "clocks": list_of(_CLOCK, "a list of clocks"),
         "ranks": _DIFFERENCES,
+        "largest_inside": _DIFFERENCES,
         "calls": _CALLS,
         "reduced_beside": or_null(_REDUCED_BESIDE, "null, or what is beside computation"),
     },

@@ -26,7 +26,7 @@ FRAMEWORKS_SCHEMA_VERSION = 1
 NAMES = {framework: spec.title for framework, spec in FRAMEWORKS.items()}
 _PARAMETERS, _PUBLISHED = "parameters", "published"
 _LEGEND = (
-    "{unit}: the median over runs, with the 95% interval of their mean",
+    "{unit}: the median over runs, with its 95% interval",
     "ratio to Paddle: the geometric mean over pairs of runs made in turn, with its 95% interval",
     "published: the same ratio in the documents' nearest row that has both: of the same model, then of the same "
     "precision class, then nearest in cards, then in batch size, then of the same card model, then with the fewest "
@@ -207,8 +207,7 @@ def _rate(cell: Cell) -> str:
     text = f"{number(cell.samples_per_s)}{f'({compilers})' if compilers else ''}{'*' if cell.marks else ''}"
     if cell.low is None or cell.high is None:
         return text
-    # The interval of two runs is so wide that its lower end may be negative.
-    return f"{text} [{number(max(0.0, cell.low))}, {number(cell.high)}]"
+    return f"{text} [{number(cell.low)}, {number(cell.high)}]"
 
 
 def _ratio(row: ConfigurationOutcome, framework: Framework) -> str:

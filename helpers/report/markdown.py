@@ -13,7 +13,16 @@ from helpers.report.night_plan import plan_summary, when_measured
 from helpers.report.results import SessionReport
 from helpers.report.row import CaseRow
 from helpers.report.scaling import AGAINST, Scaling, scaling_tables
-from helpers.report.sentences import NO_RESULT, doubts_of, headline, in_short, lost_cases, sentence_of, urgent
+from helpers.report.sentences import (
+    NO_RESULT,
+    doubts_of,
+    gate_rules,
+    headline,
+    in_short,
+    lost_cases,
+    sentence_of,
+    urgent,
+)
 from helpers.report.table import Column, Table, markdown_list, markdown_text
 from helpers.report.text import case_table, summary_line
 from helpers.session.gate_verdict import GateCase
@@ -73,14 +82,18 @@ class _Needed:
 
 
 def _needed(report: SessionReport) -> Iterator[_Needed]:
+    rules = gate_rules(report)
     for row in urgent(report.rows):
-        yield _Needed(row.status, f"{row.case_id} [{row.target}]", row.owner or "-", _what_happened(row))
+        happened = _what_happened(row, rules.get((row.target, row.case_id), ""))
+        yield _Needed(row.status, f"{row.case_id} [{row.target}]", row.owner or "-", happened)
     for case in lost_cases(report.rows, report.gate):
         yield _Needed(case.status, f"{case.case_id} [{case.target}]", case.owner or "-", case.reason or NO_RESULT)
 
 
-def _what_happened(row: CaseRow) -> str:
-    return " ".join(filter(None, (sentence_of(row), f"({doubts})" if (doubts := doubts_of(row)) else "")))
+def _what_happened(row: CaseRow, rule: str) -> str:
+    """The case's own reason, why it is to be doubted, and the gate's ``rule`` after both."""
+    parts = (sentence_of(row), f"({doubts})" if (doubts := doubts_of(row)) else "")
+    return " · ".join(filter(None, (" ".join(filter(None, parts)), rule)))
 
 
 def _fold(title: str, content: str) -> str:

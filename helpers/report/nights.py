@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from helpers.history.stored import Acknowledgement, SegmentStart, StoredNight
-from helpers.judging.statistics import NORMAL_95, summarise
+from helpers.judging.statistics import median_interval
 from helpers.judging.wording import first_few
 from helpers.machine.environment import differences
 
@@ -131,13 +131,10 @@ def interval_of(log_rates: Sequence[float], sigma: float | None) -> tuple[float 
     ``sigma`` is the standard deviation of log rates between runs, as the judge knew it that night (Standing). Without
     it, Student's t over the runs is used. A single run without ``sigma`` has no interval.
     """
-    if not log_rates:
+    if not log_rates or (sigma is None and len(log_rates) == 1):
         return None, None
-    if sigma is not None:
-        middle, half = statistics.median(log_rates), NORMAL_95 * sigma / math.sqrt(len(log_rates))
-        return math.exp(middle - half), math.exp(middle + half)
-    summary = summarise(tuple(map(math.exp, log_rates)))
-    return None if summary.low is None else max(0.0, summary.low), summary.high
+    low, high = median_interval(log_rates, sigma)
+    return math.exp(low), math.exp(high)
 
 
 def good_rate(night: StoredNight) -> float | None:

@@ -90,7 +90,7 @@ class CaseRow:
     samples_per_s: float | None = None
     # The largest distance of a run from the median, as a fraction of the median.
     spread: float | None = None
-    # The ends of the 95% interval of the mean.
+    # The ends of the 95% interval of ``samples_per_s``.
     low: float | None = None
     high: float | None = None
     runs: int = 0
@@ -170,7 +170,7 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
         status=verdict.status.value,
         effect=outcome.effect.value,
         code=verdict.reason.code,
-        reason=verdict.reason.message,
+        reason=outcome.reason,
         judged=outcome.judged,
         rule=rule,
         samples_per_s=summary.centre if summary else None,

@@ -3,6 +3,8 @@ full reasons, with every number, follow below it."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 # The sentence for a case of the gate that has no outcome.
 NO_RESULT = "The session has no result of this case."
 _LONGEST = 220
+# Where the numbers of a reason begin.
+_NUMBERS = re.compile(r": (?=[+-]?\d)")
+# The statuses of a case that is slower than it was, or that may be.
+_DROPS = (Status.REGRESSION.value, Status.SLOWER.value, Status.INCONCLUSIVE.value)
+_UNCHANGED = 0.0005
 _NEEDS = (CaseEffect.FAIL.value, CaseEffect.ERROR.value, CaseEffect.WARN.value)
 _ORDER = [each.value for each in (*SLOWER, *(each for each in Status if each not in SLOWER))]
 
@@ -69,12 +76,13 @@ def in_short(report: SessionReport) -> Iterator[str]:
 
 
 def sentence_of(row: CaseRow) -> str:
-    """One sentence on the case."""
+    """One sentence on the case: its own reason, without the gate's rule."""
     status, standing = row.status, row.standing
     if status in (Status.REGRESSION.value, Status.IMPROVEMENT.value) and standing is not None and standing.pairs:
-        moved = change(standing.effect or 0.0).capitalize()
-        pairs = counted(standing.pairs, "pair")
-        return f"{moved} than the good build{_interval(standing)}, confirmed by {pairs} of runs in turn."
+        return f"{_beside(standing)}, confirmed by {counted(standing.pairs, 'pair')} of runs in turn."
+    if status == Status.INCONCLUSIVE.value and standing is not None and standing.pairs and row.pairs:
+        why = _NUMBERS.split(_first_part(row.reason))[0]
+        return f"{_beside(standing)}: {pairs_in_short(row)}. Not decided: {why}."
     if status == Status.SLOWER.value and row.recorded is not None and row.recorded.ratio is not None:
         below = f"{1 - row.recorded.ratio:.1%} below what this machine recorded ({_rate(row.recorded, row)})"
         return f"{below}; no good build was there to tell the build from the machine."
@@ -89,6 +97,19 @@ def sentence_of(row: CaseRow) -> str:
     return _first_part(row.reason)
 
 
+def pairs_in_short(row: CaseRow) -> str:
+    """How many pairs were slower than the good build at the level of the nights before, such as ``slower in 8 of 9
+    pairs``."""
+    level = row.standing.level or 0.0 if row.standing is not None else 0.0
+    slower = sum(math.log1p(each.difference) < level for each in row.pairs)
+    return f"slower in {slower} of {counted(len(row.pairs), 'pair')}"
+
+
+def gate_rules(report: SessionReport) -> dict[tuple[str, str], str]:
+    """The gate's rule for each case whose effect it changes, by SuiteCase.key, as a sentence."""
+    return {each.key: f"{each.gate_rule[0].upper()}{each.gate_rule[1:]}." for each in report.outcomes if each.gate_rule}
+
+
 def doubts_of(row: CaseRow) -> str:
     """Why the figure of the case is to be doubted, such as ``contended in 4 of 4 runs``, without who disturbed it."""
     return "; ".join(each.partition(": ")[0] for each in row.marks)
@@ -96,7 +117,7 @@ def doubts_of(row: CaseRow) -> str:
 
 def change(fraction: float) -> str:
     """The change in words, such as ``5.4% slower``, ``1.0% faster`` or ``unchanged``."""
-    if abs(fraction) < 0.0005:
+    if abs(fraction) < _UNCHANGED:
         return "unchanged"
     return f"{abs(fraction):.1%} {'slower' if fraction < 0 else 'faster'}"
 
@@ -111,10 +132,29 @@ def headline(
     """The verdict in words, and whether it is good, doubtful or bad (``pass``, ``warn``, ``fail``).
 
     ``not_reached`` is the number of selected cases without a row. A session without a gate is good only if every
-    selected case was measured; with one, the gate says which cases count.
+    selected case was measured; with one, the gate says which cases count. The largest drop of a case that did not pass
+    is part of the words.
     """
-    if gate is not None:
-        return _of_gate(gate)
+    words, tone = _of_gate(gate) if gate is not None else _of_cases(rows, exit_code, compared, not_reached)
+    return words if tone == "pass" else f"{words}{_largest_drop(rows)}", tone
+
+
+def _largest_drop(rows: Iterable[CaseRow]) -> str:
+    """The largest drop among the cases that need someone; empty if none is slower."""
+    drops = [
+        (row.standing.effect, row.status == Status.INCONCLUSIVE.value)
+        for row in rows
+        if row.judged and needs_someone(row) and row.status in _DROPS and row.standing and row.standing.effect
+    ]
+    effect, unconfirmed = min(drops, default=(0.0, False))
+    if effect > -_UNCHANGED:
+        return ""
+    return f"; the largest drop is {-effect:.1%}{', not confirmed' if unconfirmed else ''}"
+
+
+def _of_cases(
+    rows: Sequence[CaseRow], exit_code: int, compared: Sequence[ConfigurationOutcome], not_reached: int
+) -> tuple[str, str]:
     bad = sum(row.effect in ("fail", "error") for row in rows)
     doubtful = sum(row.effect == "warn" for row in rows)
     measured = sum(row.status != Status.NOT_RUN.value for row in rows)
@@ -150,6 +190,14 @@ def _of_gate(gate: GateVerdict) -> tuple[str, str]:
     if gate.failed:
         return f"The gate failed: {len(gate.failed)} of {counted(gate.cases, 'case')} did not pass", "fail"
     return f"The gate failed: {'; '.join(gate.other) or gate.line}", "fail"
+
+
+def _beside(standing: Standing) -> str:
+    """What the pairs show, such as ``3.1% slower than the good build (95%: -3.7% to -2.5%)``."""
+    against = "the nights before, beside the good build" if standing.level else "the good build"
+    moved = change(standing.effect or 0.0)
+    than = "against" if moved == "unchanged" else "than"
+    return f"{moved.capitalize()} {than} {against}{_interval(standing)}"
 
 
 def _interval(standing: Standing) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from helpers.judging.evidence import Build
 from helpers.judging.night import NightVerdict
@@ -17,7 +18,7 @@ from helpers.plan.baseline_files import UNIT
 from helpers.plan.proposals import Proposal, ProposalKind, figure_text
 from helpers.report.colours import OF_EFFECT, PLAIN
 from helpers.report.row import CaseRow, ReferenceAnswer, reader_note, share_cell
-from helpers.report.table import GAP, Align, Column, Table
+from helpers.report.table import GAP, Align, Column, Grid, Table
 from helpers.trainers.contract.errors import printable
 
 _REASON = "reason"
@@ -28,11 +29,12 @@ _NARROWEST_REASON = 40
 def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: bool = False) -> str:
     """The table of a session, ``width`` columns wide; an empty string if there are no rows.
 
-    The column ``data`` is the share of the window spent waiting for data. A reason has a column of its own if at least
-    40 columns are left for it, else it is below its case. Below a case there may be one line with the differences of a
-    confirmation's pairs and one with the share of the cards' measured peak. ``details`` adds the numbers behind both,
-    the runs that were not used, and the case's figures by all measuring rules. Cases that were not run for the same
-    reason share a line.
+    Below the headings stands the measuring rule of each column's figures; if a column has several, it stands beside
+    each figure. The column ``data`` is the share of the window spent waiting for data. A reason has a column of its own
+    if at least 40 columns are left for it, else it is below its case. Below a case there may be one line with the
+    differences of a confirmation's pairs and one with the share of the cards' measured peak. ``details`` adds the
+    numbers behind both, the runs that were not used, and the case's figures by all measuring rules. Cases that were not
+    run for the same reason share a line.
     """
     shown = [row for row in rows if row.status != Status.NOT_RUN.value]
     parts: list[str] = []
@@ -45,8 +47,11 @@ def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: b
 
 
 def case_table(rows: Sequence[CaseRow]) -> Table:
-    """One line for each case, without its reason."""
-    return Table.of(_columns(rows), rows)
+    """A line with the measuring rule of each column, if it has one, and one line for each case, without its reason."""
+    columns, rules = _columns(rows)
+    table = Table.of(columns, rows)
+    line = ("by rule", rules[0], "", rules[1], "", rules[2], "", "")
+    return Table(table.columns, (line, *table.cells)) if any(rules) else table
 
 
 def summary_line(rows: Sequence[CaseRow]) -> str:
@@ -78,13 +83,14 @@ def rules_line(row: CaseRow) -> str:
 
 
 def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
-    grid = Table.of(_columns(rows), rows).grid()
+    columns, rules = _columns(rows)
+    grid = Table.of(columns, rows).grid()
     used = grid.width + len(GAP)
     beside = width - used >= _NARROWEST_REASON
     if used > width:
         return _narrow_table(rows, width, colour, details)
     lines = [grid.padded_heading + GAP + _REASON] if beside else [grid.heading]
-    lines.append("-" * (width if beside else min(width, used)))
+    lines += [*_rules_line(grid, rules), "-" * (width if beside else min(width, used))]
     for row, line in zip(rows, grid.padded_lines, strict=True):
         lines.extend(_case_lines(row, line, width, beside, colour))
         lines.extend(_detail_lines(row, width, details))
@@ -93,14 +99,26 @@ def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> 
 
 def _narrow_table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
     """The table for a narrow terminal: the id of each case is on a line of its own, since it fills half a terminal."""
-    case, *columns = _columns(rows)
+    (case, *columns), rules = _columns(rows)
     grid = Table.of(columns, rows).grid(_REASON_INDENT)
-    lines = [case.heading, grid.heading, "-" * width]
+    lines = [case.heading, grid.heading, *_rules_line(grid, rules), "-" * width]
     for row, line in zip(rows, grid.padded_lines, strict=True):
         lines.append(case.cell(row))
         lines.extend(_case_lines(row, line, width, False, colour))
         lines.extend(_detail_lines(row, width, details))
     return "\n".join(lines)
+
+
+def _rules_line(grid: Grid, rules: Sequence[str]) -> list[str]:
+    """The line with the rules of the measured rate, of the published and of the recorded figure: each ends below the
+    last of its columns, so that a long one needs no more room. None without a rule."""
+    if not any(rules):
+        return []
+    line = "by"
+    ends = [found.end() for found in re.finditer(r"± spread|ratio", grid.heading)]
+    for rule, end in zip(rules, ends, strict=True):
+        line = f"{line} {rule.rjust(end - len(line) - 1)}" if rule else line
+    return [line]
 
 
 def pairs_line(row: CaseRow) -> str:
@@ -229,22 +247,58 @@ def _not_run(rows: Sequence[CaseRow]) -> list[str]:
     return lines
 
 
-def _columns(rows: Sequence[CaseRow]) -> tuple[Column[CaseRow], ...]:
-    """The columns of the session's table, without the reason."""
+def measured_rule(row: CaseRow) -> str:
+    """The measuring rule of the case's figure; empty if it has none."""
+    return row.rule if row.samples_per_s is not None or row.invalid_samples_per_s is not None else ""
+
+
+def published_rule(row: CaseRow) -> str:
+    """The measuring rule of the published figure that is shown, and of the ratio to it; empty without one."""
+    return _reference_rule(shown_published(row))
+
+
+def recorded_rule(row: CaseRow) -> str:
+    """The measuring rule of the recorded figure and of the ratio to it; empty without one."""
+    return _reference_rule(row.recorded)
+
+
+def _reference_rule(comparison: ReferenceAnswer | None) -> str:
+    return comparison.rule if comparison is not None and comparison.reference_samples_per_s is not None else ""
+
+
+def common_rule(rows: Iterable[CaseRow], rule: Callable[[CaseRow], str]) -> str:
+    """The rule of all figures of a column; empty if there are several, or no figure."""
+    found = {each for row in rows if (each := rule(row))}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _columns(rows: Sequence[CaseRow]) -> tuple[tuple[Column[CaseRow], ...], tuple[str, str, str]]:
+    """The columns of the session's table, without the reason, and the rules of the measured rate, of the published and
+    of the recorded figure; a rule is empty if not all figures of its column have it."""
     unit = rate_unit(*(row.case_id for row in rows))
-    return (_COLUMNS[0], Column(f"{unit} ± spread", _measured, Align.RIGHT), *_COLUMNS[1:])
+    measured, of_measured = _ruled(rows, f"{unit} ± spread", _measured, measured_rule)
+    published, of_published = _ruled(rows, "published", lambda row: _reference(shown_published(row)), published_rule)
+    recorded, of_recorded = _ruled(rows, "recorded", lambda row: _reference(row.recorded), recorded_rule)
+    columns: tuple[Column[CaseRow], ...] = (
+        Column("case", _case),
+        measured,
+        Column("data", share_cell, Align.RIGHT),
+        published,
+        Column("ratio", lambda row: _ratio(shown_published(row)), Align.RIGHT),
+        recorded,
+        Column("ratio", lambda row: _ratio(row.recorded), Align.RIGHT),
+        Column("status", lambda row: row.status),
+    )
+    return columns, (of_measured, of_published, of_recorded)
 
 
-# Without the measured rate, which is inserted after the first column.
-_COLUMNS: tuple[Column[CaseRow], ...] = (
-    Column("case", _case),
-    Column("data", share_cell, Align.RIGHT),
-    Column("published", lambda row: _reference(shown_published(row)), Align.RIGHT),
-    Column("ratio", lambda row: _ratio(shown_published(row)), Align.RIGHT),
-    Column("recorded", lambda row: _reference(row.recorded), Align.RIGHT),
-    Column("ratio", lambda row: _ratio(row.recorded), Align.RIGHT),
-    Column("status", lambda row: row.status),
-)
+def _ruled(
+    rows: Sequence[CaseRow], heading: str, cell: Callable[[CaseRow], str], rule: Callable[[CaseRow], str]
+) -> tuple[Column[CaseRow], str]:
+    """A column of figures and their rule. If there are several rules, each stands in its cell."""
+    if common := common_rule(rows, rule):
+        return Column(heading, cell, Align.RIGHT), common
+    return Column(heading, lambda row: f"{cell(row)} {rule(row)}".rstrip(), Align.RIGHT), ""
 
 
 def hanging(text: str, width: int, first: str = "", rest: str = "") -> list[str]:

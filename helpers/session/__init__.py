@@ -24,6 +24,8 @@ class SuiteOptions:
     data_root: str | None = None
     allow_contention: bool = False
     share_machine: bool = False
+    # How many minutes the session may wait, in all, until others leave the machine alone; None: it does not wait.
+    quiet_minutes: float | None = None
     # The index of the only card that is used; None: all cards of the machine.
     card: int | None = None
     gate: bool = False

@@ -44,9 +44,11 @@ from helpers.judging.noise import usual_sigma
 from helpers.judging.rates import rate_unit
 from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.judging.wording import counted
+from helpers.machine.environment import differences
 from helpers.machine.files import MOST_INDEX_BYTES, read_text_limited, write_whole
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.installed import CANDIDATE, REFERENCE
+from helpers.plan.overrides import segment_of
 from helpers.plan.perf_yaml import Config
 from helpers.session import SuiteOptions
 from helpers.session.builds import NamedBuilds, named_builds
@@ -125,6 +127,9 @@ class CaseSearch:
     runs: int
     # Why it was stopped; empty if it was not.
     stopped: str = ""
+    # In what the stack of the first bad build differs from that of the newest build before it that was measured. Pairs
+    # decide whatever the stack is.
+    changed: tuple[str, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -222,6 +227,7 @@ class BuildSearch:
             no_drop_probability(search, measured),
             step if isinstance(step, BisectAnswer) else None,
             self._made(suite_case),
+            changed=self._changed_with(step, suite_case) if isinstance(step, BisectAnswer) else (),
         )
 
     def history_notes(self) -> tuple[str, ...]:
@@ -230,6 +236,21 @@ class BuildSearch:
 
     def _next(self, suite_case: SuiteCase, found: Sequence[CaseSearch]) -> NeedPairs | BisectAnswer:
         return next_step(self._bisection(suite_case, found), self._measured(suite_case))
+
+    def _changed_with(self, answer: BisectAnswer, suite_case: SuiteCase) -> tuple[str, ...]:
+        """CaseSearch.changed; nothing if the answer is not one build, or a build around it was not measured."""
+        if not answer.first or answer.first != answer.last:
+            return ()
+        before, after = (
+            next((each for place in places if (each := self._stack_of(place, suite_case))), {})
+            for places in (range(answer.first - 1, -1, -1), (answer.first,))
+        )
+        return differences(before, after) if before and after else ()
+
+    def _stack_of(self, place: int, suite_case: SuiteCase) -> dict[str, str]:
+        """The facts of the build's newest usable run; empty without one."""
+        mine = [each for each in self._runs_of(place, suite_case) if each.measured and each.role == CANDIDATE]
+        return segment_of(mine[-1].environment, mine[-1].settings, suite_case.case.id) if mine else {}
 
     def _bisection(self, suite_case: SuiteCase, found: Sequence[CaseSearch]) -> Bisection:
         """The search for its judge: the budget is smaller by the runs that gave no figure."""

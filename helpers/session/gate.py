@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from helpers.history.results import MEASURED
-from helpers.judging.verdict import OTHER_PROGRAM, Reason, Status
+from helpers.judging.verdict import OTHER_PROGRAM, Status
 from helpers.machine.wall_clock import local_now
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.errors import ConfigError
@@ -85,6 +85,8 @@ def gate_reason(status: Status, gated: Gated, *, other_program: bool = False) ->
         if other_program:
             return f"the gate needs the {Needs.PUBLISHED.value} figure of this case, and another program was trained"
         return f"the gate needs a {Needs.PUBLISHED.value} figure of this case and none applies to this machine"
+    if status is Status.NOT_RUN:
+        return f"the gate does not let a case pass that was not run (needs: {gated.needs.value})"
     return f"the gate does not let {status.value} pass (needs: {gated.needs.value})"
 
 
@@ -180,7 +182,7 @@ class Gate:
         return entry if entry is not None and self.judges(suite_case) and self.today <= entry.until else None
 
     def outcome(self, result: CaseResult, run_folders: tuple[str, ...] = ()) -> CaseOutcome:
-        """The outcome of a judged case, with the gate's effect and, if the gate changes it, its reason."""
+        """The outcome of a judged case, with the gate's effect and, if the gate changes it, the gate's rule."""
         plan, verdict = result.plan, result.verdict
         gated = self.gated(plan)
         other_program = any(each.reason.code == OTHER_PROGRAM for each in verdict.published)
@@ -190,17 +192,15 @@ class Gate:
         kept = self.quarantine_of(plan.suite_case)
         judged = kept is None and (gated is not None or not self.enabled)
         does = effect(verdict.status, gated) if judged else outside_gate(effect(verdict.status))
-        reason = None if gated is None else gate_reason(verdict.status, gated, other_program=other_program)
+        rule = None if gated is None else gate_reason(verdict.status, gated, other_program=other_program)
         if kept is not None:
-            reason = f"in quarantine until {kept.until}, so it cannot fail the gate ({kept.reason})"
+            rule = f"in quarantine until {kept.until}, so it cannot fail the gate ({kept.reason})"
         elif entry is not None:
             does = CaseEffect.ERROR if does is CaseEffect.ERROR else CaseEffect.FAIL
-            reason = (
+            rule = (
                 f"the quarantine of {entry.pattern!r} ({entry.place} in perf.yaml: {entry.reason}) ended on "
                 f"{entry.until}: take the entry out, or give it another day with a reason"
             )
-        if reason is not None:
-            verdict = replace(verdict, reason=Reason(verdict.reason.code, f"{reason}; {verdict.reason.message}"))
         return CaseOutcome(
             plan.case,
             plan.suite_case.target,
@@ -216,6 +216,7 @@ class Gate:
             result.runs[0].origin if result.runs else MEASURED,
             plan.suite_case.owner,
             "" if kept is None else f"until {kept.until}: {kept.reason}",
+            rule or "",
         )
 
     def check(self, cases: Iterable[SuiteCase], config: Config, host: str) -> None:

@@ -185,7 +185,7 @@ def _gate_case(case: SuiteCase, outcome: CaseOutcome | None, unfinished: Mapping
         if outcome.verdict.reason.code == OUT_OF_TIME:
             status = NOT_REACHED
         if outcome.judged and effect(outcome.status) is CaseEffect.PASS and outcome.effect is not CaseEffect.PASS:
-            status, reason = NOT_ACCEPTED, f"{status}, but {reason}"
+            status, reason = NOT_ACCEPTED, f"{status}, but {outcome.gate_rule}; {outcome.verdict.reason.message}"
     return GateCase(case.case.id, case.target, status, reason, case.owner)
 
 

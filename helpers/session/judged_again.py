@@ -7,27 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from helpers.history.results import RunResult
 from helpers.judging.compare import CaseComparison
 from helpers.judging.compare_sides import Pairing, side_of
-from helpers.judging.evidence import Budget, Build, Evidence, Past, Stage
+from helpers.judging.evidence import Budget, Build, Evidence, Past, RecordedReference, Stage
 from helpers.judging.judge import RUN_FAILED, judge
+from helpers.judging.noise import Noise
+from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import NeedRuns, Question, Reason, Status, SubVerdict, Verdict
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.perf_yaml import Config
 from helpers.plan.recorded import RecordedEntry
 from helpers.session.measure import evidence_of
 
+if TYPE_CHECKING:
+    from helpers.judging.level import Level
+
 _BY_THE_NIGHT = "confirmed for the night"
 
 
 def plan_again(case: SuiteCase, runs: Sequence[RunResult], config: Config, **more: Any) -> CasePlan:
-    """The plan of these runs of a case, as far as the runs hold it; ``more`` has the other fields."""
+    """The plan of these runs of a case, as far as the runs hold it; ``more`` has the other fields. Its steps are the
+    runs' own, which may be others than perf.yaml has by now."""
     case_id = case.case.id
+    steps: dict[str, Any] = {name: value for name, value in runs[-1].protocol.items() if name in case.protocol.steps}
     return CasePlan(
-        case,
+        replace(case, protocol=replace(case.protocol, **steps)),
         build=_build_of(Build.CANDIDATE, runs),
         settings=runs[-1].settings,
         overrides=runs[-1].overrides,
@@ -86,27 +93,49 @@ def _budget(runs: Sequence[RunResult], live: Budget) -> Budget:
     return replace(live, screen_runs=usable, first_runs=usable, pairs=pairs)
 
 
-def against_recorded(
+def against_night(
     pairing: Pairing,
     case: SuiteCase,
     runs: Sequence[RunResult],
-    entry: RecordedEntry,
+    entry: RecordedEntry | None,
     past: Past,
     config: Config,
     cases_tonight: int,
 ) -> CaseComparison:
-    """Compares one session with what this machine recorded, as pytest did in that session.
+    """Compares one session with what this machine recorded, and with the good build beside it, as pytest did in that
+    session.
 
-    ``runs`` are all runs that the session made of the case, ``past`` is what was known before it, and ``cases_tonight``
-    is how many cases it measured.
+    ``runs`` are all runs that the session made of the case, ``entry`` is None if nothing is recorded, ``past`` is what
+    was known before the session, and ``cases_tonight`` is how many cases it measured.
     """
     plan = plan_again(case, runs, config, recorded=entry)
     verdict = judge_again(evidence_of(plan, tuple(runs), past, cases_tonight=cases_tonight))
     # If there is none, the runs ended the case before a question was asked.
     answer = verdict.recorded or SubVerdict(Question.RECORDED, verdict.status, verdict.reason)
     sides = side_of(pairing.a), side_of(pairing.b)
-    tolerance = plan.tolerance if entry.tolerance is None else entry.tolerance
+    tolerance = plan.tolerance if entry is None or entry.tolerance is None else entry.tolerance
     comparison = CaseComparison(
-        pairing.case_id, pairing.target, answer.status, answer.reason, *sides, entry.rule, tolerance
+        pairing.case_id,
+        pairing.target,
+        answer.status,
+        answer.reason,
+        *sides,
+        MEDIAN_STEP if entry is None else entry.rule,
+        tolerance,
     )
     return comparison.of_standing(verdict.standing)
+
+
+def level_before(
+    case: SuiteCase, runs: Sequence[RunResult], entry: RecordedEntry | None, past: Past, config: Config, noise: Noise
+) -> Level:
+    """The level of the nights before these runs of a case against the good build beside them; ``past`` is what was
+    known before them."""
+    # Imported here because it loads numpy, which takes longer than most commands take to answer.
+    from helpers.judging.level import learn_level
+
+    evidence = evidence_of(plan_again(case, runs, config, recorded=entry), tuple(runs), past)
+    if evidence.recorded is None:
+        nothing = RecordedReference(1.0, MEDIAN_STEP, "nothing", evidence.tolerance, comparable=False)
+        evidence = replace(evidence, recorded=nothing)
+    return learn_level(evidence, noise)

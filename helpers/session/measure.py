@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from helpers.history.results import CONTENDED, SLOWED, RunResult, interleaved_pa
 from helpers.history.run_folders import ResultStore, write_night
 from helpers.judging.evidence import Build, Compared, Evidence, Past, ProgramEvidence, RecordedReference, Stage
 from helpers.judging.judge import judge
+from helpers.judging.time_limit import judged_in_time
 from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan, recorded_reference
@@ -25,6 +26,8 @@ from helpers.trainers.contract.errors import SuiteError
 Judge = Callable[[Evidence], "Verdict | NeedRuns"]
 Clock = Callable[[], datetime.datetime]
 KeepNight = Callable[[Path, NightRecord], object]
+# Called before each run, with its build, the request for it and the runs so far.
+BeforeRun = Callable[[Build, NeedRuns, Sequence[RunResult]], None]
 
 
 class Runner(Protocol):
@@ -60,6 +63,7 @@ def measure_case(
     now: Clock = utc_now,
     keep_night: KeepNight = write_night,
     most: int | None = None,
+    before_run: BeforeRun | None = None,
 ) -> CaseResult:
     """Run and judge one case. Each run is on disk and in ``memory`` before the next one starts, the night at the end
     (on disk by ``keep_night``, so that history is never the only copy).
@@ -84,17 +88,40 @@ def measure_case(
         if not isinstance(answer := judge(evidence), NeedRuns):
             break
         _check_request(plan, answer, len(runs), most or most_runs(plan))
-        for build in answer.order:
+        made, over = len(runs), ""
+        for at, build in enumerate(answer.order):
+            # A pair is begun only if there is time for both of its runs.
+            more = len(answer.order) - at if answer.stage is Stage.CONFIRM else 1
+            if most is None and (over := _time_over(plan, runs, more)):
+                break
+            if before_run is not None:
+                before_run(build, answer, runs)
             run = runner.run(plan, len(runs), build, answer.stage)
             memory.add_result(run)
             runs = (*runs, run)
             if not run.measured:
                 break
+        if over and len(runs) == made:
+            answer = judged_in_time(evidence, answer, over, judge)
+            break
     night = night_of(plan, store, runs, answer, now())
     keep_night(store.root, night)
     memory.add_night(night)
     store.add_verdict(runs, answer)
     return CaseResult(plan, answer, runs, resumed)
+
+
+def _time_over(plan: CasePlan, runs: Sequence[RunResult], more: int) -> str:
+    """Why the case may not make ``more`` runs; empty if it may. The longest run so far tells how long one takes, so the
+    first run is always made."""
+    minutes = plan.budget.case_minutes
+    if minutes is None or not runs:
+        return ""
+    each = [run.wall_seconds for run in runs]
+    used, needed = sum(each) / 60, more * max(each) / 60
+    if used + needed <= minutes:
+        return ""
+    return f"stopped after {used:.1f} of budgets.case_minutes = {minutes:g}, because {needed:.1f} min more do not fit"
 
 
 def not_run(plan: CasePlan, reason: str) -> CaseResult:
@@ -192,11 +219,22 @@ def night_of(
 
 def _compared(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing | None) -> Compared | None:
     """The pairs of both builds behind the verdict; None without any."""
-    if standing is None or not standing.pairs:
+    if standing is None:
         return None
+    if not standing.pairs:
+        return _beside_first_run(plan, runs, standing)
     pairs = interleaved_pairs(runs)[: standing.pairs]
     good, new = (tuple(pair[place].log_rate or 0.0 for pair in pairs) for place in (0, 1))
     return Compared(plan.reference_id, new, good, standing.teaches_level, standing.teaches_good)
+
+
+def _beside_first_run(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing) -> Compared | None:
+    """The good build's one run that showed how the machine ran (judging.recorded_hour), beside the night's first run;
+    None without it. They are not interleaved, so they teach no level."""
+    one = next((run.log_rate for run in runs if run.role == Build.REFERENCE.value and run.measured), None)
+    if one is None:
+        return None
+    return Compared(plan.reference_id, (standing.log_rate,), (one,), False, teaches_good=standing.accepted)
 
 
 def _candidates(runs: tuple[RunResult, ...]) -> list[RunResult]:

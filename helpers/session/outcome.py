@@ -85,6 +85,8 @@ class CaseOutcome:
     owner: str = ""
     # Until when and why the case cannot fail this session's gate; empty if it can.
     quarantine: str = ""
+    # The rule by which the gate gives the case another effect than its status has; empty if it does not.
+    gate_rule: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -102,7 +104,8 @@ class CaseOutcome:
 
     @property
     def reason(self) -> str:
-        return self.verdict.reason.message
+        """The verdict's reason, and after it the gate's rule."""
+        return "; ".join(filter(None, (self.verdict.reason.message, self.gate_rule)))
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -137,6 +140,7 @@ class CaseOutcome:
             "origin": self.origin,
             "owner": self.owner,
             "quarantine": self.quarantine,
+            "gate_rule": self.gate_rule,
         }
 
     @staticmethod
@@ -195,8 +199,8 @@ _RATE: Schema = {
     "maximum": MOST_SAMPLES_PER_S,
     "description": f"images/s from {LEAST_SAMPLES_PER_S:g} to {MOST_SAMPLES_PER_S:g}, or null",
 }
-# The bounds of the interval about a mean. With a handful of runs it may reach below 0.
-_BOUND: Schema = {"type": ["number", "null"], "description": "a finite number or null"}
+# The bounds of the interval about a median. Those of two runs far apart are no rate that was ever measured.
+_BOUND: Schema = {"type": ["number", "null"], "minimum": 0, "description": "a finite number from 0, or null"}
 _SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "description": "a share, not negative, or null"}
 _SUMMARY = object_of(
     {"centre": _RATE, "low": _BOUND, "high": _BOUND, "spread": _SHARE, "n": COUNT, "warnings": TEXTS},
@@ -247,6 +251,7 @@ _OUTCOME = Checker(
             "origin": {"enum": [MEASURED, REPLAYED, IMPORTED], "description": "a known origin"},
             "owner": TEXT,
             "quarantine": TEXT,
+            "gate_rule": TEXT,
         },
         "a JSON object",
     )

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.history.results import MEASURED, RunResult
+from helpers.history.results import (
+    LEAST_SAMPLES_PER_S,
+    MEASURED,
+    MOST_SAMPLES_PER_S,
+    RunResult,
+    interleaved_pairs,
+)
 from helpers.judging.evidence import Past
-from helpers.judging.noise import entry_scatter, most_scatter
+from helpers.judging.noise import entry_scatter, most_scatter, pair_scatter
 from helpers.judging.rates import rate_unit
 from helpers.judging.rules import MEDIAN_STEP, case_figure
-from helpers.judging.statistics import number, summarise
+from helpers.judging.statistics import hodges_lehmann, number, summarise
 from helpers.judging.verdict import Status
+from helpers.judging.wording import counted
 from helpers.machine.devices import Machine
 from helpers.machine.environment import CPU, GPU, Environment, clocks_of, differences
+from helpers.machine.wall_clock import utc_now
 from helpers.plan.matrix import ByCase, Tolerances
 from helpers.plan.overrides import segment_of
 from helpers.plan.proposals import Accepted, Candidate, Proposal, ProposalKind, RecordedAnswer, propose, write_recorded
@@ -138,7 +147,8 @@ def candidate(
     Only the screening runs of the build under test count, each as one replicate, by the rule ``median-step``: runs that
     were made to confirm a suspicion are no fair sample. A case is refused if it crashed or was invalid, or if its runs
     have marks (contended, shared machine) or changed settings. It is doubted if it is below its published figure, or if
-    its runs scatter far more than its nights in the segment do (``past_of``). The verdict decides on everything else.
+    its runs, or its pairs with a reference build, scatter far more than its nights in the segment do (``past_of``). The
+    verdict decides on everything else.
     """
     case_id, recorded = outcome.case.id, outcome.verdict.recorded
     measured = [run for run in outcome.runs if run.measured]
@@ -150,8 +160,8 @@ def candidate(
         return Candidate(None, figure.reason, case_id)
     segments = [segment_of(run.environment, run.settings, case_id) for run in counted]
     environment = Environment.from_mapping(counted[-1].environment, f"environment of {case_id}")
-    when = now or datetime.datetime.now(datetime.UTC)
-    interval = _interval(figure.run_samples_per_s)
+    when = now or utc_now()
+    interval, beside = _interval(figure.run_samples_per_s), _beside(outcome)
     entry = RecordedEntry(
         case_id=case_id,
         samples_per_s=five_digits(figure.samples_per_s),
@@ -163,9 +173,9 @@ def candidate(
         segment=segments[-1],
         provenance=Provenance(
             commit=environment.framework_commit or f"{environment.framework} {environment.framework_version}",
-            date=when.isoformat(timespec="seconds"),
+            date=_next_second(when).isoformat(timespec="seconds"),
             machine=machine,
-            reason="recorded with --update-baselines",
+            reason="; ".join(filter(None, ("recorded with --update-baselines", beside))),
         ),
         protocol={**counted[-1].protocol, "runs": len(figure.run_samples_per_s)},
     )
@@ -177,6 +187,7 @@ def candidate(
         recorded.reason.message,
         doubts=_doubts(outcome, entry, past_of),
         tolerance=tolerance,
+        beside=beside,
     )
 
 
@@ -189,6 +200,11 @@ def five_digits(samples_per_s: float) -> float:
     return float(f"{samples_per_s:.5g}")
 
 
+def _next_second(when: datetime.datetime) -> datetime.datetime:
+    """The whole second in which, or after which, no night of this session was judged: the segment begins with it."""
+    return when if not when.microsecond else when.replace(microsecond=0) + datetime.timedelta(seconds=1)
+
+
 def _digest(run: RunResult) -> dict[str, str]:
     """The build's digest, for the entry's environment."""
     digest = run.build.get("digest")
@@ -199,21 +215,46 @@ def _doubts(outcome: CaseOutcome, entry: RecordedEntry, past_of: PastOf) -> tupl
     """What speaks against the figure as a reference, until a user gives a reason why it is right."""
     found = [_verdict_text(outcome)] if outcome.status is Status.BELOW_PUBLISHED else []
     past = past_of(outcome, entry.segment)
-    scatter, most = entry_scatter(entry.replicates, past), most_scatter(past)
-    if scatter > most:
-        rates = ", ".join(map(number, entry.replicates))
-        found.append(
-            f"its {len(entry.replicates)} runs ({rates} {rate_unit(outcome.case.id)}) scatter "
-            f"{scatter:.1f} times as far as is usual for the case, more than {most:g}: find out why, "
-            f"or measure again; where it varies so, perfgate calibrate {outcome.case.id} tells what is usual"
-        )
+    rates = ", ".join(map(number, entry.replicates))
+    pairs = _differences(outcome)
+    percents = " ".join(f"{math.expm1(each):+.1%}" for each in pairs)
+    scattering = (
+        (entry_scatter(entry.replicates, past), f"{len(entry.replicates)} runs ({rates} {rate_unit(outcome.case.id)})"),
+        (pair_scatter(pairs, past), f"{len(pairs)} pairs with {outcome.reference_build} ({percents})"),
+    )
+    most = most_scatter(past)
+    found += [
+        f"its {what} scatter {scatter:.1f} times as far as is usual for the case, more than {most:g}: find out why, "
+        f"or measure again; where it varies so, perfgate calibrate {outcome.case.id} tells what is usual"
+        for scatter, what in scattering
+        if scatter > most
+    ]
     return tuple(found)
 
 
+def _differences(outcome: CaseOutcome) -> list[float]:
+    """The differences of log rates of the session's pairs, build under test minus reference build."""
+    pairs = interleaved_pairs(outcome.runs)
+    return [(new.log_rate or 0.0) - (good.log_rate or 0.0) for good, new in pairs]
+
+
+def _beside(outcome: CaseOutcome) -> str:
+    """Where the figure lies against the reference build beside it, for people who review it; empty without pairs. The
+    history keeps the pairs themselves, from which later nights learn the level."""
+    if not (differences := _differences(outcome)):
+        return ""
+    return (
+        f"{math.expm1(hodges_lehmann(differences)):+.2%} against {outcome.reference_build} beside it, "
+        f"{counted(len(differences), 'pair')}"
+    )
+
+
 def _interval(replicates: tuple[float, ...]) -> tuple[float, float] | None:
-    """The 95% interval of the mean; None if it reaches below 0, as it may with a handful of runs."""
+    """The 95% interval of the figure; None for one run, and if it is too wide for the file, as two runs may make it."""
     summary = summarise(replicates)
-    if summary.low is None or summary.high is None or summary.low <= 0:
+    if summary.low is None or summary.high is None:
+        return None
+    if summary.low < LEAST_SAMPLES_PER_S or summary.high > MOST_SAMPLES_PER_S:
         return None
     return summary.low, summary.high
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from helpers.session.measuring import Measurer, OnProgress, Planner
     from helpers.session.night_time import NightTime
     from helpers.session.outcome import CaseOutcome
+    from helpers.session.quiet import QuietWait
     from helpers.session.recording import RecordedBaselines
 
 PUBLISHED_TARGETS = ("a100", "v100")
@@ -174,6 +175,8 @@ class Suite:
             memory=lambda: self.memory,
             system=lambda: self.system,
             runner=self._runner,
+            quiet=self.quiet,
+            io=self._io,
         )
 
     @cached_property
@@ -243,14 +246,13 @@ class Suite:
         build, the history, gate rules, settings that exist. Images that they need are made last, which takes minutes
         the first time; ``say`` is told how far it is. Returns one line on the gate; None without ``--gate``."""
         from helpers.plan.recipes.recipe import settings_for
-        from helpers.session.suite_history import begin
+        from helpers.session.suite_history import begin, begin_recorded
 
         chosen = tuple(chosen)
         runnable = self.expect(chosen)
         refuse_two_targets(runnable)
         self._installed.check_reference(runnable)
-        for device in sorted({case.device for case in runnable}):
-            self.baselines.load(device)
+        recorded = {device: self.baselines.load(device) for device in sorted({case.device for case in runnable})}
         for case in runnable:
             if self.options.overrides:
                 launcher = self.config.launcher_for(case.case)
@@ -260,6 +262,8 @@ class Suite:
         if any(case.case.data is not DataSource.SYNTHETIC for case in runnable):
             _ = self.data
         if runnable:
+            found = ((each.target, recorded[each.device].entries.get(each.case.id)) for each in runnable)
+            begin_recorded(self.options.runs_folder, [(target, entry) for target, entry in found if entry])
             begin(self.memory)
         self.gate.check(self.cases, self.config, self.machine.host)
         if self.machine.gpus and any(case.figures for case in runnable):
@@ -283,6 +287,23 @@ class Suite:
 
         return published_first(cases, self.machine)
 
+    def check_imports(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
+        """Import the builds of the chosen cases, under test and good, so that one whose import fails is refused in
+        seconds. Raises BuildUnavailable. Nothing is imported with another runner than the real one."""
+        if self._runner is not None:
+            return
+        from helpers.session.builds import refuse_not_importable
+
+        found: dict[tuple[str, str], tuple[FrameworkBuild, Mapping[str, str]]] = {}
+        for each in chosen:
+            if self.why_not(each) is not None:
+                continue
+            for of_reference, build in enumerate((self.build(each), self._installed.reference(each))):
+                if isinstance(build, FrameworkBuild):
+                    record = self._installed.record(build, of_reference=bool(of_reference))
+                    found.setdefault((build.framework.value, build.interpreter), (build, record))
+        refuse_not_importable(found.values(), say)
+
     def check_programs(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
         """Build the static programs of the chosen cases, so that a build that cannot is refused within a minute. Raises
         BuildUnavailable. Nothing is built with another runner than the real one."""
@@ -300,15 +321,30 @@ class Suite:
         for interpreter, cases in by_interpreter.items():
             refuse_broken(names[interpreter], built_ahead(cases, interpreter, say))
 
-    def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
+    def disturbance(self, chosen: Iterable[SuiteCase], say: Callable[[str], None] | None = None) -> str:
         """Why every run of the chosen cases would be INVALID just now, because others use the machine, and what the
-        user can do. Empty if nobody does, and always with another runner than the real one."""
+        user can do. Empty if nobody does, and always with another runner than the real one. It first waits for them, if
+        the options allow that, and tells ``say``."""
         if self._runner is not None and self._io is None:
             return ""
         runnable = [case for case in chosen if self.why_not(case) is None]
         from helpers.session.disturbance import disturbance_of
 
-        return disturbance_of(runnable, self.options, self.config, self.machine, self.gate, self.store, self._io)
+        quiet, tell = self.quiet, say or _say_to_stderr
+        waits = (lambda look: look()) if quiet is None else (lambda look: quiet.wait(look, tell))
+        return disturbance_of(
+            runnable, self.options, self.config, self.machine, self.gate, self.store, self._io, wait=waits
+        )
+
+    @cached_property
+    def quiet(self) -> QuietWait | None:
+        """What this session may wait for a quiet machine; None if it does not wait."""
+        if self.options.quiet_minutes is None:
+            return None
+        from helpers.session.quiet import QuietWait
+
+        io = self._io
+        return QuietWait(self.options.quiet_minutes, *(() if io is None else (io.clock, io.sleep)))
 
     def expect(self, chosen: Iterable[SuiteCase]) -> list[SuiteCase]:
         """Note how many cases this session measures in all its processes, because the error rates hold over all of them
@@ -503,7 +539,7 @@ class Suite:
 
         outcomes = tuple(outcomes)
         written = self.baselines.write(outcomes, proposals)
-        start_segments(self.memory, written, {each.case.id: each.target for each in outcomes}, utc_now())
+        start_segments(self.memory, written, {each.case.id: each.target for each in outcomes})
         return written
 
     def baseline_files(self, outcomes: Iterable[CaseOutcome], written: Iterable[Proposal]) -> tuple[Path, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 from collections import Counter
@@ -11,6 +12,8 @@ import pytest
 
 from benchmarks import goals, verdict_real, verdicts
 from benchmarks.goals import share_95
+from benchmarks.verdict_lives import OF_SLOW_DAY, PERIODS
+from benchmarks.verdict_lives_report import goals_of_lives, lives_text, total_of
 from benchmarks.verdict_replay import DROPS_PERCENT, FIRST_NIGHTS, LOST, LOST_FIRST, PROCEDURE, Score, Scores
 from benchmarks.verdict_report import (
     alarms_interval,
@@ -24,6 +27,7 @@ from benchmarks.verdict_worlds import CASES, LOSSES_PERCENT
 from benchmarks.verdicts import FULL, FULL_BEHIND, QUICK, QUICK_BEHIND, futures_of, main
 
 GOALS = 17
+LIVES_GOALS = 10
 
 
 def goals_text(found: Scores) -> str:
@@ -42,6 +46,21 @@ def score(alarms: int = 0, runs: int = 6000 * 2, found: float = 0.96, nights: in
     made.injected_on, made.found_on = Counter({(2, 32): 100}), Counter({(2, 32): round(found * 100)})
     made.by_world = [(alarms, 0, nights // 2), (0, 0, nights // 2)]
     return made
+
+
+def lives(**values: int) -> Scores:
+    found = {}
+    for period in PERIODS:
+        made = Score(nights=100, case_nights=6000, runs=12000, losses=10, losses_at_once=9, losses_in_three=10)
+        made.injected, made.first_night = Counter({1.0: 10, 2.0: 10, 3.0: 10}), Counter({1.0: 5, 2.0: 9, 3.0: 10})
+        made.injected_on, made.found_on = Counter({(2.0, 32): 10}), Counter({(2.0, 32): 7})
+        made.by_world = [(0, 0, 50), (0, 0, 50)]
+        found[period.name] = made
+    vars(found[PERIODS[2].name]).update(values)
+    slow_day = f"{OF_SLOW_DAY}, night 1"
+    found[slow_day] = Score()
+    found[slow_day].injected, found[slow_day].first_night = Counter({4.8: 3}), Counter({4.8: 3})
+    return found
 
 
 def scores(**values: float) -> Scores:
@@ -133,7 +152,7 @@ def test_a_rule_that_is_wrong_in_one_world_only_has_a_wide_interval() -> None:
 
 
 def test_the_json_has_the_keys_that_the_issue_names() -> None:
-    record = json.loads(json.dumps(scores_json(scores(), {"seed": 3})))
+    record = json.loads(json.dumps(scores_json(scores(), {"seed": 3}, goals_of(scores()))))
     assert set(record) == {"_about", "fixed", PROCEDURE, LOST}
     mine = record[PROCEDURE]
     assert mine["false_alarms_per_night"] == 0
@@ -222,8 +241,60 @@ def test_a_share_of_nothing_has_no_interval() -> None:
 
 def test_nothing_replayed_reaches_no_goal() -> None:
     assert goals_text({PROCEDURE: Score()}).count("NOT reached") == GOALS
-    record = scores_json({PROCEDURE: Score()}, {})[PROCEDURE]
+    record = scores_json({PROCEDURE: Score()}, {}, ())[PROCEDURE]
     assert record["runs_per_case"] is record["false_alarms_per_night"] is record["power_first_night"]["2"] is None
+
+
+# --- lives of 120 nights
+
+
+def test_lives_are_told_part_by_part_and_as_a_whole() -> None:
+    told = lives_text(lives(unjudged=60, better=1)).splitlines()
+    assert len(told) == 2 + len(PERIODS) + 1 + 2
+    assert told[4].startswith(
+        f"| {PERIODS[2].name} | 2 | 0 (0 to 0.037; 100) | 0 (0 to 0.037) | 0.6 | 0.01 | 9, 10 of 10 |"
+    )
+    assert told[7].startswith("| **all 120 nights** | 2 | 0 (0 to 0.0074; 500) |")
+    assert told[7].endswith("| 25/50 45/50 50/50 | 35/50 |")
+    assert told[9] == f"{OF_SLOW_DAY}, night 1: found at once 3 of 3"
+
+
+def test_worlds_of_all_parts_are_added_world_by_world() -> None:
+    found = lives()
+    found[PERIODS[0].name].by_world, found[PERIODS[1].name].by_world = (
+        [(1, 0, 50), (0, 2, 50)],
+        [(0, 4, 50), (3, 0, 50)],
+    )
+    assert total_of(found).by_world == [(1, 4, 250), (3, 2, 250)]
+
+
+@pytest.mark.parametrize(
+    ("values", "goal"),
+    [
+        ({}, ""),
+        ({"alarms": 3}, "false alarms"),
+        ({"unsure": 51}, "INCONCLUSIVE"),
+        ({"runs": 40000}, "runs a case"),
+        ({"unjudged": 1}, "not judged"),
+        ({"better": 1}, "without a gain"),
+        ({"called_faster": 1}, "called an improvement"),
+        ({"losses_in_three": 0}, "own losses"),
+    ],
+)
+def test_a_life_with_a_wrong_verdict_misses_a_goal(values: dict[str, int], goal: str) -> None:
+    found = goals_of_lives(lives(**values))
+    assert len(found) == LIVES_GOALS
+    missed_ones = [each.name for each in found if not each.reached]
+    assert len(missed_ones) == bool(goal)
+    assert all(goal in name for name in missed_ones)
+
+
+def test_losses_of_a_slow_day_that_pass_miss_a_goal() -> None:
+    found = lives()
+    found[f"{OF_SLOW_DAY}, night 1"].first_night.clear()
+    assert [each.name for each in goals_of_lives(found) if not each.reached] == [
+        "120 nights: losses of entries of a slow day found on the first night"
+    ]
 
 
 # --- the command
@@ -236,6 +307,7 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     said: dict[str, object] = {"scores": ordinary, "same": True, "behind": True}
     monkeypatch.setattr(verdicts, "replay_world", lambda world, **_: said["scores"])
     monkeypatch.setattr(verdicts, "replay_behind", lambda world, **_: {LOST: score(), LOST_FIRST: score()})
+    monkeypatch.setattr(verdicts, "live", lambda world, **_: lives())
     monkeypatch.setattr(verdicts, "through_history", lambda _, **how: ("told", said["behind" if how else "same"]))
     return said
 
@@ -247,7 +319,7 @@ def test_reached_goals_exit_with_0(
     assert main(["--quick", "--worlds", "1", "--seed", "5", "--json", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "seed 5" in printed
-    assert printed.count("reached    ") == GOALS
+    assert printed.count("reached    ") == GOALS + LIVES_GOALS
     assert "real series left out: no --series FOLDER" in printed
     assert json.loads(file.read_text())["_about"]["seed"] == 5
 
@@ -259,6 +331,14 @@ def test_a_missed_goal_exits_with_1(canned: dict[str, object], capsys: pytest.Ca
     canned["scores"][PROCEDURE].first_night[2] = 50  # type: ignore[index]
     assert main(["--quick", "--worlds", "1"]) == 1
     assert "NOT reached" in capsys.readouterr().out
+
+
+def test_rivals_that_are_not_installed_are_left_out_by_name(
+    canned: dict[str, object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main(["--quick", "--worlds", "1"]) == 0
+    assert "left out, not installed here: asv 5%, Otava" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("which", ["same", "behind"])

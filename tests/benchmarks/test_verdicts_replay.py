@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from benchmarks.verdict_worlds import BURN_IN_NIGHTS, CASES, At, DrawnRun, Synth
 from benchmarks.verdicts import through_history
 from helpers.history.history import History
 from helpers.history.nights import NightRecord
-from helpers.judging.evidence import Build, Past, Stage
+from helpers.judging.evidence import Build, Compared, Past, Stage
 from helpers.judging.night import NeedConfirmation
 from helpers.judging.night_groups import Key, NightCase
 from helpers.judging.verdict import Standing, Status
@@ -152,7 +153,8 @@ def record(case: Case, night: int, rate: float, standing: Standing | None, statu
 
 @pytest.mark.slow
 def test_it_tells_the_past_as_history_does(history: History) -> None:
-    """Accepted and refused nights, nights judged twice, new segments, nights without a standing: all alike."""
+    """Accepted and refused nights, nights judged twice, new segments, nights without a standing, nights on another
+    stack, pairs: all alike."""
     generator, held = np.random.default_rng(0), HeldNights()
     siblings = [case for case in CASES if case.cards == 4][:3]
     for night in range(50):
@@ -165,12 +167,17 @@ def test_it_tells_the_past_as_history_does(history: History) -> None:
                 status = Status.REGRESSION if generator.random() < 0.05 else Status.PASS
                 said = standing if generator.random() < 0.95 else None
                 told = record(case, night, float(generator.normal()), said, status)
+                stack = "9.5" if night >= 40 or night in (20, 21) else "9.1"
+                pairs = tuple(map(float, generator.normal(size=3)))
+                compared = Compared("good", pairs, pairs[::-1]) if generator.random() < 0.5 and said else None
+                told = replace(told, segment={"host": "h", "cuDNN": stack}, compared=compared)
                 held.add_night(told)
                 history.add_night(told)
-        asked = siblings[night % 3].id, "v100", {"host": "h"}, 4
-        for session in (f"n{night}", f"n{night + 1}"):
+        for stack, session in itertools.product(("9.1", "9.5"), (f"n{night}", f"n{night + 1}")):
+            asked = siblings[night % 3].id, "v100", {"host": "h", "cuDNN": stack}, 4
             one, other = held.past(*asked, session), history.past(*asked, session)
             assert one.nights == other.nights
+            assert (one.compared, one.elsewhere, one.gained) == (other.compared, other.elsewhere, other.gained)
             assert sorted(one.siblings) == sorted(other.siblings)
 
 
@@ -259,3 +266,9 @@ def test_a_future_lies_after_the_nights_that_all_share() -> None:
     assert Future(3, slow=True).nights == (At(3, BURN_IN_NIGHTS),)
     assert Future(3, {1: 2}, noisy=True).nights == (At(3, BURN_IN_NIGHTS),)
     assert Future(3, {1: 0.5}).shares == {1: 0.005}
+
+
+def test_rivals_that_are_left_out_have_no_score() -> None:
+    replay = Replay(Machine.of(Quiet()), with_asv=False, series=[[0.0] * BURN_IN_NIGHTS] * 2)
+    replay._trends([Future(1)])
+    assert replay.scores == {}

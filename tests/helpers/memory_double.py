@@ -47,6 +47,9 @@ class MemoryDouble:
     def release(self) -> None:
         """It holds nothing."""
 
+    def take_in_decisions(self) -> tuple[str, ...]:
+        return ()
+
     def _check(self, call: str) -> None:
         if call in self.fails:
             raise HistoryError("history", field=call, got="disk full", expected="room")

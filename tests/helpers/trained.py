@@ -5,6 +5,8 @@ Step logs are written as a trainer writes them, and what a result says follows f
 
 from __future__ import annotations
 
+import hashlib
+
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build, Stage
@@ -36,7 +38,8 @@ class PaddleBuilds:
         return FrameworkBuild(python, framework, "paddlepaddle", "3.3.1", self.commit_of(python))
 
     def find_identity(self, build: FrameworkBuild) -> BuildIdentity:
-        return BuildIdentity(build.interpreter, build.interpreter, f"digest of {build.interpreter}")
+        digest = hashlib.sha256(build.interpreter.encode()).hexdigest()
+        return BuildIdentity(build.interpreter, build.interpreter, digest)
 
     def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
         return {"python": "3.11.7"}

@@ -4,7 +4,7 @@ baseline."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from helpers.judging.rates import rate_unit
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.wording import counted
 from helpers.plan.overrides import segment_of
-from helpers.plan.recorded import RecordedEntry
+from helpers.plan.recorded import RecordedEntry, compared_steps
 from helpers.report.nights import build_text
 from helpers.trainers.contract.errors import ConfigError, HistoryError
 
@@ -110,12 +110,13 @@ def select(history: History, selector: Selector, other: Selector, pattern: str, 
     return Selection(selector, tuple(runs), (*excluded, *_left_out(kept.values(), allow_marked)))
 
 
-def baseline_runs(keys: Iterable[tuple[str, str]], entry_of: Callable[[str, str], RecordedEntry | None]) -> Selection:
-    """This machine's recorded entries for the cases ``(target, case id)``. ``refused`` has the cases without an entry,
-    and those whose figures are by another rule than MEDIAN_STEP, with the reasons."""
+def baseline_runs(others: Sequence[KeptRun], entry_of: Callable[[str, str], RecordedEntry | None]) -> Selection:
+    """This machine's recorded entries for the cases of the other side's runs. ``refused`` has the cases without an
+    entry, and those whose figures are by another rule than MEDIAN_STEP, with the reasons."""
     runs: list[KeptRun] = []
     refused: dict[tuple[str, str], str] = {}
-    for target, case_id in keys:
+    protocols = {run.key: run.protocol for run in sorted(others, key=lambda run: run.created)}
+    for (target, case_id), protocol in sorted(protocols.items()):
         entry = entry_of(target, case_id)
         if entry is None:
             refused[target, case_id] = "nothing is recorded of this case on this machine: --update-baselines records it"
@@ -123,11 +124,12 @@ def baseline_runs(keys: Iterable[tuple[str, str]], entry_of: Callable[[str, str]
         if entry.rule != MEDIAN_STEP:
             refused[target, case_id] = f"recorded by {entry.rule}, compared by {MEDIAN_STEP}: record it again"
             continue
-        runs += _recorded(entry, target)
+        # A number that the entry does not state is no difference.
+        runs += _recorded(entry, target, {**protocol, **compared_steps(entry.protocol)})
     return Selection(Selector(BASELINE), tuple(runs), refused=refused)
 
 
-def _recorded(entry: RecordedEntry, target: str) -> list[KeptRun]:
+def _recorded(entry: RecordedEntry, target: str, protocol: Mapping[str, int]) -> list[KeptRun]:
     date = entry.provenance.date
     return [
         KeptRun(
@@ -140,6 +142,7 @@ def _recorded(entry: RecordedEntry, target: str) -> list[KeptRun]:
             segment=entry.segment,
             build={"version": entry.environment.get("framework_version", ""), "commit": entry.provenance.commit},
             replicate=number,
+            protocol=protocol,
         )
         for number, rate in enumerate(entry.replicates)
     ]
@@ -193,6 +196,7 @@ def _kept(stored: StoredResult, allow_marked: bool) -> KeptRun | None:
         role=Build(result.role),
         stage=Stage(result.stage),
         replicate=result.replicate,
+        protocol=compared_steps(result.protocol),
     )
 
 

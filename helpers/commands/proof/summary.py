@@ -162,8 +162,7 @@ def _figure(record: StepRecord) -> str:
     if record.samples_per_s is None:
         return "-"
     runs = len(record.run_samples_per_s)
-    # The interval of two runs that differ much may reach below 0; it is not shown then.
-    known = record.low is not None and record.high is not None and record.low > 0
+    known = record.low is not None and record.high is not None
     interval = f"{number(record.low or 0)} to {number(record.high or 0)}, " if known else ""
     return f"{number(record.samples_per_s)} ({interval}n={runs})"
 

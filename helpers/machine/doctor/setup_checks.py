@@ -311,7 +311,8 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
     if build.for_cpu_alone:
         yield blocker(
             "framework build",
-            f"{build.distribution} {build.version} has no GPU kernels, and this machine has {len(machine.gpus)} x {machine.gpus[0].name}",
+            f"{build.distribution} {build.version} has no GPU kernels, and here are {len(machine.gpus)} x "
+            f"{machine.gpus[0].name}",
             "GPU cases are not run: they would train on the processor",
             "make env and make env-NAME choose the build by the hardware; or install the framework's GPU build",
         )

@@ -95,6 +95,8 @@ class CaseView:
     row: CaseRow
     unit: str
     sentence: str
+    # The gate's rule, if it changes the case's effect.
+    gate_rule: str
     notes: tuple[str, ...]
     facts: tuple[Fact, ...]
     small: Markup | None
@@ -134,6 +136,7 @@ def case_view(
     details: CaseDetails,
     explained: CaseExplanation | None,
     machine: Mapping[str, Any],
+    gate_rule: str = "",
 ) -> CaseView:
     """Make the view of a case. ``machine`` are the environment tables that the page shows once for all cases."""
     unit = rate_unit(row.case_id)
@@ -151,6 +154,7 @@ def case_view(
         row=row,
         unit=unit,
         sentence=sentence_of(row),
+        gate_rule=gate_rule,
         notes=tuple(_notes(row)),
         facts=tuple(_facts(row)),
         small=markup(draw_small(row.case_id, lines, levels)),
@@ -237,11 +241,11 @@ def _facts(row: CaseRow) -> Iterator[Fact]:
         interval = "" if row.low is None or row.high is None else f", 95% {number(row.low)} to {number(row.high)}"
         yield Fact(
             "tonight",
-            f"{number(row.samples_per_s)} {unit}{spread}",
-            f"by {row.rule}, {counted(row.runs, 'run')}{interval}",
+            f"{number(row.samples_per_s)} {unit}{spread} by {row.rule}",
+            f"{counted(row.runs, 'run')}{interval}",
         )
     elif row.invalid_samples_per_s is not None:
-        yield Fact("invalid", f"{number(row.invalid_samples_per_s)} {unit}", "compared with nothing")
+        yield Fact("invalid", f"{number(row.invalid_samples_per_s)} {unit} by {row.rule}", "compared with nothing")
     standing = row.standing
     if standing is not None and standing.effect is not None:
         known = standing.low is not None and standing.high is not None
@@ -269,9 +273,15 @@ def _reference(answer: ReferenceAnswer, row: CaseRow) -> Fact:
     rate = answer.reference_samples_per_s
     if rate is None:
         return Fact(name, "none", answer.label)
-    ratio = "" if answer.ratio is None else f", ratio {answer.ratio:.3f}"
+    ratio = ""
+    if answer.measured_samples_per_s is not None and answer.ratio is not None:
+        ratio = f"tonight {number(answer.measured_samples_per_s)} by the same rule, ratio {answer.ratio:.3f}; "
     only = "" if answer.sets_status else "; shown only"
-    return Fact(name, f"{number(rate)}{ratio}", f"{answer.label} by {answer.rule}: {answer.status}{only}")
+    return Fact(
+        name,
+        f"{number(rate)} {rate_unit(row.case_id)} by {answer.rule}",
+        f"{ratio}{answer.label}: {answer.status}{only}",
+    )
 
 
 def _drawn_runs(runs: Sequence[RunResult], folders: Sequence[str]) -> tuple[tuple[DrawnRun, ...], str]:

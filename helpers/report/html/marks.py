@@ -42,7 +42,8 @@ _SHAPES: Mapping[str, str] = MappingProxyType(
         Status.PASS.value: _CIRCLE,
         Status.NOT_RUN.value: _DASH,
         CALIBRATED: _SMALL,
-        GOOD: "M0-5L5 0L0 5L-5 0Z",
+        # No status has it: beside it each mark of the build under test can be told without colours.
+        GOOD: "M-5-5.5H5L-5 5.5H5Z",
     }
 )
 _SMALL_ONE, _SMALLER = "t", 0.64

@@ -32,9 +32,26 @@ from helpers.report.html.comparison_drawings import draw_efficiency, draw_ratios
 from helpers.report.html.marks import badge_shape, definitions, markup, name_of
 from helpers.report.row import CaseRow, share_cell
 from helpers.report.scaling import AGAINST, ScalingTable, scaling_tables
-from helpers.report.sentences import NO_RESULT, badness, doubts_of, headline, in_short, lost_cases, needs_someone
+from helpers.report.sentences import (
+    NO_RESULT,
+    badness,
+    doubts_of,
+    gate_rules,
+    headline,
+    in_short,
+    lost_cases,
+    needs_someone,
+    pairs_in_short,
+)
 from helpers.report.table import Align, Table
-from helpers.report.text import shown_published, summary_line
+from helpers.report.text import (
+    common_rule,
+    measured_rule,
+    published_rule,
+    recorded_rule,
+    shown_published,
+    summary_line,
+)
 from helpers.session.case_details import RUN_SECTION, CaseDetails, environment_of
 from helpers.session.gate_verdict import GateCase
 from helpers.session.night import EnvironmentChange
@@ -65,6 +82,8 @@ class Page:
     counted: str
     # The unit of the cases' figures.
     unit: str
+    # The rule of the figures ``tonight``, ``recorded`` and ``published``, if it is the same in all cases.
+    rules: Mapping[str, str]
     cases: tuple[CaseView, ...]
     # The cases that need attention, the worst first.
     urgent: tuple[CaseView, ...]
@@ -124,8 +143,10 @@ def page_of(report: SessionReport) -> Page:
     rows = list(report.rows)
     outcomes = {(each.target, each.case.id): each for each in report.outcomes}
     machine = _machine_tables(report.outcomes)
+    rules = gate_rules(report)
     cases = tuple(
-        _view(place, row, outcomes.get((row.target, row.case_id)), report, machine) for place, row in enumerate(rows, 1)
+        _view(place, row, outcomes.get((row.target, row.case_id)), report, machine, rules)
+        for place, row in enumerate(rows, 1)
     )
     words, tone = headline(rows, report.gate, report.exit_code, report.frameworks, report.not_reached)
     counts = Counter(row.status for row in rows)
@@ -139,6 +160,11 @@ def page_of(report: SessionReport) -> Page:
         command=shlex.join(report.command),
         counted=summary_line(rows) if rows else "",
         unit=rate_unit(*(row.case_id for row in rows)),
+        rules={
+            "tonight": common_rule(rows, measured_rule),
+            "recorded": common_rule(rows, recorded_rule),
+            "published": common_rule(rows, published_rule),
+        },
         cases=cases,
         urgent=tuple(
             sorted((each for each in cases if needs_someone(each.row)), key=lambda case: badness(case.row.status))
@@ -160,10 +186,15 @@ def page_of(report: SessionReport) -> Page:
 
 
 def _view(
-    place: int, row: CaseRow, outcome: CaseOutcome | None, report: SessionReport, machine: Mapping[str, Any]
+    place: int,
+    row: CaseRow,
+    outcome: CaseOutcome | None,
+    report: SessionReport,
+    machine: Mapping[str, Any],
+    rules: Mapping[tuple[str, str], str],
 ) -> CaseView:
-    details = report.details(outcome) if outcome is not None else CaseDetails()
-    return case_view(place, row, outcome, details, report.explanations.get((row.target, row.case_id)), machine)
+    details, key = report.details(outcome) if outcome is not None else CaseDetails(), (row.target, row.case_id)
+    return case_view(place, row, outcome, details, report.explanations.get(key), machine, rules.get(key, ""))
 
 
 def _common_changes(cases: Sequence[CaseView]) -> tuple[EnvironmentChange, ...]:
@@ -219,6 +250,7 @@ def environment() -> Environment:
         no_result=NO_RESULT,
         against=AGAINST,
         published_of=shown_published,
+        pairs_in_short=pairs_in_short,
         right=Align.RIGHT,
     )
     return made

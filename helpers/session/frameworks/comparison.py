@@ -64,7 +64,7 @@ class Cell:
     framework: str
     case_id: str = ""
     run_samples_per_s: tuple[float, ...] = ()
-    # The median over runs, and the 95% interval of their mean.
+    # The median over runs, and its 95% interval.
     samples_per_s: float | None = None
     low: float | None = None
     high: float | None = None

@@ -40,6 +40,7 @@ from helpers.session.explain_runs import ExplainRequest
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import ConfigError
 from tests.helpers.commands.conftest import MACHINE, Builds
+from tests.helpers.conftest import ENVIRONMENT
 from tests.helpers.history.made import night
 from tests.helpers.session.test_disturbance import looking
 from tests.helpers.session_double import roles
@@ -181,6 +182,19 @@ def test_the_first_bad_of_nine_builds_is_found_written_and_kept(bench: Bench) ->
     assert "FIRST BAD: paddlepaddle==3.5.0" in markdown and all(name in markdown for name in NAMES)
     picture = ElementTree.fromstring(bench.written("bisect.svg"))
     assert len(picture.findall(".//{*}circle")) == len(order)
+
+
+@pytest.mark.slow
+def test_pairs_decide_whatever_the_stack_and_what_changed_with_the_build_is_told(bench: Bench) -> None:
+    """From the sixth build on, of another line of the framework, a job has another number of threads."""
+    stack = {**ENVIRONMENT.to_mapping(), "framework_version": "3.4.0", "threads": "8", "data": "synthetic"}
+    bench.runner.always = {name: {"environment": stack} for name in NAMES[5:]}
+    status, text = bench.bisect("--case", SYNTHETIC)
+    assert (status, text.startswith(f"FIRST BAD: {NAMES[5]}")) == (0, True), text
+    changed = ["framework line: framework framework_version → framework 3.4", "threads: threads → 8"]
+    assert f"what changed with it, besides the build: {'; '.join(changed)}\n" in text, text
+    (case,) = json.loads(bench.bisect("--resume", bench.session, "--json")[1])["cases"]
+    assert case["changed"] == changed
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 
 import helpers.commands.builds
 import helpers.commands.pin
+import helpers.history.remarks
 import helpers.session.programs
 from helpers.builds.cache import cache_of
 from helpers.builds.making import prepare
@@ -21,6 +22,7 @@ from helpers.launch.programs import BuildReport, BuildState
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
 from helpers.session.programs import OnReport
+from helpers.trainers.contract.errors import HistoryError
 from helpers.trainers.contract.program import PROGRAM_FACT
 from tests.helpers.builds.conftest import Shop, make_wheel, sha256, shop
 
@@ -160,6 +162,7 @@ def test_a_pin_is_in_perf_yaml_and_who_did_it_in_the_history(here: Path) -> None
         first, second = history.pins()
     assert (first.who, first.before, first.version, first.commit) == ("ana", "", "3.2.2", "abcdef0123")
     assert (second.build, second.before, second.reason) == ("paddlepaddle==3.1.0", lasting, "back")
+    assert [path.name.split("-")[1] for path in (here / "runs" / "decisions").iterdir()] == ["pin", "pin"]
     lines = call(here, "pin", "--list", *runs)[1].splitlines()
     assert "ana: " in lines[0] and lines[-1] == "2 pinned"
     assert "pinned as the good build: paddlepaddle==3.1.0 (back)" in call(here, "builds")[1]
@@ -176,3 +179,30 @@ def test_a_build_that_cannot_be_had_is_not_pinned(here: Path, capsys: pytest.Cap
     assert call(here, "pin", WHEEL, "--reason", "x", "--history", "postgresql://127.0.0.1:9/x")[0] == EXIT_USAGE
     assert (here / "perf.yaml").read_text() == before
     assert cache_of(here, 1).kept()[0].note["source"] == WHEEL
+
+
+@pytest.mark.slow
+def test_a_pin_stays_where_its_remark_is_on_file_and_goes_where_it_is_not(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (here / "perf.yaml").read_text()
+    runs = ["--runs-dir", str(here / "runs")]
+    pin = ["pin", WHEEL, "--reason", "the release", *runs]
+    (here / "runs").mkdir()
+    (here / "runs" / "decisions").touch()
+    assert call(here, *pin)[0] == EXIT_USAGE
+    assert "nothing was decided" in capsys.readouterr().err
+    assert (here / "perf.yaml").read_text() == before
+    (here / "runs" / "decisions").unlink()
+
+    def full(*_: object) -> None:
+        raise HistoryError("history", got="disk full", expected="room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(helpers.history.remarks, "take_in", full)
+        assert call(here, *pin)[0] == EXIT_USAGE
+    assert "It is decided, in " in capsys.readouterr().err
+    assert load_config(here / "perf.yaml").builds.reason == "the release"
+    assert call(here, "pin", "--list", *runs)[1] == "0 pinned\n"
+    assert call(here, "reindex", *runs)[0] == 0
+    assert call(here, "pin", "--list", *runs)[1].splitlines()[-1] == "1 pinned"

@@ -301,6 +301,51 @@ def test_the_run_folders_make_the_history_again(runs: Path) -> None:
     assert len(nights(runs)) == 1
 
 
+def test_runs_of_another_folder_go_into_no_history_unasked(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``reindex COPY`` wrote into the checkout's own history without a word."""
+    with history_in(runs) as history:
+        add_night(history, 1, [4.5])
+    copy = tmp_path / "copy"
+    ResultStore(copy, "s1").new_run_folder(CASE, 0)
+    ResultStore(copy, "s1").write(run("u1", 4.5, session="s1", created=moment(1)))
+    write_night(copy, night(1, 4.5, session="s1", created=moment(1), run_uuids=("u1",)))
+    told = refused(runs, capsys, "reindex", str(copy))
+    assert f"--history {default_url(copy)}" in told and f"--history {default_url(runs)}" in told
+    assert [each["session"] for each in nights(runs)] == ["night01"]
+    assert not (copy / "history.sqlite").exists()
+    assert f"are in {default_url(copy)}" in asked(runs, "reindex", str(copy), "--history", default_url(copy))
+    assert f"{copy} goes into {default_url(copy)}" in capsys.readouterr().err
+    assert [each["session"] for each in nights(runs)] == ["night01"]
+    asked(runs, "reindex", str(copy), "--history", default_url(runs))
+    assert {each["session"] for each in nights(runs)} == {"night01", "s1"}
+    # The checkout's own folder may be named, too.
+    ResultStore(runs, "s2").new_run_folder(CASE, 0)
+    ResultStore(runs, "s2").write(run("u2", 4.5, session="s2", created=moment(2)))
+    assert f"are in {default_url(runs)}" in asked(runs, "reindex", str(runs / ".." / "runs"))
+
+
+def test_decisions_stay_beside_the_runs_wherever_the_history_is(runs: Path, tmp_path: Path) -> None:
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere' / 'history.sqlite'}"
+    store = ResultStore(runs, "s1")
+    store.new_run_folder(CASE, 0)
+    store.write(run("u1", 4.5, session="s1", created=moment(1)))
+    write_night(runs, night(1, 4.5, session="s1", created=moment(1), run_uuids=("u1",)))
+    asked(runs, "reindex", "--history", elsewhere)
+    asked(runs, "exclude", f"s1/{CASE}", "--reason", "the fan", "--history", elsewhere)
+    asked(runs, "acknowledge", CASE, "--at", "s1", "--commit", "abcd", "--reason", "known", "--history", elsewhere)
+    assert [each.name.split("-")[1] for each in sorted((runs / "decisions").iterdir())] == [
+        "exclusion",
+        "acknowledgement",
+    ]
+    assert [each.name for each in (tmp_path / "elsewhere").iterdir() if "sqlite" not in each.name] == []
+    # Filled again, another database says the same.
+    assert "1 sessions, 1 results, 1 nights, 2 decisions" in asked(runs, "reindex")
+    assert asked(runs, "exclude", "--list") == asked(runs, "exclude", "--list", "--history", elsewhere)
+    assert asked(runs, "acknowledge", "--list") == asked(runs, "acknowledge", "--list", "--history", elsewhere)
+
+
 def test_a_file_that_cannot_be_read_is_told_and_exit_6(runs: Path) -> None:
     folder = runs / "s1" / CASE / "r0"
     folder.mkdir(parents=True)

@@ -56,10 +56,10 @@ def opened_database(postgres: Server) -> Iterator[History]:
 
 
 @pytest.fixture(params=KINDS)
-def history(request: pytest.FixtureRequest) -> Iterator[History]:
+def history(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[History]:
     """An open history without any row."""
     opened: History = request.getfixturevalue("opened_file" if request.param == "sqlite" else "opened_database")
-    yield History(opened._database)
+    yield History(opened._database, tmp_path / "decided")
     with opened._database.writing() as connection:
         for table in reversed(metadata.sorted_tables):
             connection.execute(table.delete())

@@ -198,9 +198,11 @@ def _as_before_0004(connection: sa.Connection) -> None:
 
 
 @pytest.mark.parametrize("writes", [True, False])
-def test_acknowledgements_of_an_older_database_hold_also_where_it_is_opened_to_be_read(url: str, writes: bool) -> None:
+def test_acknowledgements_of_an_older_database_hold_also_where_it_is_opened_to_be_read(
+    url: str, tmp_path: Path, writes: bool
+) -> None:
     made = Acknowledgement(CASE, "2024-01-01", "", "abc", "new cuDNN", "me", f"{moment(1)[:19]}.000000+00:00")
-    with open_history(url) as history:
+    with open_history(url, runs_folder=tmp_path) as history:
         history.acknowledge(made)
     with engine_of(url).begin() as connection:
         _as_before_0004(connection)

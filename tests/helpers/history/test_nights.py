@@ -180,7 +180,7 @@ def test_a_siblings_rate_of_no_hardware_is_named(tmp_path: Path) -> None:
         ("acknowledgements", "taken_back_by", b"\xff", "acknowledgement 1: field 'taken_back_by': got 'bytes'"),
         ("exclusions", "created", b"\xff", "exclusion of night .*: field 'created': got 'bytes'"),
         ("documents", "body", '["a", {}]', "no object of texts"),
-        ("segment_starts", "created", "no day", "start of a segment of .*: field 'created': got 'no day'"),
+        ("segment_starts", "created", "no day", "segment_starts of .*: field 'created': got 'no day'"),
     ],
 )
 def test_what_people_said_is_checked_when_it_is_read(

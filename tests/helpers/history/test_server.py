@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from helpers.history import open_history
+from helpers.history.decisions import DecisionFiles
 from helpers.history.history import History
 from helpers.history.server import Connections
 from helpers.history.spool import Spool
@@ -70,8 +71,9 @@ class Session:
         self.spool = Spool.of(folder, url)
         connections = Connections()
         self.memory = SpoolingMemory(
-            lambda: open_history(url, wait_seconds=0.4, connections=connections),
+            lambda: open_history(url, wait_seconds=0.4, connections=connections, runs_folder=folder),
             self.spool,
+            DecisionFiles(folder),
             cut=connections.cut,
             clock=lambda: self.seconds,
             answer_seconds=ANSWER_SECONDS,
@@ -210,7 +212,7 @@ def test_an_entry_whose_answer_got_lost_is_kept_once(
 ) -> None:
     """The server makes the transaction, and the runner does not hear of it: it makes it again."""
     connections = Connections()
-    with open_history(network.url(database), connections=connections) as history:
+    with open_history(network.url(database), connections=connections, runs_folder=tmp_path) as history:
         remark = Acknowledgement(CASE, "2024-01-01", "", "abc", "new cuDNN", "me", f"{moment(1)[:19]}.000000+00:00")
         history.add_result(run("a"))
         writes: list[Callable[[], object]] = [

@@ -8,20 +8,17 @@ import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from helpers.history import default_url
 from helpers.history.run_folders import sessions
 from helpers.history.spool import Entry, Spool, spools_of
-from helpers.history.stored import SegmentStart
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable
-from tests.helpers.history.made import CASE, SEGMENT, moment, night, run
+from tests.helpers.history.made import moment, night, run
 from tests.helpers.memory_double import MemoryDouble
 
 URL = "postgresql://me:secret@db/perf"
-START = SegmentStart(CASE, "cpu", SEGMENT, moment(3), "recorded anew", "abc")
 ROOT = Path(__file__).parents[3]
 
 
@@ -50,21 +47,21 @@ def files(spool: Spool) -> list[str]:
 
 def test_what_goes_in_comes_out_equal_and_the_folder_is_empty(spool: Spool) -> None:
     result, judged = run("u", losses=(1.5, 1e-310)), night(1, 4.5, run_uuids=("u",))
-    for entry in (START, judged, result):
+    for entry in (judged, result):
         spool.put(entry)
-    assert spool.waiting() == 3
+    assert spool.waiting() == 2
     memory = MemoryDouble()
-    assert spool.empty_into(memory).went_in == 3
-    assert (memory.results, memory.nights, memory.starts) == ([result], [judged], [START])
+    assert spool.empty_into(memory).went_in == 2
+    assert (memory.results, memory.nights) == ([result], [judged])
     assert (spool.waiting(), files(spool)) == (0, [])
 
 
 def test_runs_go_in_before_the_nights_that_rest_on_them_and_the_older_first(spool: Spool) -> None:
-    for entry in (START, night(2), night(1), run("b", created=moment(2)), run("a", created=moment(5))):
+    for entry in (night(2), night(1), run("b", created=moment(2)), run("a", created=moment(5))):
         spool.put(entry)
-    memory = Away(takes=5)
+    memory = Away(takes=4)
     spool.empty_into(memory)
-    assert memory.order == ["add_result", "add_result", "add_night", "add_night", "start_segment"]
+    assert memory.order == ["add_result", "add_result", "add_night", "add_night"]
     assert [each.uuid for each in memory.results] == ["b", "a"]
     assert [each.session for each in memory.nights] == ["s1", "s2"]
 
@@ -143,14 +140,6 @@ def test_a_damaged_file_is_named_and_kept_and_the_rest_goes_in(spool: Spool, dam
     assert str(kept) in emptied.refused[0] and "reindex" in emptied.refused[0]
     # It is not asked again, and not forgotten.
     assert (spool.empty_into(memory).refused, len(spool.damaged())) == ((), 1)
-
-
-@pytest.mark.parametrize("wrong", [{"segment": "x"}, {"segment": {"a": [1]}}, {"case_id": 1}, {"reason": None}])
-def test_a_start_of_a_segment_with_a_wrong_value_does_not_go_in(spool: Spool, wrong: dict[str, Any]) -> None:
-    spool.put(replace(START, **wrong))
-    memory = MemoryDouble()
-    assert "no text" in spool.empty_into(memory).refused[0]
-    assert len(spool.damaged()) == 1
 
 
 def test_what_the_database_itself_refuses_is_kept_and_named(spool: Spool) -> None:

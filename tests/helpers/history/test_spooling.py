@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.history.decisions import DecisionFiles
 from helpers.history.spool import Spool
 from helpers.history.spooling import SpoolingMemory
 from helpers.history.stored import SegmentStart
@@ -57,7 +58,10 @@ class World:
 
     def memory(self, **values: float) -> SpoolingMemory:
         spool = Spool.of(self.folder, "postgresql://me:secret@db/perf")
-        return SpoolingMemory(self.database.open, spool, clock=lambda: self.database.seconds, now=self.now, **values)
+        files = DecisionFiles(self.folder)
+        return SpoolingMemory(
+            self.database.open, spool, files, clock=lambda: self.database.seconds, now=self.now, **values
+        )
 
     def wait(self, seconds: float) -> None:
         self.database.seconds += seconds
@@ -96,13 +100,52 @@ def test_away_from_the_start_everything_is_spooled_and_the_past_unknown(world: W
     memory.add_result(run("u"))
     memory.add_night(night(1, 4.5))
     memory.start_segment(START)
-    assert world.waiting == 3
+    assert world.waiting == 2
+    assert DecisionFiles(world.folder).path(START).is_file()
     assert past_of(memory).unreachable == (
         "history postgresql://me:***@db/perf unreachable since 2026-01-01 00:00:00 UTC (connection refused)"
     )
     (note,) = memory.finish()
-    assert "3 entries (runs, nights, segment starts) spooled in" in note
+    assert "2 entries (runs, nights) spooled in" in note
     assert "next session or perfgate reindex" in note and "since 2026-01-01 00:00:00 UTC" in note
+
+
+@pytest.mark.parametrize("told", [("decision a.json: no JSON",), HistoryError("history", got="a damaged row")])
+def test_a_decision_that_cannot_be_read_stops_no_session_and_is_named(
+    world: World, monkeypatch: pytest.MonkeyPatch, told: tuple[str, ...] | HistoryError
+) -> None:
+    def take_in() -> tuple[str, ...]:
+        if isinstance(told, HistoryError):
+            raise told
+        return told
+
+    monkeypatch.setattr(world.database, "take_in_decisions", take_in)
+    memory = world.memory()
+    memory.start()
+    memory.add_result(run("u"))
+    assert len(world.database.results) == 1
+    (note,) = memory.finish()
+    assert (
+        note.startswith("decision that is not in the history: ")
+        and str(told[0] if isinstance(told, tuple) else told) in note
+    )
+
+
+def test_a_start_that_the_database_did_not_get_goes_in_with_the_next_contact(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(world.database, "take_in_decisions", lambda: taken.append(1) or ())
+    memory = world.memory()
+    memory.start()
+    world.database.away = GONE
+    memory.start_segment(START)
+    assert (len(taken), world.waiting) == (1, 0)
+    world.database.away = None
+    world.wait(31)
+    memory.add_result(run("u"))
+    memory.add_result(run("v"))
+    assert len(taken) == 2
 
 
 def test_a_page_is_told_why_the_nights_are_unknown(world: World) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 
-from helpers.judging.compare import THRESHOLDS, CaseComparison, compare, evidence_text, night_sigma
+from helpers.judging.compare import CaseComparison, compare, evidence_text, night_sigma
 from helpers.judging.compare_sides import KeptRun, Pairing, pair_up, runs_of_nights
-from helpers.judging.confirm import CASES, FIRST_LOOK, RULED_OUT, SAME_BELOW, THRESHOLD
-from helpers.judging.evidence import Build, Stage
+from helpers.judging.confirm import CASES, FIRST_LOOK, SAME_BELOW, THRESHOLD, Confirmation, confirm
+from helpers.judging.evidence import Budget, Build, Stage
+from helpers.judging.level import Level
 from helpers.judging.noise import Noise, learn
+from helpers.judging.screen import Screening
 from helpers.judging.verdict import Status
+from tests.helpers.judging.plain_evidence import evidence, recorded
 
 CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
 SEGMENT = {"host": "h", "framework line": "paddle 3.3", "driver": "535"}
@@ -132,16 +135,16 @@ def test_more_cases_need_more_evidence() -> None:
     sides = nights(scattered(1.0, 8, 1), "a"), nights(scattered(0.97, 3, 2), "b")
     alone = judged(*sides)
     assert alone.reason.code == "unconfirmed-drop"
-    many = int((alone.e_drop or 0) / THRESHOLDS.per_case) + 1
+    many = int((alone.e_drop or 0) * CASES / THRESHOLD) + 1
     among_many = judged(*sides, cases=many)
     assert (among_many.reason.code, among_many.effect) == ("open", alone.effect)
 
 
 def test_one_night_needs_more_evidence_than_several() -> None:
     one = judged(nights([1.0] * 8, "a"), [run(0.97, "b")] * 4)
-    assert one.threshold == THRESHOLDS.one_night
+    assert one.threshold == THRESHOLD
     two = judged(nights([1.0] * 8, "a"), nights([0.97, 0.97], "b"))
-    assert two.threshold == THRESHOLDS.per_case
+    assert two.threshold == THRESHOLD / CASES
     far = judged(nights([1.0] * 8, "a"), [run(0.9, "b")] * 4)
     assert far.status is Status.SLOWER
 
@@ -187,7 +190,7 @@ def test_interleaved_pairs_are_preferred_and_said() -> None:
     assert (found.status, found.basis, found.pairs) == (Status.REGRESSION, "pairs", 6)
     assert "6 interleaved pairs" in found.reason.message
     assert found.effect == pytest.approx(-0.03, abs=0.004)
-    assert found.threshold == THRESHOLDS.pairs
+    assert found.threshold == THRESHOLD
 
 
 def test_pairs_made_with_the_sides_exchanged_tell_the_same_with_the_other_sign() -> None:
@@ -204,13 +207,11 @@ def test_pairs_alike_are_the_same_build() -> None:
 
 def test_two_pairs_alike_show_the_same_build_as_they_do_in_a_night() -> None:
     found = judged(*interleaved([0.0] * FIRST_LOOK), replace(NOISE, sigma=0.0005))
-    assert max(found.e_drop or 1.0, found.e_gain or 1.0) < THRESHOLDS.same
+    assert (found.e_drop or 1.0) < SAME_BELOW
     assert (found.status, found.reason.code) == (Status.PASS, "same")
 
 
 def test_pairs_need_what_they_need_in_a_night() -> None:
-    assert (THRESHOLDS.pairs, THRESHOLDS.same, THRESHOLDS.ruled_out) == (THRESHOLD, SAME_BELOW, RULED_OUT)
-    assert THRESHOLDS.per_case * CASES == THRESHOLD
     # Evidence that is enough for no night is enough for no comparison.
     found = judged(*interleaved([-0.02, -0.021, -0.019, -0.02]), replace(NOISE, sigma=0.004))
     assert found.e_drop is not None and 200 < found.e_drop < THRESHOLD
@@ -262,9 +263,65 @@ def test_another_driver_is_never_compared_across() -> None:
     found = judged(nights([1.0] * 4, "a"), nights([0.5] * 4, "b", segment=other))
     assert (found.status, found.effect) == (Status.INCOMPARABLE, None)
     assert "driver: 535 → 550" in found.reason.message
+    assert "pytest perf_tests --build B --reference-build A" in found.reason.message
+
+
+def test_pairs_decide_whatever_the_stack_and_say_in_what_it_differs() -> None:
+    """A wheel that brings another cuDNN: both ran in turn on the same cards."""
+    other = {**SEGMENT, "cudnn": "9.5", "framework line": "paddle 3.4"}
+    old, new = interleaved([-0.03, -0.031, -0.029, -0.03])
+    old = [replace(each, segment={**SEGMENT, "cudnn": "9.1"}) for each in old]
+    found = judged(old, [replace(each, segment=other) for each in new])
+    assert (found.status, found.basis) == (Status.REGRESSION, "pairs")
+    differ = "A and B differ in more than the build: framework line: paddle 3.3 → paddle 3.4; cudnn: 9.1 → 9.5"
+    assert found.reason.message.endswith(differ)
+
+
+def test_pairs_of_two_stacks_are_two_comparisons() -> None:
+    """The driver changed between two nights, and both builds ran on both of them."""
+    other = {**SEGMENT, "driver": "550"}
     old, new = interleaved([-0.03] * 4)
-    apart = judged(old, [replace(each, segment=other) for each in new])
-    assert apart.status is Status.INCOMPARABLE
+    older, newer = ([replace(each, segment=other) for each in side] for side in interleaved([0.03] * 4, "later"))
+    found = pair_up([*old, *older], [*new, *newer])
+    assert [[round(b - a, 3) for a, b in each.pairs] for each in found] == [[-0.03] * 4, [0.03] * 4]
+
+
+def test_runs_of_another_protocol_are_compared_by_pairs_only() -> None:
+    short, long = {"window_steps": 20}, {"window_steps": 100}
+    found = judged(nights([1.0] * 4, "a", protocol=short), nights([0.9] * 4, "b", protocol=long))
+    assert found.status is Status.INCOMPARABLE
+    assert "protocol window_steps: 20 → 100" in found.reason.message and "--reference-build A" in found.reason.message
+
+
+# --- the level of the nights before
+
+
+LEVEL = Level(known=True, offset=math.log(1.05), error=0.001, pairs=12)
+
+
+def test_a_gain_that_is_lost_again_is_slower_although_the_pairs_are_alike() -> None:
+    """A is the good build, 5% below what was accepted; B is as fast as A."""
+    (pairing,) = pair_up(*interleaved(scattered(0.0, 8, 8, 0.002)))
+    alike = compare(pairing, NOISE, tolerance=0.005, band=0.05, rule="median-step", cases=1)
+    assert alike.status is Status.PASS
+    lost = compare(pairing, NOISE, tolerance=0.005, band=0.05, rule="median-step", cases=1, level=LEVEL)
+    assert (lost.status, lost.reason.code) == (Status.REGRESSION, "slower")
+    assert lost.effect == pytest.approx(1 / 1.05 - 1, abs=0.005)
+    assert "at the level of the nights before (+5.00% against A, from 12 pairs; B is " in lost.reason.message
+    assert "slower than the nights before, beyond the tolerance" in lost.reason.message
+
+
+@pytest.mark.parametrize(("drop", "level"), [(0.0, None), (0.03, None), (0.02, LEVEL), (-0.02, None), (-0.05, LEVEL)])
+def test_pairs_are_decided_as_a_night_decides_them(drop: float, level: Level | None) -> None:
+    differences = scattered(-drop, 6, 4)
+    (pairing,) = pair_up(*interleaved(differences))
+    found = compare(pairing, NOISE, tolerance=0.005, band=0.05, rule="median-step", cases=1, level=level)
+    good, new = zip(*pairing.pairs, strict=True)
+    asked = evidence(budget=Budget(pairs=6), suspicion="a group fell", recorded=recorded())
+    night = confirm(asked, Screening((), NOISE, 20, (), 1.0, 1.0, 1.0), level or Level(), new, good, "why")
+    assert isinstance(night, Confirmation)
+    told = found.effect, found.low, found.high, max(found.e_drop or 0, found.e_gain or 0), found.threshold
+    assert told == (*astuple(night.effect), night.evidence, night.threshold)
 
 
 def test_of_several_segments_each_common_one_is_compared() -> None:

@@ -21,6 +21,7 @@ from tests.helpers.judging.evidences import (
     GOOD,
     asked,
     evidence,
+    good,
     new,
     nights,
     noise,
@@ -217,7 +218,7 @@ def test_only_a_gain_begins_a_segment() -> None:
 def test_without_a_reference_build_few_nights_take_restarts() -> None:
     answer = asked(run(), past=nights(14))
     assert (answer.order, answer.stage) == ((Build.CANDIDATE,) * 4, Stage.SCREEN)
-    assert "14 of 15 nights known: run 2 of 5" in answer.why
+    assert "14 of 15 nights known: 5 runs" in answer.why
     assert verdict(run(), past=nights(15)).status is Status.PASS
 
 
@@ -252,12 +253,13 @@ def test_a_segment_that_began_elsewhere_leaves_the_recorded_runs_behind() -> Non
 
 
 def turns(step: int, nights_made: int = 400, **values: Any) -> list[int]:
-    """On which of so many nights, ``step`` days apart, pairs are asked for without a suspicion."""
+    """On which of so many nights, ``step`` days apart, pairs are asked for without a suspicion. The good build has run
+    once tonight (helpers.judging.recorded_hour)."""
     given = {"recorded": recorded(build="another build"), "past": nights(40), "reference_build": GOOD, **values}
     return [
         night
         for night in range(nights_made)
-        if isinstance(judge(evidence(run(), **given, day=739_000 + night * step)), NeedRuns)
+        if isinstance(judge(evidence(run(), good(), **given, day=739_000 + night * step)), NeedRuns)
     ]
 
 

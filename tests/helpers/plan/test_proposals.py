@@ -57,6 +57,16 @@ def test_a_refusal_tells_the_verdict_and_how_to_record_the_level_all_the_same(an
     assert proposal.reason == f"{answer.value}: -10.0% in 4 pairs; {how_to_accept(A)}"
 
 
+def test_an_answer_by_pairs_needs_no_entry() -> None:
+    beside = "+1.00% against paddle 3.3.1 beside it, 3 pairs"
+    for answer in (RecordedAnswer.NO_WORSE, RecordedAnswer.FASTER):
+        (proposal,) = proposed(recorded(), Candidate(entry(), answer=answer, beside=beside))
+        assert (proposal.kind, proposal.reason) == (ProposalKind.CREATED, f"none recorded before; {beside}")
+    for answer in (RecordedAnswer.SLOWER, RecordedAnswer.UNSETTLED):
+        (proposal,) = proposed(recorded(), Candidate(entry(), answer=answer, beside=beside))
+        assert (proposal.kind, proposal.reason.partition(";")[0]) == (ProposalKind.REFUSED, answer.value)
+
+
 @pytest.mark.parametrize(
     "answer", [answer for answer in RecordedAnswer if answer is not RecordedAnswer.NOTHING_RECORDED]
 )

@@ -32,6 +32,7 @@ from helpers.session.explain import CaseExplanation
 from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.step_profile import Phase
 from tests.helpers.judging.test_explanation import (
+    LAYERS,
     Build,
     another_algorithm,
     explained,
@@ -59,7 +60,12 @@ def test_the_sentence_names_part_change_kind_and_share(found: CaseExplanation) -
     assert re.fullmatch(
         "probably " + part + r", \+4\.3% of a step; the whole step: \+2\.7% \(95% .*\)", headline(found)
     )
-    assert re.fullmatch(part + r", explains \d\.\d of the \+\d\.\d%", headline(case_of(explained(slower, pairs=12))))
+    longer = explained(slower, pairs=12)
+    assert longer.explained_seconds <= longer.drop.mean
+    assert re.fullmatch(part + r", explains \d\.\d of the \+\d\.\d%", headline(case_of(longer)))
+    # A part that is longer than the whole step is no share of it.
+    less = replace(longer, drop=Interval(0.6 * longer.explained_seconds, 0.001, longer.explained_seconds))
+    assert re.fullmatch(part + r", \+\d\.\d% of a step; the whole step: \+\d\.\d% \(95% .*\)", headline(case_of(less)))
     assert re.match(
         r"probably batch_norm → mean \+ multiply \+ subtract of 8 layers \(forward\), ",
         headline(case_of(explained(split))),
@@ -169,6 +175,41 @@ def test_the_command_names_the_builds_of_the_session() -> None:
     assert command_of("CASE", "my env", "good") == "perfgate explain CASE --build 'my env' --reference-build good"
 
 
+def _own_operators(build: Build) -> None:
+    """Each layer of the forward pass has operators of its own, so that no few of them explain most of the phase."""
+    for number, layer in enumerate(LAYERS):
+        for operator in ("conv2d", "batch_norm"):
+            seconds, calls = build.rows.pop((Phase.FORWARD, layer, operator))
+            build.rows[Phase.FORWARD, layer, f"{operator}_{number}"] = (
+                0.004 if operator == "conv2d" else seconds,
+                calls,
+            )
+
+
+def _many_casts(build: Build) -> None:
+    for layer in LAYERS:
+        build.rows[Phase.FORWARD, layer, "cast"] = (0.0004, 56)
+    for key, (seconds, calls) in list(build.rows.items()):
+        if key[0] is Phase.FORWARD and key[2].startswith("conv2d"):
+            build.rows[key] = (1.25 * seconds, calls)
+
+
+def test_a_phase_that_is_slower_says_what_is_longest_in_it_and_that_it_is_new() -> None:
+    explanation = explained(_many_casts, pairs=12, both=_own_operators)
+    assert [each.part.level for each in explanation.named] == [Level.PHASE]
+    told = headline(case_of(explanation))
+    assert re.match(
+        r"forward, \+\d+% \(slower as a whole; longest in it: cast of all layers \(forward\), \+3\.\d+ ms, "
+        r"new: it only moves or converts values\), ",
+        told,
+    ), told
+    assert "same count" not in told
+    # Where the casts are too short to be beyond chance, their number is told all the same.
+    count = CallCount(Part(Level.OPERATOR, Phase.FORWARD, operator="cast"), Amount(0.0, 0.0), Amount(0.001, 450.0))
+    told = headline(case_of(replace(explanation, largest_inside=(), calls=(count,))))
+    assert "(slower as a whole; cast of all layers (forward) is new, called 450 times a step), " in told
+
+
 def test_threads_and_clocks_that_differ_come_first_in_the_sentence() -> None:
     def change(build: Build) -> None:
         slower(build)
@@ -184,7 +225,14 @@ def test_threads_and_clocks_that_differ_come_first_in_the_sentence() -> None:
 
 def test_what_is_not_explained_and_the_cost_of_profiling_are_printed(found: CaseExplanation) -> None:
     text = render_explanation(found, 100)
-    assert re.search(r"^not explained: [+-]\d\.\d of [+-]\d\.\d%$", text, re.MULTILINE)
+    shares = (
+        r"^not explained: (\S+)% of a step, in all parts that are not named \(the named parts (\S+)%, "
+        r"the whole step (\S+)%\)$"
+    )
+    told = re.search(shares, render_explanation(found, 200), re.MULTILINE)
+    assert told is not None
+    rest, named, whole = map(float, told.groups())
+    assert rest < 0 < whole < named and rest + named == pytest.approx(whole, abs=0.11)
     assert "the profiler made a step +5% and +5% longer (reference and build under test)\n" in text
     assert found.explanation is not None
     dear = replace(found, explanation=replace(found.explanation, cost=(0.05, 0.3)))

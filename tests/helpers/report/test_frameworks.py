@@ -53,7 +53,7 @@ def test_four_frameworks_have_four_columns_and_a_ratio_each_but_the_first() -> N
     rates = "10937 [10900, 10980] 5889(compile) [5800, 6000] 5889(xla) [5800, 6000] 5889 [5800, 6000]"
     assert flat(lines[3]).startswith(f"GPU=8,BS=256 dali {rates} 0.538 [0.530, 0.547] 0.538 (1) 0.538")
     assert lines[3].count("0.538 [0.530, 0.547]") == 3
-    assert "images/s: the median over runs, with the 95% interval of their mean" in lines
+    assert "images/s: the median over runs, with its 95% interval" in lines
     narrow = render_frameworks(FrameworksReport([row]), 80).splitlines()
     assert [line.split()[0] for line in narrow[2:6]] == ["Paddle", "PyTorch", "TensorFlow", "MXNet"]
 
@@ -82,11 +82,11 @@ def test_what_cannot_run_here_at_all_is_a_reason_and_no_table() -> None:
     assert render_frameworks(FrameworksReport(rows), 80) == "Paddle, PyTorch: not measured, 2 rows: no V100"
 
 
-def test_one_run_has_no_interval_and_a_wide_one_does_not_go_below_nothing() -> None:
+def test_one_run_has_no_interval() -> None:
     one = replace(PADDLE, samples_per_s=2.0, low=None, high=None)
-    wide = replace(PYTORCH, samples_per_s=2.0, low=-3.0, high=7.0, ratio=Ratio(1.0, None, None, 1))
+    wide = replace(PYTORCH, samples_per_s=2.0, low=0.5, high=7.0, ratio=Ratio(1.0, None, None, 1))
     line = render_frameworks(FrameworksReport([replace(ROW, cells=(one, wide))]), 110).splitlines()[3]
-    assert flat(line) == "GPU=8,BS=256 dali 2 2(compile) [0, 7] 1.000 0.538 (1)"
+    assert flat(line) == "GPU=8,BS=256 dali 2 2(compile) [0.5, 7] 1.000 0.538 (1)"
 
 
 def test_an_interval_without_an_end_has_no_endless_number() -> None:

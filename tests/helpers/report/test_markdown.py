@@ -62,6 +62,18 @@ def test_a_gate_s_line_stands_below_the_verdict_and_a_lost_case_needs_someone() 
     assert "1 case in quarantine" in folded[0] and "| REGRESSION | q-case [v100] | - | known |" in folded[0]
 
 
+def test_the_gate_s_rule_stands_after_the_case_s_own_reason() -> None:
+    text = results_markdown(session_of(12, 1, steps=5))
+    own = "no such device: 16 cards asked, 8 found"
+    assert f"| {own} · The gate does not let a case pass that was not run (needs: recorded). |" in text
+    assert ": open after all 6 pairs (budgets: pairs). · The gate does not let INCONCLUSIVE pass" in text
+
+
+def test_the_table_names_the_rule_of_its_figures() -> None:
+    text = results_markdown(session_of(2, 1, steps=5))
+    assert "| by rule | wall-clock |  | wall-clock |  | median-step |  |  |\n| paddle-" in text
+
+
 def test_the_night_speed_ups_and_frameworks_are_there() -> None:
     one = replace(PASSED, case_id="paddle-vgg16-fp32-bs8-1x1-dali-static", rule="wall-clock")
     two = replace(one, case_id=one.case_id.replace("1x1", "1x2"), samples_per_s=7.0)

@@ -32,9 +32,7 @@ def comparison(
     reference: float | None, measured: float | None, *, status: str = "PASS", sets_status: bool = True, label: str = "t"
 ) -> ReferenceAnswer:
     ratio = measured / reference if measured and reference else None
-    return ReferenceAnswer(
-        status, "paddleclas-trimmed", label, reference, measured, ratio, 0.05, sets_status, "because"
-    )
+    return ReferenceAnswer(status, "median-step", label, reference, measured, ratio, 0.05, sets_status, "because")
 
 
 PASSED = CaseRow(
@@ -44,6 +42,7 @@ PASSED = CaseRow(
     "pass",
     "within-recorded",
     "3.412 images/s is +0.4% against the recorded 3.4 (recorded 2024-05-06, abc; by wall-clock; n=2; band ±5.0%)",
+    rule="wall-clock",
     samples_per_s=3.412,
     spread=0.012,
     runs=2,
@@ -65,6 +64,7 @@ SLOWER = CaseRow(
     "fail",
     "slower-than-recorded",
     "0.9123 images/s is -30.0% against the recorded 1.303",
+    rule="wall-clock",
     samples_per_s=0.9123,
     runs=1,
     recorded=comparison(1.303, 0.9123, status="REGRESSION"),
@@ -110,6 +110,20 @@ def test_every_rule_s_figure_is_told_on_demand_and_the_reasons_of_the_others() -
         assert "by rule" not in render((PASSED,), width)
         assert line in " ".join(render((PASSED,), width, details=True).split())
     assert (rules_line(CRASHED), "by rule" in render((CRASHED,), 100, details=True)) == ("", False)
+
+
+def test_each_figure_has_its_rule_below_the_heading_or_beside_it_where_there_are_several() -> None:
+    published = replace(comparison(360.1, 353.6), rule="fleetx-20-100-median7")
+    row = replace(PASSED, samples_per_s=2.23, recorded=comparison(2.361, 2.389), published=(published,))
+    headings, rules, _, line, *_ = render((row,), 200).splitlines()
+    for text, rule in (("± spread", "wall-clock"), ("published  ratio", "fleetx-20-100-median7")):
+        assert rules.index(rule) + len(rule) == headings.index(text) + len(text)
+    assert rules.endswith("median-step") and headings[: len(rules)].endswith("recorded  ratio")
+    assert "2.361  1.012" in line and "median-step" not in line
+    logs = replace(row, case_id=VGG, rule="dlperf-log", samples_per_s=7.5)
+    several = render((row, logs), 200).splitlines()
+    assert "wall-clock" not in several[1] and "median-step" in several[1]
+    assert "2.23 ± 1.2% (n=2) wall-clock" in several[3] and any("7.5 ± 1.2% (n=2) dlperf-log" in x for x in several)
 
 
 def test_with_a_short_status_the_table_fits_a_terminal_of_80_columns() -> None:
@@ -229,18 +243,18 @@ def test_one_run_shows_its_number_and_claims_no_spread() -> None:
 
 def test_of_several_deciding_figures_the_lowest_ratio_is_shown() -> None:
     row = replace(BELOW, published=(comparison(5000.0, 10000.0), comparison(20000.0, 10000.0)))
-    line = render((row,), 200).splitlines()[2]
+    line = render((row,), 200).splitlines()[3]
     assert "20000  0.500" in line
 
 
 def test_a_deciding_figure_that_could_not_be_computed_is_shown_before_one_that_passed() -> None:
     row = replace(BELOW, published=(comparison(5000.0, 10000.0), comparison(7000.0, None)))
-    assert re.search(r"7000 +- ", render((row,), 200).splitlines()[2])
+    assert re.search(r"7000 +- ", render((row,), 200).splitlines()[3])
 
 
 def test_figures_that_are_only_shown_carry_a_star() -> None:
     shown = comparison(5333.558, 4412.0, sets_status=False, label="A100 table")
-    line, *_ = render((replace(PASSED, published=(shown,), recorded=shown),), 200).splitlines()[2:]
+    line, *_ = render((replace(PASSED, published=(shown,), recorded=shown),), 200).splitlines()[3:]
     assert line.count("5334*  0.827") == 2
     text = " ".join(render((replace(BELOW, published=(shown,)),), 200).split())
     assert "* shown only: 5334 (A100 table, ratio 0.827)" in text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import helpers.session.suite
-from helpers.history.results import CONTENDED, MACHINE_SHARED
+from helpers.history.results import CONTENDED, MACHINE_SHARED, interleaved_pairs
 from helpers.history.run_folders import ResultStore
 from helpers.history.session_file import SessionRecord
 from helpers.judging.verdict import Status
@@ -162,6 +162,44 @@ def test_runs_far_apart_are_no_baseline_without_a_reason(bench: Bench) -> None:
     assert refused.kind is ProposalKind.REFUSED
     assert "its 3 runs (2.652, 1.691, 1.8 images/s) scatter 6.8 times as far as is usual" in refused.reason
     assert kinds(suite, [outcome], f"{SYNTHETIC}=it is so") == [(SYNTHETIC, ProposalKind.CREATED)]
+
+
+def test_a_case_is_recorded_with_pairs_where_a_reference_build_is_at_hand(bench: Bench) -> None:
+    bench.runner.usual = {"samples_per_s": 101.0}
+    suite = bench.suite(reference_env=bench.good_python, to_record=True)
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    pairs = interleaved_pairs(outcome.runs)
+    assert len(pairs) >= 3
+    (proposal,) = suite.propose([outcome])
+    beside = f"+1.00% against paddle 3.0.0 @abcdef in envs/good beside it, {len(pairs)} pairs"
+    assert (proposal.kind, proposal.reason) == (ProposalKind.CREATED, f"none recorded before; {beside}")
+    suite.write_baselines([outcome], [proposal])
+    entry = suite.baselines.load("cpu").entries[SYNTHETIC]
+    assert entry.provenance.reason == f"recorded with --update-baselines; {beside}"
+    (night,) = bench.memory.nights
+    assert night.compared is not None and len(night.compared.new) == len(pairs)
+
+
+def test_pairs_far_apart_are_no_level_without_a_reason(bench: Bench) -> None:
+    pairs = [rate for _ in range(8) for rate in (130.0, 130.0, 80.0, 80.0)]
+    bench.runner.answers = [{"samples_per_s": rate} for rate in (100.0, 100.2, 100.1, *pairs)]
+    suite = bench.suite(reference_env=bench.good_python, to_record=True)
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    (refused,) = suite.propose([outcome])
+    assert refused.kind is ProposalKind.REFUSED
+    assert "pairs with paddle 3.0.0 @abcdef in envs/good (+30.0% -20.0% " in refused.reason
+    assert "times as far as is usual for the case, more than 6: find out why, or measure again" in refused.reason
+    assert kinds(suite, [outcome], f"{SYNTHETIC}=it is so") == [(SYNTHETIC, ProposalKind.CREATED)]
+
+
+def test_a_build_slower_than_the_reference_beside_it_is_no_first_entry_without_a_reason(bench: Bench) -> None:
+    bench.runner.usual = {"samples_per_s": 95.0}
+    suite = bench.suite(reference_env=bench.good_python, to_record=True)
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    (refused,) = suite.propose([outcome])
+    assert refused.kind is ProposalKind.REFUSED
+    assert refused.reason.startswith("confirmed slower: slower: -5.00% ")
+    assert kinds(suite, [outcome], f"{SYNTHETIC}=checks every image now") == [(SYNTHETIC, ProposalKind.CREATED)]
 
 
 def test_what_ran_less_than_three_times_is_no_entry(bench: Bench) -> None:

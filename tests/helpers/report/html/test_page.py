@@ -13,13 +13,14 @@ import pytest
 from benchmarks.made_sessions import session_of
 from benchmarks.page import MOST_BYTES
 from helpers.history.stored import CaseNights
+from helpers.judging.statistics import number
 from helpers.judging.utilisation import Utilisation
 from helpers.judging.verdict import Reason, Status
 from helpers.report.html.page import FOLDED_AFTER, night_page, page_of
 from helpers.report.markdown import results_markdown
 from helpers.report.results import SessionReport
 from helpers.report.row import row_of
-from helpers.report.sentences import headline
+from helpers.report.sentences import headline, sentence_of
 from helpers.session.case_details import CaseDetails, environment_changes
 from helpers.session.frameworks.comparison import Cell, ConfigurationOutcome, Ratio
 from helpers.session.gate import effect
@@ -58,7 +59,8 @@ def page(session: SessionReport) -> str:
 
 def test_the_first_words_are_the_verdict_and_the_worst_case_comes_first(session: SessionReport, page: str) -> None:
     content = page_of(session)
-    assert content.headline == "The gate failed: 8 of 12 cases did not pass" and content.tone == "fail"
+    assert content.headline == "The gate failed: 8 of 12 cases did not pass; the largest drop is 7.9%"
+    assert content.tone == "fail"
     assert [each.row.status for each in content.urgent[:2]] == ["REGRESSION", "SLOWER"]
     assert {each.row.effect for each in content.urgent} == {"fail", "error"}
     assert len(content.urgent) == 8
@@ -68,6 +70,58 @@ def test_the_first_words_are_the_verdict_and_the_worst_case_comes_first(session:
         first.sentence == "3.1% slower than the good build (95%: -3.7% to -2.5%), confirmed by 6 pairs of runs in turn."
     )
     assert first.small is not None and first.row.owner == "@data-loading"
+
+
+def test_a_card_says_the_case_s_own_reason_and_the_gate_s_rule_after_it(session: SessionReport, page: str) -> None:
+    cases = {each.row.status: each for each in page_of(session).urgent}
+    open_pairs = cases["INCONCLUSIVE"]
+    slower = sum(each.difference < 0 for each in open_pairs.row.pairs)
+    assert open_pairs.sentence == (
+        f"1.1% slower than the good build (95%: -1.7% to -0.5%): slower in {slower} of 6 pairs. "
+        "Not decided: open after all 6 pairs (budgets: pairs)."
+    )
+    assert open_pairs.gate_rule == "The gate does not let INCONCLUSIVE pass (needs: recorded)."
+    assert cases["not run"].sentence == "no such device: 16 cards asked, 8 found"
+    assert cases["not run"].gate_rule == "The gate does not let a case pass that was not run (needs: recorded)."
+    assert cases["REGRESSION"].gate_rule == ""
+    cards = page[page.index('<ul class="urgent">') : page.index('id="cases"')]
+    for case in (open_pairs, cases["not run"], cases["NO_BASELINE"]):
+        assert cards.index(case.sentence) < cards.index(case.gate_rule)
+        assert case.row.reason.endswith(f"; t{case.gate_rule[1:-1]}")
+
+
+def test_pairs_of_a_gain_that_is_lost_are_counted_against_the_level_of_the_nights(session: SessionReport) -> None:
+    row = next(each for each in session.rows if each.status == "INCONCLUSIVE")
+    assert row.standing is not None
+    pairs = tuple(replace(each, candidate_samples_per_s=1.01 * each.reference_samples_per_s) for each in row.pairs)
+    lost = replace(row, pairs=pairs, standing=replace(row.standing, level=0.03))
+    assert sentence_of(lost).startswith("1.1% slower than the nights before, beside the good build (95%")
+    assert "slower in 6 of 6 pairs" in sentence_of(lost)
+
+
+def test_the_headline_has_the_largest_drop_and_says_if_it_is_not_confirmed(session: SessionReport) -> None:
+    row = next(each for each in session.rows if each.status == "INCONCLUSIVE")
+    passed = next(each for each in session.rows if each.status == "PASS")
+    gate = GateVerdict(GateState.FAILED, 1, 0, (GateCase(row.case_id, "v100", row.status, "", ""),), ())
+    words = "The gate failed: 1 of 2 cases did not pass; the largest drop is 1.1%, not confirmed"
+    assert headline([row, passed], gate, 6) == (words, "fail")
+    assert headline([passed], replace(gate, state=GateState.PASSED, failed=()), 0)[0] == "The gate passed: 1 case"
+
+
+def test_each_figure_of_a_case_has_its_rule_beside_it(session: SessionReport, page: str) -> None:
+    case = page_of(session).cases[0]
+    facts = {each.name: each for each in case.facts}
+    recorded, published = case.row.recorded, case.row.published[0]
+    assert facts["tonight"].value.endswith(" by wall-clock")
+    assert facts["recorded"].value.endswith(" by median-step") and facts["published"].value.endswith(" by wall-clock")
+    for name, answer in (("recorded", recorded), ("published", published)):
+        assert answer is not None and answer.measured_samples_per_s is not None and answer.ratio is not None
+        told = f"tonight {number(answer.measured_samples_per_s)} by the same rule, ratio {answer.ratio:.3f}; "
+        assert facts[name].remark.startswith(told)
+    assert "of recorded <small>by median-step</small>" in page and "images/s <small>by wall-clock</small>" in page
+    rows = [replace(session.rows[0], rule="dlperf-log"), *session.rows[1:]]
+    several = night_page(replace(session, rows=rows))
+    assert "images/s <small>by" not in several and several.count("<small>by dlperf-log</small>") == 1
 
 
 def test_a_case_shows_all_that_is_known_of_it(session: SessionReport, page: str) -> None:
@@ -105,11 +159,12 @@ def test_the_machine_s_tables_stand_once(page: str) -> None:
 
 def test_a_session_without_a_gate_says_how_many_did_not_pass(session: SessionReport) -> None:
     rows = [replace(row, effect=effect(Status(row.status)).value) for row in session.rows]
-    assert headline(rows, None, 1) == ("5 of 11 cases did not pass", "fail")
+    assert headline(rows, None, 1) == ("5 of 11 cases did not pass; the largest drop is 7.9%", "fail")
     passed = [each for each in rows if each.effect == "pass"]
     assert headline(passed, None, 0) == ("All 4 cases passed", "pass")
     doubtful = [*passed, *(each for each in rows if each.effect == "warn")]
-    assert headline(doubtful, None, 0) == ("2 of 6 cases could not be judged", "warn")
+    words = "2 of 6 cases could not be judged; the largest drop is 1.1%, not confirmed"
+    assert headline(doubtful, None, 0) == (words, "warn")
     assert headline(passed, None, 6) == ("The session ended with exit code 6", "fail")
     assert headline([], None, 0) == ("Nothing was measured", "warn")
 

@@ -1,0 +1,165 @@
+"""What people decided, as files beside the runs: ``runs/decisions/<moment>-<kind>-<digest>.json``, one a decision.
+
+The files are the truth, and the database is an index of them: a decision is on disk, whole, before the database has it.
+No file changes. What takes a decision back is a file of its own, with the whole decision and who took it back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from helpers.history.codec import digest, plain, to_text, utc
+from helpers.history.run_folders import DECISIONS_FOLDER
+from helpers.history.stored import Acknowledgement, Calibration, Exclusion, Pin, SegmentStart
+from helpers.machine.files import MOST_NOTE_BYTES, read_text_limited, sync_folder, write_whole
+from helpers.machine.records_check import COUNT, TEXT, Checker, Schema, object_of
+from helpers.trainers.contract.errors import HistoryError
+
+Decision = Exclusion | Acknowledgement | Pin | Calibration | SegmentStart
+Made = TypeVar("Made", bound=Decision)
+
+DECISION_SCHEMA_VERSION = 1
+DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+KINDS: Mapping[str, type[Decision]] = {
+    "exclusion": Exclusion,
+    "acknowledgement": Acknowledgement,
+    "pin": Pin,
+    "calibration": Calibration,
+    "segment-start": SegmentStart,
+}
+_KIND_OF: Mapping[type, str] = {kind: name for name, kind in KINDS.items()}
+# When a decision was made, and when it was taken back.
+_MOMENTS = ("created", "restored", "taken_back")
+
+_NUMBER: Schema = {"type": "number", "description": "a number"}
+_OF_TYPE: Mapping[str, Schema] = {
+    "str": TEXT,
+    "int": COUNT,
+    "float": _NUMBER,
+    "float | None": {**_NUMBER, "type": ["number", "null"]},
+    "Mapping[str, str]": {"type": "object", "additionalProperties": TEXT, "description": "an object of texts"},
+}
+_CHECKERS = {
+    name: Checker(
+        object_of(
+            {
+                "schema_version": {"const": DECISION_SCHEMA_VERSION},
+                "kind": {"const": name},
+                "decision": object_of({each.name: _OF_TYPE[str(each.type)] for each in fields(kind)}, f"a {name}"),
+            },
+            "a decision",
+        )
+    )
+    for name, kind in KINDS.items()
+}
+
+
+def as_kept(decision: Made, about: str = "") -> Made:
+    """The decision as files and database keep it: texts that every database takes, moments as 32 characters of UTC.
+    Raises HistoryError for a moment that is none."""
+    about = about or f"{_KIND_OF[type(decision)]} of {_subject(decision)}"
+    if isinstance(decision, Acknowledgement):
+        check_bounds(decision, about)
+    changed: dict[str, Any] = {}
+    for name, value in vars(decision).items():
+        if name in _MOMENTS and (value or name == "created"):
+            changed[name] = utc(value, about, name)
+        elif isinstance(value, str):
+            changed[name] = plain(value)
+    return replace(decision, **changed)
+
+
+def check_bounds(made: Acknowledgement, about: str) -> None:
+    """Raises HistoryError for a bound that is neither a day nor a moment."""
+    for name in ("first", "last"):
+        value = getattr(made, name)
+        if value and not DAY.fullmatch(value):
+            utc(value, about, name)
+
+
+def decision_text(decision: Decision) -> str:
+    """Equal for equal decisions. Raises ValueError for a number that is not finite."""
+    record = {
+        "schema_version": DECISION_SCHEMA_VERSION,
+        "kind": _KIND_OF[type(decision)],
+        "decision": asdict(decision),
+    }
+    return to_text(record)
+
+
+@dataclass(frozen=True)
+class DecisionFiles:
+    """The decisions beside the runs of one folder. Raises HistoryError if the disk refuses."""
+
+    runs_folder: Path
+
+    def path(self, decision: Decision) -> Path:
+        made = as_kept(decision)
+        name = f"{_moment(made)[:26].replace('-', '').replace(':', '')}Z-{_KIND_OF[type(made)]}"
+        return self.runs_folder / DECISIONS_FOLDER / f"{name}-{digest(decision_text(made))[:16]}.json"
+
+    def write(self, decision: Decision) -> Path:
+        """Write a decision; it is durable when this returns. The same decision again is the same file."""
+        made = as_kept(decision)
+        path = self.path(made)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, (decision_text(made) + "\n").encode())
+            sync_folder(path.parent)
+        except (OSError, ValueError, TypeError) as error:
+            raise HistoryError(
+                f"decision {path}",
+                got=str(error),
+                expected="room for a kilobyte of plain values",
+                remedy="Free the disk or the rights on the run folder; nothing was decided",
+            ) from error
+        return path
+
+    def read(self) -> tuple[tuple[Decision, ...], tuple[str, ...]]:
+        """Every decision, by the time when it was made, and the files that cannot be read, each with the reason."""
+        found: list[Decision] = []
+        refused: list[str] = []
+        for path in sorted((self.runs_folder / DECISIONS_FOLDER).glob("*.json")):
+            try:
+                found.append(_read(path, self.runs_folder))
+            except HistoryError as error:
+                refused.append(str(error))
+        return tuple(sorted(found, key=_moment)), tuple(refused)
+
+
+def _read(path: Path, within: Path) -> Decision:
+    about = f"decision {path}"
+    remedy = "Restore the file; move it away only if what it says no longer counts"
+    try:
+        record = json.loads(read_text_limited(path, MOST_NOTE_BYTES, within=within))
+    except (OSError, ValueError, RecursionError) as error:
+        raise HistoryError(about, got=str(error), expected="a decision as JSON", remedy=remedy) from error
+    kind = record.get("kind") if isinstance(record, dict) else None
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise HistoryError(about, field="kind", got=kind, expected="one of " + ", ".join(KINDS), remedy=remedy)
+    if (wrong := _CHECKERS[kind].violation(record)) is not None:
+        raise HistoryError(about, field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy)
+    values: dict[str, Any] = record["decision"]
+    return as_kept(KINDS[kind](**values), about)
+
+
+def _moment(decision: Decision) -> str:
+    """When the decision was made or taken back."""
+    return str(getattr(decision, "restored", "") or getattr(decision, "taken_back", "") or decision.created)
+
+
+def _subject(decision: Decision) -> str:
+    match decision:
+        case Exclusion():
+            return decision.uuid
+        case Acknowledgement():
+            return decision.pattern
+        case Pin():
+            return decision.build
+        case _:
+            return decision.case_id
