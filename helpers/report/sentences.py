@@ -66,7 +66,9 @@ def in_short(report: SessionReport) -> Iterator[str]:
             yield f"{build.get('framework', '')} {build_text(build)}"
             break
     created = max((run.created for outcome in report.outcomes for run in outcome.runs), default="")
-    if created:
+    if report.began:
+        yield f"{report.began[:16].replace('T', ' ')} (UTC{report.began[19:]})"
+    elif created:
         yield f"{created.replace('T', ' ')[:16]} UTC"
     yield report.session
     if report.plan is not None and (later := len(report.plan.later)):
