@@ -145,6 +145,8 @@ class RecordedReference:
     # Whether tonight may be compared with the figure. If not (nothing is recorded, or the stack changed), pairs with a
     # reference build decide, and only ``tolerance`` and ``band`` count.
     comparable: bool = True
+    # Whether it was measured by another protocol. The nights before may have been, too, so that they stand for nothing.
+    other_protocol: bool = False
 
     def __post_init__(self) -> None:
         _check_reference(self)

@@ -169,8 +169,10 @@ def due(evidence: Evidence, screening: Screening, level_settled: bool) -> bool:
 
 def unanchored(evidence: Evidence, screening: Screening) -> bool:
     """Whether only pairs can tell: no comparable figure is recorded, and too few nights of this stack are known, or
-    tonight's figure is to be recorded."""
-    return not _has_figure(evidence) and (screening.known < _ANCHORED_NIGHTS or evidence.to_record)
+    they may be of another protocol, or tonight's figure is to be recorded."""
+    other_protocol = evidence.recorded is not None and evidence.recorded.other_protocol
+    few = screening.known < _ANCHORED_NIGHTS
+    return not _has_figure(evidence) and (few or other_protocol or evidence.to_record)
 
 
 def records(evidence: Evidence) -> bool:

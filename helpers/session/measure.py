@@ -88,22 +88,18 @@ def measure_case(
         if not isinstance(answer := judge(evidence), NeedRuns):
             break
         _check_request(plan, answer, len(runs), most or most_runs(plan))
-        made, over = len(runs), ""
-        for at, build in enumerate(answer.order):
-            # A pair is begun only if there is time for both of its runs.
-            more = len(answer.order) - at if answer.stage is Stage.CONFIRM else 1
-            if most is None and (over := _time_over(plan, runs, more)):
-                break
+        if most is None and (over := _time_over(plan, runs, answer)):
+            answer = judged_in_time(evidence, answer, over, judge)
+            break
+        for build in answer.order:
             if before_run is not None:
                 before_run(build, answer, runs)
             run = runner.run(plan, len(runs), build, answer.stage)
             memory.add_result(run)
             runs = (*runs, run)
-            if not run.measured:
+            # Of a pair the second run follows; its time was counted with the first one's.
+            if not run.measured or (answer.stage is Stage.SCREEN and plan.budget.case_minutes is not None):
                 break
-        if over and len(runs) == made:
-            answer = judged_in_time(evidence, answer, over, judge)
-            break
     night = night_of(plan, store, runs, answer, now())
     keep_night(store.root, night)
     memory.add_night(night)
@@ -111,13 +107,14 @@ def measure_case(
     return CaseResult(plan, answer, runs, resumed)
 
 
-def _time_over(plan: CasePlan, runs: Sequence[RunResult], more: int) -> str:
-    """Why the case may not make ``more`` runs; empty if it may. The longest run so far tells how long one takes, so the
-    first run is always made."""
+def _time_over(plan: CasePlan, runs: Sequence[RunResult], request: NeedRuns) -> str:
+    """Why the case may not begin the next run of ``request``, or the next pair; empty if it may. The longest run so far
+    tells how long one takes, so the first run is always made."""
     minutes = plan.budget.case_minutes
     if minutes is None or not runs:
         return ""
     each = [run.wall_seconds for run in runs]
+    more = len(request.order) if request.stage is Stage.CONFIRM else 1
     used, needed = sum(each) / 60, more * max(each) / 60
     if used + needed <= minutes:
         return ""
