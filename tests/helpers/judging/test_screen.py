@@ -316,6 +316,10 @@ def test_three_nights_of_pairs_stand_for_what_is_not_recorded(aside: dict[str, A
         before = Past(nights(known), compared=(pair,) * known)
         answer = judge(replace(evidence(run(), **given), past=before))
         assert isinstance(answer, NeedRuns) is (known < 3)
+    if aside["recorded"]:
+        # Nights by another protocol stand for nothing, however many there are.
+        other = replace(aside["recorded"], other_protocol=True)
+        assert isinstance(judge(replace(evidence(run(), **given), past=before, recorded=other)), NeedRuns)
     drop = judge(replace(evidence(run(CENTRE - 0.05), **given), past=before))
     assert isinstance(drop, NeedRuns) and drop.stage is Stage.CONFIRM
 

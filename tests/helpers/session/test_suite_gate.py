@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from helpers.history.results import CONTENDED
+from helpers.history.session_file import SessionRecord
 from helpers.judging.evidence import Budget
 from helpers.judging.verdict import Status
 from helpers.plan.case_plan import CasePlan
@@ -217,6 +219,18 @@ def test_an_owner_and_a_quarantine_reach_the_outcome(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
+    ("began", "passes"),
+    # Of the first UTC says the 25th, of the second the 24th.
+    [("2026-12-24T23:50:00-08:00", True), ("2026-12-25T00:10:00+08:00", False)],
+)
+def test_a_quarantine_holds_for_the_night_that_began_on_its_last_date(bench: Bench, began: str, passes: bool) -> None:
+    suite = with_entries(bench, "owners: []", record=SessionRecord(began=began))
+    assert suite.gate.today == SessionRecord(began=began).date
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    assert (outcome.quarantine != "") is passes
+
+
+@pytest.mark.parametrize(
     ("entry", "field"),
     [
         ("owners: [{pattern: '*-vgg19-*', owner: x}]", "owners[0].pattern"),
@@ -243,9 +257,9 @@ def test_a_quarantine_of_no_case_is_refused_before_a_gate_measures(bench: Bench)
 TODAY = datetime.date(2026, 12, 24)
 
 
-def with_entries(bench: Bench, owners: str, pattern: str = SYNTHETIC) -> Suite:
+def with_entries(bench: Bench, owners: str, pattern: str = SYNTHETIC, **changes: Any) -> Suite:
     """A suite of a gate of all CPU cases, with owners and a quarantine in perf.yaml."""
-    options = bench.options([rule("*", target="cpu")])
+    options = bench.options([rule("*", target="cpu")], **changes)
     text = options.config_path.read_text(encoding="utf-8")
     entry = f"quarantine: [{{pattern: '{pattern}', reason: flaky, until: {TODAY}}}]"
     text = text.replace("\nowners: []", f"\n{owners}").replace("\nquarantine: []", f"\n{entry}")
