@@ -208,7 +208,7 @@ def _interval(standing: Standing) -> str:
 
 def _rate(answer: ReferenceAnswer, row: CaseRow) -> str:
     rate = answer.reference_samples_per_s
-    return answer.label if rate is None else f"{number(rate)} {rate_unit(row.case_id)}, {answer.label}"
+    return answer.label if rate is None else f"{number(rate)} {rate_unit(row.case_id)} by {answer.rule}, {answer.label}"
 
 
 def _first_part(reason: str) -> str:
