@@ -131,7 +131,7 @@ def test_a_recorded_case_needs_one_run_and_a_good_build_gives_it_pairs(bench: Be
     assert (without[SYNTHETIC].least_runs, without[SYNTHETIC].pairs) == (5, 0)
     found = needs(with_good, history, SYNTHETIC, DALI)
     assert (found[SYNTHETIC].least_runs, found[SYNTHETIC].pairs) == (1, 40)
-    assert found[SYNTHETIC].unasked == pytest.approx(1 / 16)
+    assert found[SYNTHETIC].unasked == pytest.approx(1 / 8)
     assert found[DALI].pairs == 0
 
 
