@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SESSION",
         nargs="?",
         const="",
-        help="Go on with SESSION, measuring only what it lacks. Without a name: the newest one",
+        help="Go on with the night SESSION, measuring only what it lacks. Without a name: the newest one",
     )
     parser.add_argument(
         "--wait-for-quiet",

@@ -207,8 +207,8 @@ def one_more(why: str) -> NeedRuns:
 
 
 def _dates(nights: Sequence[Night]) -> tuple[str, ...]:
-    created = [night.created[:10] for night in nights if night.created]
-    return tuple(dict.fromkeys((created[0], created[-1]))) if created else ()
+    dates = [night.date for night in nights if night.date]
+    return tuple(dict.fromkeys((dates[0], dates[-1]))) if dates else ()
 
 
 def _stalls(nights: Sequence[Night], runs: Sequence[RunEvidence]) -> str:

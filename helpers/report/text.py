@@ -221,7 +221,7 @@ def _notes(row: CaseRow) -> list[str]:
             ratio = "" if each.ratio is None else f", ratio {each.ratio:.3f}"
             if each.ratio is None and not row.is_measured:
                 ratio = f", no ratio: {each.reason}"
-            notes.append(f"* shown only: {number(each.reference_samples_per_s)} ({each.label}{ratio})")
+            notes.append(f"* shown only: {number(each.reference_samples_per_s)} by {each.rule} ({each.label}{ratio})")
     if row.set_aside and row.samples_per_s is not None:
         notes.append(f"{len(row.set_aside)} of {_all_runs(row)} runs set aside (-v lists them)")
     if row.resumed:

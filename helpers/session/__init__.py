@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from helpers.history.session_file import SessionRecord
+
 
 @dataclass(frozen=True)
 class SuiteOptions:
@@ -17,6 +19,8 @@ class SuiteOptions:
     runs_folder: Path
     session: str
     resume: bool = False
+    # What the session is, and when it began.
+    record: SessionRecord = field(default_factory=SessionRecord)
     data_root: str | None = None
     allow_contention: bool = False
     share_machine: bool = False

@@ -78,7 +78,7 @@ def measure_case(
         # A session that was killed may have written to the disk but not to the history.
         memory.add_result(run)
     past: Past | None = None
-    day = now().astimezone().toordinal()
+    day = store.record.night_number
     while True:
         # The history is asked once: what others add meanwhile must not change the test of these runs.
         if past is None and (segment := segment_tonight(plan, runs)):
@@ -100,7 +100,7 @@ def measure_case(
             # Of a pair the second run follows; its time was counted with the first one's.
             if not run.measured or (answer.stage is Stage.SCREEN and plan.budget.case_minutes is not None):
                 break
-    night = night_of(plan, store.session, runs, answer, now())
+    night = night_of(plan, store, runs, answer, now())
     keep_night(store.root, night)
     memory.add_night(night)
     store.add_verdict(runs, answer)
@@ -176,7 +176,7 @@ def segment_tonight(plan: CasePlan, runs: tuple[RunResult, ...]) -> dict[str, st
 
 
 def night_of(
-    plan: CasePlan, session: str, runs: tuple[RunResult, ...], verdict: Verdict, when: datetime.datetime
+    plan: CasePlan, store: ResultStore, runs: tuple[RunResult, ...], verdict: Verdict, when: datetime.datetime
 ) -> NightRecord:
     """What the history keeps of a judged case. Later nights learn nothing from runs with marks (contended, shared
     machine) or changed settings: such a night has no log rates, is not accepted and starts no segment."""
@@ -186,10 +186,11 @@ def night_of(
     if standing is not None and not teaches:
         standing = replace(standing, accepted=False, new_segment=False, segment_reason="")
     return NightRecord(
-        session=session,
+        session=store.session,
         case_id=case.id,
         target=plan.suite_case.target,
         created=when.isoformat(),
+        date=store.record.date.isoformat(),
         segment=segment_tonight(plan, runs),
         status=verdict.status.value,
         code=verdict.reason.code,

@@ -191,13 +191,13 @@ class Suite:
         from helpers.session.gate import Gate
 
         rules = self.machine_config.gate if self.machine_config else ()
-        return Gate(self.options.gate, rules, self.options.named)
+        return Gate(self.options.gate, rules, self.options.named, self.options.record.date)
 
     @cached_property
     def store(self) -> ResultStore:
         from helpers.history.run_folders import ResultStore
 
-        return ResultStore(self.options.runs_folder, self.options.session)
+        return ResultStore(self.options.runs_folder, self.options.session, self.options.record)
 
     @cached_property
     def data(self) -> DatasetFacts:
@@ -529,6 +529,7 @@ class Suite:
             accepted=accepted,
             tolerances=self.config.tolerances,
             past_of=self._past,
+            began=self.options.record.moment,
         )
 
     def write_baselines(self, outcomes: Iterable[CaseOutcome], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -133,6 +134,9 @@ def decide(machine: Machine, history: History) -> None:
 
 def lost_and_filled_again(folder: Path) -> None:
     (folder / FILE_NAME).unlink()
+    # As after a copy, the folders' own times say nothing of the order of the nights.
+    for place, session in enumerate(sorted(folder.glob("night*"), reverse=True)):
+        os.utime(session, (place, place))
     assert main(["reindex", "--runs-dir", str(folder)], io.StringIO()) == 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import helpers.session.measuring
+import helpers.session.recording
 import helpers.session.suite
 from helpers.history import default_url, open_history
 from helpers.history.results import RunResult, interleaved_pairs
@@ -408,7 +409,7 @@ def test_nights_are_remembered_from_session_to_session(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Recorded a minute ago: of the very second in which a segment begins, no night belongs to it.
-    monkeypatch.setattr(helpers.session.suite, "utc_now", lambda: utc_now() - datetime.timedelta(minutes=1))
+    monkeypatch.setattr(helpers.session.recording, "utc_now", lambda: utc_now() - datetime.timedelta(minutes=1))
     with open_history(default_url(tmp_path)) as history:
         bench.memory = history
         record(bench, SYNTHETIC)
