@@ -101,7 +101,9 @@ def slower_than_recorded(evidence: Evidence, recorded: RecordedReference, screen
 
 def beyond_doubt(evidence: Evidence, recorded: RecordedReference, screening: Screening, rates: Sequence[float]) -> str:
     """Says that each of at least 3 runs lies below the recorded figure by more than the band, with evidence that leaves
-    no doubt; empty if that is not so. ``rates`` are the runs' log rates."""
+    no doubt; empty if that is not so, or if the figure is of another stack. ``rates`` are the runs' log rates."""
+    if not recorded.comparable:
+        return ""
     highest = math.expm1(max(rates) - math.log(recorded.samples_per_s))
     strength, bar = _evidence_below(evidence, screening, rates), threshold_of(evidence)
     if len(rates) < SLOWER_RUNS or highest >= -recorded.band or strength < bar:

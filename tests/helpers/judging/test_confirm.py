@@ -251,6 +251,15 @@ def test_pairs_that_nothing_asked_for_measure_the_level_and_leave_no_question_op
     assert standing(answer).teaches_level
 
 
+def test_a_suspicion_on_the_first_night_of_another_stack_is_judged_without_the_recorded_figure() -> None:
+    """Nothing comparable is known, and pairs below the night's first run once ended the session with an exception."""
+    apart = recorded(build="another", differences=("cuDNN: 9.1 → 9.5",))
+    alike = pairs(0.0, 0.0, 0.0, 0.0, at=CENTRE - 0.05)
+    answer = verdict(run(), *alike, past=(), recorded=apart, reference_build=GOOD, suspicion="all fell together")
+    assert answer.status is Status.INCONCLUSIVE
+    assert "recorded 100" in answer.reason.message
+
+
 def test_a_level_known_as_well_as_the_pairs_asks_for_more_of_them() -> None:
     gaps = [-0.03 + 0.05 * (at % 2) for at in range(8)]
     assert isinstance(judge(badly_known(*gaps)), NeedRuns)
