@@ -148,11 +148,16 @@ class Year:
                 judged = self.machine.night(At(0, night), self.memory, stack=self.nights.stack(night))
                 self._count(own, night, judged)
                 for case, said in enumerate(judged.statuses):
-                    if self.nights.has_lost(case, night):
+                    if self.nights.has_lost(case, night) and self._accepted(case, night):
                         lost.setdefault(case, []).append(said)
             for told in lost.values():
                 own.loss(told)
         return self.scores
+
+    def _accepted(self, case: int, night: int) -> bool:
+        """Whether what the case has lost was its accepted level: nobody has a gain that no night noticed."""
+        pinned = self.nights.dates.pin is not None and night >= self.nights.dates.pin
+        return case not in self.nights.gains or case in self.improved or pinned
 
     def _count(self, score: Score, night: int, judged: JudgedNight) -> None:
         """Count what is said of the cases that have not lost anything."""

@@ -197,18 +197,31 @@ def test_a_branch_goes_on_from_the_night_it_leaves() -> None:
     assert nights.weather(At(branch, 75)).drift != drifts[5]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("pin", "losses"), [(None, 0), (20, 1)])
+def test_a_gain_that_nobody_noticed_is_not_lost_unless_it_was_pinned(
+    monkeypatch: pytest.MonkeyPatch, pin: int | None, losses: int
+) -> None:
+    nights = Lived(Steady(), Dates(gain=16, pin=pin, library=None, loss=22, nights=26), gains={0: 0.05})
+    monkeypatch.setattr(Machine, "night", lambda self, *_, **__: Said([PASS] * 3))
+    scores = Year(nights, Machine.of(nights), (1, 1)).live()
+    assert sum(score.losses for score in scores.values()) == losses
+
+
+@dataclass
+class Said:
+    """A night that says this."""
+
+    statuses: list[Status]
+
+    @property
+    def results(self) -> list[object]:
+        return [type("Result", (), {"runs": (None,) * 2})() for _ in self.statuses]
+
+
 def test_what_is_said_is_counted_by_what_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     nights = Lived(Steady(), Dates(gain=16, pin=None, library=17, loss=None, nights=20), gains={0: 0.05}, library={1})
     said = {16: [IMPROVEMENT, PASS, REGRESSION], 17: [IMPROVEMENT, REGRESSION, Status.INCOMPARABLE]}
     said[18] = [PASS, Status.INCONCLUSIVE, Status.INCONCLUSIVE]
-
-    @dataclass
-    class Said:
-        statuses: list[Status]
-
-        @property
-        def results(self) -> list[object]:
-            return [type("Result", (), {"runs": (None,) * 2})() for _ in self.statuses]
 
     monkeypatch.setattr(Machine, "night", lambda self, at, *_, **__: Said(said.get(at.night, [PASS] * 3)))
     scores = Year(nights, Machine.of(nights), (1, 1)).live()
