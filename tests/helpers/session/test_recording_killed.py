@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 
 import helpers.plan.proposals
-from helpers.history import default_url, open_history, remarks
+from helpers.history import default_url, open_history, taking_in
 from helpers.history.codec import utc
 from helpers.history.decisions import DecisionFiles
 from helpers.history.run_folders import ResultStore
@@ -36,7 +36,7 @@ def killed(*_: Any, **__: Any) -> NoReturn:
 PLACES = {
     "before the entry is written": ((helpers.plan.proposals, "write_document"), False),
     "between the entry and its start": ((DecisionFiles, "write"), True),
-    "between the start and the database": ((remarks, "take_in"), True),
+    "between the start and the database": ((taking_in, "take_in"), True),
 }
 
 
