@@ -261,6 +261,7 @@ def made_night(number: int, day: int, rates: tuple[float, ...], run_uuids: tuple
         case_id=case_id,
         target="v100",
         created=_created(day, number),
+        date=_created(day, number)[:10],
         segment=_segment(number),
         status="PASS",
         code="steady",

@@ -291,6 +291,7 @@ class _Maker:
             case_id=case.id,
             target="v100",
             created=day,
+            date=day[:10],
             segment={"host": "5818", "driver": "535" if old else "550"},
             status=shown.value,
             code="made",

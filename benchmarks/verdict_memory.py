@@ -112,7 +112,7 @@ class HeldNights:
             standing.evidence,
             night.status == Status.REGRESSION.value,
             night.stall_share,
-            night.created,
+            night.date,
             night.session,
         )
         newest = _Tonight(night.segment.get(_CHANGES, ""), tonight, standing.new_segment, night.compared)

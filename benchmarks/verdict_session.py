@@ -15,6 +15,7 @@ from benchmarks.verdict_worlds import At, DrawnRun, Nights
 from helpers.history import Memory
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
+from helpers.history.session_file import SessionRecord
 from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.night import NeedConfirmation, NightVerdict, judge_night
 from helpers.judging.night_groups import Key, NightCase
@@ -185,12 +186,12 @@ class Machine:
     ) -> JudgedNight:
         """Every case of a night, one after the other, then the night as a whole with the confirmations it asks for. If
         the night is ``laid_out``, only its cases."""
-        store = HeldRuns(Path(), f"b{at.branch}-n{at.night:04d}")
+        when = night_of(at)
+        store = HeldRuns(Path(), f"b{at.branch}-n{at.night:04d}", SessionRecord(began=when.isoformat()))
         seconds = {} if laid_out is None else laid_out.run_seconds
         runner = DrawnRunner(self.nights, at, store, drops, seconds, stack=stack)
         plans = [replace(plan, reference=stack.build(Build.REFERENCE) if plan.reference else {}) for plan in self.plans]
         many = len(self.plans) if laid_out is None else laid_out.counted
-        when = night_of(at)
         measure = partial(
             measure_case, runner=runner, store=store, memory=memory, cases_tonight=many, now=lambda: when,
             keep_night=lambda folder, night: None,

@@ -339,8 +339,13 @@ def import_build(text: str, framework: Framework, interpreter: Path) -> Imported
         ended = f"exit status {done.returncode}"
         if done.returncode < 0:
             ended = f"{signal.Signals(-done.returncode).name}"
+        # Whole in the remedy: what was got is cut to one line's length.
         raise BuildUnavailable(
-            text, Why.NOT_IMPORTED, f"{ended}: {lines[-1] if lines else 'no output'}", f"import of {framework.value}"
+            text,
+            Why.NOT_IMPORTED,
+            ended,
+            f"import of {framework.value}",
+            remedy=f"Its import says: {lines[-1] if lines else 'nothing'}. Mend the build, or name another one",
         )
     try:
         found = json.loads(done.stdout.splitlines()[-1])

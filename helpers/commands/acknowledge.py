@@ -89,7 +89,7 @@ def _changed(history: History, arguments: argparse.Namespace) -> list[str]:
         place = first if first == last else f"{first} to {last}"
         step = f"the step of {case_ids[0] if len(case_ids) == 1 else f'{len(case_ids)} cases'} at {place}"
         return [f"acknowledged by {who}: {step}, {made.commit}: {reason}"]
-    there = [each for each in nights if made.covers(each.record.case_id, each.record.created)]
+    there = [each for each in nights if made.covers(each.record.case_id, each.record.date, each.record.created)]
     holding = _holding(history, made, there)
     meant = _meant(holding, made, f"{arguments.case} at {arguments.at}")
     for each in meant:
@@ -106,7 +106,7 @@ def _holding(history: History, like: Acknowledgement, nights: Sequence[StoredNig
     holding = [each for each in history.acknowledgements() if each.pattern == like.pattern]
     of_commit = [each for each in holding if like.commit in ("", each.commit)]
     records = [night.record for night in nights]
-    return [each for each in of_commit if any(each.covers(it.case_id, it.created) for it in records)]
+    return [each for each in of_commit if any(each.covers(it.case_id, it.date, it.created) for it in records)]
 
 
 def _meant(holding: Sequence[Acknowledgement], made: Acknowledgement, got: str) -> list[Acknowledgement]:
@@ -137,7 +137,7 @@ def bounds_of(nights: Sequence[StoredNight], at: str) -> tuple[str, str]:
     Raises ConfigError if it names no night.
     """
     if _DAY.fullmatch(at):
-        days = sorted({night.record.created[:10] for night in nights})
+        days = sorted({night.record.date for night in nights})
         if at in days:
             return at, at
         nearest = sorted(days, key=lambda day: abs(_ordinal(day) - _ordinal(at)))[:_SHOWN_NIGHTS]
@@ -163,7 +163,7 @@ def bounds_of(nights: Sequence[StoredNight], at: str) -> tuple[str, str]:
     for night in nights:
         record = night.record
         if record.build.get("commit", "").startswith(at.lower()):
-            firsts.setdefault((record.case_id, record.target), record.created[:10])
+            firsts.setdefault((record.case_id, record.target), record.date)
     if not firsts:
         raise ConfigError(
             "perfgate acknowledge", field="--at", got=at, expected="a commit that a night of the case measured"

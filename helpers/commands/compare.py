@@ -6,9 +6,9 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, TextIO
 
+from helpers.commands.comparison.judged_nights import JudgedNights
 from helpers.commands.comparison.selection import Selection, Selector, baseline_runs, select
 from helpers.commands.loading import (
     JSON,
@@ -24,28 +24,22 @@ from helpers.commands.loading import (
     write_files,
 )
 from helpers.judging.compare import CaseComparison, compare, evidence_text
-from helpers.judging.compare_sides import KeptRun, Pairing, Side, pair_up, runs_of_nights, side_of
-from helpers.judging.evidence import Past
+from helpers.judging.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
 from helpers.judging.noise import Noise, learn
 from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.statistics import number
 from helpers.judging.verdict import Reason, Status
 from helpers.judging.wording import counted
-from helpers.plan.case_plan import SuiteCase
-from helpers.plan.recorded import RecordedEntry
 from helpers.report.table import Align, Column, Grid, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
-from helpers.session.judged_again import against_night, level_before
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from helpers.history.history import History
-    from helpers.history.results import RunResult
-    from helpers.judging.level import Level
 
 NAME = "compare"
 HELP = "Compare a commit, date, build or session with another or with the recorded baseline; fail on what is slower"
@@ -59,7 +53,7 @@ EXITS = {
 # 2: a status may be SLOWER; REGRESSION and IMPROVEMENT rest on interleaved pairs alone.
 COMPARE_SCHEMA_VERSION = 2
 
-_OPEN = (Status.INCONCLUSIVE, Status.INCOMPARABLE)
+_GREEN = (Status.PASS, Status.IMPROVEMENT)
 
 # Columns that are left out first if the terminal is too narrow; the reason below the line repeats them.
 _DISPENSABLE = ("by", "evidence", "95% interval")
@@ -75,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Judge this one, given like A. A prefix says which is meant: commit:, date:, build:, session:",
     )
     parser.add_argument("--case", default="*", metavar="CASE", help="Compare the cases whose ids match. Default: all")
-    parser.add_argument("--gate", action="store_true", help="Fail also on what stays INCONCLUSIVE or INCOMPARABLE")
+    parser.add_argument("--gate", action="store_true", help="Fail also on what is neither PASS nor IMPROVEMENT")
     parser.add_argument(
         "--allow-contention", action="store_true", help="Compare also runs that other processes disturbed"
     )
@@ -115,7 +109,7 @@ def _counted(side: Selection) -> str:
 def exit_status(found: Sequence[CaseComparison], gate: bool) -> int:
     if any(each.status in (Status.REGRESSION, Status.SLOWER) for each in found):
         return EXIT_SLOWER
-    if not any(each.basis for each in found) or (gate and any(each.status in _OPEN for each in found)):
+    if not any(each.basis for each in found) or (gate and any(each.status not in _GREEN for each in found)):
         return EXIT_NOT_JUDGED
     return EXIT_OK
 
@@ -150,7 +144,7 @@ def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tup
     found = []
     for each in pairings:
         tolerance = suite.config.tolerances.of(each.case_id).recorded
-        night = _NightOfB(suite, history, each, [run for run in b.runs if run.key == each.key])
+        night = JudgedNights(suite, history, each, [run for run in b.runs if run.key == each.key])
         if (judged := night.judged_again(against_baseline=a.selector.is_baseline)) is not None:
             found.append(judged)
             continue
@@ -167,88 +161,10 @@ def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tup
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class _NightOfB:
-    """The nights of a case on side B, as pytest judged them."""
-
-    suite: Suite
-    history: History
-    pairing: Pairing
-    # B's runs of the case, those that are in no pair included.
-    runs: Sequence[KeptRun]
-
-    @cached_property
-    def _judged_by_pairs(self) -> bool:
-        """Whether pytest decided by pairs in each of the sessions. A search for a bad build, for one, makes pairs and
-        compares them with no earlier night."""
-        known = [
-            each.record.standing
-            for session in self.pairing.sessions
-            for each in self.history.nights_of(f"session:{session}", self.pairing.case_id)
-            if each.record.target == self.pairing.target
-        ]
-        return len(known) == len(self.pairing.sessions) and all(each is not None and each.pairs for each in known)
-
-    def judged_again(self, *, against_baseline: bool) -> CaseComparison | None:
-        """The comparison with the recorded baseline, or with the good build beside B, judged as pytest did in the one
-        session; None if it was not judged so, or if there are several sessions."""
-        pairing, entry = self.pairing, self._entry
-        if len(pairing.sessions) != 1 or not (against_baseline or pairing.is_beside_good):
-            return None
-        (session,) = pairing.sessions
-        kept = [each for each in self._results_of(session) if self._counts(each)]
-        if (pairing.is_beside_good or entry is None) and not self._judged_by_pairs:
-            return None
-        tonight = len(self.history.nights_of(f"session:{session}"))
-        case = _suite_case(self.suite, pairing)
-        return against_night(pairing, case, kept, entry, self._past, self.suite.config, tonight)
-
-    def _results_of(self, session: str) -> list[RunResult]:
-        """The session's runs of the case that nobody excluded."""
-        pairing = self.pairing
-        found = self.history.results_of(session=session, case_id=pairing.case_id, target=pairing.target)
-        return [each.result for each in found if each.exclusion is None]
-
-    def _counts(self, run: RunResult) -> bool:
-        """Whether a run is part of the night that is judged again: one that failed, or one that was chosen. The
-        baseline does not choose among the runs in pairs."""
-        if not run.measured or run.uuid in {each.uuid for each in (*self.runs, *self.pairing.a)}:
-            return True
-        return run.is_confirming and not self.pairing.is_beside_good
-
-    def level(self, noise: Noise) -> Level | None:
-        """The level of the nights before against A, if A is the good build of B's nights and these were compared with
-        it; else None: then A itself counts."""
-        pairing = self.pairing
-        if not (pairing.is_beside_good and self._judged_by_pairs):
-            return None
-        runs, case = self._results_of(pairing.sessions[0]), _suite_case(self.suite, pairing)
-        return level_before(case, runs, self._entry, self._past, self.suite.config, noise)
-
-    @cached_property
-    def _entry(self) -> RecordedEntry | None:
-        return self.suite.recorded_entry(self.pairing.target, self.pairing.case_id)
-
-    @cached_property
-    def _past(self) -> Past:
-        """What was known before the first of the sessions."""
-        pairing = self.pairing
-        cards = Case.parse(pairing.case_id).cards
-        first = min(pairing.b, key=lambda run: run.created)
-        return self.history.past(pairing.case_id, pairing.target, first.segment, cards, first.session)
-
-
-def _suite_case(suite: Suite, pairing: Pairing) -> SuiteCase:
-    """The suite's case; for a case that perf.yaml no longer lists, one made for the comparison, which needs only the
-    runs."""
-    known = next((each for each in suite.cases if each.key == pairing.key), None)
-    protocol = next(iter(suite.config.protocols.values()))
-    return known or SuiteCase(Case.parse(pairing.case_id), pairing.target, protocol)
-
-
 def _noise(history: History, pairing: Pairing) -> Noise:
-    """The case's noise in the segment of the comparison: from all its accepted nights, else from those of A."""
-    runs = pairing.a or pairing.b
+    """The case's noise in the segment of the comparison: from all its accepted nights, else from those of A, or of B
+    if A was the good build beside it."""
+    runs = pairing.b if pairing.is_beside_good or not pairing.a else pairing.a
     cards = Case.parse(pairing.case_id).cards
     past = history.past(pairing.case_id, pairing.target, runs[-1].segment, cards, session="")
     nights: Iterable[Sequence[float]] = [night.log_rates for night in past.nights if night.accepted and night.log_rates]

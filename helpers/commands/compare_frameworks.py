@@ -216,7 +216,7 @@ def _has(configuration: Configuration, keyword: str) -> bool:
 
 
 def _options(arguments: argparse.Namespace) -> SuiteOptions:
-    return replace(measuring_options(arguments, "frameworks"), build_envs=arguments.build_envs)
+    return replace(measuring_options(arguments, NAME), build_envs=arguments.build_envs)
 
 
 def _run_name(run: Progress, pairs: int) -> str:

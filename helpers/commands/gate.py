@@ -26,7 +26,17 @@ EXITS = {
 
 RESULTS, SUMMARY, PAGE, JUNIT = "results.json", "results.md", "night.html", "junit.xml"
 # Options with a value that are passed to pytest under the same name.
-_PASSED_ON = ("build", "reference_build", "reference_env", "data", "runs_dir", "history", "session", "resume")
+_PASSED_ON = (
+    "build",
+    "reference_build",
+    "reference_env",
+    "data",
+    "runs_dir",
+    "history",
+    "session",
+    "resume",
+    "wait_for_quiet",
+)
 
 Execute = Callable[[str, list[str]], object]
 
@@ -59,7 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SESSION",
         nargs="?",
         const="",
-        help="Go on with SESSION, measuring only what it lacks. Without a name: the newest one",
+        help="Go on with the night SESSION, measuring only what it lacks. Without a name: the newest one",
+    )
+    parser.add_argument(
+        "--wait-for-quiet",
+        metavar="MINUTES",
+        help="Wait up to MINUTES in all until others leave the machine alone, before cases and after disturbed runs",
     )
     parser.add_argument(
         "pytest_options", metavar="-- PYTEST_OPTION", nargs="*", help="Pass options on to pytest, as -n 2"

@@ -24,12 +24,13 @@ from helpers.commands.loading import (
     write_answer,
 )
 from helpers.history.results import LOG_FACT, RunResult
-from helpers.history.stored import KnownCase, SegmentStart, StoredNight
+from helpers.history.stored import SegmentStart, StoredNight
 from helpers.judging.compare import evidence_text
 from helpers.judging.evidence import Build
 from helpers.judging.rates import rate_unit, to_record
 from helpers.judging.rules import run_figure
 from helpers.judging.statistics import number
+from helpers.judging.wording import counted
 from helpers.plan.matrix import TARGETS
 from helpers.report.nights import NightLine, lines_of_nights, recorded_from
 from helpers.report.table import Align, Column, Table
@@ -48,7 +49,8 @@ EXITS = {
 # 1: first format.
 # 2: "imported" holds the results that were read from logs.
 # 3: a night has "low", "high", "good_images_per_s", "acknowledged" and "taken_back".
-HISTORY_SCHEMA_VERSION = 3
+# 4: a night has "date".
+HISTORY_SCHEMA_VERSION = 4
 
 _IMPORTED = "imported from logs; no run is ever compared with them"
 _INDENT = "    "
@@ -85,9 +87,18 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         known = history.cases(arguments.case, arguments.target)
         if not known and (not imported or arguments.plot is not None):
             raise _nothing_known(arguments)
-        if arguments.plot is not None and len(known) > 1:
-            raise ConfigError("--plot", got=f"{len(known)} targets", expected="one", remedy="Choose it with --target")
-        shown = tuple(_shown(history, each, arguments) for each in known)
+        shown = tuple(
+            _shown(history, arguments, host, every)
+            for case_id, target in dict.fromkeys((each.case_id, each.target) for each in known)
+            for host, every in _by_machine(history.series(case_id, target)).items()
+        )
+    if arguments.plot is not None and len(shown) > 1:
+        raise ConfigError(
+            "--plot",
+            got=f"nights on {len(shown)} targets or machines",
+            expected="those of one",
+            remedy="Choose the target with --target",
+        )
     print_answer(arguments, FORMATS, CaseHistory(shown, imported), out)
     if arguments.plot is not None:
         # Not at the top: no other command draws.
@@ -108,30 +119,46 @@ def _nothing_known(arguments: argparse.Namespace) -> HistoryError:
     )
 
 
-def _shown(history: History, case: KnownCase, arguments: argparse.Namespace) -> ShownSeries:
-    every = [
-        night
-        for night in history.series(case.case_id, case.target)
-        if night.record.segment.get("host", "") == case.host
-    ]
-    starts = history.segment_starts(case.case_id, case.target)
+def _by_machine(every: Sequence[StoredNight]) -> dict[str, list[StoredNight]]:
+    """A case's nights by their machine, in the order of the machines' first nights.
+
+    A night on which nothing ran has no segment. It belongs to the machine that judged it, by the name that the segments
+    give to that machine (its own, or its pool's); a night that names no machine belongs to the only one that there is.
+    """
+    names = {each.record.host: name for each in every if (name := each.record.segment.get("host", ""))}
+    only = next(iter(names.values())) if len(set(names.values())) == 1 else ""
+    found: dict[str, list[StoredNight]] = {}
+    for each in every:
+        judge = each.record.host
+        found.setdefault(each.record.segment.get("host") or names.get(judge, judge) or only, []).append(each)
+    return found
+
+
+def _shown(history: History, arguments: argparse.Namespace, host: str, every: Sequence[StoredNight]) -> ShownSeries:
+    case_id, target = every[0].record.case_id, every[0].record.target
+    starts = history.segment_starts(case_id, target)
     chosen = every if arguments.all_segments else _newest_segment(every, starts)
     lines = lines_of_nights(
         chosen if arguments.last is None else chosen[-arguments.last :],
         lambda night: _rates(history, night),
-        history.acknowledgements(case.case_id, holding_only=False),
+        history.acknowledgements(case_id, holding_only=False),
         starts,
     )
-    title = f"{case.case_id} [{case.target}] on {case.host}: {case.nights} nights"
-    return ShownSeries(case.case_id, case.target, title, lines, len(every) - len(chosen))
+    title = f"{case_id} [{target}] on {host or 'an unknown machine'}: {counted(len(every), 'night')}"
+    return ShownSeries(case_id, target, title, lines, len(every) - len(chosen))
 
 
 def _newest_segment(every: Sequence[StoredNight], starts: Sequence[SegmentStart]) -> Sequence[StoredNight]:
-    """The nights of the newest segment, with the night before them where recording it began the segment."""
-    first = next((place for place, night in enumerate(every) if night.current), len(every))
-    chosen = [night for night in every[first:] if night.current]
-    before = every[first - 1] if first else None
-    return [before, *chosen] if before is not None and recorded_from([before, *chosen[:1]], starts) else chosen
+    """The nights of the newest segment, with the night before them where recording it began the segment. A night on
+    which nothing ran belongs to the segment of the nights around it."""
+    measured = [night for night in every if night.record.segment]
+    first = next((place for place, night in enumerate(measured) if night.current), len(measured))
+    if first == 0:
+        return every
+    begins = every.index(measured[first]) if first < len(measured) else len(every)
+    chosen = [night for night in every[begins:] if night.current]
+    before = measured[first - 1]
+    return [before, *chosen] if recorded_from([before, *chosen[:1]], starts) else chosen
 
 
 def _rates(history: History, night: StoredNight) -> Sequence[float]:
@@ -227,7 +254,7 @@ def sparkline(lines: Sequence[NightLine], unit: str) -> str:
 
 def _columns(unit: str) -> tuple[Column[NightLine], ...]:
     return (
-        Column("date", lambda line: line.created[:10]),
+        Column("date", lambda line: line.date),
         Column("session", lambda line: printable(line.session)),
         Column("build", lambda line: printable(line.build)),
         Column(unit, lambda line: "-" if line.samples_per_s is None else number(line.samples_per_s), Align.RIGHT),

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from helpers.history import default_url, open_history
 from helpers.history.address import refuse_in_command_line, refuse_in_open_file
-from helpers.history.run_folders import is_session
+from helpers.history.run_folders import is_session, session_record
+from helpers.history.session_file import SessionRecord
 from helpers.history.spool import Spool
 from helpers.launch.launchers import CHOICES
 from helpers.launch.tail import Progress
@@ -111,12 +112,14 @@ def build_option(given: str | None) -> str | None:
 def measuring_options(arguments: argparse.Namespace, kind: str) -> SuiteOptions:
     """The options of a command that measures; the name of a new session begins with ``kind``. Raises ConfigError."""
     runs_folder = arguments.runs_dir.expanduser().absolute()
+    session, record = _session(arguments, kind, runs_folder)
     return SuiteOptions(
         config_path=arguments.config,
         baselines_folder=arguments.baselines,
         runs_folder=runs_folder,
-        session=session_name(arguments, kind, runs_folder),
+        session=session,
         resume=arguments.resume is not None,
+        record=record,
         data_root=absolute(arguments.data),
         allow_contention=arguments.allow_contention,
         history_url=arguments.history,
@@ -131,16 +134,29 @@ def add_session(parser: argparse.ArgumentParser, what: str) -> None:
     named.add_argument("--resume", metavar="SESSION", help=f"Go on with {what}")
 
 
-def session_name(arguments: argparse.Namespace, kind: str, runs_folder: Path) -> str:
-    """The name of the session to continue, or of a new one. Raises ConfigError if the session to continue does not
-    exist, or the named new one does."""
+def _session(arguments: argparse.Namespace, kind: str, runs_folder: Path) -> tuple[str, SessionRecord]:
+    """The name of the session to continue, or of a new one, and what it is. Raises ConfigError if the session to
+    continue is not of this kind, or the named new one exists; ResultError if it is damaged."""
     resumed, named = arguments.resume, arguments.session
-    if resumed is not None and not is_session(runs_folder, resumed):
-        raise ConfigError("--resume", got=resumed, expected=f"a session in {runs_folder}")
+    if resumed is not None:
+        return resumed, _resumed(runs_folder, resumed, kind)
     if named is not None and is_session(runs_folder, named):
-        expected = f"a name that {runs_folder} lacks"
-        raise ConfigError("--session", got=named, expected=expected, remedy=f"--resume {named} goes on with it")
-    return resumed or named or new_session(kind)
+        expected, before = f"a name that {runs_folder} lacks", session_record(runs_folder, named)
+        remedy = "Name another one" if before is None else f"{before.going_on(named)} goes on with it"
+        raise ConfigError("--session", got=named, expected=expected, remedy=remedy)
+    return named or new_session(kind), SessionRecord(kind)
+
+
+def _resumed(runs_folder: Path, name: str, kind: str) -> SessionRecord:
+    record = session_record(runs_folder, name)
+    if record is None or record.kind != kind:
+        raise ConfigError(
+            "--resume",
+            got=name if record is None else f"{name}, a session of {record.kind}",
+            expected=f"a session of {kind} in {runs_folder} that has begun a run",
+            remedy=None if record is None else f"Go on with it: {record.going_on(name)}",
+        )
+    return record
 
 
 def new_session(kind: str, when: str | None = None) -> str:

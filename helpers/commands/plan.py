@@ -22,7 +22,6 @@ from helpers.commands.loading import (
 from helpers.commands.option_types import count_of, number_in
 from helpers.judging.night_plan import NightPlan, PlannedCase
 from helpers.judging.wording import counted
-from helpers.machine.wall_clock import utc_now
 from helpers.plan.night_budget import NightBudget
 from helpers.report.night_plan import plan_record, plan_summary, plan_table
 from helpers.report.table import Column, Table, markdown_text
@@ -142,7 +141,7 @@ def _nights_of(suite: Suite, arguments: argparse.Namespace) -> Nights:
     budget = suite.config.night
     if arguments.minutes is not None:
         budget = _with_minutes(suite, arguments.minutes)
-    nights = nights_of(suite, cases, budget, max(WEEK, arguments.nights), utc_now())
+    nights = nights_of(suite, cases, budget, max(WEEK, arguments.nights))
     what = f"the gate's {len(cases)} cases" if gate else f"the {len(cases)} cases that pytest runs here"
     return Nights(what, (with_week(nights), *nights[1 : arguments.nights]), nights)
 

@@ -29,7 +29,8 @@ from helpers.commands.submission.record import Submission, SubmittedJob
 from helpers.commands.submission.script import JobRequest, script_of
 from helpers.commands.submission.split import WHOLE, PlannedPart, SplitGate
 from helpers.commands.submission.waiting import Patience, cancel_each, wait_for
-from helpers.history.run_folders import JOBS_FOLDER, sessions
+from helpers.history.run_folders import JOBS_FOLDER, sessions_of
+from helpers.history.session_file import NIGHT
 from helpers.launch.signals import signals_interrupt
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.clusters import ClusterConfig
@@ -375,11 +376,11 @@ def _naming_session(command: MeasuringCommand) -> MeasuringCommand:
     another may be newer when the job begins. Raises ConfigError if there is none."""
     if command.resume != "":
         return command
-    there = sessions(command.runs_folder)
-    if not there:
-        raise ConfigError("--resume", got="no name", expected=f"a session in {command.runs_folder}, which has none")
-    say(f"--resume: the newest session is {there[-1]}")
-    return command.going_on_with(there[-1])
+    newest = next(sessions_of(command.runs_folder, NIGHT), None)
+    if newest is None:
+        raise ConfigError("--resume", got="no name", expected=f"a night in {command.runs_folder}, which has none")
+    say(f"--resume: the newest night is {newest}")
+    return command.going_on_with(newest)
 
 
 def _split(

@@ -24,7 +24,8 @@ from helpers.trainers.contract.errors import HistoryError, SuiteError
 # 1: first format, without its number.
 # 2: "compared", the interleaved runs of both builds; of "standing" level, level_error, good_shift, teaches_level and
 #    teaches_good.
-NIGHT_SCHEMA_VERSION = 2
+# 3: "date", which before was the date of "created".
+NIGHT_SCHEMA_VERSION = 3
 
 _NIGHTS = uuid.UUID("5b6f6a0e-3a55-4c1e-9d0b-6a1a6f0f4b1e")
 _UPDATE = "A newer suite may have written it: update this one"
@@ -39,6 +40,8 @@ class NightRecord:
     target: str
     # When it was judged: UTC, ISO 8601.
     created: str
+    # The local date on which its session began (session_file.SessionRecord), as 2026-11-21.
+    date: str
     # The facts within which results are compared (plan.overrides.segment_of).
     segment: Mapping[str, str]
     # The verdict's status, the code of its reason and the reason.
@@ -90,6 +93,8 @@ def night_of(text: str, about: str) -> NightRecord:
     version = record.pop("schema_version", 1)
     if isinstance(version, bool) or version not in range(1, NIGHT_SCHEMA_VERSION + 1):
         raise _no_night(about, "schema_version", version, f"1 to {NIGHT_SCHEMA_VERSION}", _UPDATE)
+    if version < 3:
+        record.setdefault("date", str(record.get("created", ""))[:10])
     for name, checker, part in (
         ("", _NIGHT, record),
         ("standing.", _STANDING, record.get("standing")),
@@ -133,7 +138,16 @@ def _night_of_record(record: dict[str, Any]) -> NightRecord:
 def _looks_right(night: NightRecord) -> bool:
     """Whether the values that are shown are texts and numbers as ``night_of`` expects them."""
     standing, compared = night.standing, night.compared
-    texts = (night.session, night.case_id, night.target, night.created, night.status, night.code, night.reason)
+    texts = (
+        night.session,
+        night.case_id,
+        night.target,
+        night.created,
+        night.date,
+        night.status,
+        night.code,
+        night.reason,
+    )
     rates = night.log_rates if compared is None else (*night.log_rates, *compared.reference)
     numbers = () if standing is None else (standing.effect, standing.low, standing.high, standing.smallest_drop)
     sigma = 0.0 if standing is None else standing.sigma
@@ -266,6 +280,7 @@ COMPARED_FIELDS: Mapping[str, Schema] = {
 }
 NIGHT_FIELDS: Mapping[str, Schema] = {
     **dict.fromkeys(("session", "case_id", "target", "created"), _TEXT),
+    "date": {"type": "string", "pattern": r"\A\d{4}-\d{2}-\d{2}\Z", "description": "a date, as 2026-11-21"},
     "segment": _TEXTS,
     "status": {"enum": [each.value for each in Status]},
     **dict.fromkeys(("code", "reason"), _TEXT),

@@ -151,7 +151,7 @@ def _nights(
             nights.c.evidence,
             nights.c.status,
             nights.c.stall_share,
-            nights.c.created,
+            nights.c.date,
             nights.c.session,
             _body(segment.get("host", "")),
         )
@@ -165,7 +165,7 @@ def _nights(
             evidence=row.evidence,
             confirmed_regression=row.status == Status.REGRESSION.value,
             stall_share=row.stall_share,
-            created=row.created,
+            date=row.date,
             session=row.session,
             node=_node_of(row),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, timedelta
+from datetime import date
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -42,8 +42,8 @@ def cases(connection: sa.Connection, pattern: str = "*", target: str | None = No
             series.c.target,
             series.c.host,
             sa.func.count(nights.c.id).label("nights"),
-            sa.func.min(nights.c.created).label("first"),
-            sa.func.max(nights.c.created).label("last"),
+            sa.func.min(nights.c.date).label("first"),
+            sa.func.max(nights.c.date).label("last"),
         )
         .join_from(series, nights)
         .group_by(series.c.case_id, series.c.target, series.c.host)
@@ -175,16 +175,12 @@ def _days(selector: str) -> sa.ColumnElement[bool] | None:
     conditions = []
     try:
         if first:
-            conditions.append(nights.c.created >= _midnight(date.fromisoformat(first)))
+            conditions.append(nights.c.date >= date.fromisoformat(first).isoformat())
         if last:
-            conditions.append(nights.c.created < _midnight(date.fromisoformat(last) + timedelta(days=1)))
-    except (ValueError, OverflowError) as error:
+            conditions.append(nights.c.date <= date.fromisoformat(last).isoformat())
+    except ValueError as error:
         raise HistoryError("selection of nights", field="selector", got=selector, expected="days of a month") from error
     return sa.and_(*conditions)
-
-
-def _midnight(day: date) -> str:
-    return f"{day.isoformat()}T00:00:00.000000+00:00"
 
 
 def _check_one_commit(selector: str, found: Sequence[StoredNight]) -> None:

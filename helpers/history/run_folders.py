@@ -1,19 +1,22 @@
 """The files of a session. Each is written whole as soon as its content exists.
 
 A run has the folder ``runs/<session>/<case>/r<n>/`` with ``spec.json``, ``rank<k>.jsonl`` and ``result.json``; the
-case's night is ``runs/<session>/<case>/night.json``, so that history is never the only copy. A file is written to a
-temporary one, synced and renamed: a kill at any point loses at most the run in progress.
+case's night is ``runs/<session>/<case>/night.json``, so that history is never the only copy. ``session.json`` says what
+the session is. A file is written to a temporary one, synced and renamed: a kill at any point loses at most the run in
+progress.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from helpers.history.nights import NightRecord, night_of, night_text
 from helpers.history.results import RunResult, result_of_record
+from helpers.history.session_file import SessionRecord, begin_session, read_session
 from helpers.judging.rates import rate_unit
 from helpers.judging.verdict import Verdict
 from helpers.machine.files import MOST_NIGHT_BYTES, MOST_RESULT_BYTES, read_text_limited, write_whole
@@ -26,6 +29,7 @@ NIGHT_FILE = "night.json"
 JOBS_FOLDER, DECISIONS_FOLDER = "slurm", "decisions"
 NO_SESSIONS = (JOBS_FOLDER, DECISIONS_FOLDER)
 
+_NO_ROOM = "Free the disk or set --runs-dir"
 _SESSION_NAME = re.compile(rf"(?!(?:{'|'.join(NO_SESSIONS)})\Z)[A-Za-z0-9][A-Za-z0-9._-]{{0,99}}", re.ASCII)
 
 
@@ -35,6 +39,7 @@ class ResultStore:
 
     root: Path
     session: str
+    record: SessionRecord = field(default_factory=SessionRecord)
 
     def __post_init__(self) -> None:
         if _SESSION_NAME.fullmatch(self.session) is None:
@@ -51,11 +56,21 @@ class ResultStore:
     def folder(self) -> Path:
         return self.root / self.session
 
+    def begin(self) -> None:
+        """Keep what the session is, so that it can be resumed; called before its first run."""
+        try:
+            begin_session(self.folder, self.record)
+        except OSError as error:
+            raise ResultError(
+                f"session {self.folder}", got=str(error), expected="a new folder", remedy=_NO_ROOM
+            ) from error
+
     def run_folder(self, case_id: str, replicate: int) -> Path:
         return self.folder / case_id / f"r{replicate}"
 
     def new_run_folder(self, case_id: str, replicate: int) -> Path:
         """An empty folder for a run. Files that another run left there are moved aside, never overwritten."""
+        self.begin()
         folder = self.run_folder(case_id, replicate)
         try:
             if folder.exists():
@@ -63,10 +78,7 @@ class ResultStore:
             folder.mkdir(parents=True)
         except OSError as error:
             raise ResultError(
-                f"run folder {folder}",
-                got=str(error),
-                expected="a new folder",
-                remedy="Free the disk or set --runs-dir",
+                f"run folder {folder}", got=str(error), expected="a new folder", remedy=_NO_ROOM
             ) from error
         return folder
 
@@ -156,6 +168,20 @@ def sessions(root: Path) -> tuple[str, ...]:
         return ()
     folders = [folder for folder in root.iterdir() if folder.is_dir() and _SESSION_NAME.fullmatch(folder.name)]
     return tuple(folder.name for folder in sorted(folders, key=lambda folder: (folder.stat().st_mtime, folder.name)))
+
+
+def session_record(root: Path, name: str) -> SessionRecord | None:
+    """What the session ``name`` under ``root`` is; None if there is none, or none that has begun a run. Raises
+    ResultError for a damaged file."""
+    return read_session(root / name) if is_session(root, name) else None
+
+
+def sessions_of(root: Path, kind: str) -> Iterator[str]:
+    """The sessions of this kind under ``root``, newest first. Raises ResultError."""
+    for name in reversed(sessions(root)):
+        record = session_record(root, name)
+        if record is not None and record.kind == kind:
+            yield name
 
 
 def _what_is_lost(result: RunResult) -> str:

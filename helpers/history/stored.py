@@ -68,8 +68,8 @@ class StoredResult:
 
 @dataclass(frozen=True)
 class KnownCase:
-    """A case in the history: the number of its nights in all segments, and when the first and the last of them were
-    judged (UTC, ISO 8601)."""
+    """A case in the history: the number of its nights in all segments, and the dates of the first and the last of
+    them."""
 
     case_id: str
     target: str
@@ -85,7 +85,8 @@ class Acknowledgement:
 
     # A case id, or a shell pattern over case ids (``*-amp_o2-*``).
     pattern: str
-    # The bounds of the nights' ``created``, both inclusive: UTC in ISO 8601, or a day; empty means open.
+    # The bounds of the nights, both inclusive: a date, or the moment when a night was judged (``created``: UTC in ISO
+    # 8601); empty means open.
     first: str
     last: str
     # The commit that caused the change.
@@ -102,10 +103,10 @@ class Acknowledgement:
     def holds(self) -> bool:
         return not self.taken_back
 
-    def covers(self, case_id: str, created: str) -> bool:
-        """Whether the case's night of that time is meant; a bound that is a day means the whole day."""
-        after_first = not self.first or _compared(created, self.first) >= 0
-        before_last = not self.last or _compared(created, self.last) <= 0
+    def covers(self, case_id: str, date: str, created: str) -> bool:
+        """Whether the case's night of that date, judged at that moment, is meant."""
+        after_first = not self.first or _compared(date, created, self.first) >= 0
+        before_last = not self.last or _compared(date, created, self.last) <= 0
         return fnmatchcase(case_id, self.pattern) and after_first and before_last
 
 
@@ -197,10 +198,10 @@ class Reindexed:
     refused: tuple[str, ...] = ()
 
 
-def _compared(created: str, bound: str) -> int:
-    """-1, 0 or 1: ``created`` lies before, at or after ``bound``, a day or a moment."""
+def _compared(date: str, created: str, bound: str) -> int:
+    """-1, 0 or 1: a night lies before, at or after ``bound``, a date or a moment."""
     if len(bound) == _DAY:
-        return (created[:_DAY] > bound) - (created[:_DAY] < bound)
+        return (date > bound) - (date < bound)
     # They are not compared as texts, because only one of them may have microseconds.
     moment, limit = (datetime.datetime.fromisoformat(each) for each in (created, bound))
     return (moment > limit) - (moment < limit)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 # The newest migration of helpers/history/migrations, which makes exactly these tables.
-HEAD = "0004"
+HEAD = "0005"
 
 # It has 64 bits on PostgreSQL. SQLite numbers its rows only in a column called INTEGER.
 _BigId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -113,6 +113,8 @@ nights = sa.Table(
     _text("session"),
     _reference("series_id", "series"),
     _text("created"),
+    # The local date on which its session began.
+    sa.Column("date", sa.Text, nullable=False, server_default=""),
     _text("status"),
     _text("build_version"),
     _text("build_commit"),
@@ -131,6 +133,7 @@ nights = sa.Table(
     sa.Index(None, "series_id", "starts", "created"),
     sa.Index(None, "session"),
     sa.Index(None, "created"),
+    sa.Index(None, "date"),
     sa.Index(None, "build_commit"),
     sa.Index(None, "build_version"),
 )

@@ -232,18 +232,16 @@ class SeriesKind(enum.Enum):
 class Point:
     """One night."""
 
-    # UTC, ISO 8601.
+    # When it was judged: UTC, ISO 8601.
     created: str
+    # The local date on which its session began.
+    day: str
     session: str
     # Samples/s by the median step, or the ratio of A/B pairs.
     value: float
     # The build that was measured, in words, and its commit; empty if it has none.
     build: str = ""
     commit: str = ""
-
-    @property
-    def day(self) -> str:
-        return self.created[:10]
 
 
 @dataclass(frozen=True)
@@ -307,7 +305,9 @@ def _point(night: StoredNight, value: float) -> Point:
     build = night.record.build
     commit = build.get("commit", "")
     parts = [build.get("framework", ""), build.get("version", ""), f"@{commit[:12]}" if commit else ""]
-    return Point(night.record.created, night.record.session, value, " ".join(filter(None, parts)), commit)
+    return Point(
+        night.record.created, night.record.date, night.record.session, value, " ".join(filter(None, parts)), commit
+    )
 
 
 @dataclass(frozen=True)
@@ -383,6 +383,6 @@ def _acknowledged(series: Series, index: int, known: Sequence[Acknowledgement]) 
     """The newest acknowledgement whose nights are at most two nights from the step."""
     near = series.points[max(0, index - _WANDERS) : index + _WANDERS + 1]
     for each in sorted(known, key=lambda one: one.created, reverse=True):
-        if any(each.covers(series.case_id, point.created) for point in near):
+        if any(each.covers(series.case_id, point.day, point.created) for point in near):
             return each
     return None

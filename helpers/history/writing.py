@@ -91,6 +91,7 @@ def write_night(connection: sa.Connection, known: Documents, night: NightRecord)
         "session": plain(night.session),
         "series_id": _series_of(connection, known, night, created),
         "created": created,
+        "date": night.date,
         "status": plain(night.status),
         "build_version": plain(night.build.get("version", "")),
         "build_commit": plain(night.build.get("commit", "")).lower(),

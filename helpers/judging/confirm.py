@@ -8,7 +8,7 @@ import hashlib
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from helpers.judging.evalue import Direction, evalue, odds_against
 from helpers.judging.evidence import Build, Evidence, RunEvidence, Stage
@@ -23,8 +23,9 @@ from helpers.judging.screen import (
     records,
     unanchored,
 )
-from helpers.judging.statistics import EffectSize, effect_of, robust_sigma
+from helpers.judging.statistics import EffectSize, effect_of, hodges_lehmann, robust_sigma
 from helpers.judging.verdict import NeedRuns
+from helpers.judging.wording import strength
 
 # The e-value that every night needs. With so many pairs to reach it, 1200 finds as much as 200 does, with a fifth of
 # the false alarms (docs/verdicts.md, "Judge").
@@ -107,7 +108,27 @@ def confirm(
         found = _decide(evidence, screening, level, tuple(candidate), tuple(reference))
         if found is not None:
             return found
-    return next_runs(evidence, len(candidate), len(reference), why)
+    request = next_runs(evidence, len(candidate), len(reference), why)
+    told = so_far(evidence, screening, level, candidate, reference)
+    return replace(request, why=f"{request.why}; {told}") if told else request
+
+
+def so_far(
+    evidence: Evidence, screening: Screening, level: Level, candidate: Sequence[float], reference: Sequence[float]
+) -> str:
+    """What the whole pairs so far show, and what would decide; empty before there are enough to look at."""
+    differences = [new - good - level.offset for new, good in zip(candidate, reference, strict=False)]
+    if len(differences) < FIRST_LOOK:
+        return ""
+    sigma, tau = math.sqrt(2) * screening.noise.sigma, pair_tau(level)
+    slower, faster = (evalue(differences, sigma, tau, direction) for direction in Direction)
+    if max(slower, faster) < SUSPECT_DROP and (
+        measures(evidence, screening, level) or refines(evidence, screening, level)
+    ):
+        return f"so far the level against it is known to ±{level_error(differences, screening.noise):.2%}"
+    size = math.expm1(hodges_lehmann(differences))
+    which, most = ("a drop", slower) if slower >= faster else ("a gain", faster)
+    return f"so far {size:+.2%}, evidence {strength(most)} of {which}, {threshold_of(evidence):.0f} decides"
 
 
 def _decide(
@@ -216,12 +237,13 @@ def next_runs(evidence: Evidence, candidates: int, references: int, why: str) ->
     """The next pair, or the missing run of the pair under way. Orders alternate: AB, BA, AB (A is the good build)."""
     pair = max(candidates, references)
     if candidates != references:
+        of = f"pair {pair} of at most {evidence.budget.pairs}"
         order: tuple[Build, ...] = (Build.CANDIDATE if candidates < references else Build.REFERENCE,)
-        return NeedRuns(order[0], order, 1, f"{why}; the {order[0].value} run of pair {pair}", Stage.CONFIRM)
+        return NeedRuns(order[0], order, 1, f"{of}, its other half: {why}", Stage.CONFIRM)
     order = (Build.REFERENCE, Build.CANDIDATE)
     if pair % 2 != _first_order(evidence):
         order = (Build.CANDIDATE, Build.REFERENCE)
-    return NeedRuns(order[0], order, 2, f"{why}; pair {pair + 1} of at most {evidence.budget.pairs}", Stage.CONFIRM)
+    return NeedRuns(order[0], order, 2, f"pair {pair + 1} of at most {evidence.budget.pairs}: {why}", Stage.CONFIRM)
 
 
 def _first_order(evidence: Evidence) -> int:

@@ -30,6 +30,8 @@ class Budget:
     repeats: int = 2
     # How many times a night repeats a run, of either build, that an infrastructure failure ended.
     retries: int = 1
+    # How many minutes its runs may take in one night, after the first one; None: as many as they take.
+    case_minutes: float | None = None
 
 
 class Build(enum.Enum):
@@ -143,6 +145,8 @@ class RecordedReference:
     # Whether tonight may be compared with the figure. If not (nothing is recorded, or the stack changed), pairs with a
     # reference build decide, and only ``tolerance`` and ``band`` count.
     comparable: bool = True
+    # Whether it was measured by another protocol. The nights before may have been, too, so that they stand for nothing.
+    other_protocol: bool = False
 
     def __post_init__(self) -> None:
         _check_reference(self)
@@ -169,7 +173,8 @@ class Night:
     confirmed_regression: bool = False
     # The first run's, as in RunEvidence.
     stall_share: float | None = None
-    created: str = ""
+    # The local date on which its session began, as 2026-11-21.
+    date: str = ""
     session: str = ""
     # In a pool, the id of the node on which it was measured.
     node: str = ""
@@ -178,7 +183,7 @@ class Night:
         numbers = (*self.log_rates, self.evidence, self.stall_share or 0.0)
         if not all(map(finite, numbers)) or self.evidence <= 0:
             raise SuiteError(
-                f"night {self.session or self.created}",
+                f"night {self.session or self.date}",
                 got=numbers,
                 expected="finite log rates, evidence above 0, a finite stall share",
             )
@@ -270,7 +275,8 @@ class Evidence:
     # The number of selected cases. The error rates hold over all of them together. A case that is compared ``in_pairs``
     # counts as several (helpers.judging.night_plan).
     cases_tonight: int = 1
-    # The number of the session's day, which decides whose turn it is for unasked pairs.
+    # The number of the night, by the local date on which its session began (wall_clock.night_number). It decides whose
+    # turn it is for unasked pairs.
     day: int = 0
     # It decides which build is first in the first pair, and stays the same when a session is resumed.
     seed: str = ""

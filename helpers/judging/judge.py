@@ -11,10 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from helpers.judging import wording
 from helpers.judging.evidence import Build, Evidence, PublishedReference, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.rates import rate_unit
 from helpers.judging.rules import RULES, WALL_CLOCK, median_over_runs, run_figure
-from helpers.judging.statistics import Summary, number, summarise
+from helpers.judging.statistics import Summary, hodges_lehmann, number, summarise
 from helpers.judging.verdict import (
     OTHER_PROGRAM,
     AnswerAndStanding,
@@ -43,7 +44,7 @@ def judge(evidence: Evidence) -> Verdict | NeedRuns:
         return ended
     missing = max(evidence.planned_runs, 1) - len(screening)
     if missing > 0:
-        why = f"run {len(screening) + 1} of the {max(evidence.planned_runs, 1)} its protocol plans"
+        why = f"{max(evidence.planned_runs, 1)} planned"
         return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,) * missing, missing, why)
     # Imported here because it loads numpy, which listing the cases does not need.
     from helpers.judging.recorded import against_recorded
@@ -122,8 +123,48 @@ def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | No
     row = invalid_in_a_row(evidence.runs)
     if len(row) > evidence.budget.repeats:
         repeated = f" ({len(row)} invalid runs in a row, all that budgets.repeats = {evidence.budget.repeats} allows)"
-        return ended(Status.INVALID, "run-invalid", row[-1] + (repeated if len(row) > 1 else ""))
+        verdict = ended(Status.INVALID, "run-invalid", row[-1] + (repeated if len(row) > 1 else ""))
+        return only_shown(evidence, verdict)
     return None
+
+
+def only_shown(evidence: Evidence, verdict: Verdict) -> Verdict:
+    """The verdict on a case that was not judged, with what its usable runs show all the same against both references
+    and in whole pairs. None of it sets the status."""
+    screening = [run for run in evidence.runs if run.usable and run.stage is Stage.SCREEN]
+    if not screening:
+        return verdict
+    code = verdict.reason.code
+    published = [against_published(evidence, each, screening) for each in evidence.published]
+    answers = [replace(each, status=verdict.status, sets_status=False) for each in published]
+    recorded = None
+    if evidence.recorded is not None:
+        measured = median_over_runs(evidence.recorded.rule, [run.figures for run in screening])
+        text = f"recorded: {measured}"
+        if not isinstance(measured, str):
+            text = wording.beside_recorded(evidence, evidence.recorded, measured, len(screening))
+        figure = None if isinstance(measured, str) else measured
+        recorded = replace(answer_about(evidence.recorded, verdict.status, code, text, figure), sets_status=False)
+    told = [each.reason.message for each in (*([recorded] if recorded else []), *answers)]
+    told += filter(None, [_pairs_shown(evidence)])
+    if not told:
+        return verdict
+    message = f"{verdict.reason.message}; not judged, only shown: {'; '.join(told)}"
+    return replace(verdict, reason=Reason(code, message), published=tuple(answers), recorded=recorded)
+
+
+def _pairs_shown(evidence: Evidence) -> str:
+    """What the whole pairs show; empty without any."""
+    new, good = (
+        [run.log_rate for run in evidence.runs if run.usable and run.stage is Stage.CONFIRM and run.build is build]
+        for build in Build
+    )
+    found = [one - other for one, other in zip(new, good, strict=False) if one is not None and other is not None]
+    if not found:
+        return ""
+    size, slower = math.expm1(hodges_lehmann(found)), sum(each < 0 for each in found)
+    pairs = counted(len(found), "pair")
+    return f"{pairs} beside {_reference(evidence)}: {size:+.2%}, {slower} of {len(found)} slower"
 
 
 def end_without_comparison(evidence: Evidence, failure: str | None) -> Verdict | None:
@@ -156,6 +197,11 @@ def no_median_step(evidence: Evidence) -> Verdict | None:
         return None
     message = f"a run has no {rate_unit(evidence.case_id)} by the median step"
     return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
+
+
+def measured_of(evidence: Evidence) -> Summary | None:
+    """The summary of the usable screening runs; None if no run has a figure."""
+    return _measured(evidence, [run for run in evidence.runs if run.usable and run.stage is Stage.SCREEN])
 
 
 def _measured(evidence: Evidence, screening: Sequence[RunEvidence]) -> Summary | None:

@@ -142,7 +142,7 @@ def more_screening(evidence: Evidence, screening: Screening, due_tonight: bool) 
     made = len(screening.differences)
     if not screening.mature and evidence.reference_build is None and made < evidence.budget.first_runs:
         missing = evidence.budget.first_runs - made
-        why = f"{screening.known} of {KNOWN_NIGHTS} nights known: run {made + 1} of {evidence.budget.first_runs}"
+        why = f"{screening.known} of {KNOWN_NIGHTS} nights known: {evidence.budget.first_runs} runs"
         return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,) * missing, missing, why)
     if made >= evidence.budget.screen_runs or due_tonight or evidence.suspicion:
         return None
@@ -169,8 +169,10 @@ def due(evidence: Evidence, screening: Screening, level_settled: bool) -> bool:
 
 def unanchored(evidence: Evidence, screening: Screening) -> bool:
     """Whether only pairs can tell: no comparable figure is recorded, and too few nights of this stack are known, or
-    tonight's figure is to be recorded."""
-    return not _has_figure(evidence) and (screening.known < _ANCHORED_NIGHTS or evidence.to_record)
+    they may be of another protocol, or tonight's figure is to be recorded."""
+    other_protocol = evidence.recorded is not None and evidence.recorded.other_protocol
+    few = screening.known < _ANCHORED_NIGHTS
+    return not _has_figure(evidence) and (few or other_protocol or evidence.to_record)
 
 
 def records(evidence: Evidence) -> bool:
@@ -205,8 +207,8 @@ def one_more(why: str) -> NeedRuns:
 
 
 def _dates(nights: Sequence[Night]) -> tuple[str, ...]:
-    created = [night.created[:10] for night in nights if night.created]
-    return tuple(dict.fromkeys((created[0], created[-1]))) if created else ()
+    dates = [night.date for night in nights if night.date]
+    return tuple(dict.fromkeys((dates[0], dates[-1]))) if dates else ()
 
 
 def _stalls(nights: Sequence[Night], runs: Sequence[RunEvidence]) -> str:

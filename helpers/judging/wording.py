@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from helpers.judging.evidence import Evidence, RecordedReference
 from helpers.judging.noise import KNOWN_NIGHTS
+from helpers.judging.rates import rate_unit
 from helpers.judging.rules import MEDIAN_STEP
-from helpers.judging.statistics import EffectSize, hodges_lehmann
+from helpers.judging.statistics import EffectSize, hodges_lehmann, number
 
 if TYPE_CHECKING:
     # Not imported at run time: they load numpy, which takes longer than listing the commands.
@@ -50,6 +51,15 @@ def paired(evidence: Evidence, recorded: RecordedReference, confirmation: Confir
         f"{effect(confirmation.effect)} against {evidence.reference_build}{_level(confirmation)}, "
         f"n={confirmation.pairs} interleaved pairs by {MEDIAN_STEP}, evidence {strength(confirmation.evidence)} "
         f"(threshold {confirmation.threshold:.0f}, tolerance {recorded.tolerance:.1%})"
+    )
+
+
+def beside_recorded(evidence: Evidence, recorded: RecordedReference, measured: float, runs: int) -> str:
+    """The plain ratio of ``measured`` (samples/s) to the recorded figure, and in what they differ beside the build."""
+    apart = f"; recorded in another segment ({first_few(recorded.differences)})" if recorded.differences else ""
+    return (
+        f"{number(measured)} {rate_unit(evidence.case_id)} is {measured / recorded.samples_per_s - 1:+.1%} against the "
+        f"recorded {number(recorded.samples_per_s)} ({recorded.label}; by {recorded.rule}; n={runs}){apart}"
     )
 
 

@@ -39,6 +39,9 @@ class Progress:
     # The rate of all ranks together; None before it is known.
     samples_per_s: float | None
     seconds_left: float | None
+    # Which build runs, and why the judge asked for this run; empty where it is not known.
+    build: str = ""
+    why: str = ""
 
 
 class LineTail:

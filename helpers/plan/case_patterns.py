@@ -42,7 +42,8 @@ class Quarantine(CasePattern):
     """Cases that are measured and shown, and cannot fail the gate until a day."""
 
     reason: str
-    # The last day, in UTC, on which it holds. From the next day on such a case fails the gate.
+    # The last night on which it holds, by the local date on which a session begins. From the next date on such a case
+    # fails the gate.
     until: datetime.date
 
 

@@ -280,15 +280,17 @@ def recorded_reference(plan: CasePlan, environment: Mapping[str, str]) -> Record
     # The verdict names the user's changes itself.
     changed = {f"setting {key}" for key in plan.overrides}
     before, after = ({key: each[key] for key in each if key not in changed} for each in (entry.segment, tonight))
+    other_protocol = entry.other_protocol(plan.protocol.steps)
     return RecordedReference(
         samples_per_s=entry.samples_per_s,
         rule=entry.rule,
         label=f"recorded {entry.provenance.date[:10]}, {entry.provenance.commit[:12]}",
         tolerance=plan.tolerance if entry.tolerance is None else entry.tolerance,
         gates=entry.status is FigureStatus.GATE,
-        differences=(*differences(before, after), *entry.other_protocol(plan.protocol.steps)),
+        differences=(*differences(before, after), *other_protocol),
         replicates=entry.replicates,
         band=plan.band,
+        other_protocol=bool(other_protocol),
         build=_recorded_build_id(entry, plan.reference.get("digest", "")),
     )
 

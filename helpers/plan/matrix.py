@@ -37,8 +37,9 @@ _BUDGET = {
     "screen_runs": (1, 100), "first_runs": (2, 100), "pairs": (3, 100), "rotation": (1, 100), "repeats": (0, 100),
     "retries": (0, 10),
 }  # fmt: skip
+_CASE_MINUTES, _MOST_CASE_MINUTES = "case_minutes", 24 * 60.0
 # Every key of ``budgets`` that is read here.
-BUDGET_KEYS = (*_BUDGET, "cases")
+BUDGET_KEYS = (*_BUDGET, _CASE_MINUTES, "cases")
 # The published tables have 110 figures. Dimensions multiply, so a few lines could make billions of cases.
 _MOST_CASES = 10_000
 
@@ -203,7 +204,7 @@ class ByCase(Generic[Numbers]):
     """The general numbers, and those for patterns over case ids. For each number the last match counts."""
 
     general: Numbers
-    cases: tuple[tuple[str, Mapping[str, float]], ...] = ()
+    cases: tuple[tuple[str, Mapping[str, float | None]], ...] = ()
 
     def of(self, case_id: str) -> Numbers:
         numbers = self.general
@@ -229,8 +230,14 @@ class Tolerances:
 def read_budgets(section: YamlValue | None, others: Sequence[str] = ()) -> ByCase[Budget]:
     """``budgets`` of perf.yaml, whose ``others`` are read elsewhere. Raises ConfigError for an unknown key and a number
     out of range."""
-    expected = "a number of runs beside the pattern: " + ", ".join(_BUDGET)
-    return _by_case(Budget(), section, lambda name, value: value.whole(*_BUDGET[name]), expected, others)
+    expected = "a number beside the pattern: " + ", ".join([*_BUDGET, _CASE_MINUTES])
+
+    def number(name: str, value: YamlValue) -> float | None:
+        if name != _CASE_MINUTES:
+            return value.whole(*_BUDGET[name])
+        return None if value.value is None else value.number(0, _MOST_CASE_MINUTES)
+
+    return _by_case(Budget(), section, number, expected, others)
 
 
 def read_tolerances(section: YamlValue | None) -> ByCase[Tolerances]:
@@ -242,13 +249,13 @@ def read_tolerances(section: YamlValue | None) -> ByCase[Tolerances]:
 def _by_case(
     usual: Numbers,
     section: YamlValue | None,
-    number: Callable[[str, YamlValue], float],
+    number: Callable[[str, YamlValue], float | None],
     expected: str,
     others: Sequence[str] = (),
 ) -> ByCase[Numbers]:
     names = [item.name for item in dataclass_fields(usual)]
 
-    def numbers(keys: Mapping[str, YamlValue]) -> dict[str, float]:
+    def numbers(keys: Mapping[str, YamlValue]) -> dict[str, float | None]:
         return {name: number(name, keys[name]) for name in names if name in keys}
 
     keys = section.mapping(optional=(*names, "cases", *others)) if section else {}

@@ -25,6 +25,8 @@ class NightLine:
     """One night of a case, ready to be shown."""
 
     uuid: str
+    # The local date on which its session began, and when it was judged (UTC).
+    date: str
     created: str
     session: str
     build: str
@@ -72,10 +74,11 @@ def lines_of_nights(
         found = list(rates(night))
         record, standing = night.record, night.record.standing
         low, high = interval_of(found, standing.sigma if standing else None)
-        known = [each for each in acknowledgements if each.covers(record.case_id, record.created)]
+        known = [each for each in acknowledgements if each.covers(record.case_id, record.date, record.created)]
         lines.append(
             NightLine(
                 uuid=night.uuid,
+                date=record.date,
                 created=record.created,
                 session=record.session,
                 build=build_text(record.build),

@@ -65,6 +65,8 @@ class SessionReport:
     explanations: Mapping[tuple[str, str], CaseExplanation] = field(default_factory=dict)
     # Comparisons of frameworks (``-m frameworks``).
     frameworks: Sequence[ConfigurationOutcome] = ()
+    # When the session began: ISO 8601 in the time zone of its machine; empty where several machines are reported.
+    began: str = ""
     # Lines on machine, builds, baselines and history.
     header: Callable[[], Sequence[str]] = tuple
 

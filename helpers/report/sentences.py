@@ -66,7 +66,9 @@ def in_short(report: SessionReport) -> Iterator[str]:
             yield f"{build.get('framework', '')} {build_text(build)}"
             break
     created = max((run.created for outcome in report.outcomes for run in outcome.runs), default="")
-    if created:
+    if report.began:
+        yield f"{report.began[:16].replace('T', ' ')} (UTC{report.began[19:]})"
+    elif created:
         yield f"{created.replace('T', ' ')[:16]} UTC"
     yield report.session
     if report.plan is not None and (later := len(report.plan.later)):
@@ -206,7 +208,7 @@ def _interval(standing: Standing) -> str:
 
 def _rate(answer: ReferenceAnswer, row: CaseRow) -> str:
     rate = answer.reference_samples_per_s
-    return answer.label if rate is None else f"{number(rate)} {rate_unit(row.case_id)}, {answer.label}"
+    return answer.label if rate is None else f"{number(rate)} {rate_unit(row.case_id)} by {answer.rule}, {answer.label}"
 
 
 def _first_part(reason: str) -> str:

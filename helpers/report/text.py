@@ -221,7 +221,7 @@ def _notes(row: CaseRow) -> list[str]:
             ratio = "" if each.ratio is None else f", ratio {each.ratio:.3f}"
             if each.ratio is None and not row.is_measured:
                 ratio = f", no ratio: {each.reason}"
-            notes.append(f"* shown only: {number(each.reference_samples_per_s)} ({each.label}{ratio})")
+            notes.append(f"* shown only: {number(each.reference_samples_per_s)} by {each.rule} ({each.label}{ratio})")
     if row.set_aside and row.samples_per_s is not None:
         notes.append(f"{len(row.set_aside)} of {_all_runs(row)} runs set aside (-v lists them)")
     if row.resumed:
@@ -279,7 +279,7 @@ def _columns(rows: Sequence[CaseRow]) -> tuple[tuple[Column[CaseRow], ...], tupl
     measured, of_measured = _ruled(rows, f"{unit} ± spread", _measured, measured_rule)
     published, of_published = _ruled(rows, "published", lambda row: _reference(shown_published(row)), published_rule)
     recorded, of_recorded = _ruled(rows, "recorded", lambda row: _reference(row.recorded), recorded_rule)
-    columns = (
+    columns: tuple[Column[CaseRow], ...] = (
         Column("case", _case),
         measured,
         Column("data", share_cell, Align.RIGHT),

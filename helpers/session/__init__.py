@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from helpers.history.session_file import SessionRecord
+
 
 @dataclass(frozen=True)
 class SuiteOptions:
@@ -17,9 +19,13 @@ class SuiteOptions:
     runs_folder: Path
     session: str
     resume: bool = False
+    # What the session is, and when it began.
+    record: SessionRecord = field(default_factory=SessionRecord)
     data_root: str | None = None
     allow_contention: bool = False
     share_machine: bool = False
+    # How many minutes the session may wait, in all, until others leave the machine alone; None: it does not wait.
+    quiet_minutes: float | None = None
     # The index of the only card that is used; None: all cards of the machine.
     card: int | None = None
     gate: bool = False

@@ -22,6 +22,7 @@ from helpers.builds.naming import BuildUnavailable, Why, shown_url
 from helpers.history import open_history
 from helpers.history.results import CONTENDED, RunResult, interleaved_pairs
 from helpers.history.run_folders import ResultStore
+from helpers.history.session_file import begin_session
 from helpers.history.stored import StoredNight
 from helpers.judging.bisection import (
     BisectAnswer,
@@ -439,7 +440,7 @@ def write_plan(options: SuiteOptions, plan: SearchPlan) -> None:
     path = plan_path(options)
     record = {"schema_version": STATE_SCHEMA_VERSION, **asdict(plan)}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        begin_session(path.parent, options.record)
         write_whole(path, (json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
     except OSError as error:
         raise ConfigError(f"search {path}", got=str(error), expected="room for a few kilobytes") from error
@@ -499,7 +500,7 @@ def regressed_last_night(suite: Suite) -> tuple[tuple[SuiteCase, ...], str]:
         (night.record.target, night.record.case_id) for night in newest[session] if night.record.status in _REGRESSED
     }
     cases = tuple(each for each in suite.cases if each.key in slower)
-    when = newest[session][-1].record.created[:10]
+    when = newest[session][-1].record.date
     if not cases:
         raise ConfigError(
             "--case", got=f"no case that regressed in {session} ({when})", expected="a case, by --case or -k"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from helpers.builds.cache import BuildCache
-from helpers.builds.making import PreparedBuild, prepare
+from helpers.builds.making import PreparedBuild, import_build, prepare
 from helpers.builds.naming import NONE, BuildSource, parse_build
-from helpers.machine.frameworks import BuildFinder
+from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.plan.case_plan import build_label
 from helpers.plan.installed import BUILD, CANDIDATE, REFERENCE, REFERENCE_BUILD, REFERENCE_OPTION
 from helpers.plan.perf_yaml import Config
 from helpers.session import SuiteOptions
@@ -60,6 +61,17 @@ def with_builds(config: Config, builds: NamedBuilds) -> Config:
         for each, entry in config.frameworks.items()
     }
     return replace(config, frameworks=found)
+
+
+def refuse_not_importable(
+    builds: Iterable[tuple[FrameworkBuild, Mapping[str, str]]], say: Callable[[str], None]
+) -> None:
+    """Import each build, given with its record, in a process of its own, which takes seconds. Raises BuildUnavailable
+    with the import's own error, so that no case is begun with a build that trains nothing."""
+    for build, record in builds:
+        label = build_label(record)
+        say(f"importing {label}")
+        import_build(label, build.framework, Path(build.interpreter))
 
 
 def _reference_name(options: SuiteOptions, config: Config) -> str | None:

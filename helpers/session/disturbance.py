@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from helpers.history.run_folders import ResultStore
-from helpers.machine.devices import Machine
+from helpers.machine.devices import Card, CpuCard, Machine
 from helpers.machine.doctor.cpu_checks import others_on_the_cores
 from helpers.machine.doctor.finding import Context, Severity
 from helpers.machine.doctor.gpu_checks import foreign_processes
 from helpers.machine.environment import CPU, GPU
 from helpers.machine.facts import SystemFacts, gather
+from helpers.machine.nvml import Gpu
 from helpers.machine.unknown import Unknown
 from helpers.machine.watch.contention import ContentionSample
 from helpers.machine.watch.processes import Process, family
@@ -24,6 +25,7 @@ from helpers.plan.perf_yaml import Config
 from helpers.session import SuiteOptions
 from helpers.session.examination import ExaminationIO, cores_of, held_cards, names_of_users, watch
 from helpers.session.gate import Gate
+from helpers.session.quiet import OPTION
 from helpers.trainers.contract.errors import SuiteError
 
 # The second look checks a suspicion: use that is over by then was a short spike.
@@ -38,8 +40,10 @@ def disturbance_of(
     gate: Gate,
     store: ResultStore,
     io: ExaminationIO | None = None,
+    wait: Callable[[Callable[[], str]], str] = lambda look: look(),
 ) -> str:
-    """Why every run would be INVALID because others use the machine, and how to go on; empty if nobody does.
+    """Why every run would be INVALID because others use the machine, and how to go on; empty if nobody does. ``wait``
+    may look more than once (session/quiet.py).
 
     It takes about a second, and 3 s if it finds somebody, because then it looks twice. It ignores cases that may be
     disturbed (``--allow-contention``, unless a gate judges them) and cases that are finished (``--resume``).
@@ -55,14 +59,15 @@ def disturbance_of(
     for each in cases:
         needs[each.device] = min(each.case.cards_per_node, needs.get(each.device, each.case.cards_per_node))
     limit = config.contention.max_foreign_share
-    if not (found := QuickLook(machine, limit, io or ExaminationIO()).disturbance(needs)):
+    look = QuickLook(machine, limit, io or ExaminationIO())
+    if not (found := wait(lambda: look.disturbance(needs))):
         return ""
     remedy = "measure anyway with --allow-contention, which marks the figures and keeps them out of baselines"
     if any(map(gate.judges, cases)):
         remedy = "leave out --gate: a gate judges no disturbed run, whatever is allowed"
     return (
         f"The machine is busy, nothing was measured: {found}. A run of which others take more than {limit:.0%} is "
-        f"INVALID. End them or wait (perfgate doctor looks again), or {remedy}"
+        f"INVALID (contention.max_foreign_share). End them, wait for them with {OPTION} MINUTES, or {remedy}"
     )
 
 
@@ -76,6 +81,14 @@ def _done(suite_case: SuiteCase, options: SuiteOptions, store: ResultStore) -> b
     return bool(runs) and runs[-1].verdict is not None
 
 
+def disturbs_cards(machine: Machine, device: str, cards: Sequence[Card], limit: float, io: ExaminationIO) -> str:
+    """Who would disturb a run on these leased cards just now; empty if nobody does. ``limit`` is perf.yaml's."""
+    cpu_cards = tuple(each for each in cards if isinstance(each, CpuCard))
+    gpus = tuple(each for each in cards if isinstance(each, Gpu))
+    leased = replace(machine, cpu_cards=cpu_cards or machine.cpu_cards, gpus=gpus or machine.gpus)
+    return QuickLook(leased, limit, io, leased=True).disturbance({device: len(cards)})
+
+
 @dataclass(frozen=True)
 class QuickLook:
     """The doctor's quick checks. What they cannot see stops nothing, because each run checks for itself."""
@@ -84,6 +97,8 @@ class QuickLook:
     # perf.yaml's limit.
     max_foreign_share: float
     io: ExaminationIO = field(default_factory=ExaminationIO)
+    # Whether this process holds all cards of ``machine`` itself.
+    leased: bool = False
     # The root of the session's processes.
     own: Callable[[], int] = os.getpid
 
@@ -102,7 +117,7 @@ class QuickLook:
 
     def _look(self, needs: Mapping[str, int], seconds: float) -> str:
         try:
-            leases = held_cards(self.machine, self.io)
+            leases = () if self.leased else held_cards(self.machine, self.io)
             sample = ContentionSample(0.0)
             if CPU in needs and not leases:
                 sample = watch(self.machine.cpu_cards, seconds, self.io, self._session)

@@ -66,9 +66,10 @@ def explain_case(
     case has no good build here or its framework's profiler cannot be read, before anything is measured.
     """
     plan = _planned(suite, suite_case)
-    store = ResultStore(suite.options.runs_folder / suite.options.session, FOLDER)
+    store = ResultStore(suite.store.folder, FOLDER, suite.options.record)
     why_not, runs = "", None
     try:
+        suite.store.begin()
         with _runner(suite, plan, store, request, on_progress) as runner_without:
             runs = _runs_of(suite, plan, store, request, runner_without, say)
             try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from helpers.history.results import MEASURED
 from helpers.judging.verdict import OTHER_PROGRAM, Status
-from helpers.machine.wall_clock import utc_now
+from helpers.machine.wall_clock import local_now
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.trainers.contract.errors import ConfigError
 
@@ -148,8 +148,8 @@ class Gate:
     rules: tuple[GateRule, ...] = ()
     # The case ids that the command line gives in full.
     named: frozenset[str] = frozenset()
-    # Today in UTC, by which a quarantine holds or is over.
-    today: datetime.date = field(default_factory=lambda: utc_now().date())
+    # The date of the night, by which a quarantine holds or is over.
+    today: datetime.date = field(default_factory=lambda: local_now().date())
 
     def rule_for(self, suite_case: SuiteCase) -> GateRule | None:
         """The first rule whose pattern matches the case."""

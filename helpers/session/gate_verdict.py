@@ -130,12 +130,14 @@ def verdict_of(
     exit_code: int,
     other: Sequence[str] = (),
     not_tonight: Mapping[tuple[str, str], str] = MappingProxyType({}),
+    unfinished: Mapping[tuple[str, str], str] = MappingProxyType({}),
 ) -> GateVerdict:
     """The gate's verdict on a session.
 
     ``cases`` is the whole matrix, ``chosen`` has the keys of the cases that the session selected, and ``other`` says
     what makes the session fail beside its cases. ``not_tonight`` has the cases that the night's plan leaves out, and
-    says when each was measured and when it will be. A session with another exit code than 0 fails its gate, whatever
+    says when each was measured and when it will be. ``unfinished`` says what the session has of cases without an
+    outcome. A session with another exit code than 0 fails its gate, whatever
     its cases' statuses are.
     """
     by_key = {each.key: each for each in outcomes}
@@ -148,13 +150,13 @@ def verdict_of(
         if outcome is None and case.key in not_tonight:
             left.append(GateCase(case.case.id, case.target, NOT_TONIGHT, not_tonight[case.key], case.owner))
         elif gate.quarantine_of(case) is not None:
-            quarantined.append(_gate_case(case, outcome))
+            quarantined.append(_gate_case(case, outcome, unfinished))
         elif case.key not in chosen:
             not_selected += 1
         elif outcome is not None and outcome.effect is CaseEffect.PASS:
             passed += 1
         else:
-            failed.append(_gate_case(case, outcome))
+            failed.append(_gate_case(case, outcome, unfinished))
     if failed or exit_code or not passed:
         state = GateState.FAILED
     else:
@@ -176,8 +178,8 @@ def verdict_of(
     )
 
 
-def _gate_case(case: SuiteCase, outcome: CaseOutcome | None) -> GateCase:
-    status, reason = NOT_REACHED, ""
+def _gate_case(case: SuiteCase, outcome: CaseOutcome | None, unfinished: Mapping[tuple[str, str], str]) -> GateCase:
+    status, reason = NOT_REACHED, unfinished.get(case.key, "")
     if outcome is not None:
         status, reason = outcome.status.value, outcome.reason
         if outcome.verdict.reason.code == OUT_OF_TIME:

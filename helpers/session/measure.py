@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from helpers.history.results import CONTENDED, SLOWED, RunResult, interleaved_pa
 from helpers.history.run_folders import ResultStore, write_night
 from helpers.judging.evidence import Build, Compared, Evidence, Past, ProgramEvidence, RecordedReference, Stage
 from helpers.judging.judge import judge
+from helpers.judging.time_limit import judged_in_time
 from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict
 from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan, recorded_reference
@@ -25,6 +26,8 @@ from helpers.trainers.contract.errors import SuiteError
 Judge = Callable[[Evidence], "Verdict | NeedRuns"]
 Clock = Callable[[], datetime.datetime]
 KeepNight = Callable[[Path, NightRecord], object]
+# Called before each run, with its build, the request for it and the runs so far.
+BeforeRun = Callable[[Build, NeedRuns, Sequence[RunResult]], None]
 
 
 class Runner(Protocol):
@@ -60,6 +63,7 @@ def measure_case(
     now: Clock = utc_now,
     keep_night: KeepNight = write_night,
     most: int | None = None,
+    before_run: BeforeRun | None = None,
 ) -> CaseResult:
     """Run and judge one case. Each run is on disk and in ``memory`` before the next one starts, the night at the end
     (on disk by ``keep_night``, so that history is never the only copy).
@@ -74,7 +78,7 @@ def measure_case(
         # A session that was killed may have written to the disk but not to the history.
         memory.add_result(run)
     past: Past | None = None
-    day = now().astimezone().toordinal()
+    day = store.record.night_number
     while True:
         # The history is asked once: what others add meanwhile must not change the test of these runs.
         if past is None and (segment := segment_tonight(plan, runs)):
@@ -84,17 +88,37 @@ def measure_case(
         if not isinstance(answer := judge(evidence), NeedRuns):
             break
         _check_request(plan, answer, len(runs), most or most_runs(plan))
+        if most is None and (over := _time_over(plan, runs, answer)):
+            answer = judged_in_time(evidence, answer, over, judge)
+            break
         for build in answer.order:
+            if before_run is not None:
+                before_run(build, answer, runs)
             run = runner.run(plan, len(runs), build, answer.stage)
             memory.add_result(run)
             runs = (*runs, run)
-            if not run.measured:
+            # Of a pair the second run follows; its time was counted with the first one's.
+            if not run.measured or (answer.stage is Stage.SCREEN and plan.budget.case_minutes is not None):
                 break
-    night = night_of(plan, store.session, runs, answer, now())
+    night = night_of(plan, store, runs, answer, now())
     keep_night(store.root, night)
     memory.add_night(night)
     store.add_verdict(runs, answer)
     return CaseResult(plan, answer, runs, resumed)
+
+
+def _time_over(plan: CasePlan, runs: Sequence[RunResult], request: NeedRuns) -> str:
+    """Why the case may not begin the next run of ``request``, or the next pair; empty if it may. The longest run so far
+    tells how long one takes, so the first run is always made."""
+    minutes = plan.budget.case_minutes
+    if minutes is None or not runs:
+        return ""
+    each = [run.wall_seconds for run in runs]
+    more = len(request.order) if request.stage is Stage.CONFIRM else 1
+    used, needed = sum(each) / 60, more * max(each) / 60
+    if used + needed <= minutes:
+        return ""
+    return f"stopped after {used:.1f} of budgets.case_minutes = {minutes:g}, because {needed:.1f} min more do not fit"
 
 
 def not_run(plan: CasePlan, reason: str) -> CaseResult:
@@ -152,7 +176,7 @@ def segment_tonight(plan: CasePlan, runs: tuple[RunResult, ...]) -> dict[str, st
 
 
 def night_of(
-    plan: CasePlan, session: str, runs: tuple[RunResult, ...], verdict: Verdict, when: datetime.datetime
+    plan: CasePlan, store: ResultStore, runs: tuple[RunResult, ...], verdict: Verdict, when: datetime.datetime
 ) -> NightRecord:
     """What the history keeps of a judged case. Later nights learn nothing from runs with marks (contended, shared
     machine) or changed settings: such a night has no log rates, is not accepted and starts no segment."""
@@ -162,10 +186,11 @@ def night_of(
     if standing is not None and not teaches:
         standing = replace(standing, accepted=False, new_segment=False, segment_reason="")
     return NightRecord(
-        session=session,
+        session=store.session,
         case_id=case.id,
         target=plan.suite_case.target,
         created=when.isoformat(),
+        date=store.record.date.isoformat(),
         segment=segment_tonight(plan, runs),
         status=verdict.status.value,
         code=verdict.reason.code,

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from helpers.history import Memory
-from helpers.history.results import RunResult
+from helpers.history.results import CONTENDED, RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.evidence import Build
 from helpers.judging.failure_class import FailureClass
 from helpers.judging.judge import judge
 from helpers.judging.utilisation import UTILISATION_FACT, Peak, Utilisation, peak_precision
-from helpers.judging.verdict import Reason, Status, Verdict
+from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.launch.failure import class_of_words
 from helpers.launch.programs import Peaks, Probe
 from helpers.launch.tail import Progress
@@ -33,13 +33,18 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.plan.recorded import RecordedEntry
 from helpers.session import SuiteOptions
 from helpers.session.gate import Gate
-from helpers.session.measure import CaseResult, Judge, Runner, measure_case, not_run, reusable_runs
+from helpers.session.measure import BeforeRun, CaseResult, Judge, Runner, measure_case, not_run, reusable_runs
 from helpers.session.night_time import NightTime, screening_runs
+from helpers.session.quiet import QuietWait
 from helpers.session.recording import RecordedBaselines
-from helpers.session.run_job import RunTerms, inherited_variables, leased_runner
+from helpers.session.run_job import JobRunner, RunTerms, inherited_variables, leased_runner
+from helpers.session.run_label import RunLabel
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework
+
+if TYPE_CHECKING:
+    from helpers.session.examination import ExaminationIO
 
 # A framework's switches for whole programs. Cases differ in them, but a single product does not depend on them.
 _SWITCHES = "FLAGS_"
@@ -243,6 +248,9 @@ class Measurer:
     system: Callable[[], Mapping[str, Mapping[str, str]]]
     # Replaces the real runner.
     runner: Runner | None = None
+    # What the session may wait for a quiet machine, and with what it looks; None: it does not wait, the real machine.
+    quiet: QuietWait | None = None
+    io: ExaminationIO | None = None
 
     def measure(self, suite_case: SuiteCase, request: MeasureRequest, on_progress: OnProgress | None) -> CaseResult:
         """Run and judge one case. A failure of the machine or of a job becomes a status, never an exception."""
@@ -276,10 +284,12 @@ class Measurer:
             data=plan.images,
             system=self.system(),
         )
-        with leased_runner(plan, self.machine, self.store, self.config, terms, on_progress) as runner:
+        label = RunLabel(plan, on_progress or (lambda progress: None))
+        with leased_runner(plan, self.machine, self.store, self.config, terms, label) as runner:
             # The hosts of the nodes are known only now. Runs on other hosts are not taken from a resumed session.
             hosts = {**plan.environment, "nodes": runner.connected.nodes}
-            result = self._measured(replace(plan, environment=hosts), runner, request)
+            before = self._before_runs(plan, runner, label)
+            result = self._measured(replace(plan, environment=hosts), runner, request, before)
             return self._with_share(result, runner.cards, on_progress) if self._wants_share(plan) else result
 
     def _wants_share(self, plan: CasePlan) -> bool:
@@ -299,7 +309,9 @@ class Measurer:
         folder = self.options.peaks_folder
         return Peaks(self.store.folder if folder is None else Path(folder))
 
-    def _measured(self, plan: CasePlan, runner: Runner, request: MeasureRequest) -> CaseResult:
+    def _measured(
+        self, plan: CasePlan, runner: Runner, request: MeasureRequest, before_run: BeforeRun | None = None
+    ) -> CaseResult:
         if request.night is not None:
             goes_on = self.options.resume or request.again or request.suspicion
             made = reusable_runs(plan, self.store, self._allows_contention(plan)) if goes_on else ()
@@ -316,7 +328,28 @@ class Measurer:
             cases_tonight=request.cases_tonight,
             judge=request.by,
             most=request.most,
+            before_run=before_run,
         )
+
+    def _before_runs(self, plan: CasePlan, runner: JobRunner, label: RunLabel) -> BeforeRun:
+        """Labels each run's progress. Before the first run, and before one that follows a contended run, it waits for a
+        quiet machine if the session may."""
+        begun: list[Build] = []
+
+        def before(build: Build, request: NeedRuns, runs: Sequence[RunResult]) -> None:
+            disturbed = bool(runs) and str(runs[-1].invalid).startswith(CONTENDED)
+            if self.quiet is not None and (disturbed or not begun) and not self._allows_contention(plan):
+                # It needs the doctor's checks, which are slow to import.
+                from helpers.session.disturbance import disturbs_cards
+                from helpers.session.examination import ExaminationIO
+
+                device, limit = plan.suite_case.device, self.config.contention.max_foreign_share
+                io = self.io or ExaminationIO()
+                self.quiet.wait(lambda: disturbs_cards(self.machine, device, runner.cards, limit, io), label.wait)
+            begun.append(build)
+            label.begin(build, request)
+
+        return before
 
     def _allows_contention(self, plan: CasePlan) -> bool:
         """docs/reference.md, "Contention": a disturbed result never enters a gate, whatever the command line allows."""

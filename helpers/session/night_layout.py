@@ -40,10 +40,10 @@ def begin_night(suite: Suite, here: Collection[Key], now: datetime.datetime) -> 
         return None
     note = ""
     try:
-        needs = needs_of(suite, runnable, now)
+        needs = needs_of(suite, runnable)
     except HistoryUnreachable as error:
         # The night goes on, and its runs wait on disk for the history.
-        needs, note = needs_of(suite, runnable, now, KnownNights()), f"made without earlier nights: {error}"
+        needs, note = needs_of(suite, runnable, KnownNights()), f"made without earlier nights: {error}"
     plan = replace(lay_out(needs, limits_of(budget)), note=note)
     if not plan.tonight:
         _refuse_short(suite, plan)
@@ -52,20 +52,18 @@ def begin_night(suite: Suite, here: Collection[Key], now: datetime.datetime) -> 
 
 
 def nights_of(
-    suite: Suite, cases: Sequence[SuiteCase], budget: NightBudget | None, nights: int, now: datetime.datetime
+    suite: Suite, cases: Sequence[SuiteCase], budget: NightBudget | None, nights: int
 ) -> tuple[NightPlan, ...]:
     """The coming nights, tonight first, if each goes as planned. Nothing is measured. Raises HistoryError."""
     limits = NightLimits() if budget is None else limits_of(budget)
-    return coming_nights(needs_of(suite, cases, now), limits, nights)
+    return coming_nights(needs_of(suite, cases), limits, nights)
 
 
 def limits_of(budget: NightBudget) -> NightLimits:
     return NightLimits(budget.minutes, budget.search_minutes, budget.every_nights)
 
 
-def needs_of(
-    suite: Suite, cases: Sequence[SuiteCase], now: datetime.datetime, known: KnownNights | None = None
-) -> tuple[CaseNeed, ...]:
+def needs_of(suite: Suite, cases: Sequence[SuiteCase], known: KnownNights | None = None) -> tuple[CaseNeed, ...]:
     """What is known of the cases. A history that does not exist yet is empty. Raises HistoryError."""
     options, config, machine = suite.options, suite.config, suite.machine
     if known is None and is_there(options, config):
@@ -73,7 +71,7 @@ def needs_of(
             contextlib.suppress(NoHistory),
             open_history(history_url(options, config), writes=False) as history,
         ):
-            known = KnownNights.of(history, cases, machine.place, options.session, now)
+            known = KnownNights.of(history, cases, machine.place, options.session, options.record.date)
 
     def card_name(target: str) -> str:
         cards = machine.cards_of(target)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _NIGHTS = 40
 _TIMED_NIGHTS = 4
 _NOT_MEASURED = (Status.INFRA_ERROR.value, Status.INVALID.value, Status.NOT_RUN.value)
-# A night lasts from noon to noon (UTC), so that midnight does not make two of one.
-_NOON = datetime.timedelta(hours=12)
 # docs/verdicts.md, "learn": of a case without nights, the offset of a night beside the spread between runs.
 _NIGHT_SHARE = 0.4
 
@@ -45,18 +43,14 @@ class KnownNights:
 
     @staticmethod
     def of(
-        history: History, cases: Iterable[SuiteCase], place: str, session: str, now: datetime.datetime
+        history: History, cases: Iterable[SuiteCase], place: str, session: str, tonight: datetime.date
     ) -> KnownNights:
-        """The nights of ``place`` (Machine.place) before tonight. A second session of tonight is planned as the first
-        one was."""
+        """The nights of ``place`` (Machine.place) before ``tonight``. A second session of the same date is planned as
+        the first one was."""
         found = {}
         for case in cases:
             stored = history.nights_here(case.case.id, case.target, place, _NIGHTS)
-            found[case.key] = [
-                each
-                for each in stored
-                if each.record.session != session and night_of(each.record.created) < day_of(now)
-            ]
+            found[case.key] = [each for each in stored if each.record.session != session and _day(each) < tonight]
         uuids = [
             uuid for nights in found.values() for each in nights[-_TIMED_NIGHTS:] for uuid in each.record.run_uuids
         ]
@@ -160,17 +154,8 @@ class NeedsOf:
         return self.config.limits.start_up_seconds, GUESSED
 
 
-def day_of(moment: datetime.datetime) -> datetime.date:
-    """The day on which the night of a moment began."""
-    return (moment.astimezone(datetime.UTC) - _NOON).date()
-
-
-def night_of(created: str) -> datetime.date:
-    return day_of(datetime.datetime.fromisoformat(created))
-
-
 def _day(night: StoredNight) -> datetime.date:
-    return night_of(night.record.created)
+    return datetime.date.fromisoformat(night.record.date)
 
 
 def _measured(nights: Iterable[StoredNight]) -> list[StoredNight]:
@@ -183,7 +168,7 @@ def _accepted(nights: Iterable[StoredNight]) -> list[Night]:
     for each in nights:
         standing = each.record.standing
         if each.current and each.rates and standing is not None and standing.accepted:
-            found.append(Night(each.rates, created=each.record.created, node=each.record.host))
+            found.append(Night(each.rates, date=each.record.date, node=each.record.host))
     return found
 
 

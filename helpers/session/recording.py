@@ -93,11 +93,13 @@ class RecordedBaselines:
         accepted: Sequence[Accepted],
         tolerances: ByCase[Tolerances],
         past_of: PastOf,
+        began: datetime.datetime | None = None,
     ) -> tuple[Proposal, ...]:
         """What would be written for the measured cases, device by device.
 
-        ``accepted`` are the reasons given for worse figures, ``tolerances`` the smallest changes that count,
-        ``past_of`` gives the nights before this session."""
+        ``began`` is when the session began, which dates the entries (now if it is not given). ``accepted`` are the
+        reasons given for worse figures, ``tolerances`` the smallest changes that count, ``past_of`` gives the nights
+        before this session."""
         outcomes = list(outcomes)
         proposals: list[Proposal] = []
         for device in sorted({each.device for each in outcomes}):
@@ -108,6 +110,7 @@ class RecordedBaselines:
                     candidate(
                         each,
                         self.machine.device_name(device),
+                        began,
                         tolerance=tolerances.of(each.case.id).recorded,
                         past_of=past_of,
                     )

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from helpers.session.measuring import Measurer, OnProgress, Planner
     from helpers.session.night_time import NightTime
     from helpers.session.outcome import CaseOutcome
+    from helpers.session.quiet import QuietWait
     from helpers.session.recording import RecordedBaselines
 
 PUBLISHED_TARGETS = ("a100", "v100")
@@ -174,6 +175,8 @@ class Suite:
             memory=lambda: self.memory,
             system=lambda: self.system,
             runner=self._runner,
+            quiet=self.quiet,
+            io=self._io,
         )
 
     @cached_property
@@ -188,13 +191,13 @@ class Suite:
         from helpers.session.gate import Gate
 
         rules = self.machine_config.gate if self.machine_config else ()
-        return Gate(self.options.gate, rules, self.options.named)
+        return Gate(self.options.gate, rules, self.options.named, self.options.record.date)
 
     @cached_property
     def store(self) -> ResultStore:
         from helpers.history.run_folders import ResultStore
 
-        return ResultStore(self.options.runs_folder, self.options.session)
+        return ResultStore(self.options.runs_folder, self.options.session, self.options.record)
 
     @cached_property
     def data(self) -> DatasetFacts:
@@ -284,6 +287,23 @@ class Suite:
 
         return published_first(cases, self.machine)
 
+    def check_imports(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
+        """Import the builds of the chosen cases, under test and good, so that one whose import fails is refused in
+        seconds. Raises BuildUnavailable. Nothing is imported with another runner than the real one."""
+        if self._runner is not None:
+            return
+        from helpers.session.builds import refuse_not_importable
+
+        found: dict[tuple[str, str], tuple[FrameworkBuild, Mapping[str, str]]] = {}
+        for each in chosen:
+            if self.why_not(each) is not None:
+                continue
+            for of_reference, build in enumerate((self.build(each), self._installed.reference(each))):
+                if isinstance(build, FrameworkBuild):
+                    record = self._installed.record(build, of_reference=bool(of_reference))
+                    found.setdefault((build.framework.value, build.interpreter), (build, record))
+        refuse_not_importable(found.values(), say)
+
     def check_programs(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
         """Build the static programs of the chosen cases, so that a build that cannot is refused within a minute. Raises
         BuildUnavailable. Nothing is built with another runner than the real one."""
@@ -301,15 +321,30 @@ class Suite:
         for interpreter, cases in by_interpreter.items():
             refuse_broken(names[interpreter], built_ahead(cases, interpreter, say))
 
-    def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
+    def disturbance(self, chosen: Iterable[SuiteCase], say: Callable[[str], None] | None = None) -> str:
         """Why every run of the chosen cases would be INVALID just now, because others use the machine, and what the
-        user can do. Empty if nobody does, and always with another runner than the real one."""
+        user can do. Empty if nobody does, and always with another runner than the real one. It first waits for them, if
+        the options allow that, and tells ``say``."""
         if self._runner is not None and self._io is None:
             return ""
         runnable = [case for case in chosen if self.why_not(case) is None]
         from helpers.session.disturbance import disturbance_of
 
-        return disturbance_of(runnable, self.options, self.config, self.machine, self.gate, self.store, self._io)
+        quiet, tell = self.quiet, say or _say_to_stderr
+        waits = (lambda look: look()) if quiet is None else (lambda look: quiet.wait(look, tell))
+        return disturbance_of(
+            runnable, self.options, self.config, self.machine, self.gate, self.store, self._io, wait=waits
+        )
+
+    @cached_property
+    def quiet(self) -> QuietWait | None:
+        """What this session may wait for a quiet machine; None if it does not wait."""
+        if self.options.quiet_minutes is None:
+            return None
+        from helpers.session.quiet import QuietWait
+
+        io = self._io
+        return QuietWait(self.options.quiet_minutes, *(() if io is None else (io.clock, io.sleep)))
 
     def expect(self, chosen: Iterable[SuiteCase]) -> list[SuiteCase]:
         """Note how many cases this session measures in all its processes, because the error rates hold over all of them
@@ -494,6 +529,7 @@ class Suite:
             accepted=accepted,
             tolerances=self.config.tolerances,
             past_of=self._past,
+            began=self.options.record.moment,
         )
 
     def write_baselines(self, outcomes: Iterable[CaseOutcome], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:

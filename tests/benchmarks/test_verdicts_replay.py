@@ -139,6 +139,7 @@ def record(case: Case, night: int, rate: float, standing: Standing | None, statu
         case_id=case.id,
         target="v100",
         created=created.isoformat(timespec="microseconds"),
+        date=created.date().isoformat(),
         segment={"host": "h"},
         status=status.value,
         code="code",

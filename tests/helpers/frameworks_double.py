@@ -10,6 +10,7 @@ from typing import Any
 
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
+from helpers.history.session_file import SessionRecord
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
@@ -90,6 +91,7 @@ class TurnsRunner:
     answers: dict[int, dict[str, Any] | BaseException] = field(default_factory=dict)
     made: list[str] = field(default_factory=list)
     session: str = ""
+    record: SessionRecord = field(default_factory=SessionRecord)
 
     def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
         number = len(self.made)
@@ -103,7 +105,7 @@ class TurnsRunner:
         given = {"figures": {plan.rule: rate, MEDIAN_STEP: rate}, "session": self.session}
         given |= {"uuid": f"{self.session} {plan.case.id} {number}", **roles(plan, build, stage), **answer}
         result = _finished(plan, replicate, given)
-        store = ResultStore(self.runs_folder, self.session)
+        store = ResultStore(self.runs_folder, self.session, self.record)
         store.new_run_folder(plan.case.id, replicate)
         store.write(result)
         return result

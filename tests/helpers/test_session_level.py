@@ -22,6 +22,7 @@ from helpers.history import default_url, open_history
 from helpers.history.history import History
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
+from helpers.history.session_file import SessionRecord
 from helpers.history.stored import SegmentStart
 from helpers.judging.evidence import Budget, Build, Stage
 from helpers.judging.rules import MEDIAN_STEP
@@ -56,9 +57,10 @@ class World:
 
     def night(self, new: float, good: float = 100.0, **plan: Any) -> CaseResult:
         """One session: what the build under test and the good build run at tonight."""
-        store = ResultStore(self.folder, f"night{self.night_number:03d}")
+        name = f"night{self.night_number:03d}"
         self.night_number += 1
         when = FIRST + datetime.timedelta(days=self.night_number)
+        store = ResultStore(self.folder, name, SessionRecord(began=when.isoformat()))
         runner = _Runner(self, store, {Build.CANDIDATE: new, Build.REFERENCE: good}, when)
         return measure_case(replace(self.plan, **plan), runner, store, self.history, now=lambda: when, cases_tonight=60)
 

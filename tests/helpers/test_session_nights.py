@@ -14,6 +14,7 @@ import pytest
 from helpers.history import default_url, open_history
 from helpers.history.results import CONTENDED, MACHINE_SHARED, RunResult
 from helpers.history.run_folders import ResultStore, read_night
+from helpers.history.session_file import SessionRecord
 from helpers.judging.evidence import Budget, Build, Evidence, Night, Past, Stage
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict
@@ -88,6 +89,31 @@ def made_runs(plan: CasePlan, make_run: MakeRun, count: int, **values: Any) -> l
     """The first ``count`` runs that the confirming judge asks for, as results."""
     wanted = [*SCREENED, *PAIRS][:count]
     return [make_run(plan, at, **{**roles(plan, *each), **values}) for at, each in enumerate(wanted)]
+
+
+# --- one night
+
+
+def test_a_session_over_midnight_is_one_night_also_when_it_is_resumed(
+    plan: CasePlan, make_run: MakeRun, tmp_path: Path
+) -> None:
+    """It begins at 23:50 in California, where the case is judged at 00:20, and goes on in the morning."""
+    store = ResultStore(tmp_path, "s", SessionRecord(began="2026-11-20T23:50:00-08:00"))
+    days: list[int] = []
+
+    def judge(evidence: Evidence) -> Verdict | NeedRuns:
+        days.append(evidence.day)
+        return settled(evidence)
+
+    with open_history(default_url(tmp_path)) as history:
+        for judged in ("2026-11-21T08:20:00+00:00", "2026-11-21T17:00:00+00:00"):
+            when = datetime.datetime.fromisoformat(judged)
+            runner = FakeRunner(store, make_run)
+            measure_case(plan, runner, store, history, resume=True, judge=judge, now=lambda when=when: when)
+            night = read_night(tmp_path / "s" / plan.case.id / "night.json")
+            assert (night.date, night.created) == ("2026-11-20", judged)
+            assert [each.record.session for each in history.nights_of("2026-11-20")] == ["s"]
+    assert set(days) == {datetime.date(2026, 11, 20).toordinal()}
 
 
 # --- two builds

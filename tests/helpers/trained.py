@@ -50,6 +50,7 @@ def trained_run(
 ) -> RunResult:
     """A run with step logs and result on disk; ``images_per_s`` is that of one card."""
     case = plan.case
+    store.begin()
     folder, ranks = store.run_folder(case.id, replicate), case.cards_per_node
     seconds = case.batch_size_per_card / images_per_s
     write_run(folder, case.id, seconds, batch=case.batch_size_per_card, ranks=ranks, job_id=uuid, replicate=replicate)

@@ -169,9 +169,7 @@ def _there_is(history: History, pattern: str) -> str:
     sessions = ", ".join(dict.fromkeys(night.record.session for night in reversed(nights)))
     builds = ", ".join(dict.fromkeys(build_text(night.record.build) for night in reversed(nights)))
     first = min(each.first for each in known)
-    return (
-        f"There are nights from {first[:10]} to {newest.last[:10]}; the newest sessions: {sessions}; builds: {builds}"
-    )
+    return f"There are nights from {first} to {newest.last}; the newest sessions: {sessions}; builds: {builds}"
 
 
 def _results(history: History, night: StoredNight) -> tuple[StoredResult, ...]:

@@ -64,10 +64,13 @@ class ReplaySuite(Suite):
         self.gate.check(self.cases, self.config, self.machine.host)
         return self.gate.summary(chosen, self.cases)
 
+    def check_imports(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
+        """Logs are read, and no build is needed."""
+
     def check_programs(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
         """Logs are read, and nothing is trained."""
 
-    def disturbance(self, chosen: Iterable[SuiteCase]) -> str:
+    def disturbance(self, chosen: Iterable[SuiteCase], say: Callable[[str], None] | None = None) -> str:
         """Always empty: nothing runs that could be disturbed."""
         return ""
 

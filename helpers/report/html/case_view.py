@@ -11,6 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from helpers.history.results import RunResult
+from helpers.history.stored import CaseNights
 from helpers.judging.compare import evidence_text
 from helpers.judging.evidence import Build, Stage
 from helpers.judging.rates import rate_unit, sample_of
@@ -170,11 +171,20 @@ def case_view(
         health=tuple(_health(newest)) if newest is not None else (),
         settings=tuple(_settings(newest, details.sources)) if newest is not None else (),
         changes=environment_changes(known.before, newest) if known.before and newest else (),
-        compared_with=f"{known.before.created[:10]}, session {known.before.session}" if known.before else "",
+        compared_with=_night_text(known),
         environment={name: table for name, table in environment.items() if machine.get(name) != table},
         command=details.command,
         explained=_explained(explained) if explained is not None else None,
     )
+
+
+def _night_text(known: CaseNights) -> str:
+    """The date and the session of the night before; empty without one."""
+    if known.before is None:
+        return ""
+    session = known.before.session
+    dates = [each.record.date for each in known.nights if each.record.session == session]
+    return f"{', '.join([*dates[-1:], f'session {session}'])}"
 
 
 def _explained(found: CaseExplanation) -> Explained:
@@ -188,7 +198,7 @@ def levels_of(row: CaseRow, lines: Sequence[NightLine]) -> tuple[Level, ...]:
     found = []
     if row.recorded is not None and row.recorded.reference_samples_per_s is not None:
         found.append(_level("recorded", "recorded", row.recorded))
-    measured = [(each.good_samples_per_s, each.created[:10]) for each in lines if each.good_samples_per_s is not None]
+    measured = [(each.good_samples_per_s, each.date) for each in lines if each.good_samples_per_s is not None]
     if row.pairs:
         measured.append((statistics.geometric_mean(each.reference_samples_per_s for each in row.pairs), "tonight"))
     if measured:

@@ -107,8 +107,8 @@ def summary_of(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level
     newest, unit = nights[-1], rate_unit(case_id)
     rate = "no figure" if newest.samples_per_s is None else f"{number(newest.samples_per_s)} {unit}"
     lines = "".join(f", {each.name} {number(each.samples_per_s)}" for each in levels)
-    several = f"{len(nights)} nights from {nights[0].created[:10]} to {newest.created[:10]}, the newest"
-    return f"{several if len(nights) > 1 else f'one night, {newest.created[:10]}'}: {rate}, {newest.status}{lines}"
+    several = f"{len(nights)} nights from {nights[0].date} to {newest.date}, the newest"
+    return f"{several if len(nights) > 1 else f'one night, {newest.date}'}: {rate}, {newest.status}{lines}"
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def _points(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Itera
 def _dates(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:
     every = math.ceil(len(nights) / _MOST_DATES)
     for at in range(len(nights) - 1, -1, -every):
-        yield label(nights[at].created[:10], across(at), _DATES, "m", longest=10)
+        yield label(nights[at].date, across(at), _DATES, "m", longest=10)
 
 
 def _builds(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:

@@ -82,7 +82,7 @@ def levels_of(lines: Iterable[NightLine]) -> tuple[Level, ...]:
     newest = next((each for each in reversed(tuple(lines)) if each.good_samples_per_s is not None), None)
     if newest is None or newest.good_samples_per_s is None:
         return ()
-    return (Level("good", "good build", f"the good build's runs, {newest.created[:10]}", newest.good_samples_per_s),)
+    return (Level("good", "good build", f"the good build's runs, {newest.date}", newest.good_samples_per_s),)
 
 
 def newest_first(items: Iterable[Item]) -> list[Item]:

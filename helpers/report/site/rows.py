@@ -44,7 +44,7 @@ def of_case(key: CaseKey, night: ListedNight, line: NightLine) -> Markup:
         notes += f"; and {len(line.notes) - _NOTES} more"
     kind = ' class="excluded-night"' if line.excluded else ""
     return Markup(
-        f'<tr{kind}><td><a href="{session}">{text(line.created[:10], 10)}</a>'
+        f'<tr{kind}><td><a href="{session}">{text(line.date, 10)}</a>'
         f"<td>{text(line.session, 40)}<td>{build}<td>{_rate(line.samples_per_s)}<td>{_interval(line)}<td>{line.runs}"
         f"<td>{_percent(line.effect)}<td>{_status(line)}<td>{notes}\n"
     )

@@ -213,7 +213,7 @@ def verdict_on(evidence: Evidence, pairs: int) -> Verdict | None:
 def _keep(measurer: Measurer, turn: _Turn) -> None:
     """Keep the night of the case without a standing, so that no later night is compared with it."""
     assert turn.verdict is not None
-    night = night_of(turn.plan, measurer.store.session, turn.runs, turn.verdict, utc_now())
+    night = night_of(turn.plan, measurer.store, turn.runs, turn.verdict, utc_now())
     write_night(measurer.store.root, night)
     measurer.memory().add_night(night)
     measurer.store.add_verdict(turn.runs, turn.verdict)

@@ -38,6 +38,13 @@ class Refused(Exception):
     """This device or this build of the framework cannot run the case. No other configuration is run instead."""
 
 
+def not_imported(title: str, module: str, error: Exception) -> Refused:
+    """The refusal of a framework that is not installed, or that is and whose import raised ``error``."""
+    if isinstance(error, ModuleNotFoundError) and error.name == module:
+        return Refused(f"{title} is not installed in this interpreter ({error})")
+    return Refused(f"the import of {title} failed: {type(error).__name__}: {one_line(str(error))}")
+
+
 @dataclass(frozen=True)
 class RankPlace:
     """The place of this process among the job's processes."""

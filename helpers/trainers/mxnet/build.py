@@ -14,7 +14,7 @@ from typing import MutableMapping
 
 from helpers.trainers.common.building import BuildAnswer, run_build
 from helpers.trainers.common.images import Form
-from helpers.trainers.common.process import Refused, set_environment
+from helpers.trainers.common.process import Refused, not_imported, set_environment
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.mxnet.settings import MxnetSettings, setting_facts
 
@@ -28,7 +28,7 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
     try:
         import mxnet as mx
     except (ImportError, OSError) as error:
-        raise Refused(f"MXNet is not installed in this interpreter, or lacks a library ({error})") from error
+        raise not_imported("MXNet", "mxnet", error) from error
     from helpers.trainers.mxnet import steps
     from helpers.trainers.mxnet.device import last_line, refuse_what_is_no_case
     from helpers.trainers.mxnet.models import trained

@@ -15,7 +15,7 @@ from typing import Any
 from helpers.trainers.common.device_time import profile_at_the_end
 from helpers.trainers.common.engine_timer import EngineTimer
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
-from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
+from helpers.trainers.common.process import Trainer, io_of, not_imported, plan_of, run, seed_everything, set_environment
 from helpers.trainers.common.step_profile import explain_at_the_end
 from helpers.trainers.mxnet.settings import MxnetSettings, setting_facts
 
@@ -69,7 +69,7 @@ def _import_mxnet(trainer: Trainer, settings: MxnetSettings) -> Any:
         import mxnet
     # OSError: a library that MXNet loads is missing.
     except (ImportError, OSError) as error:
-        raise Refused(f"MXNet is not installed in this interpreter, or lacks a library ({error})") from error
+        raise not_imported("MXNet", "mxnet", error) from error
     # The supervisor's SIGTERM must end the process, even if a library has installed a handler.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     trainer.device.framework_version = str(mxnet.__version__)

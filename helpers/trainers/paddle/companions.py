@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Optional
 
-from helpers.trainers.common.process import Refused, one_line
+from helpers.trainers.common.process import Refused, not_imported, one_line
 from helpers.trainers.contract.errors import LaunchError
 
 # The versions that work with every line of Paddle from 3.0 on (requirements/companions.yaml).
@@ -28,13 +28,14 @@ class CompanionError(LaunchError):
 
 
 def import_paddle() -> Any:
-    """Paddle. Raises Refused if it is not installed, CompanionError if a package beside it is missing or at fault."""
+    """Paddle. Raises Refused if it is not installed or cannot be imported, CompanionError if a package beside it is
+    missing or at fault."""
     try:
         import paddle
     except Exception as error:
         refuse_companion(error)
         if isinstance(error, ImportError):
-            raise Refused(f"Paddle is not installed in this interpreter ({error})") from error
+            raise not_imported("Paddle", "paddle", error) from error
         raise
     return paddle
 

@@ -15,7 +15,7 @@ from typing import Any, MutableMapping
 from helpers.trainers.common.building import BuildAnswer, run_build
 from helpers.trainers.common.images import Form
 from helpers.trainers.common.loop import Batch
-from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, set_environment
+from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, not_imported, set_environment
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings, setting_facts
 
@@ -30,7 +30,7 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
     try:
         import torch
     except ImportError as error:
-        raise Refused(f"PyTorch is not installed in this interpreter ({error})") from error
+        raise not_imported("PyTorch", "torch", error) from error
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode
 

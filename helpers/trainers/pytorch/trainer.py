@@ -14,7 +14,7 @@ from typing import Any
 
 from helpers.trainers.common.cuda import EVENTS
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
-from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
+from helpers.trainers.common.process import Trainer, io_of, not_imported, plan_of, run, seed_everything, set_environment
 from helpers.trainers.common.step_profile import StepProfiler, explain_at_the_end
 from helpers.trainers.pytorch.settings import PytorchSettings, setting_facts
 
@@ -76,7 +76,7 @@ def _import_torch(trainer: Trainer, settings: PytorchSettings) -> Any:
     try:
         import torch
     except ImportError as error:
-        raise Refused(f"PyTorch is not installed in this interpreter ({error})") from error
+        raise not_imported("PyTorch", "torch", error) from error
     # The supervisor's SIGTERM must end the process, even if a library has installed a handler.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     trainer.device.framework_version = str(torch.__version__)

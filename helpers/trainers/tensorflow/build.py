@@ -12,7 +12,7 @@ from typing import Any, MutableMapping
 
 from helpers.trainers.common.building import BuildAnswer, run_build
 from helpers.trainers.common.images import Form
-from helpers.trainers.common.process import DeviceRecord, Refused, set_environment
+from helpers.trainers.common.process import DeviceRecord, not_imported, set_environment
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.tensorflow.settings import TensorflowSettings, setting_facts
 
@@ -28,7 +28,7 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
     try:
         import tensorflow as tf
     except ImportError as error:
-        raise Refused(f"TensorFlow is not installed in this interpreter ({error})") from error
+        raise not_imported("TensorFlow", "tensorflow", error) from error
     from helpers.trainers.tensorflow.device import Cards, refuse_what_is_no_case
     from helpers.trainers.tensorflow.steps import TrainingStep
 

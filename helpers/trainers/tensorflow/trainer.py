@@ -14,7 +14,7 @@ from typing import Any
 
 from helpers.trainers.common.device_time import profile_at_the_end
 from helpers.trainers.common.loop import train
-from helpers.trainers.common.process import Refused, Trainer, io_of, plan_of, run, seed_everything, set_environment
+from helpers.trainers.common.process import Trainer, io_of, not_imported, plan_of, run, seed_everything, set_environment
 from helpers.trainers.common.step_profile import explain_at_the_end
 from helpers.trainers.tensorflow.settings import TensorflowSettings, setting_facts
 
@@ -71,7 +71,7 @@ def _import_tensorflow(trainer: Trainer, settings: TensorflowSettings) -> Any:
     try:
         import tensorflow as tf
     except ImportError as error:
-        raise Refused(f"TensorFlow is not installed in this interpreter ({error})") from error
+        raise not_imported("TensorFlow", "tensorflow", error) from error
     # The supervisor's SIGTERM must end the process, even if a library has installed a handler.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     trainer.device.framework_version = str(tf.__version__)

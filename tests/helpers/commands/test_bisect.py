@@ -431,7 +431,7 @@ def test_a_busy_machine_is_told_before_anything_is_made(bench: Bench, tmp_path: 
     [
         (("--case", "paddle-resnet50v1.5-fp32-bs4-1x1"), "no case"),
         (("-k", "nothing-like-it"), "a pattern that a case matches"),
-        (("--resume", "nobody"), "expected a session in"),
+        (("--resume", "nobody"), "expected a session of bisect in"),
     ],
 )
 def test_bad_input_is_refused_before_a_build_is_made(argv: tuple[str, ...], message: str, bench: Bench) -> None:

@@ -20,6 +20,7 @@ from helpers.commands.main import EXIT_USAGE, commands, main, parser_of
 from helpers.history import default_url, open_history
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
+from helpers.history.session_file import SessionRecord
 from helpers.history.stored import Calibration, StoredNight
 from helpers.judging.calibrate import CaseNoise, Deviation
 from helpers.judging.evidence import Budget, Build, Stage
@@ -53,6 +54,7 @@ class FakeRunner:
     answers: dict[int, dict[str, Any] | BaseException] = field(default_factory=dict)
     made: list[tuple[str, int, Build, Stage]] = field(default_factory=list)
     session: str = ""
+    record: SessionRecord = field(default_factory=SessionRecord)
     source: random.Random = field(default_factory=lambda: random.Random(3))
 
     def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
@@ -65,7 +67,7 @@ class FakeRunner:
         given |= {"uuid": f"{self.session} {plan.case.id} {len(self.made)}", **roles(plan, build, stage), **answer}
         result = self.make_run(plan, replicate, **given)
         result = replace(result, environment={**result.environment, **plan.environment})
-        store = ResultStore(self.runs_folder, self.session)
+        store = ResultStore(self.runs_folder, self.session, self.record)
         store.new_run_folder(plan.case.id, replicate)
         store.write(result)
         return result
@@ -85,7 +87,7 @@ class Bench:
         return calibrate.run(arguments, out, load=self._load), out.getvalue()
 
     def _load(self, options: SuiteOptions) -> Suite:
-        self.runner.session = options.session
+        self.runner.session, self.runner.record = options.session, options.record
         suite = Suite.load(options, runner=self.runner, machine=MACHINE)
         suite._io = self.io
         return suite
@@ -228,6 +230,13 @@ def test_an_interruption_keeps_what_was_made_and_says_how_to_go_on(
     assert len(bench.runner.made) - before == 3
 
 
+def test_a_session_of_another_command_is_not_gone_on_with(bench: Bench) -> None:
+    ResultStore(bench.runs, "night", SessionRecord()).begin()
+    with pytest.raises(SuiteError, match=r"a session of night.*pytest perf_tests --resume=night"):
+        bench.calibrate(SYNTHETIC, "--resume", "night")
+    assert not bench.runner.made
+
+
 def test_disturbed_runs_are_calibrated_on_demand_and_not_stored(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,8 +259,8 @@ def test_patterns_choose_what_runs_here(bench: Bench) -> None:
     [
         (["paddle-nothing-*"], "a pattern that a case matches"),
         (["paddle-resnet50v1.5-fp99"], "Nearest"),
-        ([SYNTHETIC, "--resume", "nosuch"], "a session in"),
-        ([SYNTHETIC, "--resume", ""], "a session in"),
+        ([SYNTHETIC, "--resume", "nosuch"], "a session of calibrate in"),
+        ([SYNTHETIC, "--resume", ""], "a session of calibrate in"),
     ],
 )
 def test_what_is_not_there_is_refused(bench: Bench, argv: list[str], told: str) -> None:

@@ -56,7 +56,7 @@ class Bench:
         return self.folder / "runs"
 
     def _load(self, options: SuiteOptions) -> Suite:
-        self.runner.session = options.session
+        self.runner.session, self.runner.record = options.session, options.record
         suite = Suite.load(options, runner=self.runner, machine=MACHINE)
         suite._io = self.io
         return suite
@@ -308,9 +308,9 @@ def test_a_named_execution_is_the_one_that_is_run(bench: Bench) -> None:
         ([PADDLE.replace("bs4", "bs5")], "Nearest"),
         ([PADDLE, PADDLE.replace("dynamic", "static")], "one execution"),
         (["-k", "nosuch"], "nothing to compare"),
-        ([PADDLE, "--resume", "nosuch"], "a session in"),
-        ([PADDLE, "--resume", ""], "a session in"),
-        ([PADDLE, "--resume", "."], "a session in"),
+        ([PADDLE, "--resume", "nosuch"], "a session of compare-frameworks in"),
+        ([PADDLE, "--resume", ""], "a session of compare-frameworks in"),
+        ([PADDLE, "--resume", "."], "a session of compare-frameworks in"),
         ([PADDLE, "--json", "/"], "--json: got '/ .not a regular file"),
         ([PADDLE, "--markdown", "/nosuch/frameworks.md"], "--markdown: got '/nosuch/frameworks.md'"),
     ],

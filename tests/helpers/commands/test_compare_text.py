@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.commands.compare import ComparedSides, comparison_summary, render_comparisons, render_json
+from helpers.commands.compare import ComparedSides, comparison_summary, exit_status, render_comparisons, render_json
 from helpers.judging.compare import CaseComparison
 from helpers.judging.compare_sides import Side
 from helpers.judging.verdict import Reason, Status
@@ -50,3 +50,10 @@ def test_a_record_is_plain_values() -> None:
 def test_the_unit_is_that_of_the_models_samples() -> None:
     text = render_comparisons([ANSWER], [], 100)
     assert "A sentences/s  B sentences/s" in text and "images" not in text
+
+
+@pytest.mark.parametrize("status", [each for each in Status if each not in (Status.PASS, Status.IMPROVEMENT)])
+def test_as_a_gate_nothing_but_a_green_status_passes(status: Status) -> None:
+    green, other = (replace(ANSWER, status=each) for each in (Status.PASS, status))
+    assert exit_status([green], gate=True) == 0
+    assert exit_status([green, other], gate=True) != 0

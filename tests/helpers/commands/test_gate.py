@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+import venv
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from helpers.commands import gate
 from helpers.commands.main import main, parser_of
 from helpers.trainers.contract import ROOT
 from tests.fixtures.conftest import scenario as scenario
+from tests.helpers.builds.conftest import PARTS, make_wheel
 
 RESNET = "paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic"
 VGG = "paddle-vgg16-fp32-bs4-1x1-dali-dynamic"
@@ -102,10 +105,40 @@ def test_options_behind_two_hyphens_are_pytests(scenario: Callable[..., pytest.P
     assert ended(started(folder, "--", "-k", "resnet50")) == (0, line)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", ["build", "reference-build"])
+def test_a_build_whose_import_fails_is_refused_with_its_own_error_before_anything_is_trained(
+    tmp_path: Path, broken: str
+) -> None:
+    """It was "not run", "Paddle is not installed", after 52 s of the trainers."""
+    case = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
+    text = (ROOT / "perf.yaml").read_text()
+    gate_of = f"machines:\n  here:\n    host: '*'\n    gate: [{{cases: {case}, needs: recorded}}]"
+    (tmp_path / "perf.yaml").write_text(text.replace("machines: {}", gate_of))
+    error = "libcudart.so.12: cannot open shared object file"
+    texts = {"build": PARTS, "reference-build": PARTS, broken: f"raise ImportError({error!r})"}
+    options = ["gate", "--config", "perf.yaml", "--history", "sqlite:///history.sqlite", "--runs-dir", "runs"]
+    for name, version in (("build", "3.4.0"), ("reference-build", "3.3.1")):
+        venv.create(tmp_path / name, symlinks=True, with_pip=False)
+        (packages,) = (tmp_path / name).glob("lib/*/site-packages")
+        with zipfile.ZipFile(make_wheel(tmp_path / "wheels", version, text=texts[name])) as wheel:
+            wheel.extractall(packages)
+        options += [f"--{name}", name]
+    done = subprocess.run(
+        [sys.executable, "-m", "helpers.commands", *options], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.rstrip().rpartition("\n")[2]) == (4, "GATE FAILED: refused, exit code 4")
+    assert f"Its import says: ImportError: {error}" in done.stdout + done.stderr
+    version = {"build": "3.4.0", "reference-build": "3.3.1"}[broken]
+    assert f"build paddle {version}" in done.stdout + done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_every_option_goes_on_to_pytest(tmp_path: Path) -> None:
     options = [
         *("--build", "w.whl", "--reference-build", "torch==2.0", "--reference-env", "e", "--data", "d"),
-        *("--runs-dir", "r", "--history", "sqlite:///h", "--session", "s"),
+        *("--runs-dir", "r", "--history", "sqlite:///h", "--session", "s", "--wait-for-quiet", "20"),
         *("--config", str(tmp_path / "perf.yaml"), "--baselines", str(tmp_path), "--output", str(tmp_path / "night")),
         *("--", "-n", "2"),
     ]
@@ -118,7 +151,7 @@ def test_every_option_goes_on_to_pytest(tmp_path: Path) -> None:
     assert argv[5:] == [
         *(f"--perf-config={tmp_path / 'perf.yaml'}", f"--baselines-dir={tmp_path}"),
         *("--build=w.whl", "--reference-build=torch==2.0", "--reference-env=e", "--data=d"),
-        *("--runs-dir=r", "--history=sqlite:///h", "--session=s"),
+        *("--runs-dir=r", "--history=sqlite:///h", "--session=s", "--wait-for-quiet=20"),
         *(f"--results={night / name}" for name in ("results.json", "results.md", "night.html")),
         f"--junitxml={night / 'junit.xml'}",
         *("-n", "2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import os
@@ -15,9 +16,11 @@ import pytest
 from helpers.commands.main import EXIT_USAGE, main
 from helpers.history import default_url
 from helpers.history.run_folders import ResultStore, write_night
+from helpers.history.session_file import SessionRecord
 from helpers.history.spool import Spool
 from helpers.history.stored import Acknowledgement, SegmentStart
 from helpers.session.gate import EXIT_OK
+from helpers.trainers.contract.errors import HistoryError
 from tests.helpers.commands.known import CASE, NEW, OTHER, add_night, history_in, moment, two_builds
 from tests.helpers.history.made import SEGMENT, night, run
 from tests.helpers.hostile_files import UNREADABLE, in_time
@@ -47,6 +50,62 @@ def nights(runs: Path, *argv: str) -> list[dict[str, Any]]:
 
 
 # --- history
+
+
+def test_a_night_has_the_local_date_on_which_its_session_began(runs: Path) -> None:
+    """A session in California from 22:00 to 05:00, another that began at 23:50, and one in Shanghai at 02:00."""
+    began = {
+        "evening": "2026-11-20T22:00:00-08:00",
+        "late": "2026-11-20T23:50:00-08:00",
+        "shanghai": "2026-11-22T02:00:00+08:00",
+    }
+    with history_in(runs) as history:
+        for number, (session, text) in enumerate(began.items()):
+            date = SessionRecord(began=text).date.isoformat()
+            for hours, case_id in ((1, CASE), (7, OTHER)):
+                judged = datetime.datetime.fromisoformat(text) + datetime.timedelta(hours=hours)
+                created = judged.astimezone(datetime.UTC).isoformat()
+                history.add_night(night(number, 4.5, session=session, case_id=case_id, created=created, date=date))
+        of_the_20th = {(each.record.session, each.record.case_id) for each in history.nights_of("2026-11-20")}
+        assert of_the_20th == {(session, case_id) for session in ("evening", "late") for case_id in (CASE, OTHER)}
+        assert {each.record.session for each in history.nights_of("2026-11-22..")} == {"shanghai"}
+        with pytest.raises(HistoryError):
+            history.nights_of("2026-11-21")
+    for case_id in (CASE, OTHER):
+        lines = [line.split()[:2] for line in asked(runs, "history", case_id).splitlines() if line.startswith("2026")]
+        assert lines == [["2026-11-20", "evening"], ["2026-11-20", "late"], ["2026-11-22", "shanghai"]]
+
+
+def test_nights_on_which_nothing_ran_are_shown_among_those_of_their_machine(runs: Path) -> None:
+    nothing_ran = {"segment": {}, "status": "INFRA_ERROR", "log_rates": ()}
+    with history_in(runs) as history:
+        for day in range(1, 6):
+            lost = nothing_ran if day in (1, 3, 5) else {}
+            history.add_night(night(day, 4.5, host="h0", **lost))
+        history.add_night(night(9, 4.5, host="h1", **nothing_ran))
+    told = asked(runs, "history", CASE)
+    assert f"{CASE} [cpu] on h0: 5 nights" in told
+    assert f"{CASE} [cpu] on h1: 1 night" in told
+    assert " on :" not in told
+
+
+def test_nights_of_no_named_machine_belong_to_the_only_one(runs: Path) -> None:
+    with history_in(runs) as history:
+        history.add_night(night(1, segment={}, status="INFRA_ERROR", log_rates=()))
+    assert "on an unknown machine: 1 night" in asked(runs, "history", CASE)
+    with history_in(runs) as history:
+        history.add_night(night(2, 4.5))
+    assert f"{CASE} [cpu] on h0: 2 nights" in asked(runs, "history", CASE)
+
+
+def test_a_night_without_a_run_before_the_newest_segment_is_left_out_with_the_others(runs: Path) -> None:
+    with history_in(runs) as history:
+        history.add_night(night(1, segment={}, status="INFRA_ERROR", log_rates=()))
+        history.add_night(night(2, 4.5, segment={**SEGMENT, "driver": "older"}))
+        history.add_night(night(3, 4.5))
+        history.add_night(night(4, segment={}, status="INFRA_ERROR", log_rates=()))
+    assert [each["session"] for each in nights(runs)] == ["s3", "s4"]
+    assert "2 nights of other segments left out" in asked(runs, "history", CASE)
 
 
 def test_a_line_a_night_with_session_build_figure_and_verdict(runs: Path) -> None:
@@ -133,8 +192,8 @@ def test_two_targets_are_two_tables(runs: Path, capsys: pytest.CaptureFixture[st
     with history_in(runs) as history:
         add_night(history, 1, [4.5])
         add_night(history, 2, [5.5], run_values={"target": "v100"}, target="v100")
-    assert asked(runs, "history", CASE).count("1 nights") == 2
-    assert asked(runs, "history", CASE, "--target", "v100").count("1 nights") == 1
+    assert asked(runs, "history", CASE).count(": 1 night\n") == 2
+    assert asked(runs, "history", CASE, "--target", "v100").count(": 1 night\n") == 1
     assert "--target" in refused(runs, capsys, "history", CASE, "--plot", str(runs / "x.svg"))
 
 

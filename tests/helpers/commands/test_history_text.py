@@ -12,7 +12,7 @@ from helpers.history.stored import Acknowledgement
 from helpers.report.html.night_drawings import night_picture
 from helpers.report.nights import NightLine, build_text
 
-LINE = NightLine("u", "2026-11-01T22:00:00+00:00", "s1", "3.3.1", 100.0, 1, "PASS", "why", -0.001, 1.2, 1)
+LINE = NightLine("u", "2026-11-01", "2026-11-01T22:00:00+00:00", "s1", "3.3.1", 100.0, 1, "PASS", "why", -0.001, 1.2, 1)
 
 
 def lines(*rates: float | None) -> list[NightLine]:
@@ -72,8 +72,8 @@ def test_a_build_in_few_characters(build: dict[str, str], text: str) -> None:
 )
 def test_an_acknowledgement_holds_from_its_first_to_its_last_night(first: str, last: str, known: bool) -> None:
     said = Acknowledgement("paddle-*", first, last, "", "why", "ada", "2026-11-20")
-    assert said.covers("paddle-x", LINE.created) is known
-    assert not said.covers("pytorch-x", LINE.created)
+    assert said.covers("paddle-x", LINE.date, LINE.created) is known
+    assert not said.covers("pytorch-x", LINE.date, LINE.created)
 
 
 CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"

@@ -16,6 +16,8 @@ from helpers.commands.main import main
 from helpers.commands.submission.job import JobState, WatchedJob, unfinished
 from helpers.commands.submission.split import SplitGate, WholeGate
 from helpers.history import open_history
+from helpers.history.run_folders import ResultStore
+from helpers.history.session_file import SessionRecord
 from helpers.session.gate_verdict import GateState, GateVerdict
 from helpers.trainers.contract.errors import LaunchError
 from tests.faults.gpu_shop import furnish, state_file
@@ -173,13 +175,14 @@ def test_one_job_goes_on_with_the_session_that_was_newest_when_it_was_submitted(
     """Other sessions may have begun by the time at which the job begins."""
     given = ("gate", "--resume", "--", "-x") if command == "gate" else ("pytest", "-x", "--resume")
     argv = words(workshop, *given, submit=("--dry-run", "--time=9", "--shape=1x1"))
-    assert "--resume: got 'no name', expected a session in" in refusal(argv, capsys)
-    for name in ("monday", "tuesday", "slurm"):
-        # What perfgate submit itself keeps is no session.
-        (workshop.folder / "runs" / name).mkdir(parents=True)
+    assert "--resume: got 'no name', expected a night in" in refusal(argv, capsys)
+    for name, kind in (("monday", "night"), ("tuesday", "night"), ("later", "bisect")):
+        ResultStore(workshop.folder / "runs", name, SessionRecord(kind)).begin()
+    # What perfgate submit itself keeps is no session.
+    (workshop.folder / "runs" / "slurm").mkdir(parents=True)
     assert main(argv) == 0
     said = capsys.readouterr()
-    assert "--resume: the newest session is tuesday" in said.err
+    assert "--resume: the newest night is tuesday" in said.err
     assert " --resume=tuesday --" in said.out and "--resume " not in said.out and "#SBATCH --requeue\n" in said.out
 
 
@@ -369,7 +372,7 @@ def test_a_session_on_which_a_job_is_at_work_is_not_gone_on_with(
     monkeypatch.setattr("helpers.commands.submit._waited", lambda *_: 0)
     assert main(words(workshop, "gate", "--session=s", submit=("--time=30",))) == 0
     (attach,) = re.findall(r"perfgate submit (--attach=\S+)", capsys.readouterr().err)
-    (workshop.folder / "runs" / "s-1x1").mkdir(parents=True)
+    ResultStore(workshop.folder / "runs", "s-1x1").begin()
     log = workshop.folder / "runs" / "slurm" / "s-1x1.log"
     log.write_text("the first night's\n")
     asked: list[str] = []
@@ -381,7 +384,7 @@ def test_a_session_on_which_a_job_is_at_work_is_not_gone_on_with(
     monkeypatch.setattr("helpers.commands.submit.unfinished", lambda names: unfinished(names, ask))
     again = words(workshop, "gate", "--resume=s", submit=("--time=30",))
     if state != "COMPLETED":
-        # Without a name it is the newest session.
+        # Without a name it is the newest night.
         one_job = [
             words(workshop, "gate", each, submit=("--time=30", "--shape=1x1"))
             for each in ("--resume=s-1x1", "--resume")

@@ -36,7 +36,10 @@ STEP_AT = 12
 Ask = Callable[..., tuple[int, str]]
 OLD, NEW = "a" * 40, "b" * 40
 POINTS = tuple(
-    Point(f"2026-09-{number + 1:02}T02:00:00+00:00", f"s{number}", 100.0, "paddle 3.3.1", OLD) for number in range(9)
+    Point(
+        f"2026-09-{number + 1:02}T02:00:00+00:00", f"2026-09-{number + 1:02}", f"s{number}", 100.0, "paddle 3.3.1", OLD
+    )
+    for number in range(9)
 )
 SERIES = Series("paddle-x", "cpu", "h", SeriesKind.NIGHTS, POINTS)
 STEP = LevelStep(6, -0.0213, 2e-9, POINTS[5], replace(POINTS[6], commit=NEW))
@@ -175,8 +178,8 @@ def test_a_session_is_its_night_alone_and_not_the_day(runs_folder: Path, ask: As
     )  # fmt: skip
     with open_history(default_url(runs_folder)) as history:
         (known,) = history.acknowledgements()
-    assert known.covers(CASE, moment(STEP_AT))
-    assert not known.covers(CASE, later)
+    assert known.covers(CASE, moment(STEP_AT)[:10], moment(STEP_AT))
+    assert not known.covers(CASE, later[:10], later)
     assert "steps: 1, open: 0" in " ".join(ask("trend")[1].split())
 
 

@@ -64,11 +64,13 @@ def night(day: int, *log_rates: float, session: str | None = None, **values: Any
     """The night of the ``day``; fields of the standing are taken among the others."""
     stands = {item.name for item in fields(Standing)} - {"log_rate"}
     standing = replace(STANDING, **{name: values.pop(name) for name in list(values) if name in stands})
+    created = values.get("created", moment(day))
     given: dict[str, Any] = {
         "session": f"s{day}" if session is None else session,
         "case_id": CASE,
         "target": "cpu",
-        "created": moment(day),
+        "created": created,
+        "date": created[:10],
         "segment": SEGMENT,
         "status": "PASS",
         "code": "steady",

@@ -173,22 +173,26 @@ def test_nights_of_an_older_database_are_read_and_told_to_have_no_pairs(url: str
     body = sa.text("UPDATE nights SET body = :body")
     with engine.begin() as connection:
         record = json.loads(connection.exec_driver_sql("SELECT body FROM nights").scalar_one())
-        for name in ("compared", "schema_version"):
+        for name in ("compared", "schema_version", "date"):
             del record[name]
         for name in ("level", "level_error", "good_shift", "teaches_level", "teaches_good"):
             del record["standing"][name]
         connection.execute(body, {"body": json.dumps(record)})
         connection.exec_driver_sql("ALTER TABLE nights DROP COLUMN compared")
         connection.exec_driver_sql("DROP TABLE pins")
-        _without_taking_back(connection)
+        _as_before_0004(connection)
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
     with open_history(url) as history:
         found = history.past(CASE, "cpu", SEGMENT, 2, "tonight")
+        (told,) = history.nights_of(moment(1)[:10])
     assert ([each.log_rates for each in found.nights], found.compared) == ([(4.5,)], ())
+    assert told.record.date == moment(1)[:10]
 
 
-def _without_taking_back(connection: sa.Connection) -> None:
-    """Make the table of acknowledgements as it was before version 0004."""
+def _as_before_0004(connection: sa.Connection) -> None:
+    """Make the tables of acknowledgements and nights as they were before version 0004."""
+    connection.exec_driver_sql("DROP INDEX ix_nights_date")
+    connection.exec_driver_sql("ALTER TABLE nights DROP COLUMN date")
     for name in ("taken_back", "taken_back_by", "taken_back_reason"):
         connection.exec_driver_sql(f"ALTER TABLE acknowledgements DROP COLUMN {name}")
 
@@ -201,7 +205,7 @@ def test_acknowledgements_of_an_older_database_hold_also_where_it_is_opened_to_b
     with open_history(url, runs_folder=tmp_path) as history:
         history.acknowledge(made)
     with engine_of(url).begin() as connection:
-        _without_taking_back(connection)
+        _as_before_0004(connection)
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0003'")
     with open_history(url, writes=writes) as history:
         assert history.acknowledgements() == (made,)

@@ -45,7 +45,7 @@ def test_a_night_comes_back_as_it_was_left(history: History) -> None:
     (found,) = past(history).nights
     assert found.log_rates == (4.25, 4.0)
     assert (found.accepted, found.evidence, found.confirmed_regression) == (False, 1.75, True)
-    assert (found.stall_share, found.session, found.created[:10]) == (0.125, "s3", "2024-01-04")
+    assert (found.stall_share, found.session, found.date) == (0.125, "s3", "2024-01-04")
 
 
 def test_only_this_case_target_and_segment(history: History) -> None:

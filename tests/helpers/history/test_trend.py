@@ -33,6 +33,7 @@ def night(number: int, samples_per_s: float | Sequence[float] = 100.0, **values:
         "case_id": CASE,
         "target": "cpu",
         "created": f"{day}T02:00:00+00:00",
+        "date": str(day),
         "segment": {"host": "h", "driver": "1"},
         "status": "PASS",
         "code": "c",

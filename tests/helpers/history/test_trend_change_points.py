@@ -114,7 +114,9 @@ def test_pieces_without_any_spread_are_a_step() -> None:
 @pytest.mark.parametrize("slope", [-0.001, 0.001])
 def test_a_slope_is_a_drift_and_its_steps_are_not_open(slope: float) -> None:
     values = noisy([(1 + slope) ** night for night in range(60)], 4)
-    points = tuple(Point(f"2026-09-01T00:00:{number:02}+00:00", f"s{number}", v) for number, v in enumerate(values))
+    points = tuple(
+        Point(f"2026-09-01T00:00:{number:02}+00:00", "2026-09-01", f"s{number}", v) for number, v in enumerate(values)
+    )
     series = Series("c", "cpu", "h", SeriesKind.NIGHTS, points)
     (trend,) = find_trends([series], [], change_points)
     assert trend.drift is not None

@@ -43,7 +43,7 @@ def nights(count: int = 20, scale: float = 0.002, **values: Any) -> tuple[Night,
     return tuple(
         Night(
             (CENTRE + scale * SCATTER[at % len(SCATTER)],),
-            **{"stall_share": 0.01, "created": f"2024-05-{at % 28 + 1:02d}T01:00:00", **values},
+            **{"stall_share": 0.01, "date": f"2024-05-{at % 28 + 1:02d}", **values},
         )
         for at in range(count)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -59,7 +60,18 @@ def test_a_suspect_is_run_beside_the_reference_build_a_pair_at_a_time() -> None:
     assert (request.stage, request.count, request.build) == (Stage.CONFIRM, 2, request.order[0])
     assert set(request.order) == {A, B}
     assert "a drop is suspected (evidence 12, from 2)" in request.why
-    assert "pair 1 of at most 40" in request.why
+    assert request.why.startswith("pair 1 of at most 40: ")
+
+
+def test_a_request_says_what_the_pairs_show_so_far_and_what_decides() -> None:
+    assert "so far" not in more(SLOW, *pairs(-0.01)).why
+    why = more(SLOW, *pairs(-0.01, -0.012)).why
+    found = re.fullmatch(r"pair 3 of at most 40: .*; so far -1\.09%, evidence ([0-9.]+) of a drop, 1200 decides", why)
+    assert found is not None, why
+    assert 1 < float(found[1]) < 1200
+    assert "pair 3 of at most 40, its other half: " in more(SLOW, *pairs(-0.01, -0.012), good()).why
+    learning = more(run(), *pairs(0.0, 0.0), recorded=recorded(build="another build"), in_pairs=True).why
+    assert re.search(r"; so far the level against it is known to ±0\.\d\d%$", learning), learning
 
 
 @pytest.mark.parametrize("seed", ["one", "two", "three"])
@@ -96,7 +108,9 @@ def test_screening_runs_are_no_pairs() -> None:
 
 def test_a_gain_and_a_group_that_fell_are_confirmed_too() -> None:
     assert "a gain is suspected" in more(FAST).why
-    assert more(run(), suspicion="all amp cases fell together").why.startswith("all amp cases fell together; pair 1")
+    assert (
+        more(run(), suspicion="all amp cases fell together").why == "pair 1 of at most 40: all amp cases fell together"
+    )
 
 
 def test_a_group_that_fell_is_confirmed_at_once_however_open_the_case_itself_is() -> None:

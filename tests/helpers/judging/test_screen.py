@@ -218,7 +218,7 @@ def test_only_a_gain_begins_a_segment() -> None:
 def test_without_a_reference_build_few_nights_take_restarts() -> None:
     answer = asked(run(), past=nights(14))
     assert (answer.order, answer.stage) == ((Build.CANDIDATE,) * 4, Stage.SCREEN)
-    assert "14 of 15 nights known: run 2 of 5" in answer.why
+    assert "14 of 15 nights known: 5 runs" in answer.why
     assert verdict(run(), past=nights(15)).status is Status.PASS
 
 
@@ -316,6 +316,10 @@ def test_three_nights_of_pairs_stand_for_what_is_not_recorded(aside: dict[str, A
         before = Past(nights(known), compared=(pair,) * known)
         answer = judge(replace(evidence(run(), **given), past=before))
         assert isinstance(answer, NeedRuns) is (known < 3)
+    if aside["recorded"]:
+        # Nights by another protocol stand for nothing, however many there are.
+        other = replace(aside["recorded"], other_protocol=True)
+        assert isinstance(judge(replace(evidence(run(), **given), past=before, recorded=other)), NeedRuns)
     drop = judge(replace(evidence(run(CENTRE - 0.05), **given), past=before))
     assert isinstance(drop, NeedRuns) and drop.stage is Stage.CONFIRM
 

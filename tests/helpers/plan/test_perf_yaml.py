@@ -69,12 +69,17 @@ def test_a_budget_is_the_general_one_with_what_the_last_matching_pattern_changes
         "cases": [
             {"pattern": "a*", "pairs": 4, "repeats": 0},
             {"pattern": "*-b", "screen_runs": 1, "pairs": 5, "retries": 3},
+            {"pattern": "d*", "case_minutes": 7.5},
+            {"pattern": "d-all", "case_minutes": None},
         ],
+        "case_minutes": 20,
     }
     budgets = load(tmp_path, SMALL + yaml.safe_dump({"budgets": told})).budgets
-    assert budgets.of("c") == Budget(pairs=8)
-    assert budgets.of("a-c") == Budget(pairs=4, repeats=0)
-    assert budgets.of("a-b") == Budget(pairs=5, repeats=0, screen_runs=1, retries=3)
+    assert budgets.of("c") == Budget(pairs=8, case_minutes=20)
+    assert budgets.of("a-c") == Budget(pairs=4, repeats=0, case_minutes=20)
+    assert budgets.of("a-b") == Budget(pairs=5, repeats=0, screen_runs=1, retries=3, case_minutes=20)
+    assert [budgets.of(each).case_minutes for each in ("d", "d-all")] == [7.5, None]
+    assert Budget().case_minutes is None
 
 
 @pytest.mark.parametrize(
@@ -88,7 +93,9 @@ def test_a_budget_is_the_general_one_with_what_the_last_matching_pattern_changes
         ({"retries": 11}, "budgets.retries", "from 0 to 10"),
         ({"retries": -1}, "budgets.retries", "from 0 to 10"),
         ({"rotation": 1.5}, "budgets.rotation", "whole number"),
-        ({"cases": [{"pattern": "a*"}]}, "budgets.cases[0]", "a number of runs beside the pattern"),
+        ({"case_minutes": 0}, "budgets.case_minutes", "above 0"),
+        ({"case_minutes": "long"}, "budgets.case_minutes", "number"),
+        ({"cases": [{"pattern": "a*"}]}, "budgets.cases[0]", "a number beside the pattern"),
         ({"cases": [{"pairs": 5}]}, "budgets.cases[0].pattern", "a value"),
     ],
 )

@@ -151,7 +151,7 @@ def test_the_shipped_numbers_are_those_of_the_decision_procedure(shipped: Config
         ByCase(Tolerances(published=0.05, recorded=0.005, unconfirmed=0.05)),
         ByCase(Budget()),
     )
-    assert shipped.budgets.general == Budget(screen_runs=6, first_runs=5, pairs=40, rotation=16, repeats=2, retries=1)
+    assert shipped.budgets.general == Budget(screen_runs=6, first_runs=5, pairs=40, rotation=8, repeats=2, retries=1)
 
 
 def test_every_shipped_protocol_has_its_warm_up_judged_and_may_extend_it(shipped: Config) -> None:

@@ -42,6 +42,11 @@ def test_the_verdict_and_the_cases_that_need_someone_come_first_and_all_else_is_
     assert "2 cores" in machine
 
 
+def test_a_session_has_the_local_time_at_which_it_began() -> None:
+    first, *_ = results_markdown(report_of(PASSED, began="2026-11-20T23:50:00-08:00")).split("<details>")
+    assert "h · 2026-11-20 23:50 (UTC-08:00) · s" in first
+
+
 def test_a_night_in_which_all_passed_is_short() -> None:
     first, *_ = results_markdown(report_of(PASSED)).replace("Selected cases", "").split("<details>")
     assert "someone" not in first and len(first.splitlines()) < 8

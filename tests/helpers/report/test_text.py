@@ -257,7 +257,7 @@ def test_figures_that_are_only_shown_carry_a_star() -> None:
     line, *_ = render((replace(PASSED, published=(shown,), recorded=shown),), 200).splitlines()[3:]
     assert line.count("5334*  0.827") == 2
     text = " ".join(render((replace(BELOW, published=(shown,)),), 200).split())
-    assert "* shown only: 5334 (A100 table, ratio 0.827)" in text
+    assert "* shown only: 5334 by median-step (A100 table, ratio 0.827)" in text
 
 
 def test_the_number_of_the_table_is_that_of_the_reasons() -> None:

@@ -399,3 +399,27 @@ def test_a_class_that_this_suite_does_not_know_is_not_tried_again(make_plan: Mak
     unknown = make_run(make_plan(), failure="odd", facts={FAILURE_FACT: "odd"})
     assert unknown.failure_class is None
     assert not unknown.evidence.retriable
+
+
+# --- the case's minutes
+
+
+@pytest.mark.parametrize(("minutes", "made"), [(None, 9), (4.0, 4), (3.9, 3), (0.1, 1)])
+def test_no_run_is_begun_that_the_case_s_minutes_have_no_room_for(
+    make_plan: MakePlan, runner: FakeRunner, measure: Measure, minutes: float | None, made: int
+) -> None:
+    plan = replace(make_plan(runs=9), budget=Budget(case_minutes=minutes))
+    runner.answers = [{"wall_seconds": 60.0}] * 9
+    result = measure(plan)
+    assert len(result.runs) == made
+    assert (result.verdict.status is Status.INCONCLUSIVE) is (minutes is not None)
+    if minutes is not None:
+        told = f"stopped after {made:.1f} of budgets.case_minutes = {minutes:g}, because "
+        assert result.verdict.reason.message.startswith(told)
+        assert result.verdict.measured is not None and result.verdict.measured.n == made
+
+
+def test_a_case_that_needs_less_is_judged_as_ever(make_plan: MakePlan, runner: FakeRunner, measure: Measure) -> None:
+    runner.answers = [{"wall_seconds": 60.0}] * 2
+    result = measure(replace(make_plan(runs=2), budget=Budget(case_minutes=2.0)))
+    assert (result.verdict.status, len(result.runs)) == (Status.NO_BASELINE, 2)

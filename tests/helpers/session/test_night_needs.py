@@ -18,7 +18,7 @@ from helpers.judging.noise import learn
 from helpers.plan.case_patterns import Weight
 from helpers.plan.night_budget import NightBudget
 from helpers.session.night_layout import needs_of
-from helpers.session.night_needs import KnownNights, day_of
+from helpers.session.night_needs import KnownNights
 from helpers.session.suite import Suite
 from tests.helpers.history.made import BUILD, SEGMENT, STANDING
 from tests.helpers.history.made import run as made_run
@@ -41,6 +41,7 @@ def night(days_ago: int, case_id: str = SYNTHETIC, rate: float = 2.0, *, place: 
         case_id=case_id,
         target="cpu",
         created=created,
+        date=created[:10],
         segment={**SEGMENT, "host": place},
         code="",
         reason="",
@@ -53,8 +54,8 @@ def night(days_ago: int, case_id: str = SYNTHETIC, rate: float = 2.0, *, place: 
 
 def needs(suite: Suite, history: History, *case_ids: str, session: str = "tonight") -> dict[str, CaseNeed]:
     cases = [case_of(suite, case_id) for case_id in case_ids]
-    known = KnownNights.of(history, cases, suite.machine.place, session, TONIGHT)
-    return {each.case_id: each for each in needs_of(suite, cases, TONIGHT, known)}
+    known = KnownNights.of(history, cases, suite.machine.place, session, TONIGHT.date())
+    return {each.case_id: each for each in needs_of(suite, cases, known)}
 
 
 def test_a_case_has_waited_since_its_last_night_on_this_machine(bench: Bench, history: History) -> None:
@@ -65,9 +66,9 @@ def test_a_case_has_waited_since_its_last_night_on_this_machine(bench: Bench, hi
     history.add_night(night(4, DALI, place=place))
     history.add_night(night(1, DALI, place="another machine"))
     found = needs(suite, history, SYNTHETIC, DALI)
-    assert (found[SYNTHETIC].waited, found[SYNTHETIC].last_measured) == (1, "2026-11-21")
+    assert (found[SYNTHETIC].waited, found[SYNTHETIC].last_measured) == (1, "2026-11-22")
     # Nobody measured three days ago, so that was no night.
-    assert (found[DALI].waited, found[DALI].last_measured) == (3, "2026-11-18")
+    assert (found[DALI].waited, found[DALI].last_measured) == (3, "2026-11-19")
 
 
 def test_a_case_that_was_never_measured_has_waited_for_all_nights(bench: Bench, history: History) -> None:
@@ -81,7 +82,7 @@ def test_a_night_without_a_figure_measured_nothing(bench: Bench, history: Histor
     suite = bench.suite()
     history.add_night(night(3, place=suite.machine.place))
     history.add_night(night(1, place=suite.machine.place, status="INVALID", standing=None))
-    assert needs(suite, history, SYNTHETIC)[SYNTHETIC].last_measured == "2026-11-19"
+    assert needs(suite, history, SYNTHETIC)[SYNTHETIC].last_measured == "2026-11-20"
 
 
 def test_tonights_own_sessions_change_nothing(bench: Bench, history: History) -> None:
@@ -92,14 +93,6 @@ def test_tonights_own_sessions_change_nothing(bench: Bench, history: History) ->
     history.add_night(night(0, DALI, place=suite.machine.place))
     assert needs(suite, history, SYNTHETIC, DALI) == before
     assert needs(suite, history, SYNTHETIC, DALI, session="night-0") == before
-
-
-def test_a_night_goes_from_noon_to_noon() -> None:
-    evening, morning = (
-        datetime.datetime(2026, 11, day, hour, tzinfo=datetime.UTC) for day, hour in ((22, 22), (23, 6))
-    )
-    assert day_of(evening) == day_of(morning) == datetime.date(2026, 11, 22)
-    assert day_of(morning + datetime.timedelta(hours=6)) == datetime.date(2026, 11, 23)
 
 
 def test_seconds_are_those_of_the_last_runs_then_of_a_figure_then_of_others(bench: Bench, history: History) -> None:
@@ -138,7 +131,7 @@ def test_a_recorded_case_needs_one_run_and_a_good_build_gives_it_pairs(bench: Be
     assert (without[SYNTHETIC].least_runs, without[SYNTHETIC].pairs) == (5, 0)
     found = needs(with_good, history, SYNTHETIC, DALI)
     assert (found[SYNTHETIC].least_runs, found[SYNTHETIC].pairs) == (1, 40)
-    assert found[SYNTHETIC].unasked == pytest.approx(1 / 16)
+    assert found[SYNTHETIC].unasked == pytest.approx(1 / 8)
     assert found[DALI].pairs == 0
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import datetime
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from helpers.history.results import CONTENDED
+from helpers.history.session_file import SessionRecord
+from helpers.judging.evidence import Budget
 from helpers.judging.verdict import Status
 from helpers.plan.case_plan import CasePlan
+from helpers.plan.matrix import ByCase
 from helpers.plan.perf_yaml import load_config
 from helpers.report.row import row_of
+from helpers.report.sentences import headline, sentence_of
 from helpers.session.gate import gate_reason
 from helpers.session.outcome import CaseEffect, CaseOutcome
 from helpers.session.suite import Suite
@@ -58,6 +63,21 @@ def test_a_case_outside_the_gate_is_told_and_cannot_fail_it(bench: Bench, rules:
     suite = bench.suite(gate=rules, reference_env=bench.good_python)
     row = row_of(suite.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.effect, row.judged) == ("REGRESSION", "warn", False)
+
+
+def test_a_night_that_ends_open_says_first_what_its_pairs_show_and_the_gate_s_rule_last(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    bench.runner.usual = {"samples_per_s": 97.0}
+    suite = bench.suite(gate=[rule("paddle-*")], reference_env=bench.good_python)
+    suite.config = replace(suite.config, budgets=ByCase(Budget(pairs=2)))
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(outcome)
+    assert (row.status, row.effect, len(row.pairs)) == ("INCONCLUSIVE", "fail", 2)
+    sentence = sentence_of(row)
+    assert sentence.startswith("3.0% slower than the good build (95%: -") and "slower in 2 of 2 pairs" in sentence
+    assert outcome.gate_rule == "the gate does not let INCONCLUSIVE pass (needs: recorded)"
+    assert "gate" not in sentence and row.reason.endswith(f"; {outcome.gate_rule}")
+    assert headline([row], None, 6)[0].endswith("; the largest drop is 3.0%, not confirmed")
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -199,6 +219,18 @@ def test_an_owner_and_a_quarantine_reach_the_outcome(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
+    ("began", "passes"),
+    # Of the first UTC says the 25th, of the second the 24th.
+    [("2026-12-24T23:50:00-08:00", True), ("2026-12-25T00:10:00+08:00", False)],
+)
+def test_a_quarantine_holds_for_the_night_that_began_on_its_last_date(bench: Bench, began: str, passes: bool) -> None:
+    suite = with_entries(bench, "owners: []", record=SessionRecord(began=began))
+    assert suite.gate.today == SessionRecord(began=began).date
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    assert (outcome.quarantine != "") is passes
+
+
+@pytest.mark.parametrize(
     ("entry", "field"),
     [
         ("owners: [{pattern: '*-vgg19-*', owner: x}]", "owners[0].pattern"),
@@ -225,9 +257,9 @@ def test_a_quarantine_of_no_case_is_refused_before_a_gate_measures(bench: Bench)
 TODAY = datetime.date(2026, 12, 24)
 
 
-def with_entries(bench: Bench, owners: str, pattern: str = SYNTHETIC) -> Suite:
+def with_entries(bench: Bench, owners: str, pattern: str = SYNTHETIC, **changes: Any) -> Suite:
     """A suite of a gate of all CPU cases, with owners and a quarantine in perf.yaml."""
-    options = bench.options([rule("*", target="cpu")])
+    options = bench.options([rule("*", target="cpu")], **changes)
     text = options.config_path.read_text(encoding="utf-8")
     entry = f"quarantine: [{{pattern: '{pattern}', reason: flaky, until: {TODAY}}}]"
     text = text.replace("\nowners: []", f"\n{owners}").replace("\nquarantine: []", f"\n{entry}")

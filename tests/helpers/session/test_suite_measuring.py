@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ import helpers.session.suite
 from helpers.machine.devices import CpuCard, Machine
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.report.row import row_of
+from helpers.report.text import render
+from helpers.session.outcome import CaseOutcome
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework
@@ -291,3 +294,18 @@ def test_the_environment_tables_are_made_once_a_session(bench: Bench, monkeypatc
     assert suite.system is suite.system
     (values,) = calls
     assert values["folders"]["runs"] == suite.options.runs_folder
+
+
+def test_the_valid_run_of_an_invalid_case_stands_in_its_table_beside_what_was_recorded(bench: Bench) -> None:
+    record(bench, SYNTHETIC)
+    disturbed = {"samples_per_s": 60.0, "invalid": "contended: cc1 (pid 4711)"}
+    bench.runner.answers = [{"samples_per_s": 87.0}]
+    bench.runner.usual = disturbed
+    suite = bench.suite(reference_env=bench.good_python)
+    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    row = row_of(CaseOutcome.from_record(json.loads(json.dumps(outcome.to_record(), default=dict))))
+    assert (row.status, row.effect, row.samples_per_s) == ("INVALID", "error", 87.0)
+    assert row.recorded is not None and row.recorded.ratio == pytest.approx(0.87)
+    assert "; not judged, only shown: 87 images/s is -13.0% against the recorded 100 (recorded " in row.reason
+    shown = render([row], 200)
+    assert "87 (n=1)" in shown and "100*  0.870  INVALID" in shown

@@ -12,6 +12,7 @@ import pytest
 import helpers.session.suite
 from helpers.history.results import CONTENDED, MACHINE_SHARED, interleaved_pairs
 from helpers.history.run_folders import ResultStore
+from helpers.history.session_file import SessionRecord
 from helpers.judging.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.plan.perf_yaml import load_config
@@ -41,7 +42,8 @@ def kinds(suite: Suite, rows: Sequence[CaseOutcome], *reasons: str) -> list[tupl
 
 
 def test_a_first_result_is_proposed_written_and_then_compared_with(bench: Bench) -> None:
-    suite = bench.suite(to_record=True)
+    late = "2026-11-20T23:50:00-08:00"
+    suite = bench.suite(to_record=True, record=SessionRecord(began=late))
     outcome = suite.measure(case_of(suite, SYNTHETIC))
     proposals = suite.propose([outcome])
     assert [(each.case_id, each.kind) for each in proposals] == [(SYNTHETIC, ProposalKind.CREATED)]
@@ -50,6 +52,7 @@ def test_a_first_result_is_proposed_written_and_then_compared_with(bench: Bench)
     suite.write_baselines([outcome], proposals)
     entry = load_recorded(path, CPU_MACHINE.machine_key("cpu")).entries[SYNTHETIC]
     assert (entry.samples_per_s, entry.replicates) == (100.0, (100.0,) * 3)
+    assert entry.provenance.date == late
     assert row_of(bench.suite().measure(case_of(suite, SYNTHETIC))).status == "PASS"
 
 

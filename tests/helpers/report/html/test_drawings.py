@@ -20,7 +20,20 @@ from tests.helpers.report.test_frameworks import PADDLE, PYTORCH, ROW
 
 CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
 LINE = NightLine(
-    "u", "2026-11-01T22:00:00+00:00", "s", "3.3.1", 100.0, 1, "PASS", "why", None, None, 1, low=99, high=101
+    "u",
+    "2026-11-01",
+    "2026-11-01T22:00:00+00:00",
+    "s",
+    "3.3.1",
+    100.0,
+    1,
+    "PASS",
+    "why",
+    None,
+    None,
+    1,
+    low=99,
+    high=101,
 )
 LEVELS = (Level("recorded", "recorded", "r", 100.0), Level("published", "published", "p", 300.0))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pb2
@@ -78,6 +79,17 @@ def test_a_field_that_protobuf_s_objects_no_longer_have_is_protobuf_s_fault_and_
 def test_a_paddle_that_is_not_there_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "paddle", None)
     with pytest.raises(Refused, match="Paddle is not installed"):
+        import_paddle()
+
+
+def test_a_paddle_that_is_there_and_cannot_be_imported_says_its_own_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "paddle.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "paddle", raising=False)
+    told = r"^the import of Paddle failed: ImportError: libcudart\.so\.12: cannot open shared object file$"
+    with pytest.raises(Refused, match=told):
         import_paddle()
 
 

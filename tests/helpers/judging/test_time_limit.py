@@ -1,0 +1,88 @@
+"""What is said of a case that may make no further run: its minutes are used up, or the night is INVALID."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from helpers.judging.evidence import Budget, PublishedReference, RunEvidence
+from helpers.judging.judge import judge
+from helpers.judging.time_limit import judged_in_time
+from helpers.judging.verdict import Status, Verdict
+from tests.helpers.judging.evidences import GOOD, asked, evidence, good, new, pairs, rate_of, run
+
+SLOW = run(rate_of(12.0))
+OVER = "stopped after 9.0 of budgets.case_minutes = 10, because 2.0 min more do not fit"
+
+
+def stopped(*runs: RunEvidence, **values: Any) -> Verdict:
+    request = asked(*runs, **values)
+    return judged_in_time(evidence(*runs, **values), request, OVER, judge)
+
+
+def test_without_a_pair_an_open_case_is_inconclusive_and_says_what_is_open_and_what_was_seen() -> None:
+    answer = stopped(SLOW, reference_build=GOOD)
+    assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "out-of-minutes")
+    assert answer.reason.message.startswith(
+        f"{OVER}; still open: pair 1 of at most 40: a drop is suspected (evidence 12"
+    )
+    assert "; not judged, only shown: " in answer.reason.message
+    assert "against the recorded 100 (recorded 2024-05-01, abc; by median-step; n=1)" in answer.reason.message
+    assert answer.standing is None
+
+
+def test_an_ambiguous_case_without_more_time_does_not_pass() -> None:
+    answer = stopped(run(rate_of(1.5)))
+    assert answer.status is Status.INCONCLUSIVE
+    assert "still open: open after 1 of at most 6 runs: evidence 1.5" in answer.reason.message
+
+
+@pytest.mark.parametrize("half", [(), (good(),), (new(),)])
+def test_whole_pairs_are_judged_as_if_the_budget_had_no_more_of_them(half: tuple[RunEvidence, ...]) -> None:
+    made = (SLOW, *pairs(-0.004, -0.006), *half)
+    answer = stopped(*made, reference_build=GOOD)
+    assert answer.status is Status.INCONCLUSIVE
+    assert answer.standing is not None and answer.standing.pairs == 2
+    assert answer.reason.message.startswith(f"{OVER}: open after all 2 pairs")
+    assert "; still open: pair " in answer.reason.message
+
+
+def invalid(*usable: RunEvidence, **values: Any) -> Verdict:
+    broken = [run(1.0, invalid="contended: cc1 (pid 4711)")] * 3
+    answer = judge(evidence(*usable, *broken, reference_build=GOOD, budget=Budget(repeats=2), **values))
+    assert isinstance(answer, Verdict)
+    return answer
+
+
+def test_the_valid_run_of_an_invalid_night_is_compared_and_shown() -> None:
+    answer = invalid(SLOW)
+    assert (answer.status, answer.reason.code) == (Status.INVALID, "run-invalid")
+    assert answer.reason.message.startswith("contended: cc1 (pid 4711) (3 invalid runs in a row")
+    assert answer.recorded is not None and answer.recorded.ratio is not None
+    assert answer.recorded.ratio == pytest.approx(SLOW.figures["median-step"] / 100.0)
+    assert (answer.recorded.status, answer.recorded.sets_status) == (Status.INVALID, False)
+    change = answer.recorded.ratio - 1
+    assert change < -0.003
+    told = f"{SLOW.figures['median-step']:.4g} images/s is {change:+.1%} against the recorded 100"
+    assert f"; not judged, only shown: {told}" in answer.reason.message
+
+
+def test_whole_pairs_of_an_invalid_night_are_shown_too() -> None:
+    answer = invalid(SLOW, *pairs(-0.13, -0.14, -0.12), good())
+    assert f"; 3 pairs beside reference build {GOOD}: -12.19%, 3 of 3 slower" in answer.reason.message
+
+
+def test_it_is_shown_against_published_figures_and_in_another_segment() -> None:
+    published = PublishedReference(200.0, "wall-clock", "table 1, V100, paddle 2", gates=True, tolerance=0.05)
+    answer = invalid(run(), published=(published,))
+    assert [(each.status, each.sets_status, each.ratio) for each in answer.published] == [
+        (Status.INVALID, False, pytest.approx(0.5))
+    ]
+    assert "is -50.0% against the published 200" in answer.reason.message
+
+
+def test_without_a_valid_run_nothing_is_compared() -> None:
+    answer = invalid()
+    assert (answer.recorded, answer.published) == (None, ())
+    assert "only shown" not in answer.reason.message
