@@ -86,6 +86,8 @@ def sentence_of(row: CaseRow) -> str:
     if status == Status.SLOWER.value and row.recorded is not None and row.recorded.ratio is not None:
         below = f"{1 - row.recorded.ratio:.1%} below what this machine recorded ({_rate(row.recorded, row)})"
         return f"{below}; no good build was there to tell the build from the machine."
+    if status == Status.INVALID.value and (shown := _only_shown(row)):
+        return f"{_first_part(row.reason)}. Not judged, only shown: {shown}."
     published = shown_published(row)
     if status == Status.BELOW_PUBLISHED.value and published is not None and published.ratio is not None:
         within = "" if published.tolerance is None else f"; {published.tolerance:.0%} below it would pass"
@@ -195,9 +197,23 @@ def _of_gate(gate: GateVerdict) -> tuple[str, str]:
 def _beside(standing: Standing) -> str:
     """What the pairs show, such as ``3.1% slower than the good build (95%: -3.7% to -2.5%)``."""
     against = "the nights before, beside the good build" if standing.level else "the good build"
-    moved = change(standing.effect or 0.0)
-    than = "against" if moved == "unchanged" else "than"
-    return f"{moved.capitalize()} {than} {against}{_interval(standing)}"
+    return f"{_moved(standing.effect or 0.0, against).capitalize()}{_interval(standing)}"
+
+
+def _moved(fraction: float, against: str) -> str:
+    moved = change(fraction)
+    return f"{moved} {'against' if moved == 'unchanged' else 'than'} {against}"
+
+
+def _only_shown(row: CaseRow) -> str:
+    """What the usable runs of a case that was not judged show against what is recorded, and its pairs; empty without
+    either."""
+    shown = []
+    if row.recorded is not None and row.recorded.ratio is not None:
+        shown.append(_moved(row.recorded.ratio - 1, f"the recorded {_rate(row.recorded, row)}"))
+    if row.pairs:
+        shown.append(f"{pairs_in_short(row)} with the good build")
+    return "; ".join(shown)
 
 
 def _interval(standing: Standing) -> str:

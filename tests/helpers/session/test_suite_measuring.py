@@ -18,6 +18,7 @@ import helpers.session.suite
 from helpers.machine.devices import CpuCard, Machine
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.report.row import row_of
+from helpers.report.sentences import sentence_of
 from helpers.report.text import render
 from helpers.session.outcome import CaseOutcome
 from helpers.session.suite import Suite, SuiteOptions
@@ -309,3 +310,7 @@ def test_the_valid_run_of_an_invalid_case_stands_in_its_table_beside_what_was_re
     assert "; not judged, only shown: 87 images/s is -13.0% against the recorded 100 (recorded " in row.reason
     shown = render([row], 200)
     assert "87 (n=1)" in shown and "100*  0.870  INVALID" in shown
+    sentence = sentence_of(row)
+    assert (
+        sentence.startswith("contended: cc1 (pid 4711) (") and ". Not judged, only shown: 13.0% slower than" in sentence
+    )

@@ -119,6 +119,9 @@ def test_each_figure_of_a_case_has_its_rule_beside_it(session: SessionReport, pa
         told = f"tonight {number(answer.measured_samples_per_s)} by the same rule, ratio {answer.ratio:.3f}; "
         assert facts[name].remark.startswith(told)
     assert "of recorded <small>by median-step</small>" in page and "images/s <small>by wall-clock</small>" in page
+    sentences = {each.row.status: each.sentence for each in page_of(session).cases}
+    assert " images/s by median-step, recorded 2026-08-20" in sentences["SLOWER"]
+    assert " images/s by wall-clock, ResNet50" in sentences["BELOW_PUBLISHED"]
     rows = [replace(session.rows[0], rule="dlperf-log"), *session.rows[1:]]
     several = night_page(replace(session, rows=rows))
     assert "images/s <small>by" not in several and several.count("<small>by dlperf-log</small>") == 1
