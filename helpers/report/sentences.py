@@ -15,7 +15,7 @@ from helpers.judging.verdict import Standing, Status
 from helpers.judging.wording import counted
 from helpers.report.nights import build_text
 from helpers.report.row import CaseRow, ReferenceAnswer
-from helpers.report.text import shown_published
+from helpers.report.shown_figures import shown_published
 from helpers.session.frameworks.comparison import ConfigurationOutcome
 from helpers.session.gate import SLOWER
 from helpers.session.gate_verdict import GateCase, GateState, GateVerdict

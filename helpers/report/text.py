@@ -18,6 +18,7 @@ from helpers.plan.baseline_files import UNIT
 from helpers.plan.proposals import Proposal, ProposalKind, figure_text
 from helpers.report.colours import OF_EFFECT, PLAIN
 from helpers.report.row import CaseRow, ReferenceAnswer, reader_note, share_cell
+from helpers.report.shown_figures import common_rule, measured_rule, published_rule, recorded_rule, shown_published
 from helpers.report.table import GAP, Align, Column, Grid, Table
 from helpers.trainers.contract.errors import printable
 
@@ -186,13 +187,6 @@ def _case(row: CaseRow) -> str:
     return printable(f"{row.case_id} [{row.target}]{'' if row.is_measured else f' ({row.origin})'}{owner}")
 
 
-def shown_published(row: CaseRow) -> ReferenceAnswer | None:
-    """The comparison that decides: the lowest ratio of those that set the status, else the first that is only shown."""
-    deciding = [each for each in row.published if each.sets_status]
-    lowest = min(deciding, key=lambda each: -1.0 if each.ratio is None else each.ratio, default=None)
-    return lowest or next(iter(row.published), None)
-
-
 def _measured(row: CaseRow) -> str:
     if row.samples_per_s is None:
         return "-" if row.invalid_samples_per_s is None else f"(invalid: {number(row.invalid_samples_per_s)})"
@@ -245,31 +239,6 @@ def _not_run(rows: Sequence[CaseRow]) -> list[str]:
         which = printable(case_ids[0]) if len(case_ids) == 1 else f"{len(case_ids)} cases"
         lines.append(f"not run: {which}: {reason}")
     return lines
-
-
-def measured_rule(row: CaseRow) -> str:
-    """The measuring rule of the case's figure; empty if it has none."""
-    return row.rule if row.samples_per_s is not None or row.invalid_samples_per_s is not None else ""
-
-
-def published_rule(row: CaseRow) -> str:
-    """The measuring rule of the published figure that is shown, and of the ratio to it; empty without one."""
-    return _reference_rule(shown_published(row))
-
-
-def recorded_rule(row: CaseRow) -> str:
-    """The measuring rule of the recorded figure and of the ratio to it; empty without one."""
-    return _reference_rule(row.recorded)
-
-
-def _reference_rule(comparison: ReferenceAnswer | None) -> str:
-    return comparison.rule if comparison is not None and comparison.reference_samples_per_s is not None else ""
-
-
-def common_rule(rows: Iterable[CaseRow], rule: Callable[[CaseRow], str]) -> str:
-    """The rule of all figures of a column; empty if there are several, or no figure."""
-    found = {each for row in rows if (each := rule(row))}
-    return found.pop() if len(found) == 1 else ""
 
 
 def _columns(rows: Sequence[CaseRow]) -> tuple[tuple[Column[CaseRow], ...], tuple[str, str, str]]:

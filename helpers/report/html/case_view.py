@@ -26,8 +26,9 @@ from helpers.report.html.run_drawings import DrawnRun, draw_pairs, draw_steps
 from helpers.report.nights import NightLine, lines_of_nights
 from helpers.report.row import CaseRow, ReferenceAnswer, reader_note
 from helpers.report.sentences import sentence_of
+from helpers.report.shown_figures import shown_published
 from helpers.report.table import Table
-from helpers.report.text import rules_line, shown_published
+from helpers.report.text import rules_line
 from helpers.session.case_details import CaseDetails, environment_changes, environment_of, steps_of
 from helpers.session.explain import CaseExplanation
 from helpers.session.night import EnvironmentChange

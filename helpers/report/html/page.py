@@ -43,15 +43,9 @@ from helpers.report.sentences import (
     needs_someone,
     pairs_in_short,
 )
+from helpers.report.shown_figures import common_rule, measured_rule, published_rule, recorded_rule, shown_published
 from helpers.report.table import Align, Table
-from helpers.report.text import (
-    common_rule,
-    measured_rule,
-    published_rule,
-    recorded_rule,
-    shown_published,
-    summary_line,
-)
+from helpers.report.text import summary_line
 from helpers.session.case_details import RUN_SECTION, CaseDetails, environment_of
 from helpers.session.gate_verdict import GateCase
 from helpers.session.night import EnvironmentChange
