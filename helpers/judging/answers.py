@@ -101,7 +101,9 @@ def slower_than_recorded(evidence: Evidence, recorded: RecordedReference, screen
 
 def beyond_doubt(evidence: Evidence, recorded: RecordedReference, screening: Screening, rates: Sequence[float]) -> str:
     """Says that each of at least 3 runs lies below the recorded figure by more than the band, with evidence that leaves
-    no doubt; empty if that is not so. ``rates`` are the runs' log rates."""
+    no doubt; empty if that is not so, or if the figure is of another stack. ``rates`` are the runs' log rates."""
+    if not recorded.comparable:
+        return ""
     highest = math.expm1(max(rates) - math.log(recorded.samples_per_s))
     strength, bar = _evidence_below(evidence, screening, rates), threshold_of(evidence)
     if len(rates) < SLOWER_RUNS or highest >= -recorded.band or strength < bar:
@@ -240,17 +242,23 @@ def _below_though_alike(
     ``doubtless`` is what beyond_doubt() returned.
     """
     level = confirmation.level
+    tolerance = evidence.recorded.tolerance if evidence.recorded else evidence.tolerance
     again = f"or record this level: {_accepting(evidence)}"
     if beside.good_below and beside.good_shift is not None:
         own = wording.counted(level.good_nights, "night")
         fell = f"the good build is itself {-math.expm1(beside.good_shift):.1%} below its own {own} ({_ITSELF})"
         row = unaccepted_in_a_row(evidence.past.nights) + 1
-        if row >= LASTING_NIGHTS:
+        # A drift that is smaller than what counts needs no explanation.
+        if row >= LASTING_NIGHTS and -math.expm1(beside.good_shift) > tolerance:
             lasting = f"the machine is slow for {row} nights in a row, both builds alike"
             message = f"{lasting}: {fell}; find the cause, {again}"
             return Found(Status.INCONCLUSIVE, GOOD_SLOWER, f"{message}; {numbers}", beside=beside)
         message = f"the machine is slow tonight, both builds alike: {fell}"
         return Found(Status.PASS, MACHINE_SLOW, f"{message}; {numbers}", settled=True, beside=beside)
+    if -math.expm1(beside.fall) <= tolerance:
+        small = f"below the nights before, but by less than the tolerance of {tolerance:.1%}"
+        message = f"{small}, and no slower than the good build beside it; {numbers}"
+        return Found(Status.PASS, "below-tolerance", message, settled=True, beside=beside)
     if not level.known and beside.good_shift is None and doubtless:
         return Found(Status.SLOWER, SLOWER, f"slower: {doubtless}; {_unknown(evidence)}; {numbers}", beside=beside)
     if not level.known:

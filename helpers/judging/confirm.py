@@ -147,6 +147,9 @@ def _decide(
     else:
         # Where nobody accepted so low a level, pairs that look slower are no measure of it: they are to be decided.
         conclusion = _conclusion(evidence, screening, level, differences, (slower, faster, threshold))
+    if conclusion is Conclusion.OPEN and slower < RULED_OUT and refines(evidence, screening, level):
+        # Nothing was suspected, and the level was known too badly to tell more: it is known better now.
+        conclusion = Conclusion.MEASURED
     if conclusion is None:
         return None
     if records(evidence) and not _well_known(evidence, screening, differences, LEVEL_PAIRS):

@@ -15,7 +15,7 @@ from helpers.judging.evalue import evalue, noise_factor
 from helpers.judging.evidence import Compared, Evidence
 from helpers.judging.noise import Noise
 from helpers.judging.screen import Screening, recorded_night
-from helpers.judging.statistics import hodges_lehmann
+from helpers.judging.statistics import hodges_lehmann, student_t_95
 
 # The standard deviation of the differences of pairs of unchanged builds, in the logarithm.
 PAIR_TAU = 3e-4
@@ -29,6 +29,8 @@ _LEAST_PAIRS = 2
 _OWN_NIGHTS = 8
 # A fall of the good build explains the new build's fall if it is at least half as large, or as large within two errors.
 _ENOUGH, _ERRORS = 0.5, 2.0
+# Half the width of the normal distribution's central 95%, in standard deviations.
+_NORMAL_95 = 1.96
 # Below this e-value the pairs' own runs do not confirm what the first run of the night showed.
 _STILL_BELOW = 1.0
 
@@ -50,8 +52,10 @@ class Level:
     # The good build's own level on earlier nights, with its standard error; None if that is not known.
     good: float | None = None
     good_error: float = 0.0
-    # From how many nights it was learned, the recorded one included.
+    # From how many nights it was learned, and whether it is known from one hour alone (the recording, or the first
+    # night beside it).
     good_nights: int = 0
+    good_once: bool = False
 
     def settled(self, mature: bool) -> bool:
         """Whether the case needs no confirmation to learn it. An uncertain level matters only once the case is
@@ -69,14 +73,17 @@ def learn_level(evidence: Evidence, noise: Noise) -> Level:
         for nights in (evidence.past.compared, evidence.past.elsewhere)
     )
     its_own = recorded.build == name
-    own = [statistics.median(night.reference) for night in mine if night.teaches_good][-_OWN_NIGHTS:]
-    if its_own and recorded.comparable and len(own) < _OWN_NIGHTS:
+    own = [statistics.median(night.reference) for night in mine if night.teaches_good]
+    if its_own and recorded.comparable:
         own.insert(0, statistics.median(map(math.log, recorded.replicates or (recorded.samples_per_s,))))
+    once = len(own) == 1
+    # If the machine was slow in the recording's hour, slow nights would look usual: it counts until a night is known.
+    own = (own[1:] or own)[-_OWN_NIGHTS:]
     level = Level(known=True) if its_own and not evidence.past.gained else _from_pairs([*elsewhere, *mine], noise)
     if not own:
         return level
     error = math.hypot(noise.sigma, noise.tau) * math.sqrt(math.pi / 2 / len(own))
-    return Level(level.known, level.offset, level.error, level.pairs, statistics.median(own), error, len(own))
+    return Level(level.known, level.offset, level.error, level.pairs, statistics.median(own), error, len(own), once)
 
 
 def _from_pairs(nights: list[Compared], noise: Noise) -> Level:
@@ -91,9 +98,13 @@ def _from_pairs(nights: list[Compared], noise: Noise) -> Level:
 
 
 def level_error(differences: list[float], noise: Noise) -> float:
-    """The standard error of a level that is learned from these pairs."""
-    sigma = math.sqrt(2) * noise.sigma
-    return sigma * max(1.0, noise_factor(differences, sigma)) / math.sqrt(len(differences))
+    """The standard error of a level that is learned from these pairs.
+
+    Few pairs of an unstable spell may agree by chance, so their own scatter counts by Student's t; what is expected of
+    it counts as one pair.
+    """
+    sigma, pairs = math.sqrt(2) * noise.sigma, len(differences)
+    return sigma * max(1.0, noise_factor(differences, sigma)) / math.sqrt(pairs) * student_t_95(pairs) / _NORMAL_95
 
 
 def accepted_as_low(evidence: Evidence, screening: Screening, new: Sequence[float], good: Sequence[float]) -> bool:
@@ -120,6 +131,8 @@ class Beside:
 
     # Whether the new build's own runs in the pairs still lie below its level.
     below: bool
+    # By how much they do, in the logarithm; below 0 if they do.
+    fall: float
     # The good build tonight minus its own earlier figures, in the logarithm; None if those are not known.
     good_shift: float | None
     # Whether it fell as far as the new build.
@@ -132,10 +145,12 @@ def compare_with_past(
     """Compare both builds with their own past; ``new`` and ``good`` are the pairs' log rates."""
     noise = screening.noise
     below = [rate - noise.centre for rate in new]
-    is_below = evalue(below, noise.sigma, noise.tau) > _STILL_BELOW and hodges_lehmann(below) < 0
-    if level.good is None:
-        return Beside(is_below, None, False)
-    shift = hodges_lehmann([rate - level.good for rate in good])
     fall = hodges_lehmann(below)
-    near = abs(shift - fall) <= _ERRORS * math.hypot(level.good_error, noise.tau)
-    return Beside(is_below, shift, shift < 0 and (shift <= _ENOUGH * fall or near))
+    is_below = evalue(below, noise.sigma, noise.tau) > _STILL_BELOW and fall < 0
+    if level.good is None:
+        return Beside(is_below, fall, None, False)
+    shift = hodges_lehmann([rate - level.good for rate in good])
+    # By as much as the pairs' own runs scatter, the two falls differ by chance.
+    apart = level_error([rate - other for rate, other in zip(new, good, strict=True)], noise)
+    near = abs(shift - fall) <= _ERRORS * math.hypot(level.good_error, noise.tau, apart)
+    return Beside(is_below, fall, shift, shift < 0 and (shift <= _ENOUGH * fall or near))

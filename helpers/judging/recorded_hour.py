@@ -41,7 +41,7 @@ def is_only_recorded(evidence: Evidence, screening: Screening, level: Level) -> 
     nights are known to outweigh what was recorded."""
     if evidence.reference_build is None or evidence.recorded is None or not evidence.recorded.comparable:
         return False
-    return level.known and level.good_nights == 1 and not (screening.mature or evidence.past.gained)
+    return level.known and level.good_once and not (screening.mature or evidence.past.gained)
 
 
 def shift_of_hour(evidence: Evidence, level: Level, good: Sequence[float]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +35,17 @@ class Steady:
         night = np.random.default_rng([1, at.night]).normal(0, 0.0005)
         generator = np.random.default_rng([at.night, case, int(build is Build.REFERENCE), number])
         return drawn_run(0.01 * np.exp(night + generator.normal(0, 0.001) + generator.normal(0, 0.001, 100)))
+
+
+@dataclass(frozen=True)
+class Slow(Steady):
+    """The same, with all runs of both builds slower by 2% on one night."""
+
+    night: int = 0
+
+    def run(self, at: At, case: int, build: Build, number: int) -> DrawnRun:
+        drawn = super().run(at, case, build, number)
+        return drawn.slowed(0.02 if at.night == self.night and number < 1000 else 0.0)
 
 
 @pytest.fixture
@@ -111,6 +122,17 @@ def test_a_loss_that_comes_with_another_library_is_found_by_pairs_and_names_it(l
     assert changed.said(21, 27) == quiet(6)
     later = changed.night(27, {1: 0.02})
     assert later.statuses == [PASS, REGRESSION, PASS], later.results[1].verdict.reason.message
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_slow_on_the_first_night_of_another_library_is_no_loss(life: Live) -> None:
+    """Nothing of this stack is known, what is recorded is of another one, and both builds run alike."""
+    changed = life(Dates(gain=None, pin=None, library=16, loss=None))
+    changed.said(0, 16)
+    # By the reference build's own nights and by nothing else: it is as slow.
+    slow = replace(changed.nights, whole=Slow(night=16))
+    changed.nights = slow
+    assert changed.said(16, 19) == quiet(3)
 
 
 @pytest.mark.slow

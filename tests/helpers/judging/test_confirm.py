@@ -16,6 +16,7 @@ from helpers.judging.evidence import Budget, Build, Compared, Evidence, Night, P
 from helpers.judging.judge import judge
 from helpers.judging.level import learn_level
 from helpers.judging.noise import learn
+from helpers.judging.statistics import student_t_95
 from helpers.judging.verdict import NeedRuns, Standing, Status, Verdict
 from tests.helpers.judging.evidences import (
     CENTRE,
@@ -241,6 +242,24 @@ def test_pairs_end_where_the_level_is_known_too_badly_for_more_to_tell() -> None
     assert "from 3 pairs" in answer.reason.message
 
 
+def test_pairs_that_nothing_asked_for_measure_the_level_and_leave_no_question_open() -> None:
+    """The level is known badly, tonight ran as on the nights before, and its pairs lie a little below that level."""
+    unasked = replace(badly_known(*[-0.03 + 0.001 * (at % 2) for at in range(8)]), in_pairs=True)
+    answer = judge(replace(unasked, runs=(run(), *unasked.runs[1:])))
+    assert isinstance(answer, Verdict)
+    assert (answer.status, answer.reason.code) == (Status.PASS, "level-measured"), answer.reason.message
+    assert standing(answer).teaches_level
+
+
+def test_a_suspicion_on_the_first_night_of_another_stack_is_judged_without_the_recorded_figure() -> None:
+    """Nothing comparable is known, and pairs below the night's first run once ended the session with an exception."""
+    apart = recorded(build="another", differences=("cuDNN: 9.1 → 9.5",))
+    alike = pairs(0.0, 0.0, 0.0, 0.0, at=CENTRE - 0.05)
+    answer = verdict(run(), *alike, past=(), recorded=apart, reference_build=GOOD, suspicion="all fell together")
+    assert answer.status is Status.INCONCLUSIVE
+    assert "recorded 100" in answer.reason.message
+
+
 def test_a_level_known_as_well_as_the_pairs_asks_for_more_of_them() -> None:
     gaps = [-0.03 + 0.05 * (at % 2) for at in range(8)]
     assert isinstance(judge(badly_known(*gaps)), NeedRuns)
@@ -259,7 +278,7 @@ def test_the_error_of_a_level_counts_that_both_runs_of_a_pair_vary() -> None:
     given = replace(evidence(recorded=recorded(build="another build")), past=Past(nights(), compared=(alike,)))
     level = learn_level(given, noise())
     assert (level.known, level.pairs, level.offset) == (True, 16, pytest.approx(0.02))
-    assert level.error == pytest.approx(math.sqrt(2) * noise().sigma / 4)
+    assert level.error == pytest.approx(math.sqrt(2) * noise().sigma / 4 * student_t_95(16) / 1.96)
 
 
 def test_an_unknown_level_is_measured_by_three_pairs_and_by_more_where_these_know_it_badly() -> None:
