@@ -11,7 +11,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from helpers.history import fleets as fleets_of
-from helpers.history import listing, past, reading, remarks, writing
+from helpers.history import listing, past, reading, remarks, taking_in, writing
 from helpers.history.codec import run_row
 from helpers.history.database import (
     WAIT_SECONDS,
@@ -215,7 +215,7 @@ class History:
         def work(connection: sa.Connection) -> Made:
             made = question(connection)
             kept.append(files.write(made))
-            remarks.take_in(connection, self._documents, made)
+            taking_in.take_in(connection, self._documents, made)
             return made
 
         try:
@@ -234,14 +234,14 @@ class History:
         """How many decisions on file are in the database now, and the files that are not, each with the reason."""
         found, unreadable = files.read()
         refused = list(unreadable)
-        new = _asked(remarks.lacking)(self, found) if found else []
+        new = _asked(taking_in.lacking)(self, found) if found else []
         taken_in = _all_or_each(self._take_in, new, files.path, refused) if new else 0
         return len(found) - len(new) + taken_in, tuple(refused)
 
     def _take_in(self, decisions: Sequence[Decision]) -> None:
         def work(connection: sa.Connection) -> None:
             for each in decisions:
-                remarks.take_in(connection, self._documents, each)
+                taking_in.take_in(connection, self._documents, each)
 
         self._write(work)
 

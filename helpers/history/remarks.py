@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from helpers.history.codec import digest, plain, to_text, utc
-from helpers.history.decisions import Decision, as_kept, check_bounds, decision_text
+from helpers.history.codec import digest, to_text
+from helpers.history.decisions import as_kept, check_bounds
 from helpers.history.stored import Acknowledgement, Calibration, Exclusion, Pin, SegmentStart
 from helpers.history.tables import (
     acknowledgements,
@@ -27,7 +27,7 @@ from helpers.history.tables import (
     segment_starts,
     series,
 )
-from helpers.history.writing import NIGHT, RESULT, Documents, relearn, relearn_nights_of
+from helpers.history.writing import NIGHT, RESULT, alone
 from helpers.trainers.contract.errors import HistoryError
 
 _InSegment = TypeVar("_InSegment", Calibration, SegmentStart)
@@ -41,7 +41,7 @@ def exclusion(connection: sa.Connection, uuid: str, who: str, created: str, reas
     """The exclusion of a run or a night, so that no later night learns from it. Raises HistoryError if it is excluded
     already."""
     _check_remark(uuid, who, reason)
-    _alone(connection, exclusions)
+    alone(connection, exclusions)
     subject, whole = _meant(connection, uuid)
     made = as_kept(Exclusion(subject, whole, who, created, reason))
     earlier = exclusions_of(connection, subject, [whole]).get(whole)
@@ -58,7 +58,7 @@ def exclusion(connection: sa.Connection, uuid: str, who: str, created: str, reas
 def restoring(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
     """The exclusion that holds, taken back. Raises HistoryError if none holds."""
     _check_remark(uuid, who, reason)
-    _alone(connection, exclusions)
+    alone(connection, exclusions)
     subject, whole = _meant(connection, uuid)
 
     def taken_back(each: Exclusion) -> Exclusion:
@@ -183,76 +183,6 @@ def calibration(connection: sa.Connection, case_id: str, target: str, segment: M
     return None if row is None else Calibration(segment=dict(segment), **row._mapping)
 
 
-# ---- a decision becomes a row
-
-
-def lacking(connection: sa.Connection, decisions: Sequence[Decision]) -> list[Decision]:
-    """Those of the decisions that are in no row."""
-    excluded, known = all_exclusions(connection, holding_only=False), acknowledged(connection, holding_only=False)
-    rows: list[Decision] = [*excluded, *known, *all_pins(connection)]
-    # A row that was taken back is two decisions.
-    rows += [replace(each, restored="", restored_by="", restored_reason="") for each in excluded]
-    rows += [replace(each, taken_back="", taken_back_by="", taken_back_reason="") for each in known]
-    rows += _all_with_segments(connection, Calibration, calibrations)
-    rows += _all_with_segments(connection, SegmentStart, segment_starts)
-    there = {decision_text(each) for each in rows}
-    return [each for each in decisions if decision_text(each) not in there]
-
-
-def take_in(connection: sa.Connection, known: Documents, decision: Decision) -> None:
-    """Keep a decision once, and what takes it back in the same row, whichever comes first."""
-    match decision:
-        case Exclusion():
-            if _take_in_remark(connection, exclusions, decision, ("restored", "restored_by", "restored_reason")):
-                _relearn(connection, decision.subject, decision.uuid)
-        case Acknowledgement():
-            back = ("taken_back", "taken_back_by", "taken_back_reason")
-            _take_in_remark(connection, acknowledgements, decision, back)
-        case Pin():
-            _take_in_remark(connection, pins, decision)
-        case Calibration():
-            _insert_once(connection, calibrations, with_segment(connection, known, decision))
-        case SegmentStart():
-            key = ("case_id", "target", "segment_id", "created")
-            _insert_once(connection, segment_starts, with_segment(connection, known, decision), key)
-
-
-def _take_in_remark(
-    connection: sa.Connection, table: sa.Table, made: Exclusion | Acknowledgement | Pin, back: Sequence[str] = ()
-) -> bool:
-    """Whether a row changed. ``back`` are the columns that say how the remark was taken back, the moment first."""
-    values = {name: value for name, value in asdict(made).items() if name not in back}
-    new = _insert_once(connection, table, asdict(made), tuple(values))
-    if new or not back or not getattr(made, back[0]):
-        return new
-    held = sa.and_(_same(table, values), table.c[back[0]] == "")
-    taken_back = {name: getattr(made, name) for name in back}
-    return connection.execute(sa.update(table).where(held).values(**taken_back)).rowcount > 0
-
-
-def _insert_once(
-    connection: sa.Connection, table: sa.Table, values: Mapping[str, object], key: Sequence[str] = ()
-) -> bool:
-    """Insert a row, unless there is one with the same values of ``key`` (default: of all): after a connection was lost
-    nobody knows whether its transaction was made, so it is made again. Returns whether it is new."""
-    _alone(connection, table)
-    same = _same(table, {name: values[name] for name in key or values})
-    new = connection.execute(sa.select(table.c.id).where(same).limit(1)).first() is None
-    if new:
-        connection.execute(sa.insert(table), dict(values))
-    return new
-
-
-def _same(table: sa.Table, values: Mapping[str, object]) -> sa.ColumnElement[bool]:
-    return sa.and_(*(table.c[name].is_not_distinct_from(value) for name, value in values.items()))
-
-
-def _alone(connection: sa.Connection, table: sa.Table) -> None:
-    """Until the transaction ends nobody else writes the table, and everybody reads it. In SQLite a writer is alone."""
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
-
-
 def _columns(table: sa.Table, kind: type[Exclusion] | type[Acknowledgement] | type[Pin]) -> list[sa.Column[Any]]:
     return [table.c[item.name] for item in fields(kind)]
 
@@ -282,15 +212,6 @@ def _meant(connection: sa.Connection, uuid: str) -> tuple[str, str]:
         expected=f"the uuid of one, or its first {_SHORTEST_PREFIX} or more characters",
         remedy="List them: perfgate history CASE",
     )
-
-
-def _relearn(connection: sa.Connection, subject: str, uuid: str) -> None:
-    if subject == RESULT:
-        relearn_nights_of(connection, uuid)
-        return
-    # A decision may come before its night (reindex), which is written without what is excluded.
-    for night_id in connection.execute(sa.select(nights.c.id).where(nights.c.uuid == uuid)).scalars().all():
-        relearn(connection, night_id)
 
 
 # ---- where the newest segment of a series starts
@@ -369,10 +290,10 @@ def starts_of(connection: sa.Connection, case_id: str, target: str | None = None
     chosen = [segment_starts.c.case_id == case_id]
     if target is not None:
         chosen.append(segment_starts.c.target == target)
-    return tuple(_all_with_segments(connection, SegmentStart, segment_starts, *chosen))
+    return tuple(all_in_segments(connection, SegmentStart, segment_starts, *chosen))
 
 
-def _all_with_segments(
+def all_in_segments(
     connection: sa.Connection, kind: type[_InSegment], table: sa.Table, *chosen: sa.ColumnElement[bool]
 ) -> list[_InSegment]:
     """The chosen decisions of a kind, by time. Raises HistoryError for one that no suite wrote."""
@@ -396,17 +317,3 @@ def _segment_of(text: str) -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise ValueError("a segment that is no object of texts")
     return found
-
-
-def with_segment(
-    connection: sa.Connection, known: Documents, made: Calibration | SegmentStart
-) -> dict[str, str | float | int | None]:
-    """The fields as in a row, with the segment's row in place of the segment."""
-    values = asdict(made)
-    text = to_text(values.pop("segment"))
-    values = {name: plain(value) if isinstance(value, str) else value for name, value in values.items()}
-    return {
-        **values,
-        "created": utc(made.created, f"entry of {made.case_id}"),
-        "segment_id": known.keep(connection, [text])[text],
-    }

@@ -58,6 +58,12 @@ def put(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any], k
     return int(found), False
 
 
+def alone(connection: sa.Connection, table: sa.Table) -> None:
+    """Until the transaction ends nobody else writes the table, and everybody reads it. In SQLite a writer is alone."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
+
+
 def write_runs(connection: sa.Connection, known: Documents, rows: Sequence[RunRow]) -> None:
     """Write runs, and set again what is learned from their nights."""
     texts = {text for row in rows for text in row.documents.values() if text is not None}

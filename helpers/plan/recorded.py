@@ -52,6 +52,8 @@ class Provenance:
     date: str
     machine: str
     reason: str
+    # When the segment of its nights begins: UTC, ISO 8601. Empty if the entry does not say.
+    begins: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class RecordedEntry:
         if self.interval is not None and self.interval[0] > self.interval[1]:
             raise self._wrong("interval", self.interval, "(low, high) with low <= high")
         for name, text in vars(self.provenance).items():
-            if not text.strip():
+            if not text.strip() and name != "begins":
                 raise self._wrong(f"provenance.{name}", text, "a text that is not empty")
         if self.rule not in RULES:
             raise self._wrong("rule", self.rule, "a rule that runs are measured by: " + ", ".join(RULES))
@@ -113,7 +115,7 @@ class RecordedEntry:
             "tolerance": self.tolerance,
             "environment": dict(self.environment),
             "segment": dict(self.segment),
-            "provenance": dict(vars(self.provenance)),
+            "provenance": {name: text for name, text in vars(self.provenance).items() if text or name != "begins"},
             "status": self.status.value,
             "protocol": dict(self.protocol),
         }

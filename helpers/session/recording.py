@@ -100,7 +100,8 @@ class RecordedBaselines:
         ``began`` is when the session began, which dates the entries (now if it is not given). ``accepted`` are the
         reasons given for worse figures, ``tolerances`` the smallest changes that count, ``past_of`` gives the nights
         before this session."""
-        outcomes = list(outcomes)
+        # One moment for all, after each night of this session: what entries have in common stands once in their file.
+        outcomes, begins = list(outcomes), utc_now()
         proposals: list[Proposal] = []
         for device in sorted({each.device for each in outcomes}):
             mine = [each for each in outcomes if each.device == device]
@@ -111,6 +112,7 @@ class RecordedBaselines:
                         each,
                         self.machine.device_name(device),
                         began,
+                        begins,
                         tolerance=tolerances.of(each.case.id).recorded,
                         past_of=past_of,
                     )
@@ -139,6 +141,7 @@ def candidate(
     outcome: CaseOutcome,
     machine: str,
     now: datetime.datetime | None = None,
+    begins: datetime.datetime | None = None,
     tolerance: float = Tolerances.recorded,
     past_of: PastOf = lambda outcome, segment: Past(),
 ) -> Candidate:
@@ -173,9 +176,10 @@ def candidate(
         segment=segments[-1],
         provenance=Provenance(
             commit=environment.framework_commit or f"{environment.framework} {environment.framework_version}",
-            date=_next_second(when).isoformat(timespec="seconds"),
+            date=when.isoformat(timespec="seconds"),
             machine=machine,
             reason="; ".join(filter(None, ("recorded with --update-baselines", beside))),
+            begins=(begins or utc_now()).isoformat(),
         ),
         protocol={**counted[-1].protocol, "runs": len(figure.run_samples_per_s)},
     )
@@ -198,11 +202,6 @@ def five_digits(samples_per_s: float) -> float:
     0.005% at most, a hundredth of the smallest change that counts (0.5%).
     """
     return float(f"{samples_per_s:.5g}")
-
-
-def _next_second(when: datetime.datetime) -> datetime.datetime:
-    """The whole second in which, or after which, no night of this session was judged: the segment begins with it."""
-    return when if not when.microsecond else when.replace(microsecond=0) + datetime.timedelta(seconds=1)
 
 
 def _digest(run: RunResult) -> dict[str, str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from helpers.history import Memory, default_url, may_be_at, open_history
 from helpers.history.address import refuse_in_open_file, without_password
-from helpers.history.codec import to_text, utc
-from helpers.history.decisions import DecisionFiles
+from helpers.history.codec import to_text
+from helpers.history.decisions import DecisionFiles, as_kept
 from helpers.history.spool import Spool
 from helpers.history.spooling import FILE_WAITS, SERVER_WAITS, SpoolingMemory
 from helpers.history.stored import SegmentStart
@@ -98,14 +98,13 @@ def begin_recorded(runs_folder: Path, entries: Iterable[tuple[str, RecordedEntry
 
 
 def start_of(entry: RecordedEntry, target: str, reason: str = "") -> SegmentStart | None:
-    """The start of the segment that recording the entry began; None if the entry does not say at what time that was,
-    which every entry of ``--update-baselines`` does."""
-    try:
-        created = utc(entry.provenance.date, f"entry of {entry.case_id}")
-    except HistoryError:
+    """The start of the segment that recording the entry began; None if the entry does not say when that was, which
+    every entry of ``--update-baselines`` does. Raises HistoryError for a moment that is none."""
+    if not entry.provenance.begins:
         return None
     reason = reason or f"baseline {entry.provenance.reason}"
-    return SegmentStart(entry.case_id, target, entry.segment, created, reason, entry.provenance.commit)
+    commit = entry.provenance.commit
+    return as_kept(SegmentStart(entry.case_id, target, entry.segment, entry.provenance.begins, reason, commit))
 
 
 def start_segments(memory: Memory, written: Iterable[Proposal], targets: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import helpers.commands.builds
 import helpers.commands.pin
-import helpers.history.remarks
+import helpers.history.taking_in
 import helpers.session.programs
 from helpers.builds.cache import cache_of
 from helpers.builds.making import prepare
@@ -199,7 +199,7 @@ def test_a_pin_stays_where_its_remark_is_on_file_and_goes_where_it_is_not(
         raise HistoryError("history", got="disk full", expected="room")
 
     with monkeypatch.context() as patched:
-        patched.setattr(helpers.history.remarks, "take_in", full)
+        patched.setattr(helpers.history.taking_in, "take_in", full)
         assert call(here, *pin)[0] == EXIT_USAGE
     assert "It is decided, in " in capsys.readouterr().err
     assert load_config(here / "perf.yaml").builds.reason == "the release"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.history import open_history, remarks
+from helpers.history import open_history, taking_in
 from helpers.history.decisions import Decision, DecisionFiles
 from helpers.history.history import History
 from helpers.history.run_folders import ResultStore, sessions
@@ -80,7 +80,7 @@ def test_the_files_bring_every_decision_back_whatever_comes_first(
         assert everything(again) == before
         # Whoever contacts it later finds nothing to write.
         with again._database.reading() as connection:
-            assert remarks.lacking(connection, files.read()[0]) == []
+            assert taking_in.lacking(connection, files.read()[0]) == []
     assert len(files.read()[0]) == 10
 
 
@@ -173,7 +173,7 @@ def test_a_decision_that_the_database_did_not_get_is_made_and_goes_in_later(
         raise HistoryError("history", got="disk full", expected="room")
 
     with monkeypatch.context() as patched:
-        patched.setattr(remarks, "take_in", full)
+        patched.setattr(taking_in, "take_in", full)
         with pytest.raises(HistoryError, match="It is decided, in ") as caught:
             judged.exclude("aaaaaa1", "ada", NOW, "coffee")
     (path,) = judged.decisions.runs_folder.glob("decisions/*.json")

@@ -367,7 +367,7 @@ def test_a_migration_that_waits_for_a_reader_lets_the_writers_write(
     monkeypatch.setattr("helpers.history.migrating._PAUSE_SECONDS", 0.1)
     with open_history(server.url(database)) as writer:
         with psycopg.connect(server.url(database), autocommit=True) as connection:
-            connection.execute("ALTER TABLE nights DROP COLUMN compared")
+            connection.execute("ALTER TABLE nights DROP COLUMN compared, DROP COLUMN date")
             connection.execute("UPDATE alembic_version SET version_num = '0001'")
             connection.execute("DROP TABLE pins")
             for name in ("taken_back", "taken_back_by", "taken_back_reason"):

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 import pytest
 
 import helpers.plan.proposals
-from helpers.history import default_url, open_history, remarks
+from helpers.history import default_url, open_history, taking_in
 from helpers.history.codec import utc
 from helpers.history.decisions import DecisionFiles
-from helpers.history.run_folders import ResultStore
+from helpers.history.run_folders import ResultStore, read_night
 from helpers.history.stored import SegmentStart
 from helpers.judging.verdict import Status
 from helpers.machine.wall_clock import utc_now
@@ -36,7 +36,7 @@ def killed(*_: Any, **__: Any) -> NoReturn:
 PLACES = {
     "before the entry is written": ((helpers.plan.proposals, "write_document"), False),
     "between the entry and its start": ((DecisionFiles, "write"), True),
-    "between the start and the database": ((remarks, "take_in"), True),
+    "between the start and the database": ((taking_in, "take_in"), True),
 }
 
 
@@ -103,7 +103,10 @@ def test_a_session_killed_while_it_records_has_recorded_all_or_nothing(
     with open_history(default_url(lab.folder / "runs")) as history:
         starts = history.segment_starts(SYNTHETIC)
     assert len(starts) == (2 if written else 1)
-    assert starts[-1].created == utc(entry.provenance.date, "entry")
+    assert starts[-1].created == utc(entry.provenance.begins, "entry")
+    # The night that was recorded is before the segment, whatever date its session has.
+    recording = read_night(lab.folder / "runs" / f"s{4 if written else 0}" / SYNTHETIC / "night.json")
+    assert utc(recording.created, "night") < starts[-1].created
     on_file = [each for each in DecisionFiles(lab.folder / "runs").read()[0] if isinstance(each, SegmentStart)]
     assert on_file == list(starts)
     # The next sessions find everything there.
@@ -115,12 +118,12 @@ def entry_of(bench: Bench) -> RecordedEntry:
     return bench.suite().baselines.load("cpu").entries[SYNTHETIC]
 
 
-def test_an_entry_without_a_time_begins_no_segment(lab: Bench) -> None:
+def test_an_entry_that_does_not_say_when_begins_no_segment(lab: Bench) -> None:
     from helpers.session.suite_history import begin_recorded
 
     recorded(lab, 0, 100.0)
     entry = entry_of(lab)
-    undated = replace(entry, provenance=replace(entry.provenance, date="2026-08-31"))
+    silent = replace(entry, provenance=replace(entry.provenance, begins=""))
     before = DecisionFiles(lab.folder / "runs").read()
-    begin_recorded(lab.folder / "runs", [("cpu", undated), ("cpu", entry)])
+    begin_recorded(lab.folder / "runs", [("cpu", silent), ("cpu", entry)])
     assert DecisionFiles(lab.folder / "runs").read() == before

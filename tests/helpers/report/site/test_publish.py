@@ -729,7 +729,7 @@ def test_a_history_in_postgresql_has_the_same_site(world: tuple[str, Path], tmp_
         assert (done.everything, done.cases, done.sessions) == ("", 2, 1)
         assert files_in(site) == files_in(of_sqlite)
         for change in (_excluded, _run_excluded, _acknowledged, _segment_began, _nothing_ran):
-            with open_history(url) as history:
+            with open_history(url, runs_folder=tmp_path) as history:
                 change(history)
             assert published(url, site)[0].everything == ""
         assert_as_made_anew(url, site)
