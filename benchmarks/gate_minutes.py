@@ -19,6 +19,7 @@ from pathlib import Path
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
 from helpers.plan.recorded import LEAST_RUNS
+from helpers.report.unforeseen import ended
 from helpers.session import SuiteOptions
 from helpers.session.suite import Suite
 from helpers.trainers.contract import ROOT
@@ -127,4 +128,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main, "gate_minutes"))

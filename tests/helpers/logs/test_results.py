@@ -190,7 +190,7 @@ def test_it_stands_beside_the_nights(tmp_path: Path) -> None:
         history.add_result(RunResult(**{**vars(imported_result(imported())), "case_id": CASE}))
     told = asked(tmp_path, CASE)
     assert told.index("night01") < told.index("imported from logs")
-    assert "1 nights" in told
+    assert "1 night" in told
 
 
 def test_as_json(tmp_path: Path) -> None:
