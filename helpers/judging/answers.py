@@ -22,6 +22,7 @@ from helpers.judging.screen import (
     ACCEPT_UP_TO,
     SUSPECT_DROP,
     Screening,
+    is_young,
     one_more,
     recorded_night,
     unaccepted_in_a_row,
@@ -191,7 +192,10 @@ def after_pairs(
         return found(Status.INCONCLUSIVE, code, f"{ended}: {numbers}; {before}")
     suspected = screening.drop_suspected or bool(evidence.suspicion)
     alike = conclusion is not Conclusion.SLOWER and beside.below
-    if alike and (screening.e_drop > ACCEPT_UP_TO or (suspected and not confirmation.level.known)):
+    # A few lucky nights of another stack say less than the pairs at a level that is known.
+    outweighed = is_young(evidence, screening) and confirmation.level.known and not beside.good_below
+    odd = screening.e_drop > ACCEPT_UP_TO or (suspected and not confirmation.level.known)
+    if alike and odd and not outweighed:
         doubtless = beyond_doubt(evidence, recorded, screening, rates)
         return _below_though_alike(evidence, confirmation, beside, f"{numbers}; {before}", doubtless)
     asked_for_drop = screening.drop_suspected or (evidence.suspicion and not screening.gain_suspected)

@@ -40,6 +40,7 @@ from helpers.judging.screen import (
     SUSPECT_GAIN,
     Screening,
     due,
+    is_young,
     more_screening,
     records,
     screen,
@@ -332,7 +333,10 @@ def _standing_of(
     stalled = bool(screening.stalls or (confirmation is not None and confirmation.stalls))
     # Later nights must not be compared with a night that had stalls.
     refused = stalled or found.status is Status.REGRESSION or found.code == LEVEL_UNKNOWN
-    accepted = not (screening.e_drop > ACCEPT_UP_TO or refused)
+    # A few nights that lie too high by chance must not keep every later one out.
+    by_pairs = confirmation is not None and is_young(evidence, screening) and found.status is Status.PASS
+    usual = screening.e_drop <= ACCEPT_UP_TO or (by_pairs and found.code != MACHINE_SLOW)
+    accepted = usual and not refused
     why = "a confirmed improvement" if found.status is Status.IMPROVEMENT else ""
     effect = screening.effect if confirmation is None else confirmation.effect
     carried = screening.evidence

@@ -175,6 +175,11 @@ def unanchored(evidence: Evidence, screening: Screening) -> bool:
     return not _has_figure(evidence) and (few or other_protocol or evidence.to_record)
 
 
+def is_young(evidence: Evidence, screening: Screening) -> bool:
+    """Whether the nights are few and no comparable figure is recorded, so that pairs say more than they do."""
+    return not (_has_figure(evidence) or screening.mature)
+
+
 def records(evidence: Evidence) -> bool:
     """Whether tonight's figure becomes the case's first one on this stack. Then its pairs are the first that teach the
     level."""

@@ -324,6 +324,18 @@ def test_three_nights_of_pairs_stand_for_what_is_not_recorded(aside: dict[str, A
     assert isinstance(drop, NeedRuns) and drop.stage is Stage.CONFIRM
 
 
+@pytest.mark.parametrize("aside", ASIDE, ids=["nothing recorded", "stack changed"])
+def test_a_few_lucky_nights_of_a_stack_keep_no_later_one_out(aside: dict[str, Any]) -> None:
+    """Four nights lie 5% too high by chance; the pairs find both builds alike, the good one as usual."""
+    high = tuple(replace(night, log_rates=(night.log_rates[0] + 0.05,)) for night in nights(4))
+    pair = Compared(GOOD, (CENTRE,) * 4, (CENTRE,) * 4)
+    tonight = evidence(run(), *pairs(*[0.0002 * (-1) ** at for at in range(12)]), reference_build=GOOD, **aside)
+    answer = judge(replace(tonight, past=Past(high, compared=(pair,) * 4)))
+    assert isinstance(answer, Verdict)
+    assert standing(answer).e_drop > 3
+    assert (answer.status, standing(answer).accepted) == (Status.PASS, True)
+
+
 def test_the_level_of_another_stack_counts_on_this_one() -> None:
     """The build gained 4% over the reference build; of that 2% are lost with the night's cuDNN."""
     gained = Compared(GOOD, (CENTRE + 0.04,) * 16, (CENTRE,) * 16)
