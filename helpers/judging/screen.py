@@ -19,6 +19,9 @@ from helpers.judging.verdict import NeedRuns
 AMBIGUOUS_FROM, AMBIGUOUS_BELOW = 0.45, 2.0
 CLEARLY_NO_DROP = 0.3
 SUSPECT_DROP, SUSPECT_GAIN = 2.0, 20.0
+# A gain between this and SUSPECT_GAIN is looked at again: one that no night notices becomes the nights' level, and its
+# loss looks like a bad night.
+OPEN_GAIN = 4.0
 # After the last run of screening, a case that is still open goes to confirmation from this e-value on.
 STILL_OPEN = 1.0
 # Up to this a night is accepted.
@@ -151,6 +154,8 @@ def more_screening(evidence: Evidence, screening: Screening, due_tonight: bool) 
     weighed = screening.e_drop * screening.carry
     if AMBIGUOUS_FROM <= weighed < AMBIGUOUS_BELOW and screening.e_drop >= CLEARLY_NO_DROP:
         return one_more(f"open after {made} of at most {evidence.budget.screen_runs} runs: evidence {weighed:.2g}")
+    if evidence.reference_build is not None and OPEN_GAIN <= screening.e_gain < SUSPECT_GAIN:
+        return one_more(f"a gain is open after {made} of at most {evidence.budget.screen_runs} runs")
     return None
 
 

@@ -286,6 +286,14 @@ def test_cases_take_their_turns_on_different_nights() -> None:
     assert 1 <= sum(due) <= 15
 
 
+@pytest.mark.parametrize(("e_value", "again"), [(3.9, False), (4.1, True), (19.0, True), (21.0, False)])
+def test_an_open_gain_is_looked_at_again_where_pairs_could_confirm_it(e_value: float, again: bool) -> None:
+    gained = run(rate_of(e_value, direction=Direction.GAIN))
+    answer = judge(evidence(gained, reference_build=GOOD))
+    assert (isinstance(answer, NeedRuns) and answer.stage is Stage.SCREEN) is again
+    assert isinstance(judge(evidence(gained)), Verdict)
+
+
 # --- nothing recorded, or another stack, and a reference build at hand
 
 
