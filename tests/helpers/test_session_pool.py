@@ -13,6 +13,7 @@ from helpers.history import default_url, open_history
 from helpers.history.history import History
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
+from helpers.history.session_file import SessionRecord
 from helpers.judging.rules import MEDIAN_STEP
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.overrides import segment_of
@@ -50,7 +51,8 @@ class Pool:
         provenance = Provenance("abcdef", "2026-09-30", "h", "first")
         entry = RecordedEntry(plan.case.id, first, MEDIAN_STEP, (first,) * 3, None, None, {}, segment, provenance)
         plan = replace(plan, recorded=entry)
-        store = ResultStore(self.folder, f"night{self.made}")
+        when = FIRST + datetime.timedelta(days=self.made)
+        store = ResultStore(self.folder, f"night{self.made}", SessionRecord(began=when.isoformat()))
         runner = FakeRunner(store, self.make_run)
         rate = self.levels[node] * factor
         values = [{"environment": environment, "samples_per_s": rate * each} for each in WOBBLE * 2]
@@ -58,7 +60,6 @@ class Pool:
         runner.answers = [
             {**each, "uuid": f"n{self.made}r{at}"} for at, each in enumerate(values[start:] + values[:start])
         ]
-        when = FIRST + datetime.timedelta(days=self.made)
         self.made += 1
         return measure_case(plan, runner, store, self.history, now=lambda: when)
 
