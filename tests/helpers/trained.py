@@ -20,6 +20,9 @@ from tests.helpers.history.made import ENVIRONMENT
 from tests.helpers.replay_double import write_run
 from tests.helpers.session_double import roles
 
+# In place of a rate: somebody ends the session during the run.
+INTERRUPT = 0.0
+
 
 class PaddleBuilds:
     """In the place of ``BuildFinder``: Paddle is installed in every Python, and nothing else is."""
