@@ -86,7 +86,7 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerA
     evidence = _in_time(evidence, screening)
     aside = _aside(evidence, recorded, apart)
     if evidence.past.unreachable:
-        return without_history(evidence, recorded, screening, candidate, reference, measured)
+        return without_history(evidence, recorded, screening, candidate, reference, measured, aside)
     if not recorded.gates:
         # For a figure that is only shown no run is made, and nothing is learned from it.
         shown = alone(evidence, recorded, screening, smallest_drop(_detection(evidence, recorded, screening, Level())))
@@ -132,7 +132,11 @@ def _answer(
     measured: float | None = None,
     standing: Standing | None = None,
 ) -> AnswerAndStanding:
-    return AnswerAndStanding(answer_about(recorded, status, code, message, measured), standing)
+    answer = answer_about(recorded, status, code, message, measured)
+    if not recorded.comparable:
+        # What only lends its tolerance and band is no figure to show beside tonight's.
+        answer = replace(answer, reference=None, label="")
+    return AnswerAndStanding(answer, standing)
 
 
 def _nothing(evidence: Evidence, measured: float) -> RecordedReference:
@@ -152,7 +156,7 @@ def _stand_in(
     else:
         rate = hodges_lehmann(confirmation.good) + confirmation.level.offset
         label = f"{evidence.reference_build} beside it"
-    return replace(recorded, samples_per_s=math.exp(rate), rule=MEDIAN_STEP, label=label)
+    return replace(recorded, samples_per_s=math.exp(rate), rule=MEDIAN_STEP, label=label, comparable=True)
 
 
 def _aside(evidence: Evidence, recorded: RecordedReference, apart: Sequence[str]) -> str:
@@ -290,16 +294,21 @@ def without_history(
     candidate: Sequence[float],
     reference: Sequence[float],
     measured: float,
+    aside: str,
 ) -> AnswerAndStanding | NeedRuns:
     """The answer while the history does not answer: nothing is known of earlier nights, so no case passes.
 
     It is INCONCLUSIVE, with what the recorded entry alone shows. Two statuses need no earlier night and are possible
     too: REGRESSION, if pairs with a reference build confirm it, and SLOWER, if the drop from the entry is beyond doubt.
-    ``screening`` compares tonight's runs with the entry; ``candidate`` and ``reference`` are the confirmation runs' log
+    ``screening`` compares tonight's runs with the entry, if there is one to be compared with, else ``aside`` says why
+    there is none; ``candidate`` and ``reference`` are the confirmation runs' log
     rates. There is no standing: a night that was compared with no other must not change what later nights are compared
     with.
     """
-    against = f"by the recorded entry alone: {wording.screened(evidence, screening)}"
+    rate = f"recorded {number(recorded.samples_per_s)} {rate_unit(evidence.case_id)} ({recorded.label})"
+    against = f"by the recorded entry alone: {wording.screened(evidence, screening)}, {rate}"
+    if not recorded.comparable:
+        against = aside
     away = f"{evidence.past.unreachable}, so tonight cannot be compared with the nights before"
     remedy = "the runs are kept: judge again with --resume once the history answers"
     if (more := runs_for_slower(evidence, recorded, screening)) is not None:
@@ -321,8 +330,7 @@ def without_history(
             message = f"slower: {numbers}; {away}; {against}"
             return _answer(recorded, Status.REGRESSION, "confirmed-regression", message, measured)
         against = f"no regression confirmed: {numbers}; {against}"
-    rate = f"{number(recorded.samples_per_s)} {rate_unit(evidence.case_id)}"
-    message = f"{away}; {against}, recorded {rate} ({recorded.label}); {remedy}"
+    message = f"{away}; {against}; {remedy}"
     return _answer(recorded, Status.INCONCLUSIVE, HISTORY_UNREACHABLE, message, measured)
 
 

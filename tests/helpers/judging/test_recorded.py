@@ -101,6 +101,16 @@ def test_without_an_entry_there_is_nothing_that_the_history_could_say() -> None:
     assert verdict(run(), recorded=None).status is Status.NO_BASELINE
 
 
+def test_beside_a_reference_build_without_an_entry_no_figure_is_made_up() -> None:
+    """The stand-in for an entry lends its tolerance; it was shown as a recorded figure with the ratio 1."""
+    found = verdict(run(), *pairs(*[0.0] * 20), recorded=None, reference_build=GOOD)
+    assert found.recorded is not None
+    assert (found.recorded.reference, found.recorded.ratio, found.recorded.label) == (None, None, "")
+    assert "nothing recorded for this case" in found.reason.message
+    assert "by the recorded entry alone" not in found.reason.message
+    assert found.status is Status.INCONCLUSIVE
+
+
 def test_a_night_of_it_warns_and_a_gate_is_not_judged() -> None:
     status = verdict(run()).status
     assert effect(status) is CaseEffect.WARN
