@@ -17,10 +17,9 @@ import numpy as np
 from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_replay import YOUNG_NIGHTS, Score, Scores
 from benchmarks.verdict_session import JudgedNight, Machine, Stack
-from benchmarks.verdict_worlds import CASES, LARGEST_GAIN, SMALLEST_GAIN, At, DrawnRun, Nights, Synthetic
+from benchmarks.verdict_worlds import CASES, LARGEST_GAIN, SMALLEST_GAIN, At, Changed, DrawnRun, Synthetic
 from helpers.judging.evidence import Build
 from helpers.judging.verdict import Status
-from helpers.trainers.contract.case import Case
 
 SLOW_DAY = 0.048
 LIBRARY_LOSS = 0.02
@@ -68,10 +67,9 @@ PERIODS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Lived:
+class Lived(Changed):
     """``whole``, to whose cases something happens on the nights of ``dates``."""
 
-    whole: Nights
     dates: Dates = field(default_factory=Dates)
     # Recorded while the machine was slow.
     slow_day: Collection[int] = ()
@@ -79,14 +77,6 @@ class Lived:
     gains: Mapping[int, float] = field(default_factory=dict)
     # Those that lose with the other library.
     library: Collection[int] = ()
-
-    @property
-    def cases(self) -> tuple[Case, ...]:
-        return self.whole.cases
-
-    @property
-    def published(self) -> tuple[float, ...]:
-        return self.whole.published
 
     def run(self, at: At, case: int, build: Build, number: int) -> DrawnRun:
         drawn = self.whole.run(at, case, build, number)

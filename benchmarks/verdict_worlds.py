@@ -171,18 +171,10 @@ class Synthetic:
 
 
 @dataclass(frozen=True, eq=False)
-class LeftBehind:
-    """``whole``, with a build under test that has left the good build behind; ``seed`` draws by how much.
-
-    Every case's build under test is faster than the pin by 1 to 8%. For every second case that faster build was
-    recorded, and the pin is another one; the others gain it on a night of their history, and nobody pins anew. A future
-    with losses takes some of it away again: the build is then slower than what was accepted, and often still faster
-    than the pin, which must not be called faster (docs/verdicts.md, "Level against the good build").
-    """
+class Changed:
+    """``whole``, to whose builds something happens: the same cases with the same published figures."""
 
     whole: Nights
-    seed: int
-    world: int = 0
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -191,6 +183,20 @@ class LeftBehind:
     @property
     def published(self) -> tuple[float, ...]:
         return self.whole.published
+
+
+@dataclass(frozen=True, eq=False)
+class LeftBehind(Changed):
+    """``whole``, with a build under test that has left the good build behind; ``seed`` draws by how much.
+
+    Every case's build under test is faster than the pin by 1 to 8%. For every second case that faster build was
+    recorded, and the pin is another one; the others gain it on a night of their history, and nobody pins anew. A future
+    with losses takes some of it away again: the build is then slower than what was accepted, and often still faster
+    than the pin, which must not be called faster (docs/verdicts.md, "Level against the good build").
+    """
+
+    seed: int
+    world: int = 0
 
     @property
     def recorded_faster(self) -> frozenset[int]:
