@@ -246,7 +246,7 @@ def _below_though_alike(
     ``doubtless`` is what beyond_doubt() returned.
     """
     level = confirmation.level
-    tolerance = evidence.recorded.tolerance if evidence.recorded else evidence.tolerance
+    tolerance = evidence.smallest_change
     again = f"or record this level: {_accepting(evidence)}"
     if beside.good_below and beside.good_shift is not None:
         own = wording.counted(level.good_nights, "night")

@@ -161,7 +161,7 @@ def _decide(
 
 def _well_known(evidence: Evidence, screening: Screening, differences: list[float], most: int) -> bool:
     """Whether the pairs have measured the level as exactly as counts, or are used up (``most``, or the budget)."""
-    tolerance = evidence.recorded.tolerance if evidence.recorded else evidence.tolerance
+    tolerance = evidence.smallest_change
     exact = len(differences) >= FIRST_LEVEL and level_error(differences, screening.noise) <= tolerance
     return exact or len(differences) >= min(most, evidence.budget.pairs)
 

@@ -291,6 +291,11 @@ class Evidence:
     tolerance: float = 0.005
     band: float = 0.05
 
+    @property
+    def smallest_change(self) -> float:
+        """The smallest change that counts, as a fraction: the recorded entry's, else the case's."""
+        return self.tolerance if self.recorded is None else self.recorded.tolerance
+
 
 def _check_reference(reference: PublishedReference | RecordedReference) -> None:
     """NaN compares false with everything, so a reference that holds one would pass every case."""
