@@ -347,7 +347,7 @@ class Measurer:
                 io = self.io or ExaminationIO()
                 self.quiet.wait(lambda: disturbs_cards(self.machine, device, runner.cards, limit, io), label.wait)
             begun.append(build)
-            label.begin(build, request)
+            label.begin(build, request, len(runs))
 
         return before
 

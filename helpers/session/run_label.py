@@ -20,11 +20,16 @@ class RunLabel:
     build: str = ""
     why: str = ""
 
-    def begin(self, build: Build, request: NeedRuns) -> None:
-        """Label the reports to come as those of this run of ``build``."""
-        named, record = ("new", self.plan.build) if build is Build.CANDIDATE else ("good", self.plan.reference)
-        self.build = f"{named} build {record.get('version', '')}".rstrip()
-        self.why = request.why
+    def begin(self, build: Build, request: NeedRuns, made: int) -> None:
+        """Label the reports to come as those of this run of ``build``; ``made`` runs were made before it."""
+        named, record = (
+            ("new build", self.plan.build) if build is Build.CANDIDATE else ("good build", self.plan.reference)
+        )
+        if not self.plan.reference:
+            named = "build"
+        self.build = f"{named} {record.get('version', '')}".rstrip()
+        # Of a planned run its number says why it is made.
+        self.why = request.why if made >= self.plan.planned_runs else ""
 
     def wait(self, obstacle: str) -> None:
         """Report that no run is made yet, and why."""
