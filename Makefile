@@ -13,6 +13,8 @@ FUZZ_ARGS ?=
 GPU_PROOF_ARGS ?=
 CONTENTION ?= --allow-contention
 VENV_PYTHON := .venv/bin/python
+# All but those that others include.
+PINNED = $(filter-out mxnet-common pytorch-cuda tensorflow-common,$(basename $(notdir $(wildcard requirements/*.in))))
 # A test that hangs is ended, with all stacks and its name: by a thread, and where that gets no turn by faulthandler.
 NEVER_HANGS = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true --timeout-method thread --timeout
 # Quick tests run side by side, slow ones twice as many, since most of them wait for a server or for Slurm; untimed
@@ -40,7 +42,7 @@ AGAIN = $(if $(filter env%,$(MAKECMDGOALS)),--again)
 check test: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help perf fuzz test test-paddle26 check lint bench gpu-proof doctor
-.PHONY: env env-dev env-test env-beside env-paddle26 env-pytorch env-tensorflow env-mxnet env-fuzz clean
+.PHONY: env env-dev env-test env-beside env-paddle26 env-pytorch env-tensorflow env-mxnet env-fuzz pins clean
 .NOTPARALLEL:
 
 help:
@@ -58,7 +60,8 @@ help:
 	@echo "make env-tensorflow  install TensorFlow in .venv-tensorflow, for its cases (a download of 0.7 to 4 GB: requirements/tensorflow-*.txt)"
 	@echo "make env-mxnet  install MXNet, which is retired, in .venv-mxnet, for its cases (a download of 0.6 to 1.1 GB; Python 3.11)"
 	@echo "make fuzz    each reader of files under Hypothesis, then a minute of atheris, in .venv-fuzz (a download of 36 MB)"
-	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-tensorflow, .venv-mxnet, .venv-trend, .venv-fuzz and caches; results in runs/ and baselines/ stay"
+	@echo "make pins    write the digests of all pinned packages after a change of requirements/*.in"
+	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-tensorflow, .venv-mxnet,, .venv-fuzz and caches; results in runs/ and baselines/ stay"
 
 # make ends with 2 whatever failed: the last line says pytest's own code.
 perf: env
@@ -88,21 +91,13 @@ check: lint
 bench: env-test
 	$(VENV_PYTHON) -m benchmarks.suite_overhead
 	$(VENV_PYTHON) -m benchmarks.history_scale
-	$(VENV_PYTHON) -m benchmarks.history_writers
-	$(VENV_PYTHON) -m benchmarks.publish_scale
-	$(VENV_PYTHON) -m benchmarks.fleet
-	$(VENV_PYTHON) -m benchmarks.importing
 	$(VENV_PYTHON) -m benchmarks.page
-	$(VENV_PYTHON) -m benchmarks.loader_cost
-	$(VENV_PYTHON) -m benchmarks.reader_speed
 	$(VENV_PYTHON) -m benchmarks.verdicts --quick
 	$(VENV_PYTHON) -m benchmarks.bisect --quick
 	$(VENV_PYTHON) -m benchmarks.trainer_speed
 	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework pytorch
 	$(VENV_PYTHON) -m benchmarks.trainer_speed --framework tensorflow
-	@if "$(PYTHON)" requirements/bootstrap.py --probe --requirements mxnet; then \
-		"$(PYTHON)" requirements/bootstrap.py --requirements mxnet && \
-		$(VENV_PYTHON) -m benchmarks.trainer_speed --framework mxnet; \
+	@if $(MAKE) --no-print-directory env-mxnet; then $(VENV_PYTHON) -m benchmarks.trainer_speed --framework mxnet; \
 	else echo "bench: MXNet's trainer is left out, for the reason above"; fi
 	$(VENV_PYTHON) -m benchmarks.watching
 	$(VENV_PYTHON) -m tests.faults
@@ -124,15 +119,13 @@ env:
 env-dev:
 	$(BOOTSTRAP) --requirements $(REQUIREMENTS) --with dev
 
-# Side by side: pip takes one core.
-env-test:
-	$(BOOTSTRAP) --requirements $(REQUIREMENTS) --with dev --and pytorch --and tensorflow
+env-test: env-dev env-pytorch env-tensorflow
 
 env-beside:
 	$(BOOTSTRAP) --requirements $(if $(filter auto,$(REQUIREMENTS)),beside,$(REQUIREMENTS))
 
 env-paddle26:
-	$(BOOTSTRAP) --requirements gpu-wheel-on-cpu --venv .venv-paddle26
+	$(BOOTSTRAP) --requirements gpu-cuda11 --venv .venv-paddle26
 
 env-pytorch:
 	$(BOOTSTRAP) --requirements pytorch
@@ -140,12 +133,21 @@ env-pytorch:
 env-tensorflow:
 	$(BOOTSTRAP) --requirements tensorflow
 
+# Its wheels are for Python 3.11 alone.
 env-mxnet:
-	$(BOOTSTRAP) --requirements mxnet
+	@python="$$(python3.11 --version >/dev/null 2>&1 && echo python3.11)"; \
+		"$${python:-$(PYTHON)}" requirements/bootstrap.py $(AGAIN) --requirements mxnet
 
 env-fuzz:
 	$(BOOTSTRAP) --requirements fuzz
 
+# Writes requirements/*.txt from the *.in beside them: the SHA-256 of every file of each pin, from the package index that
+# uv is configured with. uv takes "===" for "==", with which another build of torch would do.
+pins: env
+	for name in $(PINNED); do $(VENV_PYTHON:python=uv) pip compile requirements/$$name.in --quiet --no-deps --universal \
+		--python-version 3.11 --generate-hashes --no-header --no-annotate --output-file requirements/$$name.txt || exit; done
+	sed -i 's/^torch==\([^=]\)/torch===\1/' requirements/pytorch-gpu*.txt
+
 clean:
-	rm -rf .venv .venv-paddle26 .venv-pytorch .venv-tensorflow .venv-mxnet .venv-trend .venv-fuzz .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-paddle26 .venv-pytorch .venv-tensorflow .venv-mxnet .venv-fuzz .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

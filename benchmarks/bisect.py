@@ -26,7 +26,9 @@ from benchmarks.bisect_rules import BUDGET_RUNS, OWN, RULES, Found, own
 from benchmarks.bisect_world import BUILDS, drawn
 from benchmarks.cores import spread
 from benchmarks.goals import Goal, missed, share_95, share_goal
-from helpers.judging import bisection, bisection_posterior, evalue, noise
+from helpers.judging.bisect import posterior as bisection_posterior
+from helpers.judging.bisect import search as bisection
+from helpers.judging.case import evalue, noise
 from helpers.report.unforeseen import ended
 from helpers.trainers.contract.errors import ConfigError
 
@@ -41,7 +43,7 @@ RIGHT = 0.98
 CLAIMED = 0.95
 # Searches in which something is otherwise than the search expects, by what it is.
 SIGMA_FACTORS = (0.25, 4.0)
-# The larger is twice the other: beyond what helpers.judging.bisection_posterior.AS_LARGE takes for alike.
+# The larger is twice the other: beyond what helpers.judging.bisect.posterior.AS_LARGE takes for alike.
 TWO_DROPS_PERCENT = (4.0, 2.0)
 # Searches of one kind differ in their number, and a process takes so many at a time.
 _SPREAD, _A_JOB = 50_000, 5
@@ -113,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--quick", action="store_true", help="Search less often; a goal is missed where its whole interval lies beyond"
     )

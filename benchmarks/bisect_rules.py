@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.bisect_world import BUILDS, Builds
-from helpers.judging.bisection import (
+from helpers.judging.bisect.search import (
     CERTAIN,
     BisectAnswer,
     BisectEnd,
@@ -51,7 +51,7 @@ Rule = Callable[[Builds], Found]
 
 
 def own(builds: Builds, sigma_factor: float = 1.0) -> Found:
-    """helpers.judging.bisection; ``sigma_factor`` makes what is known of the noise wrong.
+    """helpers.judging.bisect.search; ``sigma_factor`` makes what is known of the noise wrong.
 
     Every pair that a step asks for is made. ``perfgate bisect`` looks after each, and may leave the last ones out
     (helpers.session.bisect).

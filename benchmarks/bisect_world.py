@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from benchmarks.verdict_worlds import BURN_IN_NIGHTS, CASES, At, Synthetic
-from helpers.judging.evidence import Build
-from helpers.judging.noise import learn
+from helpers.judging.case.evidence import Build
+from helpers.judging.case.noise import learn
 
 BUILDS = 64
 # So many repeats of one build are made in a night; the next ones see other weather.

@@ -1,8 +1,8 @@
 """Whether planted causes are named: ``python -m benchmarks.explain``; hours on an idle core.
 
 Something in a framework's training is made slower on purpose, by a share of a step. Runs of the unchanged build and of
-the changed one are made in turn with the framework's profiler, and helpers.judging.explanation says which part of the
-step it is. Counted is how often the right part is named first, and how often a wrong one is named. A part that was not
+the changed one are made in turn with the framework's profiler, and helpers.judging.parts.explanation says which part of
+the step it is. Counted is how often the right part is named first, and how often a wrong one is named. What was not
 planted may differ all the same: what is planted takes memory, and other operators then find theirs in another place.
 Such a part is a side effect, and not wrong, if it also differs in the rounds of all other repeats and is small beside
 what was planted: a larger one may be an error of the reader or of the method, which is there in all rounds, too.
@@ -18,7 +18,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,13 +27,13 @@ from scipy.special import bdtrc
 
 from benchmarks.explain_changes import CAST_LAYER, LAYER
 from benchmarks.explain_runs import FRAMEWORKS, REFERENCE, Recorder, Setup, working
-from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
-from helpers.judging.explanation import Explanation, explain
-from helpers.judging.kinds import Kind
-from helpers.judging.profile_differences import Difference
-from helpers.judging.profile_parts import Level, Part, ProfiledPair
-from helpers.judging.rank_parts import parts_and_ranks
-from helpers.judging.shared_speed import beside_speed, speeds_beside
+from helpers.judging.parts.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
+from helpers.judging.parts.differences import Difference
+from helpers.judging.parts.explanation import Explanation, explain
+from helpers.judging.parts.kinds import Kind
+from helpers.judging.parts.ranks import parts_and_ranks
+from helpers.judging.parts.shared_speed import differences_beside
+from helpers.judging.parts.step_parts import Grain, Part, ProfiledPair
 from helpers.machine.environment import CPU, GPU
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.report.table import Align, Column, Table
@@ -69,31 +69,26 @@ def _in_layer(layer: str, phase: Phase, operator: str) -> Callable[[Difference],
     def right(difference: Difference) -> bool:
         part = difference.part
         place = (part.layer, part.phase) == (layer, phase)
-        return part.level in (Level.ROW, Level.CALL) and place and operator in part.operator.lower()
+        return part.level is Grain.ROW and place and operator in part.operator.lower()
 
     return right
 
 
 def _cast(difference: Difference) -> bool:
     part = difference.part
-    names = (part.operator, *part.came)
-    return (part.layer == CAST_LAYER or CAST_LAYER in part.layers or part.level is Level.OPERATOR) and any(
-        word in name.lower() for word in ("::to", "cast") for name in names
-    )
+    in_place = part.layer == CAST_LAYER or part.level is Grain.OPERATOR
+    return in_place and any(word in part.operator.lower() for word in ("::to", "cast"))
 
 
 def _beside_cast(difference: Difference) -> bool:
     """What takes the values that the cast wrote, in another place of the memory than without it."""
     part = difference.part
-    return part.level in (Level.ROW, Level.CALL) and part.layer in (CAST_LAYER, CAST_READER)
+    return part.level is Grain.ROW and part.layer in (CAST_LAYER, CAST_READER)
 
 
 def _norm_parts(difference: Difference) -> bool:
     part = difference.part
-    layers = (part.layer, *part.layers)
-    in_norms = any(layer.endswith(".norm") for layer in layers)
-    levels = (Level.ROW, Level.CALL, Level.CHANGE, Level.OPERATOR)
-    return part.level in levels and (in_norms or part.level is Level.OPERATOR)
+    return part.level is Grain.OPERATOR or (part.level is Grain.ROW and part.layer.endswith(".norm"))
 
 
 def _follows_norm_parts(difference: Difference) -> bool:
@@ -103,24 +98,13 @@ def _follows_norm_parts(difference: Difference) -> bool:
     return in_model and difference.kind in (Kind.HOST, Kind.NEW, Kind.GONE, Kind.MORE_CALLS, Kind.FEWER_CALLS)
 
 
-def _of_types(phases: Collection[Phase], words: Collection[str]) -> Callable[[Difference], bool]:
-    """An operator whose type has one of these words in its name, in whatever layer it is."""
-
-    def right(difference: Difference) -> bool:
-        part = difference.part
-        is_one = part.phase in phases and part.level in (Level.ROW, Level.CALL, Level.CHANGE, Level.OPERATOR)
-        return is_one and any(word in name.lower() for word in words for name in (part.operator, *part.came))
-
-    return right
-
-
 def _of_phase(phase: Phase) -> Callable[[Difference], bool]:
-    return lambda difference: difference.part.phase is phase and not difference.part.level.is_of_a_rank
+    return lambda difference: difference.part.phase is phase and difference.part.level is not Grain.RANK
 
 
 def _last_rank(difference: Difference) -> bool:
     """As a whole, or one of its phases."""
-    return difference.part.level.is_of_a_rank and difference.part.rank == 1
+    return difference.part.level is Grain.RANK and difference.part.rank == 1
 
 
 def _host(difference: Difference) -> bool:
@@ -134,10 +118,6 @@ ONE, TWO, LINKED = Setup(), Setup(cards=2, explained_steps=8), Setup(cards=2, ex
 ON_A_CARD = Setup(batch=128, precision="tf32", device=GPU, warmup_steps=10, window_steps=8, explained_steps=4)
 # What makes the card's own work longer: the host's is hidden behind it.
 CAUSES_ON_A_CARD = ("slow-backward", "called-twice", "cast", "norm-parts")
-# What can be changed while a graph is traced, or around it. All batch norms in their parts make no step 2% longer.
-CAUSES_IN_TENSORFLOW = ("called-twice", "cast", "python-work", "half-threads")
-# A layer is changed while its graph is traced. MXNet sets its threads when it is imported, once for all runs.
-CAUSES_IN_MXNET = ("called-twice", "cast", "norm-parts", "python-work", "slow-decoder")
 THREADS = ("threads", "torch_threads")
 CAUSES: Mapping[str, Cause] = {
     "slow-backward": Cause(ONE, _in_layer(LAYER, Phase.BACKWARD, "conv")),
@@ -150,21 +130,6 @@ CAUSES: Mapping[str, Cause] = {
     "slow-decoder": Cause(Setup(data="native", batch=2), _of_phase(Phase.DATA_WAIT)),
     "half-threads": Cause(Setup(threads=2), lambda each: True, lambda each: True, sized=False, facts=THREADS),
 }
-# MXNet's profiler names operators by their types, and tells no layer.
-_IN_MODEL = (Phase.FORWARD, Phase.BACKWARD)
-_PARTS_OF_NORM = ("norm", "mean", "square", "rsqrt", "broadcast", "reshape")
-WITHOUT_LAYERS: Mapping[str, Cause] = {
-    # What its result is added with follows, and what takes the values that the cast wrote.
-    "called-twice": Cause(
-        ONE, _of_types([Phase.FORWARD], ["convolution"]), _of_types(_IN_MODEL, ["slice", "broadcast", "add"])
-    ),
-    "cast": Cause(ONE, _of_types(_IN_MODEL, ["cast"]), _of_types(_IN_MODEL, ["batchnorm", "convolution"])),
-    "norm-parts": Cause(ONE, _of_types(_IN_MODEL, _PARTS_OF_NORM), _follows_norm_parts),
-}
-
-
-def cause_of(name: str, framework: str) -> Cause:
-    return WITHOUT_LAYERS.get(name, CAUSES[name]) if framework == "mxnet" else CAUSES[name]
 
 
 @dataclass(frozen=True)
@@ -185,8 +150,8 @@ class Repeat:
         if not self.others:
             return {}
         parts = parts_and_ranks(self.others)
-        speeds = speeds_beside(parts, [0.0] * len(self.others))
-        return {each.part: beside_speed(each, around) for each, around in zip(parts, speeds, strict=True)}
+        differences = differences_beside(parts, [0.0] * len(self.others))
+        return {each.part: found for each, found in zip(parts, differences, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -229,11 +194,6 @@ class Tally:
         return sum(not each.named for each in self.explanations)
 
     @property
-    def named_only_calls(self) -> int:
-        """In how many repeats no part is named, and the answer says all the same that operators have other calls."""
-        return sum(bool(each.calls) and not each.named for each in self.explanations)
-
-    @property
     def drop(self) -> float:
         """The median over the repeats of the unprofiled drop, as a fraction of the step."""
         drops = [each.drop.mean / each.step_seconds for each in self.explanations]
@@ -242,7 +202,7 @@ class Tally:
     def _is_right(self, explanation: Explanation) -> bool:
         if self.cause == SAME:
             return not explanation.named
-        cause = cause_of(self.cause, self.framework)
+        cause = CAUSES[self.cause]
         if cause.facts:
             return any(name in cause.facts for name, _, _ in explanation.facts)
         return bool(explanation.named) and cause.right(explanation.named[0])
@@ -258,7 +218,7 @@ class Tally:
         """Whether this is neither what was planted nor what follows from it."""
         if self.cause == SAME:
             return True
-        cause = cause_of(self.cause, self.framework)
+        cause = CAUSES[self.cause]
         return not cause.right(difference) and not cause.follows(difference)
 
 
@@ -289,7 +249,6 @@ _COLUMNS = [
     Column[Tally]("repeats", lambda each: str(len(each.explanations)), Align.RIGHT),
     Column[Tally]("right part first", lambda each: str(each.right), Align.RIGHT),
     Column[Tally]("nothing named", lambda each: str(each.named_nothing), Align.RIGHT),
-    Column[Tally]("nothing named, but other calls", lambda each: str(each.named_only_calls), Align.RIGHT),
     Column[Tally]("a side effect named", lambda each: str(each.side_effects), Align.RIGHT),
     Column[Tally]("a wrong part named", lambda each: str(each.wrong), Align.RIGHT),
     Column[Tally]("a wrong part surely named", lambda each: str(each.surely_wrong), Align.RIGHT),
@@ -342,7 +301,7 @@ def causes_of(framework: str, device: str) -> Sequence[str]:
     """What can be planted in a framework on that device."""
     if device == GPU:
         return CAUSES_ON_A_CARD if framework == "pytorch" else ()
-    return {"tensorflow": CAUSES_IN_TENSORFLOW, "mxnet": CAUSES_IN_MXNET}.get(framework, tuple(CAUSES))
+    return tuple(CAUSES)
 
 
 def setups_of(causes: Sequence[str], device: str, steps: int | None) -> dict[Setup, list[str]]:
@@ -360,7 +319,7 @@ def _refuse(option: str, given: Sequence[str] | None, where: str, possible: Sequ
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cause", action="append", choices=CAUSES, help="Plant this; may be given several times (all)")
     parser.add_argument("--framework", action="append", choices=FRAMEWORKS, help="Train in it (all)")
     parser.add_argument("--percent", type=float, nargs="+", default=[5.0], help="Make a step so much longer (5)")

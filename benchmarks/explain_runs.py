@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from helpers.judging.profile_parts import ProfiledPair, ProfiledRun
+from helpers.judging.parts.step_parts import ProfiledPair, ProfiledRun
 from helpers.machine.environment import CPU, GPU
 from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract import ROOT
@@ -28,8 +28,6 @@ from helpers.trainers.contract.steplog import WINDOW
 FRAMEWORKS = {
     "pytorch": ROOT / ".venv-pytorch/bin/python",
     "paddle": ROOT / ".venv/bin/python",
-    "tensorflow": ROOT / ".venv-tensorflow/bin/python",
-    "mxnet": ROOT / ".venv-mxnet/bin/python",
 }
 REFERENCE = "reference"
 # The gradients of ResNet50 that a rank of two sends in a step, in megabytes.

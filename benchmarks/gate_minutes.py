@@ -103,10 +103,10 @@ def lines(found: Sequence[Cost]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gate_minutes", description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, prog="python -m benchmarks.gate_minutes", description=__doc__)
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("patterns", nargs="+", metavar="PATTERN")
-    parser.add_argument("--config", type=Path, default=ROOT / "perf.yaml")
+    parser.add_argument("--config", type=Path, default=ROOT / "helpers/plan/defaults.yaml")
     parser.add_argument("--start-up", type=float, default=60.0, metavar="SECONDS")
     parser.add_argument("--runs", type=Path, metavar="FOLDER", help="a session's folder")
     parser.add_argument("--run-seconds", type=float, metavar="SECONDS", help="of any case")

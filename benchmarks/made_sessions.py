@@ -12,18 +12,21 @@ from typing import Any
 
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
-from helpers.history.stored import Acknowledgement, CaseNights, Exclusion, StoredNight
-from helpers.judging.evidence import Build, Compared, Stage
-from helpers.judging.night import NightVerdict
-from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
-from helpers.judging.verdict import Question, Reason, Standing, Status, SubVerdict, Verdict
+from helpers.history.stored import CaseNights, Exclusion, StoredNight
+from helpers.judging.case.evidence import Build, Compared, Stage
+from helpers.judging.case.verdict import PairStanding, Question, Reason, Standing, Status, SubVerdict, Verdict
+from helpers.judging.finding import Code, found
+from helpers.judging.night.verdict import NightVerdict
+from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK
+from helpers.judging.statistics import EffectSize
+from helpers.report.reasons import outcome_text
 from helpers.report.results import SessionReport
 from helpers.report.row import row_of
 from helpers.report.scaling import scalings
 from helpers.session.case_details import CaseDetails
 from helpers.session.gate import Gated, Needs, effect, gate_reason
 from helpers.session.gate_verdict import NOT_REACHED, GateCase, GateState, GateVerdict
-from helpers.session.outcome import CaseEffect, CaseOutcome
+from helpers.session.outcome import CaseEffect, CaseOutcome, Gating, GoodBuild
 from helpers.trainers.contract.case import Case
 
 SESSION = "20261123-020000-abcd"
@@ -65,7 +68,6 @@ _WORDS = {
     Status.INFRA_ERROR: "rank 0 ended with exit code 1; the log's tail says more",
     Status.INVALID: "3 of 3 runs are invalid: others used 12% of the leased cores",
     Status.NO_BASELINE: "nothing recorded for this case here; record it: pytest perf_tests --update-baselines",
-    Status.INCONCLUSIVE: "open after all 6 pairs (budgets: pairs): -1.10%, evidence 38; suspected at evidence 9.7",
 }
 _SIGMA = 0.004
 _ENVIRONMENT = {"host": "v100-3", "host_id": "5818", "device": "gpu", "driver": "550.54.15", "kernel": "6.8.0-45"}
@@ -106,9 +108,9 @@ def session_of(cases: int, nights: int, *, steps: int = 300, hostile: str = "") 
         rows.append(replace(rows[0], case_id=f"a-case{hostile}", target=f"v100{hostile}"))
         lost = (GateCase(f"lost{hostile}", "v100", NOT_REACHED, hostile, hostile),)
     failed = lost + tuple(
-        GateCase(each.case.id, each.target, each.status.value, each.reason, each.owner)
+        GateCase(each.case.id, each.target, each.status.value, outcome_text(each), each.owner)
         for each in outcomes
-        if each.effect is not CaseEffect.PASS
+        if each.gating.effect is not CaseEffect.PASS
     )
     state = GateState.FAILED if failed else GateState.PASSED
     return SessionReport(
@@ -146,17 +148,9 @@ class _Maker:
         runs = self._runs(case, status, level + _CHANGES.get(status, 0.0))
         outcome = self._outcome(case, status, level, runs)
         stored = [self._stored(case, at, level, status) for at in range(self.nights)]
-        middle, third = self._day(self.nights // 2), self._day(self.nights // 3)
         known = CaseNights(
             tuple(stored),
             tuple(each.record.log_rates for each in stored),
-            (
-                Acknowledgement(case.id, middle, middle, "0123", f"new kernels{self.hostile}", "ada", ""),
-                Acknowledgement(
-                    case.id, third, third, "", "it was the room's heat", "ada", "", taken_back=middle,
-                    taken_back_by=f"bob{self.hostile}", taken_back_reason=f"the fan was as fast{self.hostile}",
-                ),
-            ),
             before=replace(runs[0], environment={**_ENVIRONMENT, "driver": "535.104.05"}, session="the-night-before")
             if runs
             else None,
@@ -239,10 +233,8 @@ class _Maker:
                 tau=0.002,
                 nights=40,
                 runs=3,
-                effect=math.expm1(change) or 0.0008,
-                low=math.expm1(change) - 0.006,
-                high=math.expm1(change) + 0.006,
-                pairs=6 if status in _PAIRED else 0,
+                effect=EffectSize(math.expm1(change) or 0.0008, math.expm1(change) - 0.006, math.expm1(change) + 0.006),
+                pairs=PairStanding(6, 3062.0) if status in _PAIRED else None,
                 smallest_drop=0.012,
             )
             recorded = SubVerdict(
@@ -255,21 +247,20 @@ class _Maker:
             math.exp(level) * (1.09 if below else 0.97), 0.05, "ResNet50, V100-SXM2, paddle 1.8",
         )  # fmt: skip
         shown = (published,) if runs and status not in (Status.INFRA_ERROR, Status.INVALID) else ()
-        reason = Reason(
-            "made", f"{_WORDS.get(status, 'the verdict, with every number that it rests on')}{self.hostile}"
-        )
+        words = f"{_WORDS.get(status, 'the verdict, with every number that it rests on')}{self.hostile}"
+        reason = Reason("made", words)
+        if status is Status.INCONCLUSIVE:
+            reason = Reason.of(found(Code.PAIRS_USED_UP, found(Code.STILL_OPEN), pairs=6))
         return CaseOutcome(
             case,
             "v100",
             Verdict(status, reason, None, shown, recorded, standing),
-            effect(status, _GATED),
+            Gating(effect(status, _GATED), rule=gate_reason(status, _GATED) or ""),
             rule=WALL_CLOCK,
             runs=runs,
             run_folders=tuple(f"nowhere/r{run.replicate}" for run in runs),
-            reference_build="paddle 3.3.1 @7688495538f4" if standing else "",
-            why_no_reference="" if standing else "none is pinned",
+            good=GoodBuild("paddle 3.3.1 @7688495538f4") if standing else GoodBuild(why_none="none is pinned"),
             owner=f"{'vision team' if case.model.value == 'vgg16' else '@data-loading'}{self.hostile}",
-            gate_rule=gate_reason(status, _GATED) or "",
         )
 
     def _day(self, at: int) -> str:
@@ -298,7 +289,9 @@ class _Maker:
             reason="made",
             cards=case.cards,
             log_rates=() if shown in (Status.INFRA_ERROR, Status.NOT_RUN) else rates,
-            standing=Standing(rates[0], 1.0, 1.0, True, _SIGMA, 0.002, 40, len(rates), effect=rates[0] - level),
+            standing=Standing(
+                rates[0], 1.0, 1.0, True, _SIGMA, 0.002, 40, len(rates), EffectSize(*[rates[0] - level] * 3)
+            ),
             build={"version": "3.4.0.dev", "commit": f"{(at // 3) * 7919:07x}{hostile}"},
             compared=Compared("paddle 3.3.1", good, good) if paired else None,
         )

@@ -42,7 +42,7 @@ class Use:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=60, help="Make so many cases, 108 at most")
     parser.add_argument("--nights", type=int, default=90, help="Of so many nights each")
     parser.add_argument("--times", type=int, default=5, help="Open the page so often")

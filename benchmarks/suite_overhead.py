@@ -31,7 +31,7 @@ RECORDING_LIMIT = 0.005
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.splitlines()[0])
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="Take the newest session of FOLDER")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as empty:

@@ -1,7 +1,7 @@
 """Is the trainer's loop as fast as a bare one? ``python -m benchmarks.trainer_speed [--framework pytorch]``.
 
-The trainer, recording everything, takes turns with a bare loop in another process (``helpers/trainers/*/bare_loop.py``:
-same model, batch, precision, core and variables) and with the bare steps of its own process. Ratios are of images/s,
+The trainer, recording everything, takes turns with a bare loop in another process (``benchmarks.bare_loop``: same
+model, batch, precision, core and variables) and with the bare steps of its own process. Ratios are of images/s,
 the trainer's over the bare loop's. Exit status 1 when the whole 95% interval of one lies below 0.99, or when the
 recording takes more than 0.5% of the window.
 """
@@ -11,16 +11,30 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from benchmarks.cores import last_core
+from benchmarks.lockstep import (
+    Arm,
+    Blocks,
+    PairedRatio,
+    Seat,
+    Turns,
+    pair_ratio,
+    ratio_of,
+    take_turns,
+    trainer_arm,
+)
 from benchmarks.suite_overhead import RECORDING_LIMIT, SHORTEST_STEP_SECONDS
 from helpers.launch.launchers import CHOICES
 from helpers.plan.perf_yaml import load_config
+from helpers.plan.recipes.recipe import settings_for
 from helpers.report.unforeseen import ended
-from helpers.session.lockstep import SPEED_LIMIT, Blocks, Seat, Turns, measure_beside_bare_loop, speeds
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.blocks import TRAIN
+from helpers.trainers.contract.blocks import BARE, FOR, TRAIN, StepBlock
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
 
@@ -43,20 +57,22 @@ CASES = {
     ),
 }
 
+# The trainer fails if it is known to be below this share of the bare loop's speed.
+SPEED_LIMIT = 0.99
+
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.splitlines()[0])
     names = [each.value for each in CASES]
     parser.add_argument("--framework", choices=names, default=names[0], help="Compare this framework's two cases")
-    parser.add_argument("--case", nargs="*", metavar="ID", help="Compare these one-card CPU cases instead")
     parser.add_argument("--pairs", type=int, default=4, help="Start N pairs of processes for each case")
     parser.add_argument("--rounds", type=int, default=4, help="Give each loop N turns of one step")
     arguments = parser.parse_args()
     complaints = []
-    for case_id in arguments.case or CASES[Framework(arguments.framework)]:
+    for case_id in CASES[Framework(arguments.framework)]:
         case = Case.parse(case_id)
         seat = Seat((last_core(),), interpreter=interpreter_of(case.framework))
-        lines, wrong = told(measure_beside_bare_loop(case, arguments.pairs, Turns(arguments.rounds), seat))
+        lines, wrong = told(measure(case, arguments.pairs, Turns(arguments.rounds), seat))
         print(f"{case_id}: the trainer's images/s over the bare loop's")
         print("\n".join(f"  {line}" for line in lines), flush=True)
         complaints += [f"{case_id}: {line}" for line in wrong]
@@ -67,7 +83,47 @@ def main() -> int:
 
 def interpreter_of(framework: Framework) -> str:
     """The Python that perf.yaml names, else this one."""
-    return load_config(ROOT / "perf.yaml", CHOICES).frameworks[framework].interpreter or sys.executable
+    return load_config(ROOT / "helpers/plan/defaults.yaml", CHOICES).frameworks[framework].interpreter or sys.executable
+
+
+def measure(case: Case, pairs: int, turns: Turns, seat: Seat) -> list[Blocks]:
+    """The blocks of the trainer, of its bare steps and of the bare loop, from ``pairs`` pairs of fresh processes.
+
+    Raises LaunchError.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        train = trainer_arm(TRAIN, case, Path(folder), seat)
+        arms = (train, replace(train, name=FOR, loop=FOR), bare_arm(case, seat))
+        return [take_turns(arms if number % 2 == 0 else arms[::-1], turns) for number in range(pairs)]
+
+
+def bare_arm(case: Case, seat: Seat) -> Arm:
+    """The bare loop over the batch and precision of one of CASES."""
+    settings = settings_for(case, seat.device)
+    argv = [seat.interpreter, "-m", "benchmarks.bare_loop", case.framework.value]
+    argv += ["--batch-size", str(case.batch_size_per_card), "--learning-rate", str(settings["learning_rate"])]
+    argv += ["--cores", *map(str, seat.cores), *(["--bf16"] if settings["amp_dtype"] == "bfloat16" else [])]
+    return Arm(BARE, tuple(argv), BARE, {**settings["environment"], **seat.variables})
+
+
+def speeds(sets: Sequence[Blocks]) -> dict[str, PairedRatio]:
+    """The trainer's speed over the two bare loops', by both clocks."""
+    return {
+        "another process, wall clock": _speed(sets, BARE, cpu=False),
+        "another process, time on the core": _speed(sets, BARE, cpu=True),
+        "its own process, wall clock": _speed(sets, FOR, cpu=False),
+        "its own process, time on the core": _speed(sets, FOR, cpu=True),
+    }
+
+
+def _speed(sets: Sequence[Blocks], other: str, *, cpu: bool) -> PairedRatio:
+    def seconds(block: StepBlock) -> float:
+        return block.step_cpu_seconds if cpu else block.step_seconds
+
+    return ratio_of(
+        pair_ratio([seconds(block) for block in blocks[other]], [seconds(block) for block in blocks[TRAIN]])
+        for blocks in sets
+    )
 
 
 def told(sets: Sequence[Blocks]) -> tuple[list[str], list[str]]:

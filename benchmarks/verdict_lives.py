@@ -18,8 +18,8 @@ from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_replay import YOUNG_NIGHTS, Score, Scores
 from benchmarks.verdict_session import JudgedNight, Machine, Stack
 from benchmarks.verdict_worlds import CASES, LARGEST_GAIN, SMALLEST_GAIN, At, Changed, DrawnRun, Synthetic
-from helpers.judging.evidence import Build
-from helpers.judging.verdict import Status
+from helpers.judging.case.evidence import Build
+from helpers.judging.case.verdict import Status
 
 SLOW_DAY = 0.048
 LIBRARY_LOSS = 0.02

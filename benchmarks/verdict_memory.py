@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from helpers.history.nights import NightRecord
 from helpers.history.past import ACCEPTED_NIGHTS, COMPARED_NIGHTS, SIBLINGS
 from helpers.history.results import RunResult
-from helpers.judging.evidence import Compared, Night, Past
-from helpers.judging.verdict import Status
+from helpers.judging.case.evidence import Compared, Night, Past
+from helpers.judging.case.verdict import Status
 
 # The only fact of a segment that changes on a simulated machine.
 _CHANGES = "cuDNN"
@@ -97,8 +97,9 @@ class HeldNights:
         stack = segment.get(_CHANGES, next(reversed(mine.of_stack), ""))
         return replace(mine.past(stack), siblings=tuple(siblings[:SIBLINGS]))
 
-    def add_result(self, result: RunResult) -> None:
+    def add_case(self, results: Sequence[RunResult], night: NightRecord) -> None:
         """The past is made of nights alone."""
+        self.add_night(night)
 
     def add_night(self, night: NightRecord) -> None:
         before = self._held.get(night.case_id, _Held(night.cards)).until(night.session)

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_replay import DROPS_PERCENT, Future, Replay, Scores, add_world
 from benchmarks.verdict_report import more_text, table_text
-from benchmarks.verdict_rivals import Seen, below_own, otava_steps, pytest_benchmark
+from benchmarks.verdict_rivals import Detect, Seen, below_own, otava_steps, pytest_benchmark
 from benchmarks.verdict_series import (
     DLPERF,
     KOKKOS,
@@ -30,9 +30,8 @@ from benchmarks.verdict_series import (
 )
 from benchmarks.verdict_session import RECORDED_RUNS, Machine
 from benchmarks.verdict_worlds import At, Nights
-from helpers.history.trend import Detect
-from helpers.judging.evidence import Budget, Build
-from helpers.judging.verdict import Status
+from helpers.judging.case.evidence import Budget, Build
+from helpers.judging.case.verdict import Status
 from helpers.machine.facts import cpu_list
 
 # A series has one run a night and no other build's.

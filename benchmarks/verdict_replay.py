@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from benchmarks.verdict_memory import HeldNights
-from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, RIVALS, Seen, Steps, asv_steps, otava_steps
+from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, RIVALS, Detect, Seen, Steps, asv_steps, otava_steps
 from benchmarks.verdict_session import JudgedNight, Machine, drawn_with
 from benchmarks.verdict_worlds import BURN_IN_NIGHTS, FRESH_NIGHTS, At
-from helpers.history.trend import Detect
-from helpers.judging.evidence import Build
-from helpers.judging.verdict import Status
+from helpers.judging.case.evidence import Build
+from helpers.judging.case.verdict import Status
 
 DROPS_PERCENT = (0.5, 1, 2, 3, 5, 10)
 PROCEDURE = "this procedure"

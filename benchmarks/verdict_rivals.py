@@ -10,12 +10,12 @@ import importlib.util
 import itertools
 import math
 import statistics
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from benchmarks.verdict_worlds import DrawnRun
-from helpers.history.trend import Detect
 
 FIXED_SHARE = 0.05
 MEDIAN_SHARE = 0.02
@@ -110,8 +110,36 @@ def asv_steps(series: Sequence[Sequence[float]]) -> list[frozenset[int]]:
     ]
 
 
+@dataclass(frozen=True)
+class ChangePoint:
+    """A step of a series: the index of the first value after it, and the means of the pieces beside it."""
+
+    index: int
+    before: float
+    after: float
+
+
+Detect = Callable[[Sequence[Sequence[float]]], Sequence[Sequence[ChangePoint]]]
+
+
+def change_points(series: Sequence[Sequence[float]]) -> list[list[ChangePoint]]:
+    """The steps of each series of images/s, by Otava at p = 0.001 from 0.5% on."""
+    # Its package is not needed otherwise, and imports scipy.
+    from otava.analysis import compute_change_points
+
+    found = []
+    for values in series:
+        with warnings.catch_warnings():
+            # Pieces without any spread divide by zero inside scipy, which then answers p = 0 as it should.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            # It must be a list: Otava 0.8.0 slices an array differently.
+            points, _ = compute_change_points(list(values), window_len=50, max_pvalue=0.001, min_magnitude=0.005)
+        found.append([ChangePoint(int(each.index), each.stats.mean_1, each.stats.mean_2) for each in points])
+    return found
+
+
 def otava_steps(detect: Detect, series: Sequence[Sequence[float]]) -> list[frozenset[int]]:
-    """Otava at the suite's own sensitivity, on images/s."""
+    """Where Otava sees a series of log rates get slower."""
     answers = detect([[math.exp(log_rate) for log_rate in nights] for nights in series])
     return [frozenset(point.index for point in points if point.after < point.before) for points in answers]
 

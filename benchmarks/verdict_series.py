@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.verdict_worlds import Array, At, DrawnRun, drawn_run
-from helpers.judging.evidence import Build
+from helpers.judging.case.evidence import Build
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.frameworks import Framework

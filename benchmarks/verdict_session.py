@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,19 +15,20 @@ from helpers.history import Memory
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.history.session_file import SessionRecord
-from helpers.judging.evidence import Budget, Build, Stage
-from helpers.judging.night import NeedConfirmation, NightVerdict, judge_night
-from helpers.judging.night_groups import Key, NightCase
-from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
+from helpers.judging.case.evidence import Budget, Build, Stage
+from helpers.judging.case.verdict import Status, Verdict
+from helpers.judging.finding import Finding
+from helpers.judging.night.groups import Key, NightCase
+from helpers.judging.night.verdict import NeedConfirmation, NightVerdict, judge_night
+from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK
 from helpers.judging.statistics import summarise
-from helpers.judging.verdict import Status, Verdict
 from helpers.machine.environment import Environment
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.overrides import segment_of
 from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.session.gate import Gate
-from helpers.session.measure import CaseResult, measure_case
+from helpers.session.measuring.case_loop import CaseResult, MeasureRequest, measure_case
 from helpers.session.night import night_case
 from helpers.trainers.contract.case import Case
 
@@ -98,14 +98,10 @@ class DrawnRunner:
     store: ResultStore
     # By case, the fraction by which the build under test is slower tonight.
     drops: Mapping[int, float]
-    # How long a run takes, by case id; with it the time since the night began.
-    run_seconds: Mapping[str, float] = field(default_factory=dict)
-    elapsed_seconds: float = 0.0
     stack: Stack = _RECORDED_WITH
     made: Counter[tuple[str, Build]] = field(default_factory=Counter)
 
     def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
-        self.elapsed_seconds += self.run_seconds.get(plan.case.id, 0.0)
         number = self.made[plan.case.id, build]
         self.made[plan.case.id, build] += 1
         drawn = drawn_with(self.nights, self.at, self.nights.cases.index(plan.case), build, number, self.drops)
@@ -129,18 +125,6 @@ class DrawnRunner:
         )
         self.store.write(result)
         return result
-
-
-@dataclass(frozen=True)
-class LaidOut:
-    """How a night is laid out that does not measure every case once."""
-
-    # The ids of the cases, in the order of measuring, and how many cases the night's correction counts.
-    cases: Sequence[str]
-    counted: int
-    # The plan of a case so many seconds after the night began; None if it is not reached.
-    within: Callable[[CasePlan, float], CasePlan | None]
-    run_seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -181,34 +165,29 @@ class Machine:
         at: At,
         memory: Memory,
         drops: Mapping[int, float] = _NO_DROPS,
-        laid_out: LaidOut | None = None,
         stack: Stack = _RECORDED_WITH,
     ) -> JudgedNight:
-        """Every case of a night, one after the other, then the night as a whole with the confirmations it asks for. If
-        the night is ``laid_out``, only its cases."""
+        """Every case of a night, one after the other, then the night as a whole with the confirmations it asks for."""
         when = night_of(at)
         store = HeldRuns(Path(), f"b{at.branch}-n{at.night:04d}", SessionRecord(began=when.isoformat()))
-        seconds = {} if laid_out is None else laid_out.run_seconds
-        runner = DrawnRunner(self.nights, at, store, drops, seconds, stack=stack)
+        runner = DrawnRunner(self.nights, at, store, drops, stack=stack)
         plans = [replace(plan, reference=stack.build(Build.REFERENCE) if plan.reference else {}) for plan in self.plans]
-        many = len(self.plans) if laid_out is None else laid_out.counted
-        measure = partial(
-            measure_case, runner=runner, store=store, memory=memory, cases_tonight=many, now=lambda: when,
-            keep_night=lambda folder, night: None,
-        )  # fmt: skip
-        results = {}
-        by_id = {plan.case.id: plan for plan in plans}
-        for plan in plans if laid_out is None else map(by_id.__getitem__, laid_out.cases):
-            if (now := plan if laid_out is None else laid_out.within(plan, runner.elapsed_seconds)) is not None:
-                results[plan.case.id] = measure(now)
+
+        def measure(plan: CasePlan, suspicion: Finding | None = None) -> CaseResult:
+            request = MeasureRequest(suspicion, cases_tonight=len(plans))
+            return measure_case(
+                plan, runner, store, memory, request, now=lambda: when, keep_night=lambda folder, night: None
+            )
+
+        results = {plan.case.id: measure(plan) for plan in plans}
         screened = [case for result in results.values() if (case := night_case(_UNGATED.outcome(result))) is not None]
         before = {case.key: case for case in screened}
         confirmed: dict[Key, NightCase] = {}
         while isinstance(answer := judge_night(screened, confirmed), NeedConfirmation):
-            result = measure(results[answer.case_id].plan, suspicion=answer.why)
+            result = measure(results[answer.case_id].plan, answer.why)
             results[answer.case_id] = result
             confirmed[answer.key] = night_case(_UNGATED.outcome(result)) or before[answer.key]
-        return JudgedNight(tuple(results.values()), answer, runner.elapsed_seconds)
+        return JudgedNight(tuple(results.values()), answer)
 
 
 @dataclass(frozen=True)
@@ -217,8 +196,6 @@ class JudgedNight:
 
     results: tuple[CaseResult, ...]
     whole: NightVerdict | None
-    # How long all runs took; 0 where nobody says how long one takes.
-    seconds: float = 0.0
 
     @property
     def statuses(self) -> list[Status]:

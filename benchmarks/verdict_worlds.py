@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from helpers.judging.evidence import Build
+from helpers.judging.case.evidence import Build
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import verdict_hours, verdict_real
+from benchmarks import verdict_real
 from benchmarks.cores import spread
 from benchmarks.goals import missed
 from benchmarks.verdict_lives import live
@@ -32,7 +32,7 @@ from benchmarks.verdict_lives_report import goals_of_lives, lives_text
 from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_replay import DROPS_PERCENT, LOST, PROCEDURE, Future, Replay, Scores, add_world
 from benchmarks.verdict_report import goals_of, more_text, progress_text, scores_json, table_text
-from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, absent
+from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, absent, change_points
 from benchmarks.verdict_session import Machine
 from benchmarks.verdict_worlds import (
     BURN_IN_NIGHTS,
@@ -46,7 +46,6 @@ from benchmarks.verdict_worlds import (
     Synthetic,
 )
 from helpers.history.history import History
-from helpers.history.trend import change_points
 from helpers.report.unforeseen import ended
 
 SEED = 20240501
@@ -90,12 +89,6 @@ FULL_BEHIND = Size(worlds=12, quiet=29, dropped=8, slow=2, trended=0, noisy=10)
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     by_processes = partial(spread, processes=options.processes)
-    if options.hours:
-        size = verdict_hours.QUICK if options.quick else verdict_hours.FULL
-        size = replace(size, worlds=options.worlds) if options.worlds is not None else size
-        print(f"seed {options.seed}: {size}", flush=True)
-        print(verdict_hours.text_of(options.seed, size, by_processes))
-        return 0
     sizes = (QUICK, QUICK_BEHIND) if options.quick else (FULL, FULL_BEHIND)
     if options.worlds is not None:
         sizes = (
@@ -137,16 +130,11 @@ def _counted(size: Size) -> str:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--quick",
         action="store_true",
         help="Replay few nights; a goal is missed where its whole interval lies beyond it",
-    )
-    parser.add_argument(
-        "--hours",
-        action="store_true",
-        help="Compare only what nights of limited time find a machine hour: by their plan, and by a fixed scheme",
     )
     parser.add_argument("--series", type=Path, metavar="FOLDER", help="Replay the real series of FOLDER too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the scores to FILE")

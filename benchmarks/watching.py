@@ -3,8 +3,7 @@
 One session of the suite measures a one-card CPU case, and every process of it that is not the job's is watched from
 outside: CPU seconds of pytest, its supervisor and the job's guard within the measured window. The trainer's own part,
 its records and life signs, is timed inside it. Their sum over the window's core seconds may be 0.5%; exit status 1
-where it is more. Beside it: pairs of fresh trainer processes, one under the supervisor and one started bare, in turn
-(A B, B A, …); the ratio of their images/s.
+where it is more.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.suite_overhead import RECORDING_LIMIT as WATCHING_LIMIT
-from benchmarks.watching_arms import Arms
 from benchmarks.watching_session import Observed, observe
 from helpers.report.unforeseen import ended
-from helpers.session.lockstep import ratio_of
 from helpers.trainers.contract.case import Case
 from tests.faults.workshop import Workshop
 
@@ -66,11 +63,9 @@ class Cost:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Measure what watching a case costs.")
+    parser = argparse.ArgumentParser(allow_abbrev=False, description="Measure what watching a case costs.")
     parser.add_argument("--case", default=CASE, metavar="ID", help="Train this one-card CPU case on synthetic data")
     parser.add_argument("--window-steps", type=int, default=24, metavar="N", help="Watch over N steps. Default: 24")
-    parser.add_argument("--pairs", type=int, default=4, metavar="N", help="Compare N pairs, 0 or from 2. Default: 4")
-    parser.add_argument("--pair-steps", type=int, default=8, metavar="N", help="Measure N steps of each. Default: 8")
     given = parser.parse_args(arguments)
     case = Case.parse(given.case)
     with tempfile.TemporaryDirectory(prefix="watching-") as folder:
@@ -78,9 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cost = Cost(observe(workshop, case, given.window_steps))
         print(f"{case.id}: what watching costs")
         print("\n".join(f"  {line}" for line in cost.lines()), flush=True)
-        pairs = Arms(case, Path(folder), given.pair_steps).pairs(given.pairs)
-    if pairs:
-        print(f"  images/s watched over unwatched: {ratio_of(watched / bare for watched, bare in pairs)}")
     if not cost.accepted:
         print(f"watching takes {cost.share:.3%}; at most {WATCHING_LIMIT:.1%} is accepted", file=sys.stderr)
     return 0 if cost.accepted else 1

@@ -7,7 +7,6 @@ from fixtures.frameworks import ComparedFrameworks
 
 
 @pytest.mark.frameworks
-@pytest.mark.peers
 def test_frameworks(compared: ComparedFrameworks) -> None:
     """Each framework that is installed here has a figure, and there are at least two; the summary has the table."""
     assert compared.complete, compared.reason

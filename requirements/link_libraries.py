@@ -20,10 +20,8 @@ from typing import Dict, List
 
 # Below the environment's folder; helpers/machine/libraries.py has it too.
 FOLDER = os.path.join("lib", "perfgate-cuda")
-_WHEEL = re.compile(r"nvidia-.+-cu(\d+)", re.IGNORECASE)
-# From CUDA 13 on the distributions' names have no number, and the folder has it.
-_PLACE = re.compile(r"nvidia/cu(\d+)/lib/")
-_LIBRARY = re.compile(r"(lib.+?\.so)((?:\.\d+)*)")
+# Such as nvidia/cudnn/lib/libcudnn.so.8 of nvidia-cudnn-cu11, and from CUDA 13 on nvidia/cu13/lib/libcublas.so.13.
+_LIBRARY = re.compile(r"(nvidia/cu(\d+)/lib/)?(?:.*/)?((lib.+?\.so)((?:\.\d+)*))")
 
 
 def cuda_major(site: Path) -> str:
@@ -39,18 +37,19 @@ def libraries(site: Path, major: str) -> Dict[str, Path]:
     found: Dict[str, Path] = {}
     versions: Dict[str, List[int]] = {}
     for wheel in metadata.distributions(path=[str(site)]):
-        # As indexes compare names.
-        named = _WHEEL.fullmatch(re.sub(r"[-_.]+", "-", wheel.metadata["Name"] or ""))
+        own = re.fullmatch(r"nvidia[-_.].+[-_.]cu(\d+)", wheel.metadata["Name"] or "", re.IGNORECASE)
         for file in wheel.files or ():
-            name, placed = _LIBRARY.fullmatch(file.name), _PLACE.match(str(file))
-            of = named or placed
-            if name is None or of is None or of.group(1) != major:
+            library = _LIBRARY.fullmatch(str(file))
+            if library is None or major != (own.group(1) if own else library.group(2)):
                 continue
-            path, plain = site / str(file), name.group(1)
-            version = [int(number) for number in name.group(2).split(".") if number]
-            found[file.name] = path
+            name, plain, version = (
+                library.group(3),
+                library.group(4),
+                [int(each) for each in library.group(5).split(".")[1:]],
+            )
+            found[name] = site / str(file)
             if version >= versions.get(plain, []):
-                versions[plain], found[plain] = version, path
+                versions[plain], found[plain] = version, site / str(file)
     return found
 
 
@@ -59,7 +58,8 @@ def link(prefix: Path, site: Path) -> Dict[str, Path]:
     folder."""
     folder = prefix / FOLDER
     new = folder.with_name(folder.name + ".new")
-    shutil.rmtree(str(new), ignore_errors=True)
+    for each in (new, folder):
+        shutil.rmtree(str(each), ignore_errors=True)
     major = cuda_major(site)
     found = libraries(site, major) if major else {}
     if found:
@@ -67,18 +67,9 @@ def link(prefix: Path, site: Path) -> Dict[str, Path]:
         for name, path in found.items():
             # Relative, so that the environment can be moved.
             (new / name).symlink_to(os.path.relpath(str(path), str(folder)))
-    if folder.exists():
-        shutil.rmtree(str(folder))
-    if found:
         new.rename(folder)
     return found
 
 
-def main() -> int:
-    found = link(Path(sys.prefix), Path(sysconfig.get_path("platlib")))
-    print("{}: {} names".format(FOLDER, len(found)))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print("{}: {} names".format(FOLDER, len(link(Path(sys.prefix), Path(sysconfig.get_path("platlib"))))))

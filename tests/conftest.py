@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import hashlib
-import marshal
 import os
 import re
 import shutil
@@ -19,15 +17,11 @@ import tempfile
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
 import pytest
 
 from fixtures.missing import DEV, refuse_without
-from helpers.machine.records_check import Checker, Violation
-from tests.faults.control_group import why_no_memory_group
-from tests.slurm_cluster import ACCOUNTING_PACKAGES, NAMED, PACKAGES, SlurmCluster, missing_programs, slurm_cluster
-from tests.waiting_first import waiting_first
+from tests.slurm_cluster import NAMED, PACKAGES, SlurmCluster, missing_programs, slurm_cluster
 
 # Threads that multiply small matrices wait for each other longer than they compute, above all beside other workers: the
 # search for the first bad build took seven times the processor time. Only this process has one thread: those that tests
@@ -69,34 +63,6 @@ def _load_hypothesis_profiles() -> None:
     settings.load_profile("perfgate")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """The same content is checked against the same schema once in a process: modules load the published figures when
-    they are imported, and tests of commands and whole sessions read the same runs and nights again and again."""
-    check = Checker.violation
-    schemas: WeakKeyDictionary[Checker, str] = WeakKeyDictionary()
-    valid: set[bytes] = set()
-
-    def once(checker: Checker, record: object) -> Violation | None:
-        if checker not in schemas:
-            schemas[checker] = repr(checker._schema)
-        try:
-            # JSON would not tell a tuple from a list, and this format knows no type besides JSON's and a few more.
-            content = marshal.dumps((schemas[checker], record), 2)
-        except ValueError:
-            return check(checker, record)
-        digest = hashlib.sha256(content).digest()
-        if digest in valid:
-            return None
-        wrong = check(checker, record)
-        if wrong is None:
-            valid.add(digest)
-        return wrong
-
-    patch = pytest.MonkeyPatch()
-    patch.setattr(Checker, "violation", once)
-    config.add_cleanup(patch.undo)
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that takes ``paddle_interpreter`` runs once for each, named by its environment's folder."""
     if "paddle_interpreter" in metafunc.fixturenames:
@@ -116,20 +82,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """After ``-m`` and ``-k`` removed the items that are not wanted. All workers order them alike."""
-    workers = getattr(config, "workerinput", {}).get("workercount", 1)
-    if workers > 1:
-        items[:] = waiting_first(items, _waits_for_slurm, workers)
-
-
-def _waits_for_slurm(item: pytest.Item) -> str | None:
-    """What ``waiting_first`` asks of a test. Each Slurm with control groups takes the same groups of this machine, so
-    one worker has all tests with such a one."""
-    fixtures = getattr(item, "fixturenames", ())
-    if {"running_accounted_slurm", "slurm_with_groups"}.intersection(fixtures):
-        return "control groups"
-    return item.nodeid if "running_slurm" in fixtures else None
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests with a Slurm first: xdist gives the first worker the first part, so that one Slurm is started, and the
+    others compute while it waits."""
+    items.sort(key=lambda item: "running_slurm" not in getattr(item, "fixturenames", ()))
 
 
 def pytest_collection_finish() -> None:
@@ -162,8 +118,18 @@ def _let_sessions_be_interrupted() -> None:
 @pytest.fixture
 def small_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is trained, is trained on images of 64 x 64 pixels: a twelfth of the work, by all the same layers."""
-    paths = [str(Path(__file__).parent / "small_images"), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    from helpers.common import inherited
+
+    # Trainers' PYTHONPATH is the suite's alone, whatever the caller's is.
+    folder = Path(__file__).parent / "small_images"
+    monkeypatch.setattr(inherited, "ROOT", f"{folder}:{inherited.ROOT}")
+
+
+@pytest.fixture(autouse=True)
+def no_passwords_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    from helpers.common import masking
+
+    monkeypatch.setattr(masking, "_remembered", set())
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -172,7 +138,6 @@ def histories_copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calla
     migration. Tests of the making itself take ``histories_made``."""
     # xdist's controller runs no test.
     from helpers.history import database
-    from helpers.history.waiting import Waiting
 
     made = tmp_path_factory.mktemp("copied") / "history.sqlite"
     make_ready = database.make_ready
@@ -180,8 +145,7 @@ def histories_copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calla
     def copied(engine: object, file: Path | None, *also: object) -> object:
         if file is not None and not file.exists():
             if not made.exists():
-                waiting = Waiting(f"history {made}", 60, None)
-                make_ready(database.open_sqlite(made, 60, waiting), made, str(made), waiting).dispose()
+                make_ready(database.open_sqlite(made, 60), made, str(made), 60).dispose()
             _copy(made, file)
         return make_ready(engine, file, *also)
 
@@ -225,21 +189,6 @@ def running_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmClu
         yield cluster
 
 
-@pytest.fixture(scope="session")
-def running_accounted_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    _need_slurm(f"{PACKAGES} {ACCOUNTING_PACKAGES}", missing_programs(accounting=True))
-    groups = not why_no_memory_group()
-    with slurm_cluster(tmp_path_factory.mktemp("accounted"), control_groups=groups, accounting=True) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def accounted_slurm(running_accounted_slurm: SlurmCluster) -> SlurmCluster:
-    """A Slurm with slurmdbd, and where this machine can do it with control groups; its nodes are idle."""
-    running_accounted_slurm.mend()
-    return running_accounted_slurm
-
-
 def _need_slurm(packages: str, missing: Sequence[str]) -> None:
     """Skip where programs of Slurm are missing, and fail where they should be there."""
     if not missing:
@@ -261,12 +210,6 @@ def slurm(running_slurm: SlurmCluster) -> SlurmCluster:
 def allocation(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The id of a job of both nodes. This process is a part of it, since it is on the machine of the first node."""
     yield from _allocation(slurm, monkeypatch)
-
-
-@pytest.fixture
-def accounted_allocation(accounted_slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The same where Slurm keeps accounting, with 300 MiB on each node."""
-    yield from _allocation(accounted_slurm, monkeypatch, "--mem=300")
 
 
 def _allocation(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch, *options: str) -> Iterator[str]:

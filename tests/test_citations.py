@@ -42,6 +42,7 @@ def files() -> list[Path]:
     return sorted(path for path in found if path != Path(__file__))
 
 
+@pytest.mark.slow
 def test_every_cited_page_and_section_exists() -> None:
     missing = []
     for path in files():
@@ -70,18 +71,3 @@ def leads(page: Path, link: str, heading: str) -> bool:
 def anchor(title: str) -> str:
     """The name by which GitHub links to a heading."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ('# docs/a.md, "Judge": why', [("docs/a.md", ""), ("docs/a.md", "Judge")]),
-        ('docs/a.md, "A" and "No\n    history".', [("docs/a.md", ""), ("docs/a.md", "A"), ("docs/a.md", "No history")]),
-        ('# docs/a.md,\n# "Judge"', [("docs/a.md", ""), ("docs/a.md", "Judge")]),
-        ("see [docs/a.md](docs/a.md)", [("docs/a.md", ""), ("docs/a.md", "")]),
-        ("SECURITY.md says so", [("SECURITY.md", "")]),
-        ('docs/a.md says "this"', [("docs/a.md", "")]),
-    ],
-)  # fmt: skip
-def test_a_citation_is_found(text: str, found: list[tuple[str, str]]) -> None:
-    assert list(cited(text)) == found

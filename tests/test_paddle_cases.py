@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,21 +59,3 @@ def test_every_published_figure_stands_in_its_case_s_row(page: Page, target: str
 @PAGES
 def test_there_are_the_published_rows_and_no_other(page: Page) -> None:
     assert len(page.rows) == page.cases
-
-
-@PAGES
-def test_every_footnote_that_is_used_is_there(page: Page) -> None:
-    used = set(re.findall(r"\[(\d+)\]", "\n".join(page.rows)))
-    assert used == set(re.findall(r"^- \[(\d+)\] ", page.text, re.MULTILINE))
-
-
-@PAGES
-def test_the_command_stands_beside_the_table_and_no_folder_of_a_machine(page: Page) -> None:
-    chosen = " ".join(f"--framework {each.value}" for each in page.frameworks)
-    assert f"perfgate cases {chosen} --published --build" in page.text
-    assert re.search(r"(?<![\w.])/(?:root|home|tmp|work)/", page.text) is None
-
-
-def test_every_program_of_the_other_frameworks_was_built() -> None:
-    """Paddle's page says what was refused."""
-    assert {row.split(" | ")[5] for row in OTHERS.rows} == {"built"}

@@ -2,7 +2,7 @@
 
 A stand-in trains (tests/docs/stand_in.py), so the speeds are drawn and not measured. Everything else is the suite: 25
 nights of a gate are judged and kept, and the last night's build is slower where ResNet50 reads images. Chromium takes
-the page of that night as ``--html`` writes it, and its table as a terminal shows it. A minute on two cores.
+the page of that night as ``--results`` writes it, and its table as a terminal shows it. A minute on two cores.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def nights(folder: Path) -> tuple[Path, str]:
         build = environment(folder / (f"night-{days}" if days else SLOW))
         made.append(["perf_tests", "--gate", f"--build={build}", f"--reference-build={good}", _session(days)])
     page = folder / "night.html"
-    made[-1] += [f"--html={page}", "--color=yes"]
+    made[-1] += [f"--results={page}", "--color=yes"]
     return page, played(here, made)[-1][1]
 
 

@@ -24,7 +24,14 @@ from pathlib import Path
 from types import TracebackType
 
 from helpers.builds.naming import BuildUnavailable, Why
-from helpers.machine.files import MOST_NOTE_BYTES, make_private_folder, open_lock, read_text_limited, write_whole
+from helpers.common.files import (
+    MOST_NOTE_BYTES,
+    lock_within,
+    make_private_folder,
+    open_lock,
+    read_text_limited,
+    write_whole,
+)
 from helpers.trainers.contract.errors import ConfigError
 
 FOLDER = Path(".cache") / "builds"
@@ -35,6 +42,8 @@ _MAKING, _REMOVING = ".making-", ".removing-"
 _DIGEST = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _SHORTEST = 4
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+# A download, and resolving and installing, are given up after an hour each.
+_MOST_WAIT_SECONDS = 4 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -110,7 +119,7 @@ class BuildCache:
         """
         # Only the folder is resolved, since an environment's Python is a link to the Python with which it was made.
         folder = python.parent.parent.resolve()
-        path = folder.with_name(f"{folder.name}.lock")
+        path = folder.parent / f"{folder.name}.lock"
         # A copy of a kept environment has no lock file beside it.
         if not (_DIGEST.fullmatch(folder.name) and (folder / NOTE).is_file() and path.is_file()):
             return
@@ -121,7 +130,8 @@ class BuildCache:
         try:
             lock = open_lock(path)
             try:
-                _lock(lock, fcntl.LOCK_SH, lambda: on_wait(f"waiting for another session that has {build} alone"))
+                told = f"waiting for another session that has {build} alone"
+                _lock(build, path, lock, fcntl.LOCK_SH, lambda: on_wait(told))
                 os.utime(path)
             except BaseException:
                 os.close(lock)
@@ -208,17 +218,17 @@ class BuildCache:
         path = self.folder / f"{digest}.lock"
         lock = open_lock(path)
 
-        def waits() -> None:
-            on_wait(f"waiting for another session that makes {build}")
+        def wait(how: int) -> None:
+            _lock(build, path, lock, how, lambda: on_wait(f"waiting for another session that makes {build}"))
 
         try:
             while True:
-                _lock(lock, fcntl.LOCK_SH, waits)
+                wait(fcntl.LOCK_SH)
                 if self.is_complete(digest):
                     os.utime(path)
                     return lock
                 # The lock is not changed in one step: in between, another session may make or remove the environment.
-                _lock(lock, fcntl.LOCK_EX, waits)
+                wait(fcntl.LOCK_EX)
                 if not self.is_complete(digest):
                     self._make(digest, lock, fill)
                     self._make_room()
@@ -312,12 +322,14 @@ def refuse_unknown(text: str, cache: BuildCache) -> ConfigError:
     return ConfigError("perfgate builds", got=text, expected=f"a build that is kept, by its digest: {known}")
 
 
-def _lock(lock: int, how: int, waits: Callable[[], None]) -> None:
+def _lock(build: str, path: Path, lock: int, how: int, waits: Callable[[], None]) -> None:
     try:
-        fcntl.flock(lock, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        waits()
-        fcntl.flock(lock, how)
+        lock_within(_MOST_WAIT_SECONDS, lock, how, waits)
+    except TimeoutError as error:
+        raise BuildUnavailable(
+            build, Why.NOT_INSTALLED, f"{path}: {error.strerror}", "another session to finish making it",
+            f"Look which process that is (fuser {path}), and end it if it hangs",
+        ) from error  # fmt: skip
 
 
 def _read_note(path: Path) -> dict[str, str] | None:

@@ -8,23 +8,32 @@ import errno
 import hashlib
 import http.client
 import ssl
+import threading
+import time
 import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
+from typing import IO, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from packaging import tags
 from packaging.utils import parse_wheel_filename
 
-from helpers.builds.naming import BuildSource, BuildUnavailable, Why, shown_url
-from helpers.machine.files import named_by_user, open_regular
+from helpers.builds.naming import BuildSource, BuildUnavailable, Why
+from helpers.common.files import named_by_user, open_regular
+from helpers.common.masking import without_password
 
 _BLOCK = 1 << 20
 # The largest download. A wheel of Paddle for CUDA has 2 GB.
 _MOST_BYTES = 20 * 1024**3
+# The longest download, as long as uv has for its own, and the rate below which one is given up.
+_MOST_SECONDS = 3600.0
+_LEAST_BYTES_PER_SECOND = 10_000
+_LOOK_SECONDS = 0.1
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NOT_MODIFIED = 304
 
@@ -113,62 +122,129 @@ def fetch(
     known: Fetched | None = None,
     cert: str | None = None,
     progress: Callable[[str], None] = lambda text: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Fetched:
     """Download the wheel into ``folder``; with ``known``, only if the server has another version of it now.
 
-    Raises BuildUnavailable if the server does not answer, answers with an error or falls silent, if the file ends
-    early, and if the disk is full.
+    Raises BuildUnavailable if the server does not answer, answers with an error, redirects to something else than http
+    or https, or sends less than 10 kB/s for ``silence_seconds``, if the file ends early or is not whole after an hour,
+    and if the disk is full.
     """
-    request = urllib.request.Request(_without_user(source.url), headers=_headers(known))
-    if user := _authorization(source.url):
-        # Unredirected: the password must not be sent to another host if the address redirects there.
-        request.add_unredirected_header("Authorization", user)
+    download = _Download(source, folder, silence_seconds, known, cert)
+    download.start()
+    start = since = clock()
+    reported = counted = 0
     try:
-        context = ssl.create_default_context(cafile=cert) if source.url.startswith("https:") else None
-        with urllib.request.urlopen(request, timeout=silence_seconds, context=context) as answer:
-            sha256 = _save(answer, folder / wheel_name(source), progress)
-            return Fetched(
-                wheel_name(source), sha256, answer.headers.get("ETag", ""), answer.headers.get("Last-Modified", "")
-            )
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == _NOT_MODIFIED and known is not None:
-            return known
-        raise BuildUnavailable(
-            source.text, Why.NOT_FETCHED, f"HTTP {error.code} {error.reason} of {shown_url(source.url)}", "a wheel",
-            "Look whether that build was made, and where",
-        ) from error  # fmt: skip
-    except TimeoutError as error:
-        raise _silent(source, silence_seconds) from error
-    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-        cause = getattr(error, "reason", error)
-        if isinstance(cause, TimeoutError):
-            raise _silent(source, silence_seconds) from error
-        if getattr(cause, "errno", None) in _FULL:
-            raise BuildUnavailable(source.text, Why.NO_SPACE, str(cause), remedy="Free the disk") from error
-        raise BuildUnavailable(
-            source.text, Why.NOT_FETCHED, f"{cause} of {shown_url(source.url)}", "a whole wheel",
-            "Look whether the address is right and its server answers, and try it again",
-        ) from error  # fmt: skip
-
-
-def _save(answer: http.client.HTTPResponse, path: Path, progress: Callable[[str], None]) -> str:
-    length = answer.headers.get("Content-Length") or ""
-    total, done, reported = int(length) if length.isdecimal() else None, 0, 0
-    digest = hashlib.sha256()
-    with path.open("wb") as file:
-        while block := answer.read(_BLOCK):
-            file.write(block)
-            digest.update(block)
-            done += len(block)
-            if done > _MOST_BYTES:
-                raise OSError(errno.EFBIG, f"more than {_MOST_BYTES} bytes")
+        # A thread of its own, since a time limit of a socket is one of each answer: a server that sends a byte now and
+        # then, of its headers or of the file, never exceeds it.
+        while download.is_alive():
+            download.join(_LOOK_SECONDS)
+            now, done = clock(), download.done
             if done - reported >= 100 * _BLOCK:
                 reported = done
-                progress(f"fetching {path.name}: {done >> 20} of {(total or 0) >> 20 or '?'} MB")
-    if total is not None and done < total:
-        raise http.client.IncompleteRead(b"", total - done)
-    return digest.hexdigest()
+                progress(f"fetching {wheel_name(source)}: {done >> 20} of {(download.total or 0) >> 20 or '?'} MB")
+            if not download.is_alive():
+                break
+            if now - start >= _MOST_SECONDS:
+                raise _slow(source, done, now - start)
+            if now - since >= silence_seconds:
+                if done - counted < _LEAST_BYTES_PER_SECOND * (now - since):
+                    raise _slow(source, done - counted, now - since)
+                since, counted = now, done
+    finally:
+        download.given_up = True
+    if download.error is not None:
+        raise download.error
+    assert download.found is not None
+    return download.found
+
+
+class _Download(threading.Thread):
+    """A download, which ends with ``found`` or with ``error``."""
+
+    def __init__(
+        self, source: BuildSource, folder: Path, silence_seconds: float, known: Fetched | None, cert: str | None
+    ) -> None:
+        # A daemon, so that a server that hangs does not hold up the end of the suite.
+        super().__init__(daemon=True)
+        self._source, self._path, self._cert = source, folder / wheel_name(source), cert
+        self._silence_seconds, self._known = silence_seconds, known
+        self.found: Fetched | None = None
+        self.error: Exception | None = None
+        # Bytes; the total is None where the server does not tell it.
+        self.done = 0
+        self.total: int | None = None
+        self.given_up = False
+
+    def run(self) -> None:
+        try:
+            self.found = self._fetched()
+        except Exception as error:  # noqa: BLE001 - raised by fetch
+            self.error = error
+
+    def _fetched(self) -> Fetched:
+        source = self._source
+        request = urllib.request.Request(_without_user(source.url), headers=_headers(self._known))
+        if user := _authorization(source.url):
+            # Unredirected: the password must not be sent to another host if the address redirects there.
+            request.add_unredirected_header("Authorization", user)
+        try:
+            context = ssl.create_default_context(cafile=self._cert) if source.url.startswith("https:") else None
+            opener = urllib.request.build_opener(_WebOnly, urllib.request.HTTPSHandler(context=context))
+            with opener.open(request, timeout=self._silence_seconds) as answer:
+                sha256 = self._save(answer)
+                headers = answer.headers
+                return Fetched(self._path.name, sha256, headers.get("ETag", ""), headers.get("Last-Modified", ""))
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == _NOT_MODIFIED and self._known is not None:
+                return self._known
+            raise BuildUnavailable(
+                source.text, Why.NOT_FETCHED, f"HTTP {error.code} {error.reason} of {without_password(source.url)}",
+                "a wheel", "Look whether that build was made, and where",
+            ) from error  # fmt: skip
+        except (http.client.HTTPException, OSError) as error:
+            raise _failed(source, error, self._silence_seconds) from error
+
+    def _save(self, answer: http.client.HTTPResponse) -> str:
+        length = answer.headers.get("Content-Length") or ""
+        self.total = int(length) if length.isdecimal() else None
+        digest = hashlib.sha256()
+        with self._path.open("wb") as file:
+            # read1, since read waits for a whole block.
+            while not self.given_up and (block := answer.read1(_BLOCK)):
+                file.write(block)
+                digest.update(block)
+                self.done += len(block)
+                if self.done > _MOST_BYTES:
+                    raise OSError(errno.EFBIG, f"more than {_MOST_BYTES} bytes")
+        if self.total is not None and self.done < self.total:
+            raise http.client.IncompleteRead(b"", self.total - self.done)
+        return digest.hexdigest()
+
+
+class _WebOnly(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to http and https alone; urllib would follow one to ftp."""
+
+    def http_error_302(self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message) -> Any:
+        address = headers.get("Location") or headers.get("URI") or ""
+        if urlsplit(address).scheme not in ("", "http", "https"):
+            raise urllib.error.URLError(f"a redirect to {without_password(address)}, neither http nor https,")
+        return super().http_error_302(req, fp, code, msg, headers)  # type: ignore[arg-type]
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+def _failed(source: BuildSource, error: Exception, silence_seconds: float) -> BuildUnavailable:
+    cause = getattr(error, "reason", error)
+    if isinstance(cause, TimeoutError):
+        return _slow(source, 0, silence_seconds)
+    if getattr(cause, "errno", None) in _FULL:
+        return BuildUnavailable(source.text, Why.NO_SPACE, str(cause), remedy="Free the disk")
+    return BuildUnavailable(
+        source.text, Why.NOT_FETCHED, f"{cause} of {without_password(source.url)}", "a whole wheel",
+        "Look whether the address is right and its server answers, and try it again",
+    )  # fmt: skip
 
 
 def _authorization(url: str) -> str:
@@ -193,8 +269,10 @@ def _without_user(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def _silent(source: BuildSource, seconds: float) -> BuildUnavailable:
+def _slow(source: BuildSource, size: int, seconds: float) -> BuildUnavailable:
     return BuildUnavailable(
-        source.text, Why.NOT_FETCHED, f"nothing for {seconds:g} s from {shown_url(source.url)}", "an answer",
-        "Try it again later, or raise builds.silence_seconds in perf.yaml",
+        source.text, Why.NOT_FETCHED,
+        f"{f'{size} bytes' if size else 'nothing'} in {seconds:.3g} s from {without_password(source.url)}",
+        f"a wheel within {_MOST_SECONDS:.0f} s, and {_LEAST_BYTES_PER_SECOND // 1000} kB/s at least",
+        "Try it again later, fetch it by other means and name the file, or raise builds.silence_seconds in perf.yaml",
     )  # fmt: skip

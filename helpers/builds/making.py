@@ -23,11 +23,13 @@ from helpers.builds.companions import COMPANIONS, Companions, Part, companions_f
 from helpers.builds.fetching import Fetched, Wheel, check_python, digest_of, fetch, open_wheel, wheel_name
 from helpers.builds.naming import BuildSource, BuildUnavailable, Why
 from helpers.builds.uv import Uv
+from helpers.common.inherited import passed_on
+from helpers.common.wall_clock import utc_now
 from helpers.machine.drivers import kernel_driver
 from helpers.machine.frameworks import BuildFinder
 from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import open_nvml
-from helpers.machine.wall_clock import utc_now
+from helpers.machine.surroundings import home_problem, refuse_home
 from helpers.plan.perf_yaml import BuildsConfig
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
@@ -35,7 +37,9 @@ from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 
 # Increased whenever the same names would result in another environment.
 _CONTENT_VERSION = 2
-_IMPORT_SECONDS = 300
+# Paddle's import takes seconds, and less than a minute if two gigabytes must be read from a disk first.
+_IMPORT_SECONDS = 60.0
+_LINKS_SECONDS = 60.0
 _NOT_TO_BE_HAD = (Why.NOT_INSTALLED, Why.NOT_FETCHED, Why.WRONG_PYTHON)
 _LINKS = ROOT / "requirements" / "link_libraries.py"
 _PYTHON = "import platform, sys; print(platform.python_version(), *sys.version_info[:2])"
@@ -313,9 +317,16 @@ def prepare(
 
 def _link_libraries(text: str, interpreter: Path) -> None:
     """Make the links to CUDA's libraries as bootstrap.py does; no folder of links for a build without CUDA."""
-    done = subprocess.run(
-        [str(interpreter), str(_LINKS)], capture_output=True, text=True, errors="replace", check=False
-    )
+    try:
+        done = subprocess.run(
+            [str(interpreter), str(_LINKS)], env=passed_on(), capture_output=True, text=True, errors="replace",
+            timeout=_LINKS_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise BuildUnavailable(
+            text, Why.NOT_INSTALLED, f"{_LINKS.name} takes longer than {_LINKS_SECONDS:g} s", "links made in a moment",
+            "Look whether the disk of the kept builds answers (perfgate builds names it)",
+        ) from error  # fmt: skip
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise BuildUnavailable(text, Why.NOT_INSTALLED, f"{_LINKS.name}: {last}")
@@ -323,16 +334,21 @@ def _link_libraries(text: str, interpreter: Path) -> None:
 
 def import_build(text: str, framework: Framework, interpreter: Path) -> ImportedBuild:
     """Import the build in a process of its own. Raises BuildUnavailable if that fails, or if the build lacks a part
-    that the trainers use."""
+    that the trainers use, and DeviceError if no build could be imported here."""
+    refuse_home(framework, home_problem(passed_on()))
     argv = [str(interpreter), "-m", "helpers.machine.framework_probe", framework.value, "imports"]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    variables = with_libraries(variables, str(interpreter))
+    variables = with_libraries({**passed_on(), "PYTHONDONTWRITEBYTECODE": "1"}, str(interpreter))
     try:
         done = subprocess.run(
             argv, cwd=ROOT, env=variables, capture_output=True, text=True, errors="replace", timeout=_IMPORT_SECONDS,
             check=False,
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        raise BuildUnavailable(
+            text, Why.NOT_IMPORTED, f"import takes longer than {_IMPORT_SECONDS:g} s", f"import of {framework.value}",
+            remedy="Look what it waits for (a lock, a download, a slow disk), and call it again, or name another build",
+        ) from error  # fmt: skip
+    except OSError as error:
         raise BuildUnavailable(text, Why.NOT_IMPORTED, str(error)) from error
     if done.returncode != 0:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
@@ -345,7 +361,7 @@ def import_build(text: str, framework: Framework, interpreter: Path) -> Imported
             Why.NOT_IMPORTED,
             ended,
             f"import of {framework.value}",
-            remedy=f"Its import says: {lines[-1] if lines else 'nothing'}. Mend the build, or name another one",
+            remedy=f"Its import says: {lines[-1] if lines else 'nothing'}. Install it again, or name another build",
         )
     try:
         found = json.loads(done.stdout.splitlines()[-1])
@@ -385,7 +401,9 @@ def _python(settings: BuildsConfig) -> _Python:
         base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
         return _Python(base, platform.python_version(), (sys.version_info.major, sys.version_info.minor))
     try:
-        done = subprocess.run([settings.python, "-c", _PYTHON], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(
+            [settings.python, "-c", _PYTHON], env=passed_on(), capture_output=True, text=True, timeout=60, check=True
+        )
         version, major, minor = done.stdout.split()
         return _Python(settings.python, version, (int(major), int(minor)))
     except (OSError, subprocess.SubprocessError, ValueError) as error:

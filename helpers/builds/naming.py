@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import difflib
 import enum
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
+from helpers.common.masking import without_password, without_secrets
 from helpers.plan.perf_yaml import COMMIT_FIELD, Config
 from helpers.trainers.contract.errors import ConfigError, SuiteError
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
@@ -28,7 +30,7 @@ NAMES = (
 )
 _SHA256 = re.compile(r"sha256=([0-9a-f]{64})", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-fA-F]{4,40}", re.ASCII)
-_USER = re.compile(r"(?<=://)[^/@\s]+@")
+_HOST = re.compile(rb"[A-Za-z0-9_.:-]+")
 
 
 class BuildKind(enum.Enum):
@@ -62,7 +64,7 @@ class BuildUnavailable(SuiteError):
         self.kind = kind
         # All that the installer said, a line each; empty if it was not asked.
         self.output: tuple[str, ...] = ()
-        super().__init__(f"build {build} {_is(kind)}", got=without_user(got), expected=expected, remedy=remedy)
+        super().__init__(f"build {build} {_is(kind)}", got=without_secrets(got), expected=expected, remedy=remedy)
 
 
 def _is(kind: Why) -> str:
@@ -107,6 +109,14 @@ def parse_build(text: str, root: Path, config: Config) -> BuildSource:
         return _commit(text, root, config)
     if "://" in text:
         return _url(text, root)
+    try:
+        return _path_or_requirement(text, root)
+    except (OSError, RuntimeError) as error:
+        # A home that nobody has, a name that is too long, a folder that may not be read.
+        raise _refused(text, str(error)) from error
+
+
+def _path_or_requirement(text: str, root: Path) -> BuildSource:
     name, _, fragment = text.partition("#")
     path = root / Path(name).expanduser()
     if name.endswith(".whl"):
@@ -122,6 +132,8 @@ def parse_build(text: str, root: Path, config: Config) -> BuildSource:
             raise _refused(text, f"a folder without bin/python, {path}")
         return BuildSource(BuildKind.ENVIRONMENT, text, python)
     if path.exists():
+        if not path.is_file() or not os.access(path, os.X_OK):
+            raise _refused(text, f"no program that can be run, {path}")
         return BuildSource(BuildKind.PYTHON, text, path.absolute())
     return _requirement(text)
 
@@ -149,18 +161,6 @@ def framework_of(distribution: str) -> Framework | None:
     return next((each for each, names in known if name in names), None)
 
 
-def without_user(text: str) -> str:
-    """The text, with users and passwords removed from all URLs in it."""
-    return _USER.sub("", text)
-
-
-def shown_url(url: str) -> str:
-    """An address for printing and keeping: without user and password, and without the query, which may be a
-    signature."""
-    parts = urlsplit(url)
-    return without_user(urlunsplit(parts._replace(query="…" if parts.query else "")))
-
-
 def _commit(text: str, root: Path, config: Config) -> BuildSource:
     sha, _, fragment = text.removeprefix(COMMIT).partition("#")
     if not _COMMIT.fullmatch(sha):
@@ -180,10 +180,13 @@ def _commit(text: str, root: Path, config: Config) -> BuildSource:
 
 def _url(text: str, root: Path) -> BuildSource:
     address, _, fragment = text.partition("#")
-    shown = shown_url(text)
+    shown = without_password(text)
     try:
         parts = urlsplit(address)
         _ = parts.port
+        # urllib decodes a host's percent signs, and Python's codec refuses what no name server could be asked for.
+        if not _HOST.fullmatch(unquote(parts.hostname or "x").encode("idna")):
+            raise ValueError(f"no host is named {parts.hostname}")
     except ValueError as error:
         raise _refused(shown, str(error), "a wheel's URL") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -236,4 +239,4 @@ def _digest(text: str, fragment: str) -> str:
 
 
 def _refused(text: str, got: str, expected: str = NAMES) -> ConfigError:
-    return ConfigError(f"build {without_user(text)}", got=without_user(got), expected=expected)
+    return ConfigError(f"build {without_secrets(text)}", got=without_secrets(got), expected=expected)

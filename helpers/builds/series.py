@@ -21,10 +21,20 @@ from helpers.trainers.contract.errors import ConfigError
 # The most builds of a search. More means that the file is probably another one.
 MOST_BUILDS = 10_000
 _FULL_COMMIT = re.compile(r"[0-9a-fA-F]{4,40}", re.ASCII)
-_NONE_LEFT = ("No solution found", "unsatisfiable", "no versions")
+# uv's words where the index has the package, in other versions than those that were asked for.
+_ONLY, _AVAILABLE = re.compile(r"\bonly "), re.compile(r" (is|are) available\b")
+_NO_VERSION = re.compile(r"\bno versions? of\b")
 
 # Returns the newest version that a requirement allows; empty if it allows none.
 Newest = Callable[[str], str]
+
+
+def _has_others(words: str) -> bool:
+    """Whether uv says that the index has the package in other versions; one pattern for both would be quadratic."""
+    found = ((_ONLY.search(line), line) for line in words.splitlines())
+    return bool(_NO_VERSION.search(words)) or any(
+        only and _AVAILABLE.search(line, only.end() - 1) for only, line in found
+    )
 
 
 @dataclass(frozen=True)
@@ -113,7 +123,7 @@ def newest_of_index(settings: BuildsConfig) -> Newest:
         try:
             locked = uv.resolve(requirement, [requirement], settings.python or sys.executable, alone=True)
         except BuildUnavailable as error:
-            if error.kind is not Why.NOT_FETCHED and any(sign in str(error) for sign in _NONE_LEFT):
+            if error.kind is not Why.NOT_FETCHED and _has_others(str(error)):
                 return ""
             raise
         pinned = next((line for line in locked if line.startswith(f"{name}==")), "")

@@ -1,7 +1,7 @@
 """Runs uv: resolves the versions that a build needs, makes an empty environment, and installs packages into it.
 
-uv does not read pip's settings, so the caller's index in pip's settings is passed on to uv; uv's own settings
-(UV_INDEX_URL, uv.toml) take precedence.
+uv does not read pip's settings, so those that lead to packages (requirements/pip_settings.py) are passed on to uv; uv's
+own settings (UV_INDEX_URL, uv.toml) take precedence.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -17,29 +18,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from helpers.builds.naming import BuildUnavailable, Why, without_user
+from helpers.builds.naming import BuildUnavailable, Why
+from helpers.common.inherited import passed_to_installer
+from helpers.common.masking import without_secrets
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 
-# pip's name of a setting -> uv's name of it, and the separator of several values.
-_SETTINGS = {
-    "index-url": ("UV_DEFAULT_INDEX", " "),
-    "extra-index-url": ("UV_INDEX", " "),
-    "find-links": ("UV_FIND_LINKS", ","),
-    "cert": ("SSL_CERT_FILE", " "),
-    "trusted-host": ("UV_INSECURE_HOST", " "),
-    # An option, since uv has no variable for it.
-    "no-index": ("--no-index", " "),
-}
-# If the caller has set one of these, uv is configured and pip's settings are not used.
-_TOLD_UV = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
-# Variables of the caller that would choose another environment or another Python.
-_FOREIGN = (
-    "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_TARGET",
-    "UV_PREFIX", "UV_PROJECT_ENVIRONMENT", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_VENV_SEED", "UV_REQUIRE_HASHES",
+# The installer's reading of pip's settings. requirements/ holds scripts and is no package.
+_PIP = runpy.run_path(str(ROOT / "requirements" / "pip_settings.py"))
+# Settings on which the origin of packages depends.
+_ORIGINS = (
+    "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX", "UV_INDEX_STRATEGY", "UV_INDEX_URL",
+    "UV_INSECURE_HOST", "SSL_CERT_FILE",
 )  # fmt: skip
-# As pip does: take the best version of all indexes. By default uv takes that of the first index that has the package.
-_AS_PIP = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
-_LINE = re.compile(r"^(?P<key>[^=]+)='(?P<value>.*)'$")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NO_SPACE = ("No space left on device", "Disk quota exceeded", "os error 28", "os error 122")
 # Texts in uv's errors, for each reason; the first text that is found decides.
@@ -84,23 +75,22 @@ class Uv:
                 expected="the one of requirements/uv.txt, which makes environments",
                 remedy="make env installs it",
             )
-        kept = {name: value for name, value in environ.items() if name not in _FOREIGN}
-        passed_on = {} if any(environ.get(name) for name in _TOLD_UV) else pip_settings(environ)
-        own = {
-            "UV_PYTHON_DOWNLOADS": "never",
-            "UV_NO_PROGRESS": "1",
-            "NO_COLOR": "1",
-            "UV_HTTP_TIMEOUT": environ.get("UV_HTTP_TIMEOUT", f"{silence_seconds:.0f}"),
-            "UV_LINK_MODE": environ.get("UV_LINK_MODE", "hardlink"),
-        }
-        no_index = passed_on.pop("--no-index", "") != ""
-        return cls(found, {**passed_on, **kept, **own}, no_index)
+        given = passed_to_installer(environ)
+        try:
+            variables, options = _PIP["for_uv"](_PIP["read"](sys.executable, given), given)
+        except _PIP["PipError"] as error:
+            raise ConfigError(
+                "builds", got=str(error), expected="pip's settings, which lead to packages",
+                remedy="correct that setting of pip, or remove it",
+            ) from None  # fmt: skip
+        unless_given = {"UV_HTTP_TIMEOUT": f"{silence_seconds:.0f}", "UV_LINK_MODE": "hardlink"}
+        own = {"UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+        return cls(found, {**unless_given, **variables, **own}, "--no-index" in options)
 
     @property
     def indexes(self) -> str:
         """All settings on which the origin of packages depends, as one text."""
-        names = (*(name for name, _ in _SETTINGS.values()), "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INDEX_STRATEGY")
-        given = [f"{name}={self.variables[name]}" for name in sorted(names) if self.variables.get(name)]
+        given = [f"{name}={self.variables[name]}" for name in sorted(_ORIGINS) if self.variables.get(name)]
         return " ".join([*given, *self._no_index])
 
     @property
@@ -124,15 +114,8 @@ class Uv:
 
     def install(self, build: str, folder: Path, locked: Sequence[str], keep_open: Sequence[int] = ()) -> None:
         """Install exactly these pins, which ``resolve`` returned, into the environment."""
-        argv = [
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            str(folder / "bin" / "python"),
-            "--no-deps",
-            "--require-hashes",
-        ]
+        python = str(folder / "bin" / "python")
+        argv = ["pip", "install", "--quiet", "--python", python, "--no-deps", "--require-hashes"]
         # A file, since uv does not accept requirements with hashes of local wheels on standard input.
         file = folder / ".perfgate-requirements.txt"
         try:
@@ -149,7 +132,10 @@ class Uv:
                 timeout=_MOST_SECONDS, check=False, pass_fds=tuple(keep_open),
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
-            raise BuildUnavailable(build, Why.NOT_INSTALLED, f"no end of uv within {error.timeout:.0f} s") from error
+            raise BuildUnavailable(
+                build, Why.NOT_INSTALLED, f"no end of uv within {error.timeout:.0f} s", "its packages by then",
+                f"Try what hangs: {shlex.join(command[:3])} …; or set another index, or a faster one, for uv or pip",
+            ) from error  # fmt: skip
         except OSError as error:
             raise BuildUnavailable(build, Why.NOT_INSTALLED, f"{shlex.join(command[:2])}: {error}") from error
         if done.returncode != 0:
@@ -157,53 +143,16 @@ class Uv:
         return done.stdout
 
 
-def pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that make uv use the indexes of the caller's pip, from pip's files and variables; empty if it has
-    none."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", "config", "list"], env={**environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    if done.returncode != 0:
-        return {}
-    return uv_variables(done.stdout)
-
-
-def uv_variables(listed: str) -> dict[str, str]:
-    """uv's variables for the output of ``pip config list``. As in pip, a variable takes precedence over a file, and the
-    section ``install`` over ``global``."""
-    found: dict[str, tuple[int, str]] = {}
-    for line in listed.splitlines():
-        match = _LINE.match(line.strip())
-        section, _, name = match["key"].rpartition(".") if match else ("", "", "")
-        rank = {"global": 0, "install": 1, ":env:": 2}.get(section)
-        if match is None or rank is None or name not in _SETTINGS:
-            continue
-        if name not in found or rank > found[name][0]:
-            found[name] = (rank, match["value"].replace("\\n", " "))
-    chosen = {}
-    for name, (_, value) in found.items():
-        variable, between = _SETTINGS[name]
-        words = value.split()
-        if name == "no-index" and value.lower() in ("", "0", "false", "no"):
-            continue
-        chosen[variable] = between.join(words)
-    return {**chosen, **(_AS_PIP if {"UV_DEFAULT_INDEX", "UV_INDEX"} & set(chosen) else {})}
-
-
 def _refusal(build: str, output: str) -> BuildUnavailable:
     lines = [line.strip() for line in _COLOUR.sub("", output).splitlines() if line.strip()]
     error = _of_lines(build, lines)
-    error.output = tuple(map(without_user, lines))
+    error.output = tuple(map(without_secrets, lines))
     return error
 
 
 def _of_lines(build: str, lines: Sequence[str]) -> BuildUnavailable:
     text = " ".join(lines)
-    last = without_user(" | ".join(lines[-_LAST_LINES:])) or "no output of uv"
+    last = without_secrets(" | ".join(lines[-_LAST_LINES:])) or "no output of uv"
     if any(sign in text for sign in _NO_SPACE):
         return BuildUnavailable(build, Why.NO_SPACE, last, remedy="Free the disk, or call perfgate builds remove")
     why = next((why for why, signs in _SIGNS if any(sign in text for sign in signs)), Why.NOT_INSTALLED)

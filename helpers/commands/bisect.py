@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TextIO
 from helpers.builds.naming import anchored
 from helpers.builds.series import BuildSeries, Newest, series_of_lines, series_of_releases
 from helpers.commands.loading import (
-    PLAIN_JSON,
     add_data,
     add_history,
     add_json,
@@ -26,15 +25,16 @@ from helpers.commands.loading import (
     say,
     say_each_run,
     text_output,
-    write_files,
+    write_json,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.commands.option_types import count_of, hours, time_is_over
-from helpers.judging.noise import usual_sigma
-from helpers.judging.wording import counted
-from helpers.machine.files import MOST_INDEX_BYTES, read_text_limited, write_whole
+from helpers.common.files import MOST_INDEX_BYTES, read_text_limited, write_whole
+from helpers.common.words import counted
+from helpers.judging.case.noise import usual_sigma
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
+from helpers.report.reasons import finding_text, reason_text
 from helpers.session import SuiteOptions
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
@@ -132,7 +132,7 @@ def run(
     suite = load(options)
     plan = _resumed(arguments, options, suite) if options.resume else _new(arguments, suite, newest)
     cases = tuple(each for each in suite.cases if each.key in plan.cases)
-    if text := suite.disturbance(cases):
+    if text := suite.measurer.disturbance(cases):
         print(printable(f"NOT JUDGED: {text}"), file=out)
         return EXIT_NOT_JUDGED
     write_plan(options, plan)
@@ -144,6 +144,8 @@ def run(
         say,
         time_is_over=time_is_over(arguments.hours, clock),
         on_progress=say_each_run(lambda run: f"  {run.case_id}: run {run.replicate + 1} of this build"),
+        tell=reason_text,
+        tell_step=finding_text,
     )
     say(f"{len(plan.builds)} builds, {counted(len(cases), 'case')}, session {options.session}")
     found, interrupted = _search(search, cases)
@@ -161,13 +163,11 @@ def run(
 
 def _search(search: BuildSearch, cases: Sequence[SuiteCase]) -> tuple[list[CaseSearch], bool]:
     """The answers for all cases that were begun, and whether the search was interrupted."""
-    from helpers.judging.bisection_estimate import estimate
-
     found: list[CaseSearch] = []
     for number, suite_case in enumerate(cases, 1):
         plan, case_id = search.plan, suite_case.case.id
         sigma = plan.sigmas.get(case_id, usual_sigma())
-        say(f"{number} of {len(cases)}: {case_id}; {estimate(len(plan.builds), plan.most_runs, sigma)}")
+        say(f"{number} of {len(cases)}: {case_id}; {_estimate_text(len(plan.builds), plan.most_runs, sigma)}")
         try:
             found.append(search.search(suite_case, found))
         except KeyboardInterrupt:
@@ -176,6 +176,17 @@ def _search(search: BuildSearch, cases: Sequence[SuiteCase]) -> tuple[list[CaseS
         if found[-1].stopped and search.time_is_over():
             return found, False
     return found, False
+
+
+def _estimate_text(builds: int, most_runs: int, sigma: float) -> str:
+    """How many runs a search takes for each of some drops."""
+    from helpers.judging.bisect.estimate import estimate
+
+    parts = [
+        f"about {runs} runs for a drop of {drop:.0%}" if runs else f"more than {most_runs} for {drop:.0%}"
+        for drop, runs in estimate(builds, most_runs, sigma).items()
+    ]
+    return f"{', '.join(parts)}, where runs scatter by {sigma:.2%}"
 
 
 def _status(found: CaseSearch) -> int:
@@ -274,19 +285,18 @@ def _report(arguments: argparse.Namespace, search: BuildSearch, found: Sequence[
     pictures = ["bisect.svg" if number == 1 else f"bisect-{number}.svg" for number in range(1, len(found) + 1)]
     command = shlex.join(["perfgate", "bisect", "--good", builds[0], "--bad", builds[-1]])
     text = render_markdown(found, pictures, command, builds[0], builds[-1])
-    output = text_output(arguments, PLAIN_JSON, out)
+    output = text_output(arguments, out)
     for each in found:
         print(render_search(each) + "\n", file=output)
     try:
+        write_whole(folder / "bisect.md", text.encode())
         for each, picture in zip(found, pictures, strict=True):
             write_whole(folder / picture, draw(each, builds[0]).encode())
-        write_whole(folder / "bisect.md", text.encode())
-    except OSError as error:
-        # The answer is known, and a full disk does not change it.
-        say(f"the answer is not kept in {folder / 'bisect.md'}: {error}")
+    except Exception as error:  # noqa: BLE001 - the answer is known, and neither disk nor picture changes it
+        say(f"not all of the answer is kept in {folder / 'bisect.md'}: {type(error).__name__}: {error}")
     else:
         print(printable(f"written: {folder / 'bisect.md'}"), file=output)
-    write_files(arguments, PLAIN_JSON, to_record(found, options.session), out)
+    write_json(arguments, to_record(found, options.session), out)
 
 
 def _explain(
@@ -299,10 +309,10 @@ def _explain(
     """Add to bisect.md which part of a step the first bad build has made slower. Returns whether it was not
     interrupted."""
     from helpers.report.explanation import PICTURE_FILE, headline, render_markdown, write_explanation
-    from helpers.session.explain_change import explain_change
+    from helpers.session.explain.change import explain_change
 
     session = search.options.session
-    folder, output = search.options.runs_folder / session, text_output(arguments, PLAIN_JSON, out)
+    folder, output = search.options.runs_folder / session, text_output(arguments, out)
     try:
         for suite_case, answer in zip(cases, found, strict=False):
             if (explained := explain_change(search, suite_case, answer)) is None:

@@ -1,4 +1,5 @@
-"""``perfgate builds``: lists the environments that were made of builds; makes, checks and removes them."""
+"""``perfgate builds``: lists the environments that were made of builds; makes, checks and removes them, and pins one as
+the good build of perf.yaml. The history keeps who pinned it, when and why."""
 
 from __future__ import annotations
 
@@ -8,35 +9,49 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from helpers.builds.cache import BuildCache, KeptBuild, cache_of, refuse_unknown
 from helpers.builds.making import ImportedBuild, PreparedBuild, import_build, prepare
-from helpers.builds.naming import parse_build
-from helpers.commands.loading import PLAIN_JSON, add_json, say, text_output, write_files
+from helpers.builds.naming import NONE, BuildKind, BuildSource, anchored, parse_build
+from helpers.commands.loading import (
+    add_history,
+    add_json,
+    history_of,
+    history_url,
+    say,
+    text_output,
+    user_name,
+    write_json,
+)
 from helpers.commands.main import add_configuration
+from helpers.common.masking import shown_words
+from helpers.common.wall_clock import utc_now
+from helpers.history import open_history
+from helpers.history.decisions import DecisionFiles
+from helpers.history.stored import Pin
 from helpers.launch.launchers import CHOICES
 from helpers.plan.perf_yaml import Config, load_config
+from helpers.plan.yaml_edit import replace_text, set_values
 from helpers.report.table import Align, Column, Table
 from helpers.session.builds import named_builds
 from helpers.session.gate import EXIT_OK
 from helpers.session.programs import built_ahead, cases_to_check, program_lines, refuse_broken
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.errors import ConfigError, printable
+from helpers.trainers.contract.errors import ConfigError, NoHistory, printable
 
 NAME = "builds"
-HELP = "List the builds that the suite keeps; make, check or remove one"
+HELP = "List the builds that the suite keeps; make, check or remove one, or pin the good one"
 EXITS = {
     0: "it is done",
     1: "the checked build would train nothing here, or the one to remove is in use",
 }
 
 # 1: first format.
-# 2: a checked build has "programs".
-BUILDS_SCHEMA_VERSION = 2
+BUILDS_SCHEMA_VERSION = 1
 # The checked build would train nothing here, or the environment to remove is in use.
 EXIT_NOT = 1
 
@@ -45,6 +60,7 @@ _ACTIONS = {
     "make": "Make the environment of BUILD",
     "check": "Import BUILD, build its programs, and say what it would train here",
     "remove": "Remove the environment of BUILD",
+    "pin": "Make BUILD the good build of perf.yaml; without BUILD, list what was pinned, by whom, when and why",
 }
 _MEGABYTE = 1_000_000
 _NOTED = ("source", "framework", "distribution", "version", "commit", "cuda", "python", "made")
@@ -55,7 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     for name, text in _ACTIONS.items():
         action = actions.add_parser(name, help=text, description=text)
-        if name != "list":
+        if name == "pin":
+            action.add_argument("build", metavar="BUILD", nargs="?", help="A build as for pytest --build")
+            action.add_argument("--reason", metavar="TEXT", help="Say why it is good")
+            action.add_argument("--who", metavar="NAME", help="Name who says so. Default: the user")
+            add_history(action)
+        elif name != "list":
             also = "" if name == "make" else ", or the first digits of one in the list"
             action.add_argument("build", metavar="BUILD", help=f"A build as for pytest --build{also}")
         # These options may also follow the action. If they do not, values given before the action stay.
@@ -76,12 +97,14 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
             return _make(arguments, cache, config, out)
         if arguments.action == "remove":
             return _remove(arguments, cache, out)
+        if arguments.action == "pin":
+            return _pin(arguments, cache, config, out)
         return _check(arguments, cache, config, out)
 
 
 def _answer(arguments: argparse.Namespace, lines: Iterable[str], record: Mapping[str, Any], out: TextIO) -> None:
-    print(*lines, sep="\n", file=text_output(arguments, PLAIN_JSON, out))
-    write_files(arguments, PLAIN_JSON, {"schema_version": BUILDS_SCHEMA_VERSION, **record}, out)
+    print(*lines, sep="\n", file=text_output(arguments, out))
+    write_json(arguments, {"schema_version": BUILDS_SCHEMA_VERSION, **record}, out)
 
 
 def _list(arguments: argparse.Namespace, cache: BuildCache, config: Config, out: TextIO) -> int:
@@ -90,7 +113,7 @@ def _list(arguments: argparse.Namespace, cache: BuildCache, config: Config, out:
     alone = sum(each.own_size for each in found) / _MEGABYTE
     good = config.builds.good
     why = config.builds.reason or "no reason given"
-    pinned = f"{good} ({why})" if good else "none (perfgate pin BUILD --reason TEXT)"
+    pinned = f"{good} ({why})" if good else "none (perfgate builds pin BUILD --reason TEXT)"
     lines = [
         *([grid.heading, *grid.lines] if found else []),
         f"{len(found)} in {_shown(cache.folder)}, {alone:.0f} MB of their own",
@@ -158,6 +181,72 @@ def _check(arguments: argparse.Namespace, cache: BuildCache, config: Config, out
     _answer(arguments, map(printable, lines), {"build": record}, out)
     refuse_broken(build.source_text, programs)
     return EXIT_OK if trains else EXIT_NOT
+
+
+def _pin(arguments: argparse.Namespace, cache: BuildCache, config: Config, out: TextIO) -> int:
+    """Pin a build, which must be available and importable; perf.yaml is unchanged if it is not, and if the history
+    cannot keep the pin."""
+    if arguments.build is None:
+        return _list_pins(arguments, out)
+    reason = (arguments.reason or "").strip()
+    if not reason:
+        raise ConfigError("perfgate builds pin", field="--reason", got=arguments.reason, expected="why it is good")
+    if arguments.build == NONE:
+        remedy = f"To have no good build, set builds.good and builds.reason to null in {config.path}"
+        raise ConfigError("perfgate builds pin", got=NONE, expected="a build", remedy=remedy)
+    source = parse_build(arguments.build, Path.cwd(), config)
+    build = prepare(source, cache=cache, progress=say, settings=config.builds)
+    kept = next((each for each in cache.kept() if each.digest == build.digest), None)
+    text = lasting_name(arguments.build, source, build, kept.note["sha256"] if kept is not None else "")
+    now = utc_now().isoformat()
+    who = arguments.who or user_name()
+    before = config.builds.good or ""
+    pin = Pin(text, build.name, build.version, build.commit, build.digest, before, reason, who, now)
+    runs_folder = arguments.runs_dir.expanduser().absolute()
+    old = set_values(config.path, "builds", {"good": text, "reason": reason})
+    try:
+        with open_history(history_url(arguments), runs_folder=runs_folder) as history:
+            history.pin(pin)
+    except BaseException:
+        # A pin without a remark must not stay. Its file is the remark, whether or not the database has it already.
+        if not DecisionFiles(runs_folder).path(pin).exists():
+            replace_text(config.path, old)
+        raise
+    after = f", after {before}" if before else ""
+    line = printable(f"pinned by {who}: {text} ({build.name} {build.commit[:12]}){after}: {reason}")
+    _answer(arguments, [line], {"pin": asdict(pin)}, out)
+    return EXIT_OK
+
+
+def lasting_name(given: str, source: BuildSource, build: PreparedBuild, sha256: str) -> str:
+    """A name by which the same build will be found again: with its exact version or digest, and with an absolute path.
+    Raises ConfigError if the name contains a password."""
+    (shown,) = shown_words([given])
+    if shown != given:
+        raise ConfigError(
+            "perfgate builds pin",
+            got=shown,
+            expected="an address without user, password and query: perf.yaml is read by many",
+            remedy="Download the wheel and name its file, or name the requirement",
+        )
+    if source.kind is BuildKind.REQUIREMENT:
+        return f"{source.distribution}=={build.version}"
+    name = anchored(given, Path.cwd()) or given
+    return name if not sha256 or "#" in name else f"{name}#sha256={sha256}"
+
+
+def _list_pins(arguments: argparse.Namespace, out: TextIO) -> int:
+    try:
+        with history_of(arguments) as history:
+            found = history.pins()
+    except NoHistory:
+        found = ()
+    lines = []
+    for each in found:
+        built = f"{each.build} ({each.name} {each.commit[:12]})"
+        lines.append(printable(f"{each.created[:16].replace('T', ' ')} {each.who}: {built}: {each.reason}"))
+    _answer(arguments, [*lines, f"{len(found)} pinned"], {"pins": [asdict(each) for each in found]}, out)
+    return EXIT_OK
 
 
 def trained_here(suite: Suite, build: PreparedBuild) -> tuple[dict[str, list[str]], dict[str, int]]:

@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TextIO
 
 from helpers.commands.loading import (
-    PLAIN_JSON,
-    absolute,
     add_build,
     add_data,
     add_history,
@@ -25,24 +23,25 @@ from helpers.commands.loading import (
     say_each_run,
     text_output,
     width_of,
-    write_files,
+    write_json,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.commands.option_types import count_of
+from helpers.common.wall_clock import utc_now
+from helpers.common.words import counted
 from helpers.history import open_history
 from helpers.history.results import RunResult
 from helpers.history.stored import Calibration
-from helpers.judging.calibrate import LEAST_RUNS, CaseNoise, Deviation, calibrating, noise_of
-from helpers.judging.rates import rate_unit
+from helpers.judging.case.calibrate import LEAST_RUNS, CaseNoise, Deviation, calibrating, noise_of
+from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
-from helpers.judging.wording import counted
-from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS, Tolerances
+from helpers.report.reasons import finding_text, reason_text
 from helpers.report.text import hanging
 from helpers.session import SuiteOptions
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
-from helpers.session.measure import CaseResult, segment_tonight
+from helpers.session.measuring.case_loop import CaseResult, segment_tonight
 from helpers.session.suite import Suite
 from helpers.session.suite_history import history_url
 from helpers.trainers.contract.errors import SuiteError, printable
@@ -58,7 +57,6 @@ EXITS = {
 CALIBRATE_SCHEMA_VERSION = 1
 
 _MOST_RUNS = 100
-_LAST_CARD = 255
 _INDENT = "  "
 # The search for the smallest drop that can be found ends here; a larger drop needs no statistics.
 _LARGEST_REPORTED = 0.45
@@ -82,32 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BUILD",
         help="Make every second run with BUILD, which should be as fast; named as for --build",
     )
-    parser.add_argument(
-        "--reference-env",
-        metavar="PATH",
-        help="The same with the build in PATH, a Python or a virtual environment's folder",
-    )
     add_data(parser)
     parser.add_argument(
         "--allow-contention", action="store_true", help="Run even if others use the machine; then nothing is stored"
     )
-    parser.add_argument(
-        "--card", type=_card, metavar="N", help="Use card N of this machine alone. Default: the first free ones"
-    )
-    parser.add_argument(
-        "--share-machine",
-        action="store_true",
-        help="Run while others of this user measure on other cards; then nothing is stored",
-    )
     add_session(parser, "an interrupted calibration")
     add_json(parser)
     add_history(parser)
-
-
-def _card(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) <= _LAST_CARD):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected the index of a card, 0 to {_LAST_CARD}")
-    return int(text)
 
 
 @dataclass
@@ -130,13 +109,13 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     suite = load(options_of(arguments))
     suite.name_builds(say)
     cases = chosen(suite, arguments.cases, arguments.target)
-    suite.prepare(cases)
+    suite.measurer.prepare(cases)
     done = Calibrated()
-    if text := suite.disturbance(cases):
+    if text := suite.measurer.disturbance(cases):
         done.problems.append(text)
         _report(arguments, done, out)
         return EXIT_NOT_JUDGED
-    interrupted, output = False, text_output(arguments, PLAIN_JSON, out)
+    interrupted, output = False, text_output(arguments, out)
     try:
         for number, suite_case in enumerate(cases, 1):
             say(f"{number} of {len(cases)}: {suite_case.case.id}, {arguments.runs} runs")
@@ -163,7 +142,7 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
     if not wanted:
         here, _ = suite.selection_here()
         return tuple(each for each in suite.cases if each.key in here and target in (None, each.target))
-    mine: set[tuple[str, str]] = set()
+    keys: set[tuple[str, str]] = set()
     for each in wanted:
         matching = matching_cases(suite.cases, each, target)
         if matching is None:
@@ -171,31 +150,28 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
         else:
             # Of the cases that a pattern matches, only those that run here are taken, if there are any.
             found = tuple(case for case in matching if suite.why_not(case) is None) or matching
-        mine |= {case.key for case in found}
-    return tuple(each for each in suite.cases if each.key in mine)
+        keys |= {case.key for case in found}
+    return tuple(each for each in suite.cases if each.key in keys)
 
 
 def options_of(arguments: argparse.Namespace) -> SuiteOptions:
     # ``same_build``: in A/A runs both builds are the same on purpose.
     return replace(
         measuring_options(arguments, "calibrate"),
-        card=arguments.card,
-        share_machine=arguments.share_machine,
-        reference_env=absolute(arguments.reference_env),
         reference_build=build_option(arguments.reference_build),
         same_build=True,
     )
 
 
 def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespace, done: Calibrated) -> None:
-    two_builds = arguments.reference_env is not None or arguments.reference_build is not None
+    two_builds = arguments.reference_build is not None
     judge = calibrating(arguments.runs, two_builds=two_builds)
-    result = suite.calibrate(
+    result = suite.measurer.calibrate(
         suite_case, judge, say_each_run(lambda run: f"  run {run.replicate + 1} of {arguments.runs}")
     )
     about = f"{suite_case.case.id} [{suite_case.target}]"
     if result.verdict.reason.code != "calibrated":
-        done.problems.append(f"{about}: {result.verdict.status.value}: {result.verdict.reason.message}")
+        done.problems.append(f"{about}: {result.verdict.status.value}: {reason_text(result.verdict.reason)}")
         return
     try:
         noise, stored = _noise(suite, result)
@@ -216,7 +192,7 @@ def _noise(suite: Suite, result: CaseResult) -> tuple[CaseNoise, bool]:
     case, target, tolerances = plan.case, plan.suite_case.target, suite.config.tolerances
     segment = segment_tonight(plan, runs)
     url = history_url(suite.options, suite.config)
-    with open_history(url, say, runs_folder=suite.options.runs_folder) as history:
+    with open_history(url, runs_folder=suite.options.runs_folder) as history:
         past = history.past(case.id, target, segment, case.cards, suite.options.session)
         noise = noise_of(
             [run.evidence for run in runs],
@@ -255,7 +231,7 @@ def _stored(noise: CaseNoise, runs: Sequence[RunResult], segment: dict[str, str]
 
 
 def _report(arguments: argparse.Namespace, done: Calibrated, out: TextIO) -> None:
-    output = text_output(arguments, PLAIN_JSON, out)
+    output = text_output(arguments, out)
     for problem in done.problems:
         print(printable(f"not calibrated: {problem}"), file=output)
     if lines := tolerance_lines(done.stored):
@@ -265,7 +241,7 @@ def _report(arguments: argparse.Namespace, done: Calibrated, out: TextIO) -> Non
         "cases": [asdict(each) for each in done.found],
         "problems": done.problems,
     }
-    write_files(arguments, PLAIN_JSON, record, out)
+    write_json(arguments, record, out)
 
 
 def render_noise(noise: CaseNoise, width: int) -> str:
@@ -291,7 +267,7 @@ def render_noise(noise: CaseNoise, width: int) -> str:
     lines += _wrapped(text, width)
     lines += _wrapped(_tolerance(noise), width)
     for warning in noise.warnings:
-        lines += _wrapped(f"WARNING: {warning}", width)
+        lines += _wrapped(f"WARNING: {finding_text(warning)}", width)
     return "\n".join(printable(line) for line in lines)
 
 

@@ -5,35 +5,32 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from helpers.commands.comparison.judged_nights import JudgedNights
-from helpers.commands.comparison.selection import Selection, Selector, baseline_runs, select
 from helpers.commands.loading import (
-    JSON,
-    Formats,
-    add_file_formats,
     add_history,
+    add_json,
     history_of,
-    json_text,
     load_suite,
     print_text,
     text_output,
     width_of,
-    write_files,
+    write_json,
 )
-from helpers.judging.compare import CaseComparison, compare, evidence_text
-from helpers.judging.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
-from helpers.judging.noise import Noise, learn
-from helpers.judging.rates import rate_unit, to_record
-from helpers.judging.rules import MEDIAN_STEP
+from helpers.commands.selection import Selection, Selector, baseline_runs, select
+from helpers.common.words import counted
+from helpers.judging.case.compare import CaseComparison, compare
+from helpers.judging.case.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
+from helpers.judging.case.noise import Noise, learn
+from helpers.judging.case.verdict import Reason, Status
+from helpers.judging.rules.own import MEDIAN_STEP
+from helpers.judging.rules.rates import rate_unit, to_record
 from helpers.judging.statistics import number
-from helpers.judging.verdict import Reason, Status
-from helpers.judging.wording import counted
+from helpers.report.reasons import evidence_text, reason_text
 from helpers.report.table import Align, Column, Grid, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
+from helpers.session.judged_again import JudgedNights
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, printable
@@ -50,8 +47,7 @@ EXITS = {
 }
 
 # 1: first format.
-# 2: a status may be SLOWER; REGRESSION and IMPROVEMENT rest on interleaved pairs alone.
-COMPARE_SCHEMA_VERSION = 2
+COMPARE_SCHEMA_VERSION = 1
 
 _GREEN = (Status.PASS, Status.IMPROVEMENT)
 
@@ -61,19 +57,19 @@ _INDENT = "    "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    what = "commit (4 or more digits), YYYY-MM-DD, FIRST..LAST, build version or session"
+    what = "commit (4 or more digits), YYYY-MM-DD, FIRST..LAST, build version, session or log:FILE"
     parser.add_argument("a", metavar="A", help=f"Compare with this {what}, or 'baseline'")
     parser.add_argument(
         "b",
         metavar="B",
-        help="Judge this one, given like A. A prefix says which is meant: commit:, date:, build:, session:",
+        help="Judge this one, given like A. A prefix says which is meant: commit:, date:, build:, session:, log:",
     )
     parser.add_argument("--case", default="*", metavar="CASE", help="Compare the cases whose ids match. Default: all")
     parser.add_argument("--gate", action="store_true", help="Fail also on what is neither PASS nor IMPROVEMENT")
     parser.add_argument(
         "--allow-contention", action="store_true", help="Compare also runs that other processes disturbed"
     )
-    add_file_formats(parser, FILES)
+    add_json(parser)
     add_history(parser)
 
 
@@ -83,7 +79,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
     Raises ConfigError if A and B are the same runs, and HistoryError if one of them matches nothing.
     """
-    output = text_output(arguments, FILES, out)
+    output = text_output(arguments, out)
     suite = load_suite(arguments)
     a, b = Selector.parse(arguments.a), Selector.parse(arguments.b)
     with history_of(arguments) as history:
@@ -94,7 +90,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         for name, given, side in zip("AB", (arguments.a, arguments.b), chosen, strict=True)
     ]
     print_text(render_comparisons(found, about, width_of(out)), output)
-    write_files(arguments, FILES, ComparedSides(arguments.a, arguments.b, about, found), out)
+    write_json(arguments, comparison_record(arguments.a, arguments.b, about, found), out)
     return exit_status(found, arguments.gate)
 
 
@@ -126,6 +122,7 @@ def _sides(
     ]
     runs = [run for side in found for run in side.runs]
     left, right = (baseline_runs(runs, suite.recorded_entry) if side.selector.is_baseline else side for side in found)
+    left, right = left.beside(right), right.beside(left)
     if both := {run.uuid for run in left.runs} & {run.uuid for run in right.runs}:
         raise ConfigError(
             "what to compare",
@@ -163,8 +160,10 @@ def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tup
 
 def _noise(history: History, pairing: Pairing) -> Noise:
     """The case's noise in the segment of the comparison: from all its accepted nights, else from those of A, or of B
-    if A was the good build beside it."""
-    runs = pairing.b if pairing.is_beside_good or not pairing.a else pairing.a
+    if A was the good build beside it or is of logs, which are of no segment."""
+    runs = pairing.b if pairing.is_beside_good or not pairing.a or pairing.a[-1].is_log else pairing.a
+    if not runs or runs[-1].is_log:
+        return learn(runs_of_nights(pairing.a or pairing.b))
     cards = Case.parse(pairing.case_id).cards
     past = history.past(pairing.case_id, pairing.target, runs[-1].segment, cards, session="")
     nights: Iterable[Sequence[float]] = [night.log_rates for night in past.nights if night.accepted and night.log_rates]
@@ -178,7 +177,7 @@ def render_comparisons(found: Sequence[CaseComparison], about: Sequence[str], wi
     lines += ["", "case", grid.heading, "-" * width]
     for each, line in zip(found, grid.lines, strict=True):
         lines += [printable(f"{each.case_id} [{each.target}]"), line]
-        lines += hanging(each.reason.message, width, _INDENT, _INDENT)
+        lines += hanging(reason_text(each.reason), width, _INDENT, _INDENT)
     return "\n".join([*lines, "", comparison_summary(found)])
 
 
@@ -199,32 +198,21 @@ def comparison_summary(found: Sequence[CaseComparison]) -> str:
     return f"{compared} of {counted(len(found), 'case')} compared: {', '.join(parts) or 'none'}"
 
 
-@dataclass(frozen=True)
-class ComparedSides:
-    """The answer of ``perfgate compare``; A and B as the user gave them."""
-
-    a: str
-    b: str
-    about: Sequence[str]
-    found: Sequence[CaseComparison]
-
-
-def render_json(compared: ComparedSides, _width: int) -> str:
-    record = {
+def comparison_record(a: str, b: str, about: Sequence[str], found: Sequence[CaseComparison]) -> dict[str, object]:
+    """The answer as plain values; ``a`` and ``b`` are as the user gave them."""
+    return {
         "schema_version": COMPARE_SCHEMA_VERSION,
-        "a": compared.a,
-        "b": compared.b,
-        "about": compared.about,
-        "cases": [{**to_record(each), "status": each.status.value} for each in compared.found],
+        "a": a,
+        "b": b,
+        "about": about,
+        "cases": [
+            {**to_record(each), "status": each.status.value, "sentence": reason_text(each.reason)} for each in found
+        ],
     }
-    return json_text(record)
-
-
-FILES: Formats[ComparedSides] = {JSON: render_json}
 
 
 def _interval(each: CaseComparison) -> str:
-    return "-" if each.low is None or each.high is None else f"{each.low:+.2%} … {each.high:+.2%}"
+    return "-" if each.effect is None else f"{each.effect.low:+.2%} … {each.effect.high:+.2%}"
 
 
 def _by(each: CaseComparison) -> str:
@@ -246,7 +234,7 @@ def _columns(found: Sequence[CaseComparison]) -> tuple[Column[CaseComparison], .
     return (
         Column(f"A {unit}", lambda each: _side(each.a), Align.RIGHT),
         Column(f"B {unit}", lambda each: _side(each.b), Align.RIGHT),
-        Column("effect", lambda each: "-" if each.effect is None else f"{each.effect:+.2%}", Align.RIGHT),
+        Column("effect", lambda each: "-" if each.effect is None else f"{each.effect.point:+.2%}", Align.RIGHT),
         Column("95% interval", _interval, Align.RIGHT),
         Column("by", _by, Align.RIGHT),
         Column("evidence", _evidence, Align.RIGHT),

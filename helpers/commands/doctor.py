@@ -20,14 +20,14 @@ from helpers.commands.loading import (
     load_suite,
     print_answer,
 )
-from helpers.history.address import history_problem
+from helpers.history.address import history_problem, named_address
 from helpers.machine.devices import Machine
 from helpers.machine.doctor import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Finding
 from helpers.machine.tables import COLUMNS, TOPOLOGY, SystemReport
 from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import hanging
-from helpers.session.examination import ExaminationIO, examine
+from helpers.session.measuring.examination import ExaminationIO, examine
 from helpers.session.suite import Suite
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import printable
@@ -66,9 +66,8 @@ _STEP_BYTES = 256
 def run(arguments: argparse.Namespace, out: TextIO, io: ExaminationIO | None = None) -> int:
     """Print tables, findings and verdict. Exit status 1 if a finding makes measurements worthless."""
     suite = load_suite(arguments)
-    diagnosis = diagnosis_of(
-        suite, arguments.runs_dir, arguments.data, history_url=arguments.history or suite.config.history.url, io=io
-    )
+    named = named_address(arguments.history, suite.config.history.url, suite.config.path)
+    diagnosis = diagnosis_of(suite, arguments.runs_dir, arguments.data, history_url=named, io=io)
     print_answer(arguments, FORMATS, diagnosis, out)
     return EXIT_FIT if diagnosis.fit else EXIT_BLOCKED
 

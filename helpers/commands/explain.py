@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
-from urllib.parse import quote
+from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.loading import (
-    JSON,
-    MARKDOWN,
-    Formats,
     add_build,
     add_data,
-    add_file_formats,
+    add_json,
     add_session,
     build_option,
-    check_files,
+    check_json_file,
     find_cases,
-    json_text,
     measuring_options,
     print_text,
     say,
     say_each_run,
     text_output,
     width_of,
-    write_files,
+    write_json,
 )
 from helpers.commands.option_types import count_of, hours, time_is_over
-from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
+from helpers.judging.parts.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
 from helpers.session import SuiteOptions
@@ -43,7 +37,7 @@ from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     # Not imported at run time: it would load numpy, which takes longer than listing the commands.
-    from helpers.session.explain import CaseExplanation
+    from helpers.session.explain.case import CaseExplanation
 
 NAME = "explain"
 HELP = "Say which part of a step is slower with one build than with another, by the framework's profiler"
@@ -60,20 +54,6 @@ EXIT_UNNAMED = 7
 EXIT_NOT_REPRODUCED = 8
 
 _MOST_STEPS = 1000
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The explanation for files: as a record for programs, and as Markdown."""
-
-    record: Mapping[str, Any]
-    markdown: str
-
-
-_FILES: Formats[Answer] = {
-    MARKDOWN: lambda answer, _width: answer.markdown,
-    JSON: lambda answer, _width: json_text(answer.record),
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine")
     add_session(parser, "the interrupted explanation SESSION")
-    add_file_formats(parser, _FILES)
+    add_json(parser)
     parser.add_argument(
         "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Keep the runs in FOLDER. Default: runs"
     )
@@ -120,11 +100,11 @@ def run(
 
     Raises SuiteError on options, files and builds that cannot be used.
     """
-    from helpers.session.explain import explain_case, made_pairs
-    from helpers.session.explain_runs import ExplainRequest
+    from helpers.session.explain.case import explain_case, made_pairs
+    from helpers.session.explain.runs import ExplainRequest
 
-    check_files(arguments, _FILES)
-    output = text_output(arguments, _FILES, out)
+    check_json_file(arguments)
+    output = text_output(arguments, out)
     reference = build_option(arguments.reference_build)
     options = measuring_options(arguments, NAME)
     # Builds may differ in one file only, and one build beside itself shows what chance makes of it.
@@ -138,8 +118,8 @@ def run(
             expected="a session that has begun to explain it",
             remedy="Without --resume it is explained anew",
         )
-    suite.expect([suite_case])
-    if text := suite.disturbance([suite_case]):
+    suite.measurer.expect([suite_case])
+    if text := suite.measurer.disturbance([suite_case]):
         print(printable(f"NOT EXPLAINED: {text}"), file=out)
         return EXIT_NOT_JUDGED
     request = ExplainRequest(arguments.pairs, arguments.steps, time_is_over(arguments.hours, clock))
@@ -169,31 +149,16 @@ def _case(suite: Suite, arguments: argparse.Namespace) -> SuiteCase:
 
 def _report(arguments: argparse.Namespace, suite: Suite, found: CaseExplanation, output: TextIO, out: TextIO) -> None:
     """Print the answer, and keep it as explain.md and explain.json beside the runs."""
-    from helpers.report.explanation import (
-        PICTURE_FILE,
-        command_of,
-        render_explanation,
-        render_markdown,
-        to_record,
-        write_explanation,
-    )
+    from helpers.report.explanation import command_of, render_explanation, to_record, write_explanation
 
     session, folder = suite.options.session, suite.options.runs_folder / suite.options.session
     command = command_of(arguments.case, arguments.build, arguments.reference_build)
     try:
         write_explanation(folder, found, command, session)
     except OSError as error:
-        say(f"the answer is not kept in {folder}: {error}")
-    picture = _link(arguments.markdown, folder / PICTURE_FILE)
-    answer = Answer(to_record(found, session), render_markdown(found, command, picture))
+        say(f"not all of the answer is kept in {folder}: {error}")
     print_text(render_explanation(found, width_of(out)), output)
-    write_files(arguments, _FILES, answer, out)
-
-
-def _link(markdown: str | None, picture: Path) -> str:
-    """The link to the picture from the page ``--markdown``, or from the current folder if the page is printed."""
-    folder = Path.cwd() if markdown in (None, "-") else Path(str(markdown)).expanduser().absolute().parent
-    return quote(Path(os.path.relpath(picture, folder)).as_posix())
+    write_json(arguments, to_record(found, session), out)
 
 
 def _status(found: CaseExplanation) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from helpers.commands.loading import add_build, add_data, history_option
+from helpers.commands.loading import add_build, add_data, history_option, say
+from helpers.common.files import of_everybody
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 
@@ -18,7 +19,7 @@ NAME = "gate"
 HELP = "Judge a build by the cases that perf.yaml lists for this machine; the last line says whether the gate passed"
 EXITS = {
     0: "the gate is passed",
-    1: "a case is REGRESSION, SLOWER or BELOW_PUBLISHED, or a test that is not a case failed; 1 outranks 6",
+    1: "a case is REGRESSION, SLOWER or BELOW_PUBLISHED; 1 outranks 6",
     2: "the session was interrupted",
     5: "nothing was collected",
     6: "something could not be judged, so the gate is not passed",
@@ -29,7 +30,6 @@ RESULTS, SUMMARY, PAGE, JUNIT = "results.json", "results.md", "night.html", "jun
 _PASSED_ON = (
     "build",
     "reference_build",
-    "reference_env",
     "data",
     "runs_dir",
     "history",
@@ -47,11 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reference-build",
         metavar="BUILD",
         help="Confirm suspects against the good build BUILD, named as for --build. Default: the pinned one",
-    )
-    parser.add_argument(
-        "--reference-env",
-        metavar="PATH",
-        help="Confirm suspects against the good build in PATH, a Python or a virtual environment's folder",
     )
     parser.add_argument(
         "--output",
@@ -86,7 +81,9 @@ def run(arguments: argparse.Namespace, out: TextIO, execute: Execute = os.execv)
     folder: Path = arguments.output.expanduser().absolute()
     if folder.is_file():
         raise ConfigError("--output", got=str(folder), expected="a folder", remedy="Name another place")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o775, parents=True, exist_ok=True)
+    if note := of_everybody(folder):
+        say(f"note: {note}")
     for name in (RESULTS, SUMMARY, PAGE, JUNIT):
         # If this night is killed, the verdict of an earlier night must not remain.
         (folder / name).unlink(missing_ok=True)
@@ -101,7 +98,7 @@ def words(arguments: argparse.Namespace, folder: Path) -> list[str]:
     given = [(name.replace("_", "-"), getattr(arguments, name)) for name in _PASSED_ON]
     return [
         *("-m", "pytest", str(ROOT / "perf_tests"), "--gate"),
-        f"--perf-config={arguments.config.expanduser().absolute()}",
+        *([f"--perf-config={config}"] if (config := arguments.config.expanduser().absolute()).exists() else []),
         f"--baselines-dir={arguments.baselines.expanduser().absolute()}",
         *(f"--{name}={value}" for name, value in given if value is not None),
         *(f"--results={folder / name}" for name in (RESULTS, SUMMARY, PAGE)),

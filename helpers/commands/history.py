@@ -18,21 +18,21 @@ from helpers.commands.loading import (
     history_of,
     json_text,
     load_suite,
-    nights_option,
     print_answer,
     text_output,
     write_answer,
 )
+from helpers.commands.option_types import count_of
+from helpers.common.words import counted
 from helpers.history.results import LOG_FACT, RunResult
 from helpers.history.stored import SegmentStart, StoredNight
-from helpers.judging.compare import evidence_text
-from helpers.judging.evidence import Build
-from helpers.judging.rates import rate_unit, to_record
-from helpers.judging.rules import run_figure
+from helpers.judging.case.evidence import Build
+from helpers.judging.rules.own import run_figure
+from helpers.judging.rules.rates import rate_unit, to_record
 from helpers.judging.statistics import number
-from helpers.judging.wording import counted
 from helpers.plan.matrix import TARGETS
-from helpers.report.nights import NightLine, lines_of_nights, recorded_from
+from helpers.report.nights import NightLine, by_machine, lines_of_nights, recorded_from, slope_text
+from helpers.report.reasons import evidence_text
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_OK
@@ -42,17 +42,14 @@ if TYPE_CHECKING:
     from helpers.history.history import History
 
 NAME = "history"
-HELP = "Show a case's nights: throughput, verdict, effect, segments, exclusions and acknowledgements"
+HELP = "Show a case's nights: throughput, verdict, effect, segments and exclusions"
 EXITS = {
     0: "the nights are shown",
 }
 # 1: first format.
-# 2: "imported" holds the results that were read from logs.
-# 3: a night has "low", "high", "good_images_per_s", "acknowledged" and "taken_back".
-# 4: a night has "date".
-HISTORY_SCHEMA_VERSION = 4
+HISTORY_SCHEMA_VERSION = 1
 
-_IMPORTED = "imported from logs; no run is ever compared with them"
+_IMPORTED = "imported from logs; no night is compared with them"
 _INDENT = "    "
 _BARS = "▁▂▃▄▅▆▇█"
 _NO_BAR, _EXCLUDED_BAR = "·", "×"
@@ -61,7 +58,9 @@ _NO_BAR, _EXCLUDED_BAR = "·", "×"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", metavar="CASE", help="Case id, as perfgate cases lists them")
     parser.add_argument("--target", choices=TARGETS, help="Show only this target's nights")
-    parser.add_argument("--last", type=nights_option, metavar="N", help="Show the newest N nights. Default: all")
+    parser.add_argument(
+        "--last", type=count_of("nights", 1, 100_000), metavar="N", help="Show the newest N nights. Default: all"
+    )
     parser.add_argument("--all-segments", action="store_true", help="Show nights of earlier segments too")
     parser.add_argument("--plot", type=_svg, metavar="FILE.svg", help="Draw the nights into FILE.svg, too")
     add_printed_formats(parser, FORMATS)
@@ -90,7 +89,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         shown = tuple(
             _shown(history, arguments, host, every)
             for case_id, target in dict.fromkeys((each.case_id, each.target) for each in known)
-            for host, every in _by_machine(history.series(case_id, target)).items()
+            for host, every in by_machine(history.series(case_id, target)).items()
         )
     if arguments.plot is not None and len(shown) > 1:
         raise ConfigError(
@@ -106,7 +105,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
         picture = night_picture(shown[0].title, shown[0].case_id, shown[0].lines)
         write_answer("--plot", arguments.plot, picture)
-        print("\n" + printable(f"drawn into {arguments.plot}"), file=text_output(arguments, {JSON: render_json}, out))
+        print("\n" + printable(f"drawn into {arguments.plot}"), file=text_output(arguments, out))
     return EXIT_OK
 
 
@@ -119,21 +118,6 @@ def _nothing_known(arguments: argparse.Namespace) -> HistoryError:
     )
 
 
-def _by_machine(every: Sequence[StoredNight]) -> dict[str, list[StoredNight]]:
-    """A case's nights by their machine, in the order of the machines' first nights.
-
-    A night on which nothing ran has no segment. It belongs to the machine that judged it, by the name that the segments
-    give to that machine (its own, or its pool's); a night that names no machine belongs to the only one that there is.
-    """
-    names = {each.record.host: name for each in every if (name := each.record.segment.get("host", ""))}
-    only = next(iter(names.values())) if len(set(names.values())) == 1 else ""
-    found: dict[str, list[StoredNight]] = {}
-    for each in every:
-        judge = each.record.host
-        found.setdefault(each.record.segment.get("host") or names.get(judge, judge) or only, []).append(each)
-    return found
-
-
 def _shown(history: History, arguments: argparse.Namespace, host: str, every: Sequence[StoredNight]) -> ShownSeries:
     case_id, target = every[0].record.case_id, every[0].record.target
     starts = history.segment_starts(case_id, target)
@@ -141,7 +125,6 @@ def _shown(history: History, arguments: argparse.Namespace, host: str, every: Se
     lines = lines_of_nights(
         chosen if arguments.last is None else chosen[-arguments.last :],
         lambda night: _rates(history, night),
-        history.acknowledgements(case_id, holding_only=False),
         starts,
     )
     title = f"{case_id} [{target}] on {host or 'an unknown machine'}: {counted(len(every), 'night')}"
@@ -225,6 +208,8 @@ def render_history(series: ShownSeries, width: int) -> str:
         shown_lines.append(shown)
         for note in line.notes:
             shown_lines += _wrapped(note, width, _INDENT)
+    if slope := slope_text(lines):
+        shown_lines += ["", *_wrapped("slope {}, {}".format(*slope), width, "")]
     if left_out:
         shown_lines += [
             "",

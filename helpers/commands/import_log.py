@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from helpers.commands.loading import (
     LINES,
-    PLAIN_JSON,
     TEXT,
     add_history,
     add_json,
@@ -22,12 +21,12 @@ from helpers.commands.loading import (
     say,
     text_output,
     width_of,
-    write_files,
+    write_json,
 )
 from helpers.commands.main import EXIT_USAGE
-from helpers.judging.rates import key_of, rate_unit_of_model
+from helpers.common.words import counted
+from helpers.judging.rules.rates import key_of, rate_unit_of_model
 from helpers.judging.statistics import number
-from helpers.judging.wording import counted
 from helpers.logs.settings import LogSetting, Stated
 from helpers.report.table import GAP, Align, Column, Table
 from helpers.report.text import hanging
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     # Not imported at run time: it would import numpy, even for commands that read no log.
     from helpers.logs.importer import ImportBatch, ToImport
     from helpers.logs.record import Imported, RateSpread, RuleFigure
+    from helpers.logs.scaling import CardCount
 
 NAME = "import-log"
 HELP = "Read training logs of PaddleClas, FleetX, DLPerf, NVIDIA's scripts or ours; print their figures by every rule"
@@ -49,9 +49,7 @@ EXITS = {
     6: "a figure cannot be computed by the rule",
 }
 
-# 1: first format.
-# 2: a run has "began".
-IMPORT_SCHEMA_VERSION = 2
+IMPORT_SCHEMA_VERSION = 1
 # A file could not be read.
 EXIT_UNREAD = EXIT_USAGE
 AUTO = "auto"
@@ -71,13 +69,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|FOLDER",
         nargs="+",
         type=Path,
-        help="Read this log, which may be in .gz or .zip, or every log in this folder, by its INDEX.csv if it has one",
+        help="Read this log (- for standard input), which may be in .gz or .zip, or every log in this folder, by its "
+        "INDEX.csv if it has one",
     )
-    add_log_format(parser)
+    parser.add_argument(
+        "--log-format", default=AUTO, metavar="NAME", help="Read logs as format NAME. Default: found from content"
+    )
     parser.add_argument(
         "--rule", default=AUTO, metavar="NAME", help="Take the figure of rule NAME[:skip=N]. Default: its publisher's"
     )
-    add_settings(parser)
+    # They cannot correct a log: a contradiction is an error.
+    for name, (_, values, text) in _OPTIONS.items():
+        if isinstance(values, str):
+            kind = _count if values in ("B", "N") else str
+            parser.add_argument(f"--{name}", type=kind, metavar=values, help=f"{text}, if the log does not say")
+        else:
+            choices = [each.value for each in values]
+            parser.add_argument(f"--{name}", choices=choices, help=f"{text}, if the log does not say")
     parser.add_argument(
         "--format",
         metavar="FORMAT",
@@ -89,30 +97,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_history(parser)
 
 
-def add_log_format(parser: argparse.ArgumentParser) -> None:
-    """Add ``--log-format``: the format in which the logs are read, found from their content without it."""
-    parser.add_argument(
-        "--log-format", default=AUTO, metavar="NAME", help="Read logs as format NAME. Default: found from content"
-    )
-
-
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add options for settings that a log may not state. They cannot correct a log: a contradiction is an error."""
-    _add_choice(parser, "framework", Framework, "Framework, if the log does not name it")
-    _add_choice(parser, "model", Model, "Model, if the log does not name it")
-    _add_choice(parser, "precision", Precision, "Precision, if the log does not name it")
-    parser.add_argument(
-        "--batch-size", type=_count, metavar="B", help="Images a card and step, if the log does not say"
-    )
-    parser.add_argument("--cards", type=_count, metavar="N", help="Cards of all nodes, if the log does not say")
-    parser.add_argument("--nodes", type=_count, metavar="N", help="Machines, if the log does not say")
-    parser.add_argument("--gpu", metavar="NAME", help="Model of the cards, for example V100, if the log does not say")
-    _add_choice(parser, "data-source", DataSource, "Source of the images, if the log does not say")
-    _add_choice(parser, "execution", Execution, "How Paddle ran the program, if the log does not say")
-
-
-def _add_choice(parser: argparse.ArgumentParser, name: str, values: type[enum.Enum], text: str) -> None:
-    parser.add_argument(f"--{name}", choices=[each.value for each in values], help=text)
+# The options for what a log may not say: the setting, its values or the name of its value, and the help.
+_OPTIONS: Mapping[str, tuple[LogSetting, type[enum.Enum] | str, str]] = {
+    "framework": (LogSetting.FRAMEWORK, Framework, "Framework"),
+    "model": (LogSetting.MODEL, Model, "Model"),
+    "precision": (LogSetting.PRECISION, Precision, "Precision"),
+    "batch-size": (LogSetting.BATCH_SIZE_PER_CARD, "B", "Images a card and step"),
+    "cards": (LogSetting.CARDS, "N", "Cards of all nodes"),
+    "nodes": (LogSetting.NODES, "N", "Machines"),
+    "gpu": (LogSetting.GPU, "NAME", "Model of the cards, for example V100"),
+    "data-source": (LogSetting.DATA, DataSource, "Source of the images"),
+    "execution": (LogSetting.EXECUTION, Execution, "How Paddle ran the program"),
+}
 
 
 def _count(text: str) -> str:
@@ -123,19 +119,8 @@ def _count(text: str) -> str:
 
 def asked_of(arguments: argparse.Namespace) -> Mapping[LogSetting, Stated]:
     """The settings that the options state, each with its option as the place."""
-    options = {
-        LogSetting.FRAMEWORK: "framework",
-        LogSetting.MODEL: "model",
-        LogSetting.PRECISION: "precision",
-        LogSetting.BATCH_SIZE_PER_CARD: "batch-size",
-        LogSetting.CARDS: "cards",
-        LogSetting.NODES: "nodes",
-        LogSetting.GPU: "gpu",
-        LogSetting.DATA: "data-source",
-        LogSetting.EXECUTION: "execution",
-    }
-    values = {each: (name, getattr(arguments, name.replace("-", "_"))) for each, name in options.items()}
-    return {each: Stated(value, f"--{name}") for each, (name, value) in values.items() if value is not None}
+    values = {name: getattr(arguments, name.replace("-", "_")) for name in _OPTIONS}
+    return {_OPTIONS[name][0]: Stated(value, f"--{name}") for name, value in values.items() if value is not None}
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -151,15 +136,20 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     batch = replace(batch, notes=(*left_out, *batch.notes))
     stored, refusal = _store(batch.imported, arguments) if arguments.store else ((), "")
     as_lines = arguments.format == LINES if arguments.format else any(map(Path.is_dir, arguments.files))
-    output = text_output(arguments, PLAIN_JSON, out)
+    output = text_output(arguments, out)
     if as_lines:
         print(render_lines(batch, stored), file=output)
+        for table in render_by_cards(batch.imported, width_of(output)):
+            print(f"\n{table}", file=output)
     else:
         _print(batch, stored, output)
-    write_files(arguments, PLAIN_JSON, _record(batch, stored), out)
+    write_json(arguments, _record(batch, stored), out)
     errors = [*(each.lines or (each.error,) for each in batch.unread), *([(refusal,)] if refusal else [])]
     for lines in errors:
-        print_error(NAME, lines[:1] if as_lines else lines)
+        first, *rest = lines[:1] if as_lines else lines
+        say(f"perfgate {NAME}: error: {first}")
+        for line in rest:
+            say(f"  {line}")
     if errors:
         return EXIT_UNREAD
     wanting = any(_lacks_its_figure(each, arguments.rule) for each in batch.imported)
@@ -183,14 +173,6 @@ def _wanted(paths: Sequence[Path]) -> tuple[list[ToImport], list[str]]:
     return wanted, left_out
 
 
-def print_error(command: str, lines: Sequence[str]) -> None:
-    """Print an error on standard error: what is wrong, with the command's name, then the reasons."""
-    first, *rest = lines
-    say(f"perfgate {command}: error: {first}")
-    for line in rest:
-        say(f"  {line}")
-
-
 def _lacks_its_figure(found: Imported, rule: str) -> bool:
     """Whether the run lacks the figure of ``rule``; for AUTO, whether it has none at all."""
     wanted = (*found.figures, found.honest) if rule == AUTO else (found.usual_figure,)
@@ -200,6 +182,7 @@ def _lacks_its_figure(found: Imported, rule: str) -> bool:
 def _print(batch: ImportBatch, stored: Sequence[str], out: TextIO) -> None:
     width = width_of(out)
     parts = [render_imported(each, width) for each in batch.imported]
+    parts += render_by_cards(batch.imported, width)
     notes = [printable(each) for each in (*batch.notes, *stored)]
     if parts or notes:
         print("\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]), file=out)
@@ -231,7 +214,38 @@ def _configured(found: Imported) -> str:
 
 def _rate(found: Imported) -> str:
     usual = found.usual_figure
-    return f"{rate_text(None if usual is None else usual.samples_per_s)} {_unit(found)}"
+    return f"{rate_text(None if usual is None else usual.samples_per_s)} {found.unit}"
+
+
+def render_by_cards(runs: Sequence[Imported], width: int) -> list[str]:
+    """A table of speed-up and efficiency for each configuration that was run on several numbers of cards."""
+    from helpers.logs.scaling import by_cards
+
+    found = by_cards(runs)
+    tables = []
+    for configuration, rule in dict.fromkeys((each.configuration, each.rule) for each in found):
+        rows = [each for each in found if (each.configuration, each.rule) == (configuration, rule)]
+        framework, model, precision, batch, gpu = map(printable, configuration)
+        title = " ".join(filter(None, (framework, model, precision, f"bs{batch}", gpu)))
+        grid = Table.of(_CARD_COLUMNS, rows).grid()
+        lines = [
+            *hanging(f"{title}: {rate_unit_of_model(model)} by {printable(rule)}", width, "", _INDENT),
+            grid.heading,
+        ]
+        lines += ["-" * grid.text_width, *grid.lines]
+        notes = {f"{each.cards}: {each.shortfall}" for each in rows if each.shortfall}
+        tables.append("\n".join([*lines, *(f"{_INDENT}{each}" for each in sorted(notes))]))
+    return tables
+
+
+_CARD_COLUMNS: tuple[Column[CardCount], ...] = (
+    Column("cards", lambda each: str(each.cards), Align.RIGHT),
+    Column("runs", lambda each: str(each.runs), Align.RIGHT),
+    Column("median", lambda each: rate_text(each.samples_per_s), Align.RIGHT),
+    Column("spread", lambda each: "-" if each.spread is None else f"{each.spread:.2%}", Align.RIGHT),
+    Column("speed-up", lambda each: "-" if each.speedup is None else f"{each.speedup:.2f}", Align.RIGHT),
+    Column("efficiency", lambda each: "-" if each.efficiency is None else f"{each.efficiency:.0%}", Align.RIGHT),
+)
 
 
 # The first words of what became of a run in the history, the longest first (helpers.logs.results).
@@ -246,9 +260,12 @@ _LINE_COLUMNS: tuple[Column[Imported], ...] = (
 
 
 def _record(batch: ImportBatch, stored: Sequence[str]) -> dict[str, object]:
+    from helpers.logs.scaling import by_cards
+
     return {
         "schema_version": IMPORT_SCHEMA_VERSION,
         "runs": [imported_record(each) for each in batch.imported],
+        "by_cards": [{**_plain(each), "efficiency": each.efficiency} for each in by_cards(batch.imported)],
         "unread": [{"source": each.source, "error": each.error, "lines": list(each.lines)} for each in batch.unread],
         "notes": list(batch.notes),
         "stored": list(stored),
@@ -257,18 +274,13 @@ def _record(batch: ImportBatch, stored: Sequence[str]) -> dict[str, object]:
 
 def _store(found: Sequence[Imported], arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
     """Put the runs into the history. Returns a message on each run, or why they could not be stored. The figures are
-    printed anyway.
-
-    If the history cannot be reached, or is held by another process, the runs are kept on disk for it.
-    """
-    from helpers.logs.results import keep, store
+    printed anyway."""
+    from helpers.logs.results import store
 
     try:
-        url = history_url(arguments)
-        try:
-            return store(found, url, say), ""
-        except HistoryUnreachable as error:
-            return (), f"--store: {error}. {keep(found, arguments.runs_dir.expanduser(), url)}"
+        return store(found, history_url(arguments)), ""
+    except HistoryUnreachable as error:
+        return (), f"--store: nothing was stored, import the logs again later: {error}"
     except SuiteError as error:
         return (), f"--store: {error}"
 
@@ -285,7 +297,7 @@ def render_imported(found: Imported, width: int) -> str:
     if found.began:
         lines.append(f"{_INDENT}date: {found.began.replace('T', ' ')}, by the log's clock")
     if found.spread is not None:
-        lines += hanging(_spread(found.spread, _unit(found)), width, _INDENT, _INDENT * 2)
+        lines += hanging(_spread(found.spread, found.unit), width, _INDENT, _INDENT * 2)
     for each in found.warnings:
         lines += hanging(f"warning: {each}", width, _INDENT, _INDENT * 2)
     return "\n".join(lines)
@@ -342,7 +354,7 @@ def _figures(found: Imported, width: int) -> list[str]:
         return [f"{_INDENT}no figure can be computed"]
     known.sort(key=lambda each: (each is not usual, each is found.honest))
     base = usual.samples_per_s if usual is not None else None
-    grid = Table.of(_columns(base, usual, _unit(found)), known).grid(_INDENT)
+    grid = Table.of(_columns(base, usual, found.unit), known).grid(_INDENT)
     lines = [f"{grid.padded_heading}{GAP}{_LEFT_OUT}", _INDENT + "-" * (width - len(_INDENT))]
     for each, text in zip(known, grid.padded_lines, strict=True):
         left_out = "; ".join(printable(part) for part in each.unused)
@@ -381,12 +393,6 @@ def _data(found: Imported) -> str:
     if found.reader_share is None:
         return f"data: {found.reader_reason}"
     return f"data: {found.reader_share:.1%} of a step spent waiting for data"
-
-
-def _unit(found: Imported) -> str:
-    """The unit of the run's samples/s, by the model that its log names."""
-    stated = found.settings.get(LogSetting.MODEL)
-    return rate_unit_of_model(stated.value if stated else "")
 
 
 def _spread(spread: RateSpread, unit: str) -> str:

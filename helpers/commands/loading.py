@@ -23,14 +23,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from helpers.common.files import check_replaceable, named_by_user, open_regular, write_whole
+from helpers.common.words import counted
 from helpers.history import default_url, open_history
-from helpers.history.address import refuse_in_command_line, refuse_in_open_file
+from helpers.history.address import named_address, refuse_in_command_line
 from helpers.history.run_folders import is_session, session_record
 from helpers.history.session_file import SessionRecord
-from helpers.history.spool import Spool
+from helpers.history.unwritten import Unwritten
 from helpers.launch.launchers import CHOICES
 from helpers.launch.tail import Progress
-from helpers.machine.files import check_replaceable, named_by_user, open_regular, write_whole
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
 from helpers.report.colours import wanted, with_colours
@@ -50,7 +51,6 @@ Formats = Mapping[str, Callable[[Answer, int], str]]
 
 TEXT, MARKDOWN, LINES, JSON = "text", "markdown", "lines", "json"
 _STANDARD_OUTPUT = Path("-")
-_TITLES = {TEXT: "text", MARKDOWN: "Markdown", LINES: "one line a case", JSON: "JSON"}
 
 
 def add_history(parser: argparse.ArgumentParser) -> None:
@@ -73,13 +73,6 @@ def history_option(url: str) -> str:
     except HistoryError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return url
-
-
-def nights_option(text: str) -> int:
-    """A number of nights, for argparse."""
-    if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nights: expected 1 or more")
-    return int(text)
 
 
 def absolute(path: str | None) -> str | None:
@@ -166,11 +159,10 @@ def new_session(kind: str, when: str | None = None) -> str:
 
 def history_url(arguments: argparse.Namespace) -> str:
     """The address of the history: that of the options, else of perf.yaml, else the file in the run folder. Raises
-    ConfigError."""
-    configured = load_config(arguments.config, CHOICES).history.url
-    if arguments.history is None and configured is not None:
-        refuse_in_open_file(configured, arguments.config.expanduser())
-    return arguments.history or configured or default_url(arguments.runs_dir.expanduser().absolute())
+    ConfigError and HistoryError."""
+    config = load_config(arguments.config, CHOICES)
+    named = named_address(arguments.history, config.history.url, config.path)
+    return named or default_url(arguments.runs_dir.expanduser().absolute())
 
 
 def history_of(arguments: argparse.Namespace, *, writes: bool = False) -> History:
@@ -178,15 +170,13 @@ def history_of(arguments: argparse.Namespace, *, writes: bool = False) -> Histor
     HistoryError, also if the file does not exist, since no command makes an empty one."""
     url = history_url(arguments)
     runs_folder = arguments.runs_dir.expanduser().absolute()
-    spool = Spool.of(runs_folder, url)
-    if waiting := spool.waiting():
-        note = f"note: {waiting} entries are spooled in {spool.folder} and not in this answer"
-        say(f"{note}; perfgate reindex takes them in")
-    reading = open_history(url, say, writes=False)
+    if waiting := len(Unwritten.of(runs_folder, url).cases()):
+        say(f"note: the history lacks {counted(waiting, 'case')} of {runs_folder}. perfgate reindex writes them")
+    reading = open_history(url, writes=False)
     if not writes:
         return reading
     reading.close()
-    return open_history(url, say, runs_folder=runs_folder)
+    return open_history(url, runs_folder=runs_folder)
 
 
 def say(text: str) -> None:
@@ -209,17 +199,18 @@ def say_each_run(name_of: Callable[[Progress], str]) -> Callable[[Progress], Non
     return tell
 
 
-def check_place(option: str, path: Path | None) -> None:
-    """Check before hours of measuring that :func:`write_answer` can write the file. Raises ConfigError if not."""
-    if path is None:
+def check_json_file(arguments: argparse.Namespace) -> None:
+    """Check before hours of measuring that ``write_json`` can write the file. Raises ConfigError if not."""
+    path = arguments.json
+    if path is None or path == _STANDARD_OUTPUT:
         return
     place = path.expanduser().absolute()
     try:
         check_replaceable(place)
     except OSError as error:
-        raise _no_place(option, path, error) from error
+        raise _no_place("--json", path, error) from error
     if not os.access(place.parent, os.W_OK | os.X_OK):
-        raise ConfigError(option, got=str(path), expected="a file that can be written", remedy="Name another place")
+        raise ConfigError("--json", got=str(path), expected="a file that can be written", remedy="Name another place")
 
 
 def write_answer(option: str, path: Path, text: str) -> None:
@@ -319,27 +310,24 @@ def add_printed_formats(parser: argparse.ArgumentParser, formats: Formats[Any]) 
     add_json(group)
     others = [name for name in formats if name != JSON]
     if len(others) > 1:
-        titles = [f"{name}{' (default)' if name == TEXT else ''}" for name in others]
         group.add_argument(
             "--format",
             metavar="FORMAT",
             choices=others,
             default=TEXT,
-            help=f"Print the answer in this format: {', '.join(titles)}",
+            help=f"Print the answer in this format: {', '.join(others)}. Default: {TEXT}",
         )
 
 
 def print_answer(arguments: argparse.Namespace, formats: Formats[Answer], answer: Answer, out: TextIO) -> None:
     """Print or write the answer in the formats that the options of ``add_printed_formats`` name."""
-    files = {JSON: formats[JSON]}
-    name = getattr(arguments, "format", TEXT)
-    output = text_output(arguments, files, out)
+    name, output = getattr(arguments, "format", TEXT), text_output(arguments, out)
     text = formats[name](answer, width_of(out))
     if name == MARKDOWN:
         print(text, file=output)
     else:
         print_text(text, output)
-    write_files(arguments, files, answer, out)
+    _write_json_text(arguments, lambda: formats[JSON](answer, width_of(out)), out)
 
 
 def print_text(text: str, out: TextIO) -> None:
@@ -349,37 +337,23 @@ def print_text(text: str, out: TextIO) -> None:
 
 def add_json(parser: argparse._ActionsContainer, **given: Any) -> None:
     """Add ``--json``, which is the same in every command."""
-    _add_file_format(parser, JSON, **given)
-
-
-def add_file_formats(parser: argparse.ArgumentParser, formats: Formats[Any]) -> None:
-    """Add an option ``--NAME FILE`` for each format."""
-    for name in formats:
-        _add_file_format(parser, name)
-
-
-def _add_file_format(parser: argparse._ActionsContainer, name: str, **given: Any) -> None:
     parser.add_argument(
-        f"--{name}",
+        "--json",
         nargs="?",
         const=_STANDARD_OUTPUT,
-        type=_json_file if name == JSON else _answer_file,
+        type=_json_file,
         metavar="FILE",
-        help=f"Write the answer as {_title(name)} to FILE, too. -, or no FILE: to standard output, instead of the text",
+        help="Write the answer as JSON to FILE, too. -, or no FILE: to standard output, instead of the text",
         **given,
     )
 
 
-def _answer_file(text: str) -> Path:
-    """Check the FILE of an answer. FILE may be left out, so the word behind the option may be another argument."""
+def _json_file(text: str) -> Path:
+    """Check the FILE of an answer in JSON, which does not replace a file with other content. FILE may be left out, so
+    the word behind the option may be another argument."""
     if is_pattern(text) or _is_case(text):
         raise argparse.ArgumentTypeError(f"{text!r} is a case, expected a file: write - before it")
-    return Path(text)
-
-
-def _json_file(text: str) -> Path:
-    """Check the FILE of an answer in JSON, which does not replace a file with other content."""
-    path = _answer_file(text)
+    path = Path(text)
     first = b""
     with contextlib.suppress(OSError), open_regular(named_by_user(path.expanduser())) as file:
         first = file.read(1)
@@ -398,37 +372,22 @@ def _is_case(text: str) -> bool:
     return True
 
 
-def check_files(arguments: argparse.Namespace, formats: Formats[Any]) -> None:
-    """Check before hours of measuring that the files can be written. Raises ConfigError if not."""
-    for name in formats:
-        if getattr(arguments, name) != _STANDARD_OUTPUT:
-            check_place(f"--{name}", getattr(arguments, name))
+def text_output(arguments: argparse.Namespace, out: TextIO) -> TextIO:
+    """The output for the text for people: ``out``, or nowhere if JSON is written to ``-``, so that a program reads only
+    that."""
+    return io.StringIO() if arguments.json == _STANDARD_OUTPUT else out
 
 
-def text_output(arguments: argparse.Namespace, formats: Formats[Any], out: TextIO) -> TextIO:
-    """The output for the text for people: ``out``, or nowhere if a format is written to ``-``, so that a program reads
-    only that format. Raises ConfigError if two formats would be mixed."""
-    there = [f"--{name} -" for name in formats if getattr(arguments, name) == _STANDARD_OUTPUT]
-    if len(there) > 1:
-        raise ConfigError("standard output", got=" and ".join(there), expected="one of them")
-    return io.StringIO() if there else out
+def write_json(arguments: argparse.Namespace, record: Any, out: TextIO) -> None:
+    """Write the file that ``--json`` names. Raises ConfigError if it cannot be written."""
+    _write_json_text(arguments, lambda: json_text(record), out)
 
 
-def write_files(arguments: argparse.Namespace, formats: Formats[Answer], answer: Answer, out: TextIO) -> None:
-    """Write the files that the options of ``add_file_formats`` name. Raises ConfigError if one cannot be written."""
-    for name, render in formats.items():
-        if (path := getattr(arguments, name)) is None:
-            continue
-        text = render(answer, width_of(out)).rstrip("\n") + "\n"
-        if path == _STANDARD_OUTPUT:
-            out.write(text)
-        else:
-            write_answer(f"--{name}", path, text)
-
-
-# The formats of a command whose answer is plain values.
-PLAIN_JSON: Formats[Any] = {JSON: lambda record, _width: json_text(record)}
-
-
-def _title(name: str) -> str:
-    return _TITLES.get(name, name)
+def _write_json_text(arguments: argparse.Namespace, render: Callable[[], str], out: TextIO) -> None:
+    if arguments.json is None:
+        return
+    text = f"{render()}\n"
+    if arguments.json == _STANDARD_OUTPUT:
+        out.write(text)
+    else:
+        write_answer("--json", arguments.json, text)

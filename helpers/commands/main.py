@@ -16,10 +16,11 @@ import textwrap
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, Protocol, TextIO, cast
+from typing import Any, NoReturn, Protocol, TextIO, cast
 
 import helpers.commands
-from helpers.history.address import passwords_in, without_secrets
+from helpers.common.masking import passwords_in, without_secrets
+from helpers.machine.address_space import short_address_space
 from helpers.report.unforeseen import EXIT_UNFORESEEN, unforeseen
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import SuiteError, printable
@@ -64,6 +65,10 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose help ends with ``exits`` and whose mistakes have the status EXIT_USAGE."""
 
     exits: Mapping[int, str] = {}
+
+    def __init__(self, **given: Any) -> None:
+        # An option that is added later must not change what an old command line means.
+        super().__init__(**{**given, "allow_abbrev": False})
 
     def format_help(self) -> str:
         width = shutil.get_terminal_size().columns - 2
@@ -184,9 +189,16 @@ def main(argv: Sequence[str], out: TextIO | None = None) -> int:
             return _ended(name, "error: standard output is closed: there is nowhere to write the answer to", EXIT_USAGE)
         arguments = parsed(list(argv))
         name = f"perfgate {arguments.command}"
+        # Only where no file is named the defaults hold.
+        named: Path = arguments.config
+        if named != ROOT / "perf.yaml" and arguments.command != "init" and not named.expanduser().exists():
+            return _ended(name, f"error: --config {named}: no such file", EXIT_USAGE)
         if isinstance(stream, io.TextIOWrapper):
             # Characters that the terminal lacks (arrow, plus-minus sign) are escaped.
             stream.reconfigure(errors="backslashreplace")
+        # A gate becomes a session of pytest, which looks itself.
+        if arguments.command != "gate" and (short := short_address_space("helpers.session.suite")):
+            return _ended(name, f"error: {short}", EXIT_USAGE)
         status: int = arguments.run(arguments, stream)
         stream.flush()
     except SystemExit as end:

@@ -4,7 +4,7 @@ argparse prints as a usage error, with what was expected."""
 from __future__ import annotations
 
 import argparse
-import math
+import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -35,20 +35,12 @@ def count_of(what: str, least: int, most: int) -> Callable[[str], int]:
     return checked
 
 
-def number_in(text: str) -> float:
-    """The number in a text; NaN, which lies in no range, if there is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
 def hours(text: str) -> float:
     """Hours that a command may take."""
-    found = number_in(text)
-    if not 0 < found <= _MOST_HOURS:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected hours, above 0 and at most {_MOST_HOURS}")
-    return found
+    with contextlib.suppress(ValueError):
+        if 0 < (found := float(text)) <= _MOST_HOURS:
+            return found
+    raise argparse.ArgumentTypeError(f"{text!r}: expected hours, above 0 and at most {_MOST_HOURS}")
 
 
 def time_is_over(limit_hours: float | None, clock: Callable[[], float]) -> Callable[[], bool]:

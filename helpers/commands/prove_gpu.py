@@ -17,26 +17,24 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from helpers.builds.cache import cache_of
 from helpers.builds.making import prepare
 from helpers.builds.naming import parse_build
-from helpers.commands.doctor import diagnosis_of, doctor_json, doctor_record, doctor_text
-from helpers.commands.loading import load_suite
 from helpers.commands.proof import Proof, ProofStep
 from helpers.commands.proof.bench import ProofBench, write_config
 from helpers.commands.proof.plan import Here, proof_here
 from helpers.commands.proof.steps import ProofState, StepRecord, StepRunner, failed, read_state
-from helpers.commands.proof.summary import ProofEvidence, ProofReport, not_reached, summary
-from helpers.judging.rates import rate_unit
+from helpers.commands.proof.summary import ProofReport, not_reached, summary
+from helpers.common.files import write_whole
+from helpers.common.wall_clock import utc_now
+from helpers.judging.rules.rates import rate_unit
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
-from helpers.machine.environment import CPU, GPU
-from helpers.machine.files import write_whole
+from helpers.machine.environment import CPU
 from helpers.machine.frameworks import BuildFinder
 from helpers.machine.kernels import why_build_runs_on_none
-from helpers.machine.wall_clock import utc_now
 from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
@@ -55,7 +53,7 @@ SUMMARY = "summary.md"
 BUNDLE = "gpu-proof.tar.gz"
 EXIT_RIGHT, EXIT_WRONG, EXIT_REMAIN = 0, 1, 7
 # Names that are not packed: the images, and files that a second call makes again.
-_NOT_BROUGHT_BACK = ("images", BUNDLE, "good-python", "checked-baselines")
+_NOT_BROUGHT_BACK = ("images", BUNDLE, "good-python")
 
 Clock = Callable[[], float]
 
@@ -91,12 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Train with the PyTorch of this Python. Default: the Python that perf.yaml names for PyTorch",
     )
     parser.add_argument(
-        "--paddleclas",
-        type=Path,
-        metavar="FOLDER",
-        help="Also compare the trainer with PaddleClas's own program in FOLDER, a checkout that this Paddle runs",
-    )
-    parser.add_argument(
         "--data",
         type=Path,
         metavar="FOLDER",
@@ -128,13 +120,10 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     (folder / "baselines" / "recorded").mkdir(parents=True, exist_ok=True)
     arguments.config = write_config(folder, arguments.config.expanduser(), interpreters)
     state = read_state(folder, {"device": proof.device, "machine": machine.machine_key(proof.device)})
-    bench = ProofBench(
-        folder, proof, machine, _folder(arguments.data), _folder(arguments.paddleclas), arguments.baselines, report
-    )
-    doctor = ask_doctor(folder, arguments)
+    bench = ProofBench(folder, proof, machine, _folder(arguments.data), arguments.baselines, report)
     proving = ProofRun(bench, StepRunner(bench).run, wanted, report)
     state = proving.go_on(state, Deadline(arguments.seconds))
-    found = proving.report_of(state, doctor)
+    found = proving.report_of(state)
     write_whole(folder / SUMMARY, summary(found).encode())
     for line in () if arguments.step else not_reached(found):
         report(f"not run: {line}")
@@ -170,7 +159,7 @@ def here_of(machine: Machine, arguments: argparse.Namespace, interpreters: Mappi
         stated = finder.find_libraries(build)
         if why := why_build_runs_on_none(build, stated, machine.driver, gpus, machine.cuda_driver):
             unable[framework] = why
-    return Here(gpus, len(machine.cpu_cards), unable, arguments.paddleclas is not None)
+    return Here(gpus, len(machine.cpu_cards), unable)
 
 
 def plan_lines(proof: Proof, wanted: frozenset[str]) -> list[str]:
@@ -259,26 +248,17 @@ class ProofRun:
             record = failed(step, error)
         return replace(record, seconds=self.clock() - started)
 
-    def report_of(self, state: ProofState, doctor: Mapping[str, Any]) -> ProofReport:
+    def report_of(self, state: ProofState) -> ProofReport:
         bench = self.bench
         runs = [run for record in state.records.values() for run in bench.runs_of(record.run_folders)]
-        evidence = ProofEvidence(bench.machine, bench.proof, state.records, runs)
-        return ProofReport(evidence, doctor, f"{utc_now():%Y-%m-%d %H:%M} UTC")
+        date = f"{utc_now():%Y-%m-%d %H:%M} UTC"
+        return ProofReport(bench.machine, bench.proof, state.records, runs, date)
 
 
 def _line(record: StepRecord) -> str:
     mark = "WRONG: " if record.wrong else ""
     figure = "" if record.samples_per_s is None else f"{record.samples_per_s:.5g} {rate_unit(record.case_id)}; "
     return printable(f"{mark}{record.status}: {figure}{record.message}")[:400]
-
-
-def ask_doctor(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Write ``doctor.txt`` and ``doctor.json`` to ``folder``, and return the record of the latter. No finding of the
-    doctor stops the proof."""
-    diagnosis = diagnosis_of(load_suite(arguments), folder / "runs")
-    write_whole(folder / "doctor.txt", f"{doctor_text(diagnosis)}\n".encode())
-    write_whole(folder / "doctor.json", f"{doctor_json(diagnosis)}\n".encode())
-    return doctor_record(diagnosis)
 
 
 def pack(folder: Path) -> Path:
@@ -291,10 +271,6 @@ def pack(folder: Path) -> Path:
                 archive.add(path, arcname=f"{folder.name}/{path.name}")
     write_whole(bundle, content.getvalue())
     return bundle
-
-
-def device_of(machine: Machine, cpu: bool) -> str:
-    return GPU if machine.cards_of(GPU) and not cpu else CPU
 
 
 def exit_status(records: Iterable[StepRecord], missing: int) -> int:

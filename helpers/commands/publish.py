@@ -9,11 +9,12 @@ from typing import TextIO
 from urllib.parse import urlsplit
 
 from helpers.commands.loading import add_history, history_of, say
+from helpers.common.words import counted
 from helpers.session.gate import EXIT_OK
 from helpers.trainers.contract.errors import ConfigError, printable
 
 NAME = "publish"
-HELP = "Write all nights of the history as static pages, with a feed of regressions, badges and JSON"
+HELP = "Write all nights of the history as static pages, with a feed of regressions and badges"
 EXITS = {
     0: "the site shows all that the history has",
 }
@@ -37,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Write the site. Raises SuiteError if the history or the folder cannot be used."""
     # Not imported at the top: no other command needs the templates and drawings.
+    from helpers.report.site.pages import Look
     from helpers.report.site.publish import publish
-    from helpers.report.site.rendering import Look
 
     began = time.monotonic()
     folder = arguments.folder.expanduser().absolute()
@@ -47,9 +48,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     with history_of(arguments) as history:
         made = publish(history, folder, Look(arguments.title, arguments.url or ""), say)
     seconds = time.monotonic() - began
-    what = "all pages" if made.everything else f"pages of {made.cases} cases and {made.sessions} sessions"
-    text = f"{what} made: {made.written} files written, {made.removed} removed, {made.files} in all"
-    print(f"{text}; {made.nights} nights, {seconds:.1f} s", file=out)
+    text = f"{made.files} files of {counted(made.nights, 'night')} written, {made.removed} removed"
+    print(f"{text}, {seconds:.1f} s", file=out)
     print(printable(f"look at it: {folder / 'index.html'}"), file=out)
     return EXIT_OK
 

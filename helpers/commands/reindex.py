@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TextIO
 
 from helpers.commands.loading import add_history, history_url, say
+from helpers.common.masking import without_password
 from helpers.history import default_url, open_history
-from helpers.history.address import without_password
-from helpers.history.spool import Spool, spools_of
+from helpers.history.session_memory import write_case
+from helpers.history.unwritten import Unwritten
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.trainers.contract.errors import ConfigError, printable
 
@@ -43,22 +44,16 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     url = history_url(arguments)
     _refuse_unasked(folder, url, arguments)
     say(f"{folder} goes into {without_password(url)}")
-    spool = Spool.of(folder, url)
-    with open_history(url, say, runs_folder=folder) as history:
-        emptied = spool.empty_into(history)
+    unwritten = Unwritten.of(folder, url)
+    with open_history(url, runs_folder=folder) as history:
         found = history.reindex(folder)
-        shown = history.url
-    earlier = [path for path in spool.damaged() if not any(str(path) in text for text in emptied.refused)]
-    refused = [*emptied.refused, *(f"damaged spooled file {path}" for path in earlier), *found.refused]
+        lacking = [why for case in unwritten.cases() if (why := write_case(history, unwritten, case))]
+    refused = [*found.refused, *(why for why in lacking if not any(each in why for each in found.refused))]
     for each in refused:
         print(f"not taken: {printable(each)}", file=out)
-    if emptied.went_in:
-        print(f"{emptied.went_in} spooled entries went in", file=out)
-    for other, waiting in spools_of(folder).items():
-        print(f"{waiting} entries are spooled for {printable(other)}: perfgate reindex --history URL", file=out)
     text = f"{found.sessions} sessions, {found.results} results, {found.nights} nights, {found.decisions} decisions"
-    print(printable(f"{text} of {folder} are in {shown}; {len(refused)} files not taken"), file=out)
-    return EXIT_NOT_JUDGED if refused or not (found.results or found.decisions or emptied.went_in) else EXIT_OK
+    print(printable(f"{text} of {folder} are in {history.url}; {len(refused)} files not taken"), file=out)
+    return EXIT_NOT_JUDGED if refused or not (found.results or found.decisions) else EXIT_OK
 
 
 def _refuse_unasked(folder: Path, url: str, arguments: argparse.Namespace) -> None:

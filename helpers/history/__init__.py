@@ -5,7 +5,7 @@ The database libraries are imported when a history is opened, so code that only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from helpers.history.history import History
     from helpers.history.nights import NightRecord
     from helpers.history.results import RunResult
-    from helpers.history.server import Connections
     from helpers.history.stored import CaseNights, SegmentStart
-    from helpers.judging.evidence import Past
+    from helpers.judging.case.evidence import Past
 
 FILE_NAME = "history.sqlite"
 
@@ -30,11 +29,9 @@ class Memory(Protocol):
     def nights_so_far(self, case_id: str, target: str, session: str, last: int) -> CaseNights:
         """The ``last`` newest nights of the case on the host of ``session``, for a page."""
 
-    def add_result(self, result: RunResult) -> None:
-        """Keep a run as soon as it exists. The same uuid again replaces the run that is kept."""
-
-    def add_night(self, night: NightRecord) -> None:
-        """Keep a night. The same session, target, case and host again replaces it."""
+    def add_case(self, results: Sequence[RunResult], night: NightRecord) -> None:
+        """Keep a judged case: its runs and its night, in one transaction. A run of the same uuid, and a night of the
+        same session, target, case and host, replace the ones that are kept."""
 
     def start_segment(self, start: SegmentStart) -> None:
         """Begin a segment: nights judged until ``start.created`` no longer count, because the baseline was recorded
@@ -53,23 +50,27 @@ def may_be_at(url: str) -> bool:
 
 def open_history(
     url: str,
-    on_wait: Callable[[str], None] | None = None,
     *,
     writes: bool = True,
     wait_seconds: float | None = None,
-    connections: Connections | None = None,
+    answer_seconds: float | None = None,
     runs_folder: Path | None = None,
 ) -> History:
-    """Open the history at ``url``, and make or migrate it if necessary. Raises HistoryError.
+    """Open the history at ``url``, and make it if necessary. Raises HistoryError.
 
     Without ``writes`` it is only read, also on a read-only disk or a PostgreSQL replica, and one that does not exist
-    raises NoHistory. If another process holds it for longer than a second, ``on_wait`` is called with a sentence that
-    says what is waited for and until when; a call waits for ``wait_seconds``, or a minute. ``connections`` can end a
-    call to a server that says nothing any more. ``runs_folder`` is where decisions are kept
-    (helpers.history.decisions); without one, in the folder of SQLite's file.
+    raises NoHistory. A call waits for other writers for ``wait_seconds``, or 8 s, and ``answer_seconds`` for any answer
+    of a server. ``runs_folder`` is where decisions are kept (helpers.history.decisions); without one, in the folder of
+    SQLite's file.
     """
-    from helpers.history.database import WAIT_SECONDS
     from helpers.history.history import History
+    from helpers.history.server import ANSWER_SECONDS
+    from helpers.history.waiting import WAIT_SECONDS
 
-    limit = WAIT_SECONDS if wait_seconds is None else wait_seconds
-    return History.open(url, limit, on_wait, writes=writes, connections=connections, runs_folder=runs_folder)
+    return History.open(
+        url,
+        WAIT_SECONDS if wait_seconds is None else wait_seconds,
+        writes=writes,
+        answer_seconds=ANSWER_SECONDS if answer_seconds is None else answer_seconds,
+        runs_folder=runs_folder,
+    )

@@ -13,20 +13,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from helpers.common.files import MOST_RESULT_BYTES
 from helpers.history.results import (
     CONTENDED,
     MACHINE_SHARED,
     MEASURED,
-    RESULT_SCHEMA_VERSION,
     SLOWED,
     RunResult,
     result_of_record,
 )
-from helpers.judging.evidence import Build, Stage
-from helpers.machine.files import MOST_RESULT_BYTES
+from helpers.judging.case.evidence import Build, Stage
 from helpers.plan.overrides import segment_of
 from helpers.trainers.contract.errors import ConfigError, HistoryError
-from helpers.trainers.contract.job import finite
 
 # Equal values of these are stored once for all runs. The rest of a run is in its row.
 _SETUP = ("settings", "overrides", "protocol", "facts")
@@ -78,17 +76,7 @@ def run_of(row: Mapping[str, Any]) -> RunResult:
     record.update(_object(row["setup"]))
     record.update({name: _object(row[name]) for name in ("build", "environment", "system")})
     record.update({name: list(unpack(row[name], kind)) for name, kind in _STEPS.items()})
-    version = record.get("schema_version")
-    if isinstance(version, int) and version < RESULT_SCHEMA_VERSION:
-        # An older suite stored it: fields that were added since have the values that held then.
-        record = {**_defaults(), **record, "schema_version": RESULT_SCHEMA_VERSION}
     return result_of_record(record, f"history: result {row['uuid']}")
-
-
-def wall_seconds_of(body: str) -> float:
-    """How long the run of a row's body took; 0 if that was not measured."""
-    found = _object(body).get("wall_seconds", 0.0)
-    return float(found) if finite(found) else 0.0
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -96,10 +84,6 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{type(found).__name__}, no JSON object")
     return found
-
-
-def _defaults() -> dict[str, Any]:
-    return json.loads(RunResult("", "", "", "", 0, "").to_json())  # type: ignore[no-any-return]
 
 
 def why_unlearned(result: RunResult) -> str:

@@ -6,65 +6,37 @@ No file changes. What takes a decision back is a file of its own, with the whole
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from helpers.common.files import MOST_NOTE_BYTES, make_folder, read_text_limited, sync_folder, write_whole
+from helpers.common.records import WrongRecord, one_of, parse, read_as
 from helpers.history.codec import digest, plain, to_text, utc
 from helpers.history.run_folders import DECISIONS_FOLDER
-from helpers.history.stored import Acknowledgement, Calibration, Exclusion, Pin, SegmentStart
-from helpers.machine.files import MOST_NOTE_BYTES, read_text_limited, sync_folder, write_whole
-from helpers.machine.records_check import COUNT, TEXT, Checker, Schema, object_of
+from helpers.history.stored import Calibration, Exclusion, Pin, SegmentStart
 from helpers.trainers.contract.errors import HistoryError
 
-Decision = Exclusion | Acknowledgement | Pin | Calibration | SegmentStart
+Decision = Exclusion | Pin | Calibration | SegmentStart
 Made = TypeVar("Made", bound=Decision)
 
 DECISION_SCHEMA_VERSION = 1
-DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 KINDS: Mapping[str, type[Decision]] = {
     "exclusion": Exclusion,
-    "acknowledgement": Acknowledgement,
     "pin": Pin,
     "calibration": Calibration,
     "segment-start": SegmentStart,
 }
 _KIND_OF: Mapping[type, str] = {kind: name for name, kind in KINDS.items()}
 # When a decision was made, and when it was taken back.
-_MOMENTS = ("created", "restored", "taken_back")
-
-_NUMBER: Schema = {"type": "number", "description": "a number"}
-_OF_TYPE: Mapping[str, Schema] = {
-    "str": TEXT,
-    "int": COUNT,
-    "float": _NUMBER,
-    "float | None": {**_NUMBER, "type": ["number", "null"]},
-    "Mapping[str, str]": {"type": "object", "additionalProperties": TEXT, "description": "an object of texts"},
-}
-_CHECKERS = {
-    name: Checker(
-        object_of(
-            {
-                "schema_version": {"const": DECISION_SCHEMA_VERSION},
-                "kind": {"const": name},
-                "decision": object_of({each.name: _OF_TYPE[str(each.type)] for each in fields(kind)}, f"a {name}"),
-            },
-            "a decision",
-        )
-    )
-    for name, kind in KINDS.items()
-}
+_MOMENTS = ("created", "restored")
 
 
 def as_kept(decision: Made, about: str = "") -> Made:
     """The decision as files and database keep it: texts that every database takes, moments as 32 characters of UTC.
     Raises HistoryError for a moment that is none."""
     about = about or f"{_KIND_OF[type(decision)]} of {_subject(decision)}"
-    if isinstance(decision, Acknowledgement):
-        check_bounds(decision, about)
     changed: dict[str, Any] = {}
     for name, value in vars(decision).items():
         if name in _MOMENTS and (value or name == "created"):
@@ -72,14 +44,6 @@ def as_kept(decision: Made, about: str = "") -> Made:
         elif isinstance(value, str):
             changed[name] = plain(value)
     return replace(decision, **changed)
-
-
-def check_bounds(made: Acknowledgement, about: str) -> None:
-    """Raises HistoryError for a bound that is neither a day nor a moment."""
-    for name in ("first", "last"):
-        value = getattr(made, name)
-        if value and not DAY.fullmatch(value):
-            utc(value, about, name)
 
 
 def decision_text(decision: Decision) -> str:
@@ -108,7 +72,7 @@ class DecisionFiles:
         made = as_kept(decision)
         path = self.path(made)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             write_whole(path, (decision_text(made) + "\n").encode())
             sync_folder(path.parent)
         except (OSError, ValueError, TypeError) as error:
@@ -132,33 +96,38 @@ class DecisionFiles:
         return tuple(sorted(found, key=_moment)), tuple(refused)
 
 
+@dataclass(frozen=True)
+class _File:
+    schema_version: int
+    kind: Annotated[str, one_of(*KINDS)]
+    decision: dict[str, Any]
+
+
 def _read(path: Path, within: Path) -> Decision:
     about = f"decision {path}"
     remedy = "Restore the file; move it away only if what it says no longer counts"
     try:
-        record = json.loads(read_text_limited(path, MOST_NOTE_BYTES, within=within))
+        record = parse(read_text_limited(path, MOST_NOTE_BYTES, within=within))
+        whole = read_as(record, _File)
+        if whole.schema_version != DECISION_SCHEMA_VERSION:
+            raise WrongRecord("schema_version", whole.schema_version, str(DECISION_SCHEMA_VERSION))
+        decision = read_as(whole.decision, KINDS[whole.kind], "decision")
+    except WrongRecord as wrong:
+        raise HistoryError(about, field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy) from wrong
     except (OSError, ValueError, RecursionError) as error:
         raise HistoryError(about, got=str(error), expected="a decision as JSON", remedy=remedy) from error
-    kind = record.get("kind") if isinstance(record, dict) else None
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise HistoryError(about, field="kind", got=kind, expected="one of " + ", ".join(KINDS), remedy=remedy)
-    if (wrong := _CHECKERS[kind].violation(record)) is not None:
-        raise HistoryError(about, field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy)
-    values: dict[str, Any] = record["decision"]
-    return as_kept(KINDS[kind](**values), about)
+    return as_kept(decision, about)
 
 
 def _moment(decision: Decision) -> str:
     """When the decision was made or taken back."""
-    return str(getattr(decision, "restored", "") or getattr(decision, "taken_back", "") or decision.created)
+    return str(getattr(decision, "restored", "") or decision.created)
 
 
 def _subject(decision: Decision) -> str:
     match decision:
         case Exclusion():
             return decision.uuid
-        case Acknowledgement():
-            return decision.pattern
         case Pin():
             return decision.build
         case _:

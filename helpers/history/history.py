@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -10,37 +9,26 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
-from helpers.history import fleets as fleets_of
-from helpers.history import listing, past, reading, remarks, taking_in, writing
+from helpers.history import past, reading, remarks, taking_in, writing
 from helpers.history.codec import run_row
-from helpers.history.database import (
-    WAIT_SECONDS,
-    Database,
-    came_between,
-    may_be_back_soon,
-    open_database,
-    was_hindered,
-)
+from helpers.history.database import Database, came_between, open_database
 from helpers.history.decisions import Decision, DecisionFiles, Made, as_kept
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.history.run_folders import NIGHT_FILE, RESULT_FILE, read_night, read_result, sessions
-from helpers.history.server import Connections
+from helpers.history.server import ANSWER_SECONDS
 from helpers.history.stored import (
-    Acknowledgement,
     Calibration,
     Exclusion,
     Pin,
     Reindexed,
     SegmentStart,
 )
+from helpers.history.waiting import WAIT_SECONDS
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, SuiteError
 
 # Each failed attempt means that another writer got something done.
 _ATTEMPTS = 20
-# How often a call begins again that a replica ended, and the pause before a call begins again.
-_MOST_HINDERED = 3
-_PAUSE_SECONDS = 0.25
 _Kept = TypeVar("_Kept")
 _Answer = TypeVar("_Answer")
 _Given = ParamSpec("_Given")
@@ -52,11 +40,8 @@ def _asked(
     """A method of History that puts the question to a connection of its own."""
 
     def ask(history: History, /, *given: _Given.args, **named: _Given.kwargs) -> _Answer:
-        def once() -> _Answer:
-            with history._database.reading() as connection:
-                return question(connection, *given, **named)
-
-        return history._patiently(once)
+        with history._database.reading() as connection:
+            return question(connection, *given, **named)
 
     ask.__doc__ = question.__doc__
     return ask
@@ -79,27 +64,19 @@ class History:
     def open(
         url: str,
         wait_seconds: float = WAIT_SECONDS,
-        on_wait: Callable[[str], None] | None = None,
         *,
         writes: bool = True,
-        connections: Connections | None = None,
+        answer_seconds: float = ANSWER_SECONDS,
         runs_folder: Path | None = None,
     ) -> History:
         """See ``helpers.history.open_history``; ``wait_seconds`` is how long a call waits for other writers."""
-        return History(open_database(url, wait_seconds, on_wait, writes=writes, connections=connections), runs_folder)
+        database = open_database(url, wait_seconds, writes=writes, answer_seconds=answer_seconds)
+        return History(database, runs_folder)
 
     @property
     def url(self) -> str:
         """Where it is, without a password."""
         return self._database.shown
-
-    def after_fork(self) -> None:
-        """Must be called first in a forked process, which may not use its parent's connections."""
-        self._database.engine.dispose(close=False)
-
-    def release(self) -> None:
-        """Hold no connection to a server until the next call."""
-        self._database.release()
 
     def close(self) -> None:
         self._database.engine.dispose()
@@ -117,13 +94,22 @@ class History:
     past = _asked(past.past)
     nights_so_far = _asked(reading.nights_so_far)
 
-    def add_result(self, result: RunResult) -> None:
+    def add_case(self, results: Sequence[RunResult], night: NightRecord) -> None:
         """See Memory."""
+
+        def work(connection: sa.Connection) -> None:
+            writing.write_runs(connection, self._documents, [run_row(result) for result in results])
+            writing.write_night(connection, self._documents, night)
+
+        self._write(work)
+
+    def add_result(self, result: RunResult) -> None:
+        """Keep a run that no night rests on."""
         self.add_results([result])
 
     def add_night(self, night: NightRecord) -> None:
-        """See Memory."""
-        self._write(lambda connection: writing.write_night(connection, self._documents, night))
+        """Keep a night whose runs are kept already."""
+        self.add_case((), night)
 
     def start_segment(self, start: SegmentStart) -> None:
         """See Memory."""
@@ -134,29 +120,12 @@ class History:
     cases = _asked(reading.cases)
     series = _asked(reading.case_nights)
     nights_here = _asked(reading.nights_here)
-    wall_seconds = _asked(reading.wall_seconds)
     nights_of = _asked(reading.nights_of)
     results_of = _asked(reading.results_of)
     segment_starts = _asked(remarks.starts_of)
     exclusions = _asked(remarks.all_exclusions)
-    acknowledgements = _asked(remarks.acknowledged)
     pins = _asked(remarks.all_pins)
     calibration = _asked(remarks.calibration)
-
-    # ---- all nights, for pages that list them
-
-    counts_of_nights = _asked(listing.counts_of_nights)
-    count_before = _asked(listing.count_before)
-    newest_nights = _asked(listing.newest_nights)
-    session_nights = _asked(listing.session_nights)
-    sessions = _asked(listing.sessions)
-    changes_since = _asked(listing.changes_since)
-    listing = _asked(listing.listing)
-
-    # ---- fleets
-
-    fleets = _asked(fleets_of.fleets)
-    fleet_runs = _asked(fleets_of.fleet_runs)
 
     # ---- what people decide: on file first, and then in the database
 
@@ -178,16 +147,6 @@ class History:
         """Take an exclusion back."""
         self._take_in_all()
         return self._decide(lambda connection: remarks.restoring(connection, uuid, who, created, reason))
-
-    def acknowledge(self, made: Acknowledgement) -> None:
-        """Keep the remark that a change is known."""
-        self._take_in_all()
-        self._decide(lambda _: remarks.acknowledgement(made))
-
-    def take_back(self, made: Acknowledgement, who: str, created: str, reason: str) -> Acknowledgement:
-        """Take an acknowledgement back."""
-        self._take_in_all()
-        return self._decide(lambda connection: remarks.taking_back(connection, made, who, created, reason))
 
     def pin(self, made: Pin) -> None:
         """Keep the remark who made which build the good one."""
@@ -273,14 +232,8 @@ class History:
         )
 
     def _write(self, work: Callable[[sa.Connection], _Kept]) -> _Kept:
-        """Do ``work`` in a transaction, and again if another writer came in between.
-
-        After a connection was lost nobody knows whether the transaction was made: ``work`` must leave the same rows if
-        it is done twice.
-        """
-        return self._patiently(lambda: self._written(work))
-
-    def _written(self, work: Callable[[sa.Connection], _Kept]) -> _Kept:
+        """Do ``work`` in a transaction, and again if another writer came in between: it must leave the same rows if it
+        is done twice."""
         for left in reversed(range(_ATTEMPTS)):
             try:
                 with self._database.writing() as connection:
@@ -290,21 +243,6 @@ class History:
                 if not left or not came_between(error):
                     raise
         raise AssertionError("unreachable")
-
-    def _patiently(self, work: Callable[[], _Kept]) -> _Kept:
-        """Do ``work``, and again for some seconds if the server went away, or if it ended the transaction for another
-        one's sake."""
-        deadline = time.monotonic() + self._database.patience_seconds
-        hindered = 0
-        while True:
-            try:
-                return work()
-            except HistoryError as error:
-                hindered += was_hindered(error)
-                again = may_be_back_soon(error) and time.monotonic() + _PAUSE_SECONDS < deadline
-                if not again and not (was_hindered(error) and hindered <= _MOST_HINDERED):
-                    raise
-            time.sleep(_PAUSE_SECONDS)
 
 
 def _all_or_each(

@@ -10,14 +10,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from helpers.history.nights import LEARNED, LOG_RATE, compared_of, night_of, stored_name
+from helpers.common.records import WrongRecord, parse
+from helpers.history.nights import check_learned, check_log_rate, compared_of, night_of, stored_name
 from helpers.history.remarks import Bound, recorded_at, segment_row, start_of
 from helpers.history.tables import calibrations, nights, series
-from helpers.judging.evidence import Compared, Night, Past
-from helpers.judging.noise import levelled
-from helpers.judging.verdict import Status
+from helpers.judging.case.evidence import Compared, Night, Past
+from helpers.judging.case.noise import levelled
+from helpers.judging.case.verdict import Status
 from helpers.machine.environment import POOL
-from helpers.machine.records_check import Violation
 from helpers.trainers.contract.errors import HistoryError
 
 # docs/verdicts.md, "Judge": the accepted nights of the segment, the newest 40.
@@ -178,16 +178,14 @@ def _learned(row: sa.Row[Any]) -> tuple[float, ...]:
     """The log rates of a night's row. Raises HistoryError, with the night's name, for a number that no real night
     has."""
     try:
-        rates: Any = json.loads(row.learned)
+        return check_learned(parse(row.learned), row.evidence, row.stall_share)
+    except WrongRecord as wrong:
+        raise _no_past(row.uuid, wrong) from wrong
     except (ValueError, RecursionError) as error:
-        raise _no_past(row.uuid, Violation("learned", str(error), "a list of log rates")) from error
-    numbers = {"log_rates": rates, "evidence": row.evidence, "stall_share": row.stall_share}
-    if (wrong := LEARNED.violation(numbers)) is not None:
-        raise _no_past(row.uuid, wrong)
-    return tuple(rates)
+        raise _no_past(row.uuid, WrongRecord("learned", str(error), "a list of log rates")) from error
 
 
-def _no_past(uuid: str, wrong: Violation) -> HistoryError:
+def _no_past(uuid: str, wrong: WrongRecord) -> HistoryError:
     return HistoryError(stored_name(uuid), field=wrong.field, got=wrong.got, expected=wrong.expected)
 
 
@@ -226,9 +224,10 @@ def _siblings(
 
 
 def _first_rate(row: sa.Row[Any]) -> float:
-    if (wrong := LOG_RATE.violation(row.first_rate)) is not None:
-        raise _no_past(row.uuid, Violation("log_rates[0]", wrong.got, wrong.expected))
-    return float(row.first_rate)
+    try:
+        return check_log_rate(row.first_rate)
+    except WrongRecord as wrong:
+        raise _no_past(row.uuid, wrong) from wrong
 
 
 def _is_pool(host: str) -> bool:

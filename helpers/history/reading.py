@@ -10,13 +10,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from helpers.history.codec import run_of, wall_seconds_of
-from helpers.history.decisions import DAY
+from helpers.history.codec import run_of
 from helpers.history.nights import NightRecord, night_of, stored_name
 from helpers.history.remarks import (
     AT_ONCE,
     Bound,
-    acknowledged,
     exclusions_of,
     segment_row,
     start_of,
@@ -29,6 +27,7 @@ from helpers.history.writing import NIGHT, RESULT, learned_rates
 from helpers.machine.environment import POOL
 from helpers.trainers.contract.errors import HistoryError
 
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-fA-F]{4,40}", re.ASCII)
 _SELECTOR = "a session, a day (2024-05-06), days (2024-05-01..2024-05-06), a commit (4 or more digits) or a version"
 _KINDS = ("session", "date", "commit", "build")
@@ -75,17 +74,6 @@ def nights_here(connection: sa.Connection, case_id: str, target: str, host: str,
     return _nights(connection, [series.c.case_id == case_id, series.c.target == target, series.c.host == host], last)
 
 
-def wall_seconds(connection: sa.Connection, uuids: Sequence[str]) -> dict[str, float]:
-    """How long each of these runs took, from its start to its end. Runs that are not stored are left out."""
-    found = {}
-    for at in range(0, len(uuids), AT_ONCE):
-        rows = connection.execute(
-            sa.select(results.c.uuid, results.c.body).where(results.c.uuid.in_(uuids[at : at + AT_ONCE]))
-        )
-        found.update({row.uuid: wall_seconds_of(row.body) for row in rows})
-    return found
-
-
 def nights_so_far(connection: sa.Connection, case_id: str, target: str, session: str, last: int) -> CaseNights:
     """The ``last`` newest nights of the case on the host of ``session``, or of the newest night where that has none."""
     this = [series.c.case_id == case_id, series.c.target == target]
@@ -111,7 +99,6 @@ def nights_so_far(connection: sa.Connection, case_id: str, target: str, session:
     return CaseNights(
         found,
         tuple(each.record.log_rates or _screened_rates(each.record, runs) for each in found),
-        acknowledged(connection, case_id, holding_only=False),
         starts_of(connection, case_id, target),
         next((runs[uuid] for uuid in first if uuid in runs), None),
     )
@@ -170,7 +157,7 @@ def _days(selector: str) -> sa.ColumnElement[bool] | None:
     """A day, or a range of days that includes both ends; None if the selector is neither."""
     first, dots, last = selector.partition("..")
     last = last if dots else first
-    if not all(DAY.fullmatch(day) for day in (first, last) if day) or not first + last:
+    if not all(_DAY.fullmatch(day) for day in (first, last) if day) or not first + last:
         return None
     conditions = []
     try:

@@ -1,4 +1,4 @@
-"""What people add to the history: remarks on nights and runs (excluded, restored, acknowledged), calibrations, and the
+"""What people add to the history: remarks on nights and runs (excluded, restored), calibrations, and the
 starts of segments, before which nights no longer count.
 """
 
@@ -8,16 +8,14 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from helpers.history.codec import digest, to_text
-from helpers.history.decisions import as_kept, check_bounds
-from helpers.history.stored import Acknowledgement, Calibration, Exclusion, Pin, SegmentStart
+from helpers.history.decisions import as_kept
+from helpers.history.stored import Calibration, Exclusion, Pin, SegmentStart
 from helpers.history.tables import (
-    acknowledgements,
     calibrations,
     documents,
     exclusions,
@@ -93,41 +91,6 @@ def exclusions_of(connection: sa.Connection, subject: str, uuids: Sequence[str])
     return found
 
 
-def acknowledgement(made: Acknowledgement) -> Acknowledgement:
-    """Raises HistoryError for one that does not say who and why."""
-    _check_remark(made.pattern, made.who, made.reason)
-    return as_kept(made)
-
-
-def taking_back(
-    connection: sa.Connection, made: Acknowledgement, who: str, created: str, reason: str
-) -> Acknowledgement:
-    """The acknowledgement, taken back. Raises HistoryError if it does not hold (any more)."""
-    _check_remark(made.pattern, who, reason)
-    made = as_kept(made)
-    back = as_kept(replace(made, taken_back=created, taken_back_by=who, taken_back_reason=reason))
-    there = set(acknowledged(connection, holding_only=False))
-    if made.taken_back or not {made, back} & there:
-        raise HistoryError(
-            f"acknowledgement of {made.pattern}",
-            got="none like it, or one that is taken back",
-            expected="one that holds",
-        )
-    return back
-
-
-def acknowledged(
-    connection: sa.Connection, case_id: str | None = None, holding_only: bool = True
-) -> tuple[Acknowledgement, ...]:
-    """The acknowledgements by time; for one case, those whose pattern matches it."""
-    query = sa.select(acknowledgements.c.id, *_columns(acknowledgements, Acknowledgement))
-    if holding_only:
-        query = query.where(acknowledgements.c.taken_back == "")
-    rows = connection.execute(query.order_by(acknowledgements.c.created, acknowledgements.c.id))
-    found = [_checked(number, Acknowledgement(*values)) for number, *values in rows]
-    return tuple(each for each in found if case_id is None or fnmatchcase(case_id, each.pattern))
-
-
 def pin(made: Pin) -> Pin:
     """Raises HistoryError for one that does not say who and why."""
     _check_remark(made.build, made.who, made.reason)
@@ -156,17 +119,6 @@ def _check_texts(about: str, record: Mapping[str, object]) -> None:
             raise HistoryError(about, field=name, got=type(value).__name__, expected="text")
 
 
-def _checked(number: int, stored: Acknowledgement) -> Acknowledgement:
-    """A stored acknowledgement. Raises HistoryError, with its number, for one that no suite wrote.
-
-    The check is needed because SQLite keeps anything in any column.
-    """
-    about = f"history: acknowledgement {number}"
-    _check_texts(about, asdict(stored))
-    check_bounds(stored, about)
-    return stored
-
-
 def calibration(connection: sa.Connection, case_id: str, target: str, segment: Mapping[str, str]) -> Calibration | None:
     """The case's newest calibration in that segment."""
     names = [item.name for item in fields(Calibration) if item.name != "segment"]
@@ -183,7 +135,7 @@ def calibration(connection: sa.Connection, case_id: str, target: str, segment: M
     return None if row is None else Calibration(segment=dict(segment), **row._mapping)
 
 
-def _columns(table: sa.Table, kind: type[Exclusion] | type[Acknowledgement] | type[Pin]) -> list[sa.Column[Any]]:
+def _columns(table: sa.Table, kind: type[Exclusion] | type[Pin]) -> list[sa.Column[Any]]:
     return [table.c[item.name] for item in fields(kind)]
 
 

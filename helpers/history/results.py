@@ -1,4 +1,4 @@
-"""The result of one run: everything that its throughput depends on, and the schema of its JSON.
+"""The result of one run: everything that its throughput depends on, and its JSON.
 
 A verdict is computed from these values.
 """
@@ -10,23 +10,22 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
 
-from helpers.judging.evidence import Build, RunEvidence, Stage
-from helpers.judging.failure_class import FAILURE_FACT, FailureClass
-from helpers.judging.rules import MEDIAN_STEP
-from helpers.machine.records_check import Checker, Schema
+from msgspec import Meta
+
+from helpers.common.records import MOST, Count, NotNegative, Number, WrongRecord, one_of, read_as
+from helpers.judging.case.evidence import Build, RunEvidence, Stage
+from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.trainers.contract.errors import ResultError
-from helpers.trainers.contract.job import finite
 from helpers.trainers.contract.program import PROGRAM_FACT
+from helpers.trainers.contract.records import finite
 
 # 1: first format.
-# 2: the machine's environment tables (system).
-# 3: which build of an interleaved comparison (role, stage), the window's losses.
-RESULT_SCHEMA_VERSION = 3
+RESULT_SCHEMA_VERSION = 1
 
-# The origin of a result: a run of a session; logs that were judged again; a log that was stored in the history.
-MEASURED, REPLAYED, IMPORTED = "measured", "replayed", "imported"
+# The origin of a result: a run of a session, or a log that was stored in the history.
+MEASURED, IMPORTED = "measured", "imported"
 
 # Why a run is no reference for others.
 CONTENDED = "contended"
@@ -35,6 +34,8 @@ SLOWED = "slowed down for a test"
 
 # The fact with the indexes of a run's cards on its node, in the order of their other facts.
 CARD_INDEX_FACT = "card_index"
+# The fact of a failed run: "yes" if another attempt may end differently.
+RETRIABLE_FACT = "retriable"
 
 # Facts of a run that was read from a log: the log in one line, and what is doubtful about it.
 LOG_FACT, LOG_WARNINGS_FACT = "log", "log warnings"
@@ -43,6 +44,8 @@ IMAGES_FACT = "images made"
 
 # No hardware trains slower or faster.
 LEAST_SAMPLES_PER_S, MOST_SAMPLES_PER_S = 1e-4, 1e9
+# images/s by a rule, or why there are none.
+Figure = Annotated[float, Meta(ge=LEAST_SAMPLES_PER_S, le=MOST_SAMPLES_PER_S)] | str
 # Settings are no deeper than lists of numbers.
 _MOST_LEVELS = 8
 
@@ -55,41 +58,41 @@ class RunResult:
     session: str
     case_id: str
     target: str
-    replicate: int
+    replicate: Count
     created: str
-    # MEASURED, REPLAYED or IMPORTED. Only a measured run is a reference for others.
-    origin: str = MEASURED
+    # MEASURED or IMPORTED. Only a measured run is a reference for others.
+    origin: Annotated[str, one_of(MEASURED, IMPORTED)] = MEASURED
     # The values of evidence.Build and evidence.Stage.
-    role: str = Build.CANDIDATE.value
-    stage: str = Stage.SCREEN.value
+    role: Annotated[str, one_of(*(each.value for each in Build))] = Build.CANDIDATE.value
+    stage: Annotated[str, one_of(*(each.value for each in Stage))] = Stage.SCREEN.value
     build: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    protocol: Mapping[str, int] = field(default_factory=dict)
+    protocol: Mapping[str, Count] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     # The environment tables of the machine (system_report), by section.
     system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # The samples/s by each rule, or the reason why it does not apply.
-    figures: Mapping[str, float | str] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
     # The steps of the window: seconds (the maximum over ranks), and the samples of all ranks.
-    step_seconds: tuple[float, ...] = ()
-    samples_per_step: tuple[int, ...] = ()
+    step_seconds: tuple[Annotated[float, Meta(gt=0, le=MOST)], ...] = ()
+    samples_per_step: tuple[Count, ...] = ()
     # Rank 0's losses in the window, if they were fetched.
-    losses: tuple[float, ...] = ()
+    losses: tuple[Number, ...] = ()
     # The whole run, from the start of its processes to their end.
-    wall_seconds: float = 0.0
-    start_up_seconds: float = 0.0
+    wall_seconds: NotNegative = 0.0
+    start_up_seconds: NotNegative = 0.0
     # Warm-up and window.
-    training_seconds: float = 0.0
-    window_seconds: float = 0.0
-    reader_share: float | None = None
+    training_seconds: NotNegative = 0.0
+    window_seconds: NotNegative = 0.0
+    reader_share: NotNegative | None = None
     # The part of the leased cores' time in the window that others used; None if it is unknown.
-    foreign_share: float | None = None
+    foreign_share: NotNegative | None = None
     # That share in words, with who used the cores.
     contention: str = ""
-    peak_host_bytes: int = 0
-    peak_device_bytes: int = 0
+    peak_host_bytes: Count = 0
+    peak_device_bytes: Count = 0
     # Why the run is no reference for others: CONTENDED, MACHINE_SHARED, SLOWED.
     marks: tuple[str, ...] = ()
     # These three are explained at RunEvidence.
@@ -127,16 +130,9 @@ class RunResult:
             failure=self.failure,
             invalid=self.invalid,
             refusal=self.refusal,
-            retriable=self.failure_class is not None and self.failure_class.retriable,
+            retriable=self.failure is not None and self.facts.get(RETRIABLE_FACT) == "yes",
             program=self.facts.get(PROGRAM_FACT, ""),
         )
-
-    @property
-    def failure_class(self) -> FailureClass | None:
-        """Which fault ended the run; None for a run without a failure, and for a class of another version of the
-        suite."""
-        named = self.facts.get(FAILURE_FACT) if self.failure is not None else None
-        return next((each for each in FailureClass if each.value == named), None)
 
     @property
     def log_rate(self) -> float | None:
@@ -174,78 +170,34 @@ def result_of_record(record: Any, about: str) -> RunResult:
     """The inverse of ``RunResult.to_record``; on anything else ResultError names ``about`` and the key."""
     if not isinstance(record, dict):
         raise ResultError(about, got=type(record).__name__, expected="a JSON object")
-    version = record.get("schema_version")
-    if version != RESULT_SCHEMA_VERSION:
-        older = isinstance(version, int) and version < RESULT_SCHEMA_VERSION
+    values = dict(record)
+    if (version := values.pop("schema_version", None)) != RESULT_SCHEMA_VERSION or isinstance(version, bool):
         raise ResultError(
             about,
             field="schema_version",
             got=version,
             expected=str(RESULT_SCHEMA_VERSION),
-            remedy="An older suite wrote it: measure again" if older else "Update the suite",
+            remedy="Another version of the suite wrote it: measure again",
         )
-    values = {name: value for name, value in record.items() if name != "schema_version"}
-    if (wrong := _RESULT.violation(values)) is not None:
-        raise ResultError(about, field=wrong.field, got=wrong.got, expected=wrong.expected)
-    for name in ("step_seconds", "samples_per_step", "losses", "marks"):
-        values[name] = tuple(values[name])
-    return RunResult(**values)
+    try:
+        result = read_as(values, RunResult)
+    except WrongRecord as wrong:
+        raise ResultError(about, field=wrong.field, got=wrong.got, expected=wrong.expected) from wrong
+    for name in ("settings", "overrides"):
+        if _levels(values[name]) > _MOST_LEVELS:
+            expected = f"plain values of at most {_MOST_LEVELS} levels"
+            raise ResultError(about, field=name, got=f"more than {_MOST_LEVELS} levels", expected=expected)
+    return result
 
 
-# ---- what a result's JSON has to be
-
-
-def _either(words: str, *kinds: Schema) -> Schema:
-    return {"anyOf": list(kinds), "description": words}
-
-
-def _maps_to(schema: Schema, words: str) -> Schema:
-    return {"type": "object", "additionalProperties": schema, "description": words}
-
-
-def _numbers(words: str, **bounds: object) -> Schema:
-    return {"type": "array", "numbers": bounds, "description": words}
-
-
-_NULL: Schema = {"type": "null"}
-_TEXT: Schema = {"type": "string", "description": "text"}
-_TEXT_OR_NULL: Schema = {"type": ["string", "null"], "description": "text or null"}
-_TEXTS = _maps_to(_TEXT, "an object of texts")
-_COUNT: Schema = {"type": "integer", "minimum": 0, "description": "a whole number, not negative"}
-_SECONDS: Schema = {"type": "number", "minimum": 0, "description": "seconds, finite and not negative"}
-_SHARE: Schema = {"type": ["number", "null"], "minimum": 0, "description": "a share, not negative, or null"}
-_PLAIN: Schema = {"type": "object", "depth": _MOST_LEVELS, "description": "an object of plain values"}
-_FIGURE = _either(
-    f"images/s from {LEAST_SAMPLES_PER_S:g} to {MOST_SAMPLES_PER_S:g} or a reason, by rule",
-    _TEXT,
-    {"type": "number", "minimum": LEAST_SAMPLES_PER_S, "maximum": MOST_SAMPLES_PER_S},
-)
-_FIELDS: Mapping[str, Schema] = {
-    **dict.fromkeys(("uuid", "session", "case_id", "target", "created", "contention", "log_tail"), _TEXT),
-    **dict.fromkeys(("failure", "invalid", "refusal"), _TEXT_OR_NULL),
-    "origin": {"enum": [MEASURED, REPLAYED, IMPORTED]},
-    **dict.fromkeys(("build", "environment", "facts"), _TEXTS),
-    "system": _maps_to(_TEXTS, "an object of objects of texts"),
-    "verdict": _either("an object of texts or null", _NULL, _TEXTS),
-    **dict.fromkeys(("settings", "overrides"), _PLAIN),
-    "protocol": _maps_to(_COUNT, "an object of whole numbers"),
-    "figures": _maps_to(_FIGURE, "an object of images/s or a reason, by rule"),
-    **dict.fromkeys(("replicate", "peak_host_bytes", "peak_device_bytes"), _COUNT),
-    **dict.fromkeys(("wall_seconds", "start_up_seconds", "training_seconds", "window_seconds"), _SECONDS),
-    **dict.fromkeys(("reader_share", "foreign_share"), _SHARE),
-    "step_seconds": _numbers("a list of seconds above 0", above=0),
-    "samples_per_step": _numbers("a list of whole numbers", least=0, whole=True),
-    "losses": _numbers("a list of finite numbers"),
-    "role": {"enum": [each.value for each in Build]},
-    "stage": {"enum": [each.value for each in Stage]},
-    "marks": {"type": "array", "items": _TEXT, "description": "a list of texts"},
-}
-_RESULT = Checker(
-    {
-        "type": "object",
-        # In the order of the dataclass, in which an unknown key's message lists them.
-        "properties": {item.name: _FIELDS[item.name] for item in fields(RunResult)},
-        "required": [item.name for item in fields(RunResult)],
-        "additionalProperties": False,
-    }
-)
+def _levels(value: object) -> int:
+    """How many objects and lists stand inside each other, up to one more than a result may have."""
+    level = 0
+    inside: list[Any] = [value]
+    while level <= _MOST_LEVELS:
+        inside = [each for each in inside if isinstance(each, (dict, list))]
+        if not inside:
+            break
+        inside = [each for one in inside for each in (one.values() if isinstance(one, dict) else one)]
+        level += 1
+    return level

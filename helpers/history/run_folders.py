@@ -2,24 +2,24 @@
 
 A run has the folder ``runs/<session>/<case>/r<n>/`` with ``spec.json``, ``rank<k>.jsonl`` and ``result.json``; the
 case's night is ``runs/<session>/<case>/night.json``, so that history is never the only copy. ``session.json`` says what
-the session is. A file is written to a temporary one, synced and renamed: a kill at any point loses at most the run in
-progress.
+the session is. Folders of sessions and runs are their owner's alone (0700). A file is written to a temporary one,
+synced and renamed: a kill at any point loses at most the run in progress.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from helpers.common.files import MOST_NIGHT_BYTES, MOST_RESULT_BYTES, make_folder, read_text_limited, write_whole
+from helpers.common.records import WrongRecord, parse
 from helpers.history.nights import NightRecord, night_of, night_text
 from helpers.history.results import RunResult, result_of_record
 from helpers.history.session_file import SessionRecord, begin_session, read_session
-from helpers.judging.rates import rate_unit
-from helpers.judging.verdict import Verdict
-from helpers.machine.files import MOST_NIGHT_BYTES, MOST_RESULT_BYTES, read_text_limited, write_whole
+from helpers.judging.case.verdict import Verdict
+from helpers.judging.rules.rates import rate_unit
 from helpers.trainers.contract.errors import HistoryError, ResultError
 
 RESULT_FILE = "result.json"
@@ -75,7 +75,7 @@ class ResultStore:
         try:
             if folder.exists():
                 folder.rename(_free_name(folder))
-            folder.mkdir(parents=True)
+            make_folder(folder)
         except OSError as error:
             raise ResultError(
                 f"run folder {folder}", got=str(error), expected="a new folder", remedy=_NO_ROOM
@@ -100,7 +100,7 @@ class ResultStore:
 
     def add_verdict(self, results: tuple[RunResult, ...], verdict: Verdict) -> None:
         """Write the case's verdict into the results of the runs behind it."""
-        record = {"status": verdict.status.value, "code": verdict.reason.code, "reason": verdict.reason.message}
+        record = {"status": verdict.status.value, "code": verdict.reason.code, "reason": verdict.reason.text}
         for result in results:
             if result.session == self.session:
                 self.write(replace(result, verdict=record))
@@ -129,8 +129,8 @@ def read_result(path: Path, within: Path | None = None) -> RunResult:
     ``within``."""
     about = f"result {path}"
     try:
-        record = json.loads(read_text_limited(path, MOST_RESULT_BYTES, within=within), parse_constant=_no_constant)
-    except (OSError, ValueError, RecursionError) as error:
+        record = parse(read_text_limited(path, MOST_RESULT_BYTES, within=within))
+    except (OSError, ValueError, RecursionError, WrongRecord) as error:
         raise ResultError(about, got=str(error), expected="a result as JSON") from error
     return result_of_record(record, about)
 
@@ -139,7 +139,7 @@ def write_night(runs_folder: Path, night: NightRecord) -> Path:
     """Write a case's whole night, in place of an earlier one. Raises HistoryError if the disk refuses."""
     path = runs_folder / night.session / night.case_id / NIGHT_FILE
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_whole(path, (night_text(night) + "\n").encode())
     except (OSError, ValueError, TypeError) as error:
         raise HistoryError(
@@ -197,10 +197,6 @@ def _what_is_lost(result: RunResult) -> str:
     # A run that broke off has no figures. The disk's failure must not hide the run's.
     why = result.failure or result.refusal or result.invalid or "no figure"
     return f"Not written: {run}, which measured nothing ({why})"
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _free_name(folder: Path) -> Path:

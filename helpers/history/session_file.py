@@ -8,8 +8,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from helpers.machine.files import MOST_INDEX_BYTES, read_text_limited, write_whole
-from helpers.machine.wall_clock import local_now, night_number
+from helpers.common.files import MOST_INDEX_BYTES, make_folder, read_text_limited, write_whole
+from helpers.common.records import WrongRecord, parse, read_as
+from helpers.common.wall_clock import local_now, night_number
 from helpers.trainers.contract.errors import ResultError
 
 SESSION_FILE = "session.json"
@@ -52,7 +53,7 @@ def begin_session(folder: Path, record: SessionRecord) -> None:
     path = folder / SESSION_FILE
     if not path.exists():
         text = json.dumps({"schema_version": SESSION_SCHEMA_VERSION, **asdict(record)}, indent=1, sort_keys=True)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_whole(path, f"{text}\n".encode())
 
 
@@ -63,12 +64,12 @@ def read_session(folder: Path) -> SessionRecord | None:
     if not path.exists():
         return None
     try:
-        values = json.loads(read_text_limited(path, MOST_INDEX_BYTES, within=folder))
-        if values.pop("schema_version") != SESSION_SCHEMA_VERSION:
+        values = parse(read_text_limited(path, MOST_INDEX_BYTES, within=folder))
+        if not isinstance(values, dict) or values.pop("schema_version", None) != SESSION_SCHEMA_VERSION:
             raise ValueError(f"schema_version is not {SESSION_SCHEMA_VERSION}")
-        record = SessionRecord(**{name: str(value) for name, value in values.items()})
+        record = read_as(values, SessionRecord)
         _ = record.night_number
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, RecursionError, WrongRecord) as error:
         raise ResultError(
             f"session {path}",
             got=f"{type(error).__name__}: {error}",

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
 
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
@@ -80,37 +77,6 @@ class KnownCase:
 
 
 @dataclass(frozen=True)
-class Acknowledgement:
-    """A change that somebody has explained: trend and history show it as known."""
-
-    # A case id, or a shell pattern over case ids (``*-amp_o2-*``).
-    pattern: str
-    # The bounds of the nights, both inclusive: a date, or the moment when a night was judged (``created``: UTC in ISO
-    # 8601); empty means open.
-    first: str
-    last: str
-    # The commit that caused the change.
-    commit: str
-    reason: str
-    who: str
-    created: str
-    # UTC, ISO 8601; empty while it holds.
-    taken_back: str = ""
-    taken_back_by: str = ""
-    taken_back_reason: str = ""
-
-    @property
-    def holds(self) -> bool:
-        return not self.taken_back
-
-    def covers(self, case_id: str, date: str, created: str) -> bool:
-        """Whether the case's night of that date, judged at that moment, is meant."""
-        after_first = not self.first or _compared(date, created, self.first) >= 0
-        before_last = not self.last or _compared(date, created, self.last) <= 0
-        return fnmatchcase(case_id, self.pattern) and after_first and before_last
-
-
-@dataclass(frozen=True)
 class Pin:
     """Somebody made a build the good one of perf.yaml."""
 
@@ -178,7 +144,6 @@ class CaseNights:
     nights: tuple[StoredNight, ...] = ()
     # Of the runs of each night, in the same order: what it was judged by, also if nothing is learned from it.
     log_rates: tuple[tuple[float, ...], ...] = ()
-    acknowledgements: tuple[Acknowledgement, ...] = ()
     starts: tuple[SegmentStart, ...] = ()
     # A run of the night before the session's own, whose environment the session's is compared with; None without one.
     before: RunResult | None = None
@@ -205,54 +170,3 @@ def _compared(date: str, created: str, bound: str) -> int:
     # They are not compared as texts, because only one of them may have microseconds.
     moment, limit = (datetime.datetime.fromisoformat(each) for each in (created, bound))
     return (moment > limit) - (moment < limit)
-
-
-# A fleet's name begins with it.
-FLEET_KIND = "fleet"
-
-
-# A node, and the index of one of its cards; empty for cases that use several cards of the node.
-FleetPlace = tuple[str, str]
-_OF_A_CARD = re.compile(r"(.+)\.card(\d+)", re.ASCII)
-
-
-def session_of_place(fleet: str, place: FleetPlace) -> str:
-    """The name of a node's or a card's session in a fleet (helpers.history.fleets)."""
-    node, card = place
-    return f"{fleet}.{node}.card{card}" if card else f"{fleet}.{node}"
-
-
-def place_name(place: FleetPlace) -> str:
-    """Such as ``n01``, or ``n01 card 3``."""
-    return " card ".join(filter(None, place))
-
-
-def place_of_session(session: str) -> FleetPlace:
-    """The reverse of ``session_of_place``. No node may be called as a card of another one."""
-    name = session.partition(".")[2]
-    found = _OF_A_CARD.fullmatch(name)
-    return (found[1], found[2]) if found else (name, "")
-
-
-_NOTHING: Mapping[str, Any] = {}
-
-
-class FleetRun(NamedTuple):
-    """One run of a fleet. A fleet has hundreds of thousands, of which data classes would take a second more."""
-
-    node: str
-    # The index of its card on the node, for a case of one card; empty for a case of several.
-    card: str
-    case_id: str
-    target: str
-    created: str
-    # None if the run has no throughput that counts; then ``why`` says the reason.
-    log_rate: float | None
-    why: str
-    # Whether it has a throughput, though that may not count: somebody excluded the run, or others disturbed it.
-    measured: bool = True
-    # Shared by all runs in which they are equal.
-    build: Mapping[str, str] = _NOTHING
-    environment: Mapping[str, str] = _NOTHING
-    system: Mapping[str, Mapping[str, str]] = _NOTHING
-    facts: Mapping[str, str] = _NOTHING

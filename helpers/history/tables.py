@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-# The newest migration of helpers/history/migrations, which makes exactly these tables.
-HEAD = "0005"
+# 1: the first tables.
+TABLES_VERSION = 1
 
 # It has 64 bits on PostgreSQL. SQLite numbers its rows only in a column called INTEGER.
 _BigId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -36,6 +36,9 @@ def _reference(name: str, table: str, nullable: bool = False) -> sa.Column[int]:
 def _text(name: str) -> sa.Column[str]:
     return sa.Column(name, sa.Text, nullable=False)
 
+
+# One row: TABLES_VERSION.
+history_version = sa.Table("history_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
 # Environments, system tables, settings, builds and segments; each distinct one once, by the SHA-256 of its JSON.
 documents = sa.Table(
@@ -114,7 +117,7 @@ nights = sa.Table(
     _reference("series_id", "series"),
     _text("created"),
     # The local date on which its session began.
-    sa.Column("date", sa.Text, nullable=False, server_default=""),
+    _text("date"),
     _text("status"),
     _text("build_version"),
     _text("build_commit"),
@@ -162,24 +165,6 @@ exclusions = sa.Table(
     _text("restored_by"),
     _text("restored_reason"),
     sa.Index(None, "uuid"),
-)
-
-acknowledgements = sa.Table(
-    "acknowledgements",
-    metadata,
-    _id(),
-    _text("pattern"),
-    _text("first"),
-    _text("last"),
-    _text("commit"),
-    _text("reason"),
-    _text("who"),
-    _text("created"),
-    # Empty while the acknowledgement holds.
-    *(
-        sa.Column(name, sa.Text, nullable=False, server_default="")
-        for name in ("taken_back", "taken_back_by", "taken_back_reason")
-    ),
 )
 
 # Who set the good build of perf.yaml.

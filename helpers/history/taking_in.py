@@ -9,19 +9,18 @@ import sqlalchemy as sa
 
 from helpers.history.codec import to_text
 from helpers.history.decisions import Decision, decision_text
-from helpers.history.remarks import acknowledged, all_exclusions, all_in_segments, all_pins
-from helpers.history.stored import Acknowledgement, Calibration, Exclusion, Pin, SegmentStart
-from helpers.history.tables import acknowledgements, calibrations, exclusions, nights, pins, segment_starts
+from helpers.history.remarks import all_exclusions, all_in_segments, all_pins
+from helpers.history.stored import Calibration, Exclusion, Pin, SegmentStart
+from helpers.history.tables import calibrations, exclusions, nights, pins, segment_starts
 from helpers.history.writing import RESULT, Documents, alone, relearn, relearn_nights_of
 
 
 def lacking(connection: sa.Connection, decisions: Sequence[Decision]) -> list[Decision]:
     """Those of the decisions that are in no row."""
-    excluded, known = all_exclusions(connection, holding_only=False), acknowledged(connection, holding_only=False)
-    rows: list[Decision] = [*excluded, *known, *all_pins(connection)]
+    excluded = all_exclusions(connection, holding_only=False)
+    rows: list[Decision] = [*excluded, *all_pins(connection)]
     # A row that was taken back is two decisions.
     rows += [replace(each, restored="", restored_by="", restored_reason="") for each in excluded]
-    rows += [replace(each, taken_back="", taken_back_by="", taken_back_reason="") for each in known]
     rows += all_in_segments(connection, Calibration, calibrations)
     rows += all_in_segments(connection, SegmentStart, segment_starts)
     there = {decision_text(each) for each in rows}
@@ -34,9 +33,6 @@ def take_in(connection: sa.Connection, known: Documents, decision: Decision) -> 
         case Exclusion():
             if _take_in_remark(connection, exclusions, decision, ("restored", "restored_by", "restored_reason")):
                 _relearn(connection, decision.subject, decision.uuid)
-        case Acknowledgement():
-            back = ("taken_back", "taken_back_by", "taken_back_reason")
-            _take_in_remark(connection, acknowledgements, decision, back)
         case Pin():
             _take_in_remark(connection, pins, decision)
         case Calibration():
@@ -47,7 +43,7 @@ def take_in(connection: sa.Connection, known: Documents, decision: Decision) -> 
 
 
 def _take_in_remark(
-    connection: sa.Connection, table: sa.Table, made: Exclusion | Acknowledgement | Pin, back: Sequence[str] = ()
+    connection: sa.Connection, table: sa.Table, made: Exclusion | Pin, back: Sequence[str] = ()
 ) -> bool:
     """Whether a row changed. ``back`` are the columns that say how the remark was taken back, the moment first."""
     values = {name: value for name, value in asdict(made).items() if name not in back}

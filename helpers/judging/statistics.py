@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
 from helpers.trainers.contract.errors import SuiteError
 
@@ -15,6 +16,8 @@ from helpers.trainers.contract.errors import SuiteError
 SIGMA_PER_MAD = 1.4826
 # 95% of a normal distribution lie within so many standard deviations of its mean.
 NORMAL_95 = 1.96
+# Fewer values have no slope: Kendall's statistic is not yet normal.
+LEAST_SLOPE_VALUES = 10
 # The logarithm of the largest float.
 _LARGEST = math.log(sys.float_info.max)
 
@@ -82,11 +85,11 @@ def effect_of(differences: Sequence[float], sigma: float, night: float = 0.0) ->
 
     ``night`` is the standard deviation of an offset that all of them share. The point is Hodges and Lehmann's estimate:
     one bad run in ten does not move it, and it is nearly as exact as the mean. The interval comes from the e-value's
-    own likelihood (helpers.judging.evalue) with nothing assumed about the change. It also allows for an error of
+    own likelihood (helpers.judging.case.evalue) with nothing assumed about the change. It also allows for an error of
     ``sigma``, so runs that scatter widen the interval, and a single run never has a narrow one.
     """
     # Imported here because it loads numpy.
-    from helpers.judging.evalue import interval
+    from helpers.judging.case.evalue import interval
 
     low, high = interval(differences, sigma, night)
     point = hodges_lehmann(differences)
@@ -136,3 +139,26 @@ def median_interval(values: Sequence[float], sigma: float | None = None) -> tupl
     half = spread * math.sqrt((critical**2 + NORMAL_95**2 * (ratio - 1)) / n)
     middle = statistics.median(values)
     return middle - half, middle + half
+
+
+class Slope(NamedTuple):
+    """The change of a value from one place to the next, with its 95% interval."""
+
+    slope: float
+    low: float
+    high: float
+
+
+def theil_sen(values: Sequence[float]) -> Slope | None:
+    """The median slope of all pairs of ``values`` (Theil 1950), with the interval of Sen (1968); one bad night changes
+    neither. None for fewer than
+    LEAST_SLOPE_VALUES."""
+    count = len(values)
+    if count < LEAST_SLOPE_VALUES:
+        return None
+    slopes = sorted(
+        (values[later] - values[earlier]) / (later - earlier) for later in range(count) for earlier in range(later)
+    )
+    ranks = NORMAL_95 * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    below, above = math.floor((len(slopes) - ranks) / 2), math.ceil((len(slopes) + ranks) / 2)
+    return Slope(statistics.median(slopes), slopes[below], slopes[min(above, len(slopes) - 1)])

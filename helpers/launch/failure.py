@@ -1,54 +1,89 @@
-"""Finds out why a process ended, and the class of its failure, from its exit status and last lines."""
+"""What may end a run, and what ended a process by its exit status and last lines."""
 
 from __future__ import annotations
 
 import re
 import signal
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.judging.failure_class import FailureClass
-from helpers.machine.files import open_regular
+from helpers.common.files import open_regular
 
-NATIVE_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
+
+@dataclass(frozen=True)
+class Failure:
+    """What ended a run."""
+
+    # Begins the reason of an INFRA_ERROR.
+    what: str
+    # Whether another attempt at the same run may end differently. Bad data, a diverged loss, a missing module or a full
+    # disk would fail again. A run over its time limit may be a build that got slower, which no attempt must hide.
+    retriable: bool = True
+    # Whether it is the machine's fault, whichever build was running.
+    of_machine: bool = False
+
+
+KILLED = Failure("killed by a signal")
+OOM_KILLED = Failure("killed by the kernel for want of memory")
+NATIVE_CRASH = Failure("native crash")
+EXCEPTION = Failure("Python exception")
+BAD_EXIT = Failure("non-zero exit")
+GPU_MEMORY = Failure("out of GPU memory")
+DISK_FULL = Failure("disk full", retriable=False, of_machine=True)
+HUNG = Failure("hung")
+TIMED_OUT = Failure("over the time limit", retriable=False)
+NEVER_STARTED = Failure("never started")
+# The launcher's process ended while its ranks were alive.
+LAUNCHER_DIED = Failure("launcher died")
+# A rank's process ended, or lost its connection to other ranks, and nothing says why.
+RANK_LOST = Failure("rank lost")
+# A node said that it cannot run its share: without the shared file system no attempt ends differently.
+NODE_NOT_READY = Failure("node not ready", retriable=False, of_machine=True)
+UNREACHABLE = Failure("rendezvous unreachable", of_machine=True)
+DIVERGED = Failure("training diverged", retriable=False)
+BAD_LOG = Failure("bad log")
+
+_NATIVE_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
 
 # The order counts: the allocator's own name comes first, since "out of memory" alone may mean either memory.
 _WORDS = (
     (
-        FailureClass.GPU_MEMORY,
+        GPU_MEMORY,
         r"CUDA out of memory|out of memory error on GPU|CUDA error ?\(2\)|CUDA error: out of memory|CUDA: out of memory"
         r"|cudaErrorMemoryAllocation|CU(?:DNN|BLAS|SOLVER|SPARSE|FFT)_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
         r"|cuda failure.{0,20}out of memory|cudaMalloc.{0,40}out of memory|OOM when allocating tensor.{0,200}GPU",
     ),
     (
-        FailureClass.DISK_FULL,
+        DISK_FULL,
         r"no space left on device|disk quota exceeded|ENOSPC|\[Errno 28\]|insufficient shared memory \(shm\)",
     ),
     (
-        FailureClass.HOST_MEMORY,
+        Failure("out of host memory"),
         r"\bMemoryError\b|cannot allocate memory|std::bad_alloc|ENOMEM|\[Errno 12\]|fail to alloc memory of"
         r"|Failed to allocate CPU Memory",
     ),
     # PyTorch says this of a data worker only if it was killed from outside; a worker's exception is printed as it is.
-    (FailureClass.KILLED, r"DataLoader worker \(pid(?:\(s\))? [^)]*\) (?:is killed by signal|exited unexpectedly)"),
+    (KILLED, r"DataLoader worker \(pid(?:\(s\))? [^)]*\) (?:is killed by signal|exited unexpectedly)"),
     (
-        FailureClass.FRAMEWORK_MISSING,
+        Failure("framework missing", retriable=False),
         r"\bModuleNotFoundError\b|ImportError: [^\n]{0,500}cannot open shared object file",
     ),
-    (FailureClass.DATA_FAULT, r"\bDatasetError\b"),
-    (FailureClass.DIVERGED, r"\bLossError\b"),
+    (Failure("data fault", retriable=False, of_machine=True), r"\bDatasetError\b"),
+    (DIVERGED, r"\bLossError\b"),
     # If its port is taken, Paddle 3's TCPStore aborts without a message: only its traceback, or libuv's, shows it.
     (
-        FailureClass.PORT_IN_USE,
+        Failure("port in use", of_machine=True),
         r"address already in use|EADDRINUSE|\[Errno 98\]|TCPServer::create\(|uv__finish_close: Assertion",
     ),
     (
-        FailureClass.UNRESOLVABLE,
+        Failure("host name not resolvable", of_machine=True),
         r"name or service not known|temporary failure in name resolution|no address associated with hostname"
         r"|nodename nor servname|\bgaierror\b|could not resolve host",
     ),
 )
 _PATTERNS = tuple((failure, re.compile(words, re.IGNORECASE)) for failure, words in _WORDS)
+_OF_MACHINE = (UNREACHABLE.what, NODE_NOT_READY.what, *(failure.what for failure, _ in _WORDS if failure.of_machine))
 _UNREACHABLE = re.compile(
     r"while the server is not yet listening|no route to host|network is unreachable|connection refused|host is down"
     r"|connection timed out|client socket has (?:timed out|failed to connect)|connection to the C10d store has failed"
@@ -70,50 +105,55 @@ EXCEPTION_LINE = re.compile(
 
 def is_consequence(reason: str) -> bool:
     """Whether the text of a rank's failure shows that it lost another rank, which is then to blame."""
-    return _COMMUNICATION.search(reason) is not None and class_of_words(reason) is None
+    return _COMMUNICATION.search(reason) is not None and failure_in(reason) is None
 
 
-def class_of_words(text: str) -> FailureClass | None:
-    """The class that the text of an exception or an output shows; None if it shows none."""
+def failure_in(text: str) -> Failure | None:
+    """The failure that the text of an exception or an output shows; None if it shows none."""
     return next((failure for failure, pattern in _PATTERNS if pattern.search(text)), None)
 
 
-def words_of_class(text: str) -> str:
-    """The last line of an output that shows a class; empty if none does."""
-    named = [line.strip() for line in text.splitlines() if class_of_words(line) is not None]
+def is_of_machine(reason: str) -> bool:
+    """Whether the reason of a failed run begins with a failure that is the machine's fault."""
+    return reason.startswith(_OF_MACHINE)
+
+
+def words_of_failure(text: str) -> str:
+    """The last line of an output that shows a failure; empty if none does."""
+    named = [line.strip() for line in text.splitlines() if failure_in(line) is not None]
     return named[-1] if named else ""
 
 
-def class_of_failure(reason: str, started: bool) -> FailureClass:
-    """The class of a rank's failure by the ``reason`` in its footer, which is an exception's class and text.
+def failure_of_rank(reason: str, started: bool) -> Failure:
+    """A rank's failure by the ``reason`` in its footer, which is an exception's class and text.
 
     ``started``: whether the job had taken a step.
     """
-    named = class_of_words(reason)
+    named = failure_in(reason)
     if named is not None:
         return named
     if not started and _UNREACHABLE.search(reason):
-        return FailureClass.UNREACHABLE
-    return FailureClass.RANK_LOST if _COMMUNICATION.search(reason) else FailureClass.EXCEPTION
+        return UNREACHABLE
+    return RANK_LOST if _COMMUNICATION.search(reason) else EXCEPTION
 
 
-def class_of_exit(exit_code: int | None, tail: str, started: bool) -> FailureClass:
-    """The class of a failure of a process whose log does not say why it ended.
+def failure_of_exit(exit_code: int | None, tail: str, started: bool) -> Failure:
+    """The failure of a process whose log does not say why it ended.
 
     ``exit_code`` is None if it is not known; ``tail`` is the end of the process's output, and ``started`` says
     whether the job had taken a step. The output counts before the exit code: an allocator that finds no memory aborts.
     """
-    named = class_of_words(tail)
+    named = failure_in(tail)
     if named is not None:
         return named
     signalled = None if exit_code is None else signal_of(exit_code)
-    if not started and waits_for_rendezvous(tail) and signalled not in NATIVE_SIGNALS | {signal.SIGKILL}:
-        return FailureClass.UNREACHABLE
+    if not started and waits_for_rendezvous(tail) and signalled not in _NATIVE_SIGNALS | {signal.SIGKILL}:
+        return UNREACHABLE
     if signalled is not None:
-        return FailureClass.NATIVE_CRASH if signalled in NATIVE_SIGNALS else FailureClass.KILLED
+        return NATIVE_CRASH if signalled in _NATIVE_SIGNALS else KILLED
     if EXCEPTION_LINE.search(tail):
-        return class_of_failure(tail, started)
-    return FailureClass.RANK_LOST if exit_code in (None, 0) else FailureClass.BAD_EXIT
+        return failure_of_rank(tail, started)
+    return RANK_LOST if exit_code in (None, 0) else BAD_EXIT
 
 
 def waits_for_rendezvous(tail: str) -> bool:
@@ -121,23 +161,9 @@ def waits_for_rendezvous(tail: str) -> bool:
     return any(_UNREACHABLE.search(line) for line in tail.splitlines()[-8:])
 
 
-# What ends a rank from outside or by a fault of its own. Paddle's launcher ends with ``sys.exit`` of a rank's status,
-# which makes -9 to 247; 255 and 254 stay, since many programs end with -1 or -2 after an error.
-_PASSED_ON = frozenset(
-    256 - number
-    for number in (
-        signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV,
-        signal.SIGTERM, signal.SIGXCPU, signal.SIGXFSZ,
-    )
-)  # fmt: skip
-
-
 def signal_of(exit_code: int) -> signal.Signals | None:
-    """The signal that ended a process, from its own status (-9, as Popen has it), a shell's (137), or that of a
-    launcher that passes on a rank's (247)."""
-    if 0 <= exit_code <= 128:
-        return None
-    number = -exit_code if exit_code < 0 else 256 - exit_code if exit_code in _PASSED_ON else exit_code - 128
+    """The signal that ended a process, from its own status (-9, as Popen has it) or a shell's (137)."""
+    number = -exit_code if exit_code < 0 else exit_code - 128
     try:
         return signal.Signals(number)
     except ValueError:
@@ -163,7 +189,7 @@ _ENDED = re.compile(r"^rank \d+ \(local (?P<rank>\d{1,9})\) was ended: exit stat
 _SIGNAL_MEANINGS = {
     signal.SIGKILL: "killed from outside",
     signal.SIGSEGV: "a crash in native code",
-    signal.SIGBUS: "often a full /dev/shm",
+    signal.SIGBUS: "a full /dev/shm, or a library that was cut short",
     signal.SIGABRT: "native code gave up",
     signal.SIGTERM: "asked to end from outside",
 }
@@ -233,8 +259,8 @@ def last_words(tail: str) -> str:
     """The line of an output that names a known fault; else its last exception, or an empty text."""
     exceptions = EXCEPTION_LINE.findall(tail)
     last = exceptions[-1].strip() if exceptions else ""
-    if class_of_words(last) is None:
-        last = words_of_class(tail) or last
+    if failure_in(last) is None:
+        last = words_of_failure(tail) or last
     return last[:200]
 
 

@@ -1,10 +1,13 @@
-"""The guard of one job: a small process between the suite and the job that ends the job when the suite ends, for
-whatever reason.
+"""The guard of one job: a small process between the suite and the job. It alone ends jobs.
 
 ``python -I -S guard.py MARK GRACE_SECONDS`` is started by ``guarded``, with a socket to the suite as standard input. It
 receives an order (``guarded.order``), starts the launcher in a session of its own, and answers in lines: ``started
-PID`` or ``failed ERRNO``, then ``exited CODE``. When the suite closes the socket or dies, the guard ends all its
-descendants and all processes whose environment holds MARK (``NAME=VALUE``), frees their shared memory, and exits.
+PID`` or ``failed ERRNO``, then ``exited CODE``. When the suite sends a byte (the guard answers ``ending``) or dies, the
+guard ends all its descendants and all processes of its user whose environment holds MARK (``NAME=VALUE``): with
+SIGTERM, and with SIGKILL after the grace or a second byte. It frees their shared memory, prints who is left, and exits.
+
+``guard.py MARK GRACE_SECONDS PID ...`` starts nothing. It ends what a killed guard or suite left: the processes with
+the mark and those with these ids, and their descendants.
 
 It imports little, and only from the standard library: a guard is started for each run, and it must work even if the
 checkout was removed.
@@ -23,7 +26,7 @@ import time
 _PR_SET_CHILD_SUBREAPER = 36
 _SOCKET = 0
 _LENGTH_BYTES = 4
-# As in processes.end_processes: a process inside a system call ends only after the call, even on SIGKILL.
+# A process inside a system call ends only after the call, even on SIGKILL.
 _KILL_SECONDS = 10.0
 _SHARED_MEMORY = "/dev/shm"
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
@@ -31,22 +34,25 @@ _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal
 _RESTORED = (*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
 
 
-def main(mark: bytes, grace_seconds: float) -> int:
+def main(mark: bytes, grace_seconds: float, pids: set[int] | None) -> int:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    # If this is not allowed (prctl returns -1), the processes are found by their marks and parents alone.
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    children = _wake_at_childs_end()
-    order = _order()
-    if order is None:
-        return 0
-    launcher = _start(order)
-    if launcher is not None:
-        _watch(launcher, children)
+    if pids is None:
+        # If this is not allowed (prctl returns -1), the processes are found by their marks and parents alone.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        children = _wake_at_childs_end()
+        order = _order()
+        if order is None:
+            return 0
+        launcher = _start(order)
+        if launcher is not None:
+            _watch(launcher, children)
     found: set[int] = set()
-    ended = _end_all(mark, grace_seconds, found)
+    left = _end_all(mark, grace_seconds, pids or set(), found)
     _free_segments(found)
-    return 0 if ended else 1
+    for pid in left:
+        os.write(1, _read(f"/proc/{pid}/comm").strip() + b" (%d)\n" % pid)
+    return 1 if left else 0
 
 
 def _wake_at_childs_end() -> int:
@@ -127,7 +133,7 @@ def _become(folder: bytes, argv: list[bytes], variables: dict[bytes, bytes], fai
 
 
 def _watch(launcher: int, children: int) -> None:
-    """Sleep until the suite is gone; meanwhile report the launcher's end to it, and reap orphans."""
+    """Sleep until the suite asks for the end or is gone; meanwhile tell it of the launcher's end, and reap orphans."""
     poller = select.poll()
     poller.register(_SOCKET, select.POLLIN)
     poller.register(children, select.POLLIN)
@@ -136,7 +142,9 @@ def _watch(launcher: int, children: int) -> None:
         if children in ready:
             os.read(children, 4096)
             _reap(launcher)
-        if _SOCKET in ready and _receive(1) is None:
+        if _SOCKET in ready:
+            if _receive(1) is not None:
+                _send_line("ending")
             return
 
 
@@ -153,36 +161,49 @@ def _reap(launcher: int = 0) -> None:
             _send_line(f"exited {os.waitstatus_to_exitcode(status)}")
 
 
-def _end_all(mark: bytes, grace_seconds: float, everyone: set[int]) -> bool:
-    """Send SIGTERM, and after the grace SIGKILL, until no process is found. Returns whether none is left.
+def _end_all(mark: bytes, grace_seconds: float, roots: set[int], everyone: set[int]) -> set[int]:
+    """Send SIGTERM, and after the grace SIGKILL, until no process is found. Returns those that are left 10 s later: a
+    process inside a system call cannot be killed.
 
     The ids of all processes that were found are added to ``everyone``.
     """
-    found = _alive(mark)
+    found = _alive(mark, roots)
     everyone |= found
     _send(found, signal.SIGTERM, signal.SIGCONT)
     deadline = time.monotonic() + grace_seconds
-    while found and time.monotonic() < deadline:
-        time.sleep(0.05)
-        found = _alive(mark)
+    while found and time.monotonic() < deadline and not _hurried():
+        found = _alive(mark, roots)
     deadline = time.monotonic() + _KILL_SECONDS
     # After a search that finds none, search once more, because a process may have been started during the search.
-    while left := found or _alive(mark):
+    while left := found or _alive(mark, roots):
         if time.monotonic() >= deadline:
-            return False
+            return left
         everyone |= left
         _send(left, signal.SIGKILL)
         time.sleep(0.02)
-        found = _alive(mark)
-    return True
+        found = _alive(mark, roots)
+    return set()
+
+
+def _hurried(seconds: float = 0.05) -> bool:
+    """Whether the suite, within this time, asks for an end without grace. It no longer can once it is gone."""
+    began = time.monotonic()
+    hurried = bool(select.select([_SOCKET], [], [], seconds)[0]) and _receive(1) is not None
+    time.sleep(0.0 if hurried else max(0.0, began + seconds - time.monotonic()))
+    return hurried
 
 
 def _free_segments(pids: set[int]) -> None:
-    """Does the same as supervisor.free_segments, in case the suite is dead."""
+    """Remove the shared memory of the job's processes: nothing else does, and it would fill /dev/shm night by night.
+
+    Paddle's and PyTorch's loaders pass batches in files whose names contain the process id of the maker. Files of
+    another user stay.
+    """
     for name in os.listdir(_SHARED_MEMORY) if pids else ():  # noqa: PTH208
-        kind, _, rest = name.partition("_")
-        pid = rest.partition("_")[0]
-        if kind in ("paddle", "torch") and pid.isdigit() and int(pid) in pids and not _read(f"/proc/{pid}/stat"):
+        kind, *numbers = name.split("_")
+        if kind not in ("paddle", "torch") or len(numbers) < 2 or not all(each.isdigit() for each in numbers):
+            continue
+        if int(numbers[0]) in pids and not _read(f"/proc/{numbers[0]}/stat"):
             try:
                 if os.lstat(f"{_SHARED_MEMORY}/{name}").st_uid == os.geteuid():
                     os.unlink(f"{_SHARED_MEMORY}/{name}")  # noqa: PTH108
@@ -199,10 +220,11 @@ def _send(pids: set[int], *numbers: int) -> None:
                 break
 
 
-def _alive(mark: bytes) -> set[int]:
-    """All processes with the mark, and all descendants of these and of this process, except zombies."""
+def _alive(mark: bytes, roots: set[int]) -> set[int]:
+    """All processes with the mark, ``roots``, and all descendants of these and of this process, except zombies."""
     _reap()
-    this, parents, dead, found = os.getpid(), {}, set(), set()
+    this, parents, dead = os.getpid(), {}, set()
+    found = {pid for pid in roots if _is_of_this_user(str(pid))}
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib takes longer to load than all the rest
         if not name.isdigit():
             continue
@@ -214,7 +236,7 @@ def _alive(mark: bytes) -> set[int]:
         parents[pid] = int(parent)
         if state in (b"Z", b"X"):
             dead.add(pid)
-        if mark in _read(f"/proc/{name}/environ").split(b"\0"):
+        if mark in _read(f"/proc/{name}/environ").split(b"\0") and _is_of_this_user(name):
             found.add(pid)
     found.add(this)
     grew = True
@@ -223,6 +245,13 @@ def _alive(mark: bytes) -> set[int]:
         found |= below
         grew = bool(below)
     return found - dead - {this}
+
+
+def _is_of_this_user(pid: str) -> bool:
+    """Does the same as Processes: any user can give a process this environment."""
+    lines = _read(f"/proc/{pid}/status").split(b"\n")
+    ids = [line.split()[1:] for line in lines if line.startswith(b"Uid:")]
+    return bool(ids) and {int(each) for each in ids[0]} <= set(os.getresuid())
 
 
 def _read(path: str) -> bytes:
@@ -235,4 +264,5 @@ def _read(path: str) -> bytes:
 
 if __name__ == "__main__":
     # The suite waits for the guard's end, and Python's own shutdown would only take time.
-    os._exit(main(os.fsencode(sys.argv[1]), float(sys.argv[2])))
+    _ids = {int(each) for each in sys.argv[3:]} if len(sys.argv) > 3 else None
+    os._exit(main(os.fsencode(sys.argv[1]), float(sys.argv[2]), _ids))

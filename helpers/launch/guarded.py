@@ -1,4 +1,4 @@
-"""Starts a job's launcher under its guard (``guard``), and receives from the guard how the launcher ended."""
+"""Starts a job's launcher under its guard (``guard``), hears how the launcher ended, and has the guard end the job."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
+from helpers.common.inherited import passed_on
 from helpers.launch.failure import exit_text
-from helpers.machine.watch.processes import GUARD_VARIABLE, JOB_VARIABLE
+from helpers.machine.watch.processes import GUARD_VARIABLE, JOB_VARIABLE, Processes
 from helpers.trainers.contract.errors import LaunchError
 
 GUARD = Path(__file__).with_name("guard.py")
 # A guard answers within tens of milliseconds; on a machine that begins to swap it takes much longer.
 _ANSWER_SECONDS = 60.0
-_CLOSE_SECONDS = 2.0
+# No process has such a variable.
+_NO_MARK = "-"
+# A guard that does not say by then that it ends the job is stopped, or stuck.
+_ENDING_SECONDS = 2.0
+# How long a guard kills after the grace, and a moment more.
+_KILL_SECONDS = 12.0
 
 
 class GuardLostError(LaunchError):
@@ -28,13 +34,14 @@ class GuardLostError(LaunchError):
 
 
 class GuardedProcess:
-    """A launcher and its guard. Implements supervisor.StartedProcess.
+    """A launcher and its guard.
 
-    The guard ends the job as soon as this object, or the whole suite, is gone.
+    The guard ends the job when it is told to, or as soon as this object, or the whole suite, is gone.
     """
 
-    def __init__(self, guard: subprocess.Popen[bytes], link: socket.socket, job_id: str) -> None:
+    def __init__(self, guard: subprocess.Popen[bytes], link: socket.socket, job_id: str, grace_seconds: float) -> None:
         self.guard_pid = guard.pid
+        self._grace_seconds = grace_seconds
         self._guard = guard
         self._link = link
         self._job_id = job_id
@@ -48,25 +55,35 @@ class GuardedProcess:
             self._exit_code = int(self._value_of("exited"))
         return self._exit_code
 
-    def close(self) -> None:
-        """Close the connection. The guard then ends what is left of the job, and itself; one that does not end in time
-        is killed."""
-        with self._link:
-            # The connection ends with the guard; to wait for the process with a time limit would need polling.
-            with contextlib.suppress(OSError):
-                self._link.shutdown(socket.SHUT_WR)
-            deadline = time.monotonic() + _CLOSE_SECONDS
-            while self._receives(deadline - time.monotonic()):
-                continue
-        self._guard.kill()
-        self._guard.wait()
+    def end(
+        self,
+        at_once: Callable[[], bool] = lambda: False,
+        known: Callable[[], Iterable[int]] = lambda: (),
+    ) -> None:
+        """Have the guard end what is left of the job, and itself. Raises LaunchError if a process is left.
 
-    def _receives(self, seconds: float) -> bool:
-        """Whether the guard sends anything within this time; False once it has ended."""
-        try:
-            return bool(select.select([self._link], [], [], max(0.0, seconds))[0] and self._link.recv(256))
-        except ConnectionError:
-            return False
+        ``at_once`` is called repeatedly; when it returns True, the job has no more grace. If the guard was killed or
+        hangs, another one ends the job's processes, and those whose ids are ``known``.
+        """
+        with self._link:
+            self._say(b"e")
+            began, hurried, ending = time.monotonic(), False, False
+            while time.monotonic() < began + (self._grace_seconds + _KILL_SECONDS if ending else _ENDING_SECONDS):
+                if select.select([self._link], [], [], 0.05)[0]:
+                    if not self._read():
+                        break
+                    ending = b"ending" in self._received
+                if not hurried and at_once():
+                    hurried = True
+                    self._say(b"k")
+        self._guard.kill()
+        if self._guard.wait() != 0:
+            sweep(f"{JOB_VARIABLE}={self._job_id}", 0.0 if hurried else self._grace_seconds, known())
+
+    def _say(self, word: bytes) -> None:
+        # A guard that is gone ends nothing; its exit status shows that.
+        with contextlib.suppress(OSError):
+            self._link.send(word, socket.MSG_DONTWAIT)
 
     def give_order(self, data: bytes) -> None:
         """Have the guard start the launcher. Raises the same OSError as starting it here would, and GuardLostError if
@@ -96,20 +113,24 @@ class GuardedProcess:
     def _line(self) -> tuple[str, str]:
         """Kind and value of the next line that the guard sends."""
         while b"\n" not in self._received:
-            try:
-                data = self._link.recv(256)
-            except ConnectionError:
-                data = b""
-            if not data:
+            if not self._read():
                 raise self._lost(self._how_it_ended())
-            self._received += data
         line, _, self._received = self._received.partition(b"\n")
         kind, _, value = line.decode().partition(" ")
         return kind, value
 
+    def _read(self) -> bytes:
+        """What the guard sends next; empty at its end."""
+        try:
+            data = self._link.recv(256)
+        except ConnectionError:
+            data = b""
+        self._received += data
+        return data
+
     def _how_it_ended(self) -> str:
         try:
-            return exit_text(self._guard.wait(_CLOSE_SECONDS))
+            return exit_text(self._guard.wait(_ENDING_SECONDS))
         except subprocess.TimeoutExpired:
             return "it closed its connection"
 
@@ -148,13 +169,44 @@ def start_guarded(
     except BaseException:
         ours.close()
         raise
-    started = GuardedProcess(guard, ours, job_id)
+    started = GuardedProcess(guard, ours, job_id, grace_seconds)
     try:
         started.give_order(order(argv, environment, folder))
     except BaseException:
-        started.close()
+        # Whatever is left of it is an orphan of the next session; the reason is the error here.
+        with contextlib.suppress(LaunchError):
+            started.end()
         raise
     return started
+
+
+def sweep(mark: str, grace_seconds: float, pids: Iterable[int] = ()) -> None:
+    """Have a guard without a job end all processes with the mark (``NAME=VALUE``), those with these ids, and their
+    descendants. Raises LaunchError if some are left."""
+    # A guard with a job has no ids.
+    words = (sys.executable, "-I", "-S", str(GUARD), mark, str(grace_seconds), *map(str, (*pids, 0)))
+    try:
+        subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=True, cwd="/",
+            timeout=grace_seconds + _KILL_SECONDS + _ANSWER_SECONDS, env=passed_on(), start_new_session=True,
+        )  # fmt: skip
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        left = ", ".join(str(error.output or "").splitlines())
+        raise LaunchError(
+            f"processes with {mark}",
+            got=f"{left} alive after SIGKILL" if left else str(error),
+            expected="no process of the job left",
+            remedy="Its cards are not free: look at the processes, or restart the machine",
+        ) from error
+
+
+def end_orphans(processes: Processes, grace_seconds: float) -> None:
+    """End what a killed suite left on this machine whose guard was killed too, or hangs. Raises LaunchError if that
+    fails."""
+    # Guards are found only when nothing is left below them.
+    for _ in range(2):
+        if orphans := processes.orphans():
+            sweep(_NO_MARK, grace_seconds, [process.pid for process in orphans])
 
 
 def order(argv: tuple[str, ...], environment: Mapping[str, str], folder: Path) -> bytes:

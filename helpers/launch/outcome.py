@@ -7,29 +7,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.judging.failure_class import FailureClass
 from helpers.launch.failure import (
-    class_of_exit,
-    class_of_failure,
+    BAD_LOG,
+    DIVERGED,
+    LAUNCHER_DIED,
+    Failure,
     crash_reason,
     ended_by_launcher,
     exit_text,
     failed_first,
+    failure_of_exit,
+    failure_of_rank,
     is_consequence,
     last_words,
     launcher_tail,
     status_of,
     tail_of,
-    waits_for_rendezvous,
 )
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.tail import RankWatch
 from helpers.machine.watch.contention import ContentionSample
-from helpers.trainers.contract.device_time import PROFILE
 from helpers.trainers.contract.errors import StepLogError
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, StepLog
+from helpers.trainers.contract.steplog import COMPLETE, FAILED, PROFILE, REFUSED, StepLog
 
 
 class OutcomeKind(enum.Enum):
@@ -38,11 +39,7 @@ class OutcomeKind(enum.Enum):
     COMPLETE = "complete"
     # According to the trainer, this device or build cannot run the case.
     REFUSED = "refused"
-    CRASHED = "crashed"
-    HUNG = "hung"
-    TIMED_OUT = "timed out"
-    START_UP_FAILED = "start-up failed"
-    BAD_LOG = "bad log"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True)
@@ -55,8 +52,12 @@ class Ending:
     rank: int | None = None
     # The step logs in rank order; only for a COMPLETE job.
     logs: tuple[StepLog, ...] = ()
-    # The class of a failure; None if the kind decides it.
-    cause: FailureClass | None = None
+    # Only for a FAILED job.
+    failure: Failure | None = None
+
+    @staticmethod
+    def failed(failure: Failure, reason: str, rank: int | None = None) -> Ending:
+        return Ending(OutcomeKind.FAILED, reason, rank, failure=failure)
 
 
 @dataclass(frozen=True)
@@ -77,30 +78,15 @@ class JobOutcome:
     # Why the cards were not fit for measuring; empty if they were.
     unhealthy: tuple[str, ...] = ()
     guilty_rank: int | None = None
-    # The class of a failure; None if the kind decides it.
-    cause: FailureClass | None = None
+    # Only for a FAILED job.
+    failure: Failure | None = None
     # What the node of the guilty rank says about the kernel's OOM killer, if it is not the first node.
     oom_evidence: tuple[bool, str] | None = None
 
     @property
-    def failure_class(self) -> FailureClass | None:
-        """The class of the failure that ended the job; None if the job is complete or was refused."""
-        if self.cause is not None:
-            return self.cause
-        if self.kind is OutcomeKind.START_UP_FAILED and waits_for_rendezvous(self.log_tail):
-            return FailureClass.UNREACHABLE
-        if self.kind is OutcomeKind.CRASHED:
-            # If no rank is to blame, the launcher itself died.
-            return FailureClass.LAUNCHER_DIED if self.guilty_rank is None else FailureClass.RANK_LOST
-        return _CLASS_OF_KIND.get(self.kind)
-
-
-_CLASS_OF_KIND = {
-    OutcomeKind.HUNG: FailureClass.HUNG,
-    OutcomeKind.TIMED_OUT: FailureClass.TIMED_OUT,
-    OutcomeKind.START_UP_FAILED: FailureClass.NEVER_STARTED,
-    OutcomeKind.BAD_LOG: FailureClass.BAD_LOG,
-}
+    def what(self) -> str:
+        """What ended a FAILED job."""
+        return "" if self.failure is None else self.failure.what
 
 
 def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch], exit_code: int | None) -> Ending:
@@ -113,29 +99,28 @@ def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch],
     if guilty is None and (exit_code == 0 or was_profiling(ranks)):
         return _read(spec)
     started = any(rank.step > 0 for rank in ranks)
-    kind = OutcomeKind.CRASHED if started else OutcomeKind.START_UP_FAILED
     alone = _left_alone(spec, command, ranks, exit_code)
     if alone is not None:
-        return Ending(kind, alone, cause=FailureClass.LAUNCHER_DIED)
+        return Ending.failed(LAUNCHER_DIED, alone)
     if exit_code == 0 and guilty is not None and guilty.footer_status is None:
         return _without_footer(spec, guilty)
     first_rank = 0 if guilty is None else guilty.rank - guilty.rank % spec.ranks_per_node
     tail = launcher_tail(_launchers_output(spec, command, first_rank))
     if guilty is None:
-        return Ending(kind, crash_reason(exit_code, tail, first_rank), cause=class_of_exit(exit_code, tail, started))
+        return Ending.failed(failure_of_exit(exit_code, tail, started), crash_reason(exit_code, tail, first_rank))
     own, local_rank = output_tail(spec, command, guilty.rank), guilty.rank - first_rank
     reason = crash_reason(exit_code, tail, first_rank, local_rank)
     # If two ranks end between two checks of the launcher, it names the lower rank, which may only have lost the
     # connection to the other.
-    cause = class_of_exit(status_of(exit_code, tail, local_rank), own, started)
+    failure = failure_of_exit(status_of(exit_code, tail, local_rank), own, started)
     if guilty.footer_status == FAILED:
-        cause = class_of_failure(guilty.footer_reason or own, started)
-    return Ending(kind, _blame(command, spec, guilty, reason), guilty.rank, cause=cause)
+        failure = failure_of_rank(guilty.footer_reason or own, started)
+    return Ending.failed(failure, _blame(command, spec, guilty, reason), guilty.rank)
 
 
 def was_profiling(ranks: Sequence[RankWatch]) -> bool:
     """Whether all was measured and logged, and a rank was profiling the steps after the window, which no figure
-    contains (contract/device_time.py)."""
+    contains (contract/step_profile.py)."""
     return all(rank.footer_status == COMPLETE for rank in ranks) and any(rank.phase == PROFILE for rank in ranks)
 
 
@@ -162,18 +147,17 @@ def _without_footer(spec: JobSpec, guilty: RankWatch) -> Ending:
     """The ending of a job that exited with 0 although a rank's log has no footer. It says what is wrong with that log,
     with file and line."""
     lost = f"{guilty.name} ended without its log's footer, although the job exited with 0"
-    cause = FailureClass.BAD_LOG
     try:
         read_step_log(guilty.log_path, spec.job_id, guilty.rank)
     except StepLogError as error:
-        lost, cause = f"{lost}: {error}", _class_of_log(error)
-    return Ending(OutcomeKind.BAD_LOG, lost, guilty.rank, cause=cause)
+        return Ending.failed(_failure_of_log(error), f"{lost}: {error}", guilty.rank)
+    return Ending.failed(BAD_LOG, lost, guilty.rank)
 
 
-def _class_of_log(error: StepLogError) -> FailureClass:
-    """The class of a job whose log the reader refused. A loss that is not finite is a failure of the training, not of
+def _failure_of_log(error: StepLogError) -> Failure:
+    """The failure of a job whose log the reader refused. A loss that is not finite is a failure of the training, not of
     the log."""
-    return FailureClass.DIVERGED if error.field == "loss" else FailureClass.BAD_LOG
+    return DIVERGED if error.field == "loss" else BAD_LOG
 
 
 def guilty_rank(ranks: Sequence[RankWatch]) -> RankWatch | None:
@@ -253,7 +237,7 @@ def _read(spec: JobSpec) -> Ending:
             log = read_step_log(spec.step_log_path(rank), spec.job_id, rank)
             _check(spec, log, before=logs)
         except StepLogError as error:
-            return Ending(OutcomeKind.BAD_LOG, str(error), rank, cause=_class_of_log(error))
+            return Ending.failed(_failure_of_log(error), str(error), rank)
         logs.append(log)
     known = {Path(log.path).name for log in logs}
     for stray in sorted(Path(spec.run_folder).glob("rank*.jsonl")):
@@ -261,7 +245,7 @@ def _read(spec: JobSpec) -> Ending:
             surplus = StepLogError(
                 f"step log {stray}", field="rank", expected=f"logs of ranks 0 to {spec.ranks - 1} alone"
             )
-            return Ending(OutcomeKind.BAD_LOG, str(surplus), cause=FailureClass.BAD_LOG)
+            return Ending.failed(BAD_LOG, str(surplus))
     return Ending(OutcomeKind.COMPLETE, "", logs=tuple(logs))
 
 

@@ -1,19 +1,15 @@
-"""Handles Ctrl-C, SIGTERM, SIGHUP and pytest-timeout's alarm while a job runs, so that no signal interrupts the ending
-of the job."""
+"""Handles Ctrl-C, SIGTERM and SIGHUP while a job runs, so that none of them interrupts the ending of the job."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from types import FrameType
-from typing import Any
 
 # Sent by Ctrl-C, by a CI system that stops a job, and by a terminal that closes.
 INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-Handler = Callable[[int, "FrameType | None"], Any]
 
 
 class EndRequests:
@@ -47,8 +43,6 @@ class StopSignals:
         self._requests = EndRequests()
         self._deferring = False
         self._raised = False
-        self._alarm: Handler | None = None
-        self._alarm_due = False
 
     def at_once(self) -> bool:
         """Whether the job must be ended without grace."""
@@ -70,32 +64,18 @@ class StopSignals:
             self._deferring = self._raised = True
             raise interrupt(number)
 
-    def take_alarm(self, number: int, frame: FrameType | None) -> None:
-        """The handler of SIGALRM, if there was one: that of pytest-timeout, which raises an exception."""
-        if self._deferring:
-            self._alarm_due = True
-        elif self._alarm is not None:
-            self._deferring = True
-            self._alarm(number, frame)
-            self._deferring = False
-
     @contextlib.contextmanager
     def installed(self) -> Generator[None, None, None]:
         with contextlib.ExitStack() as handlers:
             for number in INTERRUPTING:
                 if heeded(number):
                     handlers.callback(signal.signal, number, signal.signal(number, self.ask))
-            if callable(alarm := signal.getsignal(signal.SIGALRM)):
-                self._alarm = alarm
-                handlers.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, self.take_alarm))
             yield
 
     def pass_on(self) -> None:
         """Raise interrupts that were deferred, and one that was raised and then swallowed."""
         if self._requests.times:
             raise interrupt(signal.SIGINT)
-        if self._alarm_due and self._alarm is not None:
-            self._alarm(signal.SIGALRM, None)
 
 
 @contextlib.contextmanager

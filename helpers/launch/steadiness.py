@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
 from helpers.trainers.contract.job import STEADY_WINDOWS, JobSpec
 from helpers.trainers.contract.steplog import (
@@ -17,11 +16,8 @@ from helpers.trainers.contract.steplog import (
     steadiness,
 )
 
-# In the folder of a run that was never steady (steadiness_plot.py).
-PLOT_DATA, PLOT = "steadiness.json", "steadiness.svg"
 
-
-def steadiness_of(spec: JobSpec, log: StepLog) -> Steadiness:
+def _steadiness_of(spec: JobSpec, log: StepLog) -> Steadiness:
     """The steadiness of one rank when its window began, computed as in the trainer from the same numbers."""
     return steadiness([step.step_seconds for step in log.warmup], spec.steady_window_steps, _looked_once(log))
 
@@ -46,10 +42,10 @@ def why_unsteady(spec: JobSpec, logs: Sequence[StepLog]) -> str | None:
     if once:
         found = [("the ranks' mean step: the", _of_all_ranks(spec, logs))]
     else:
-        found = [(f"rank {log.header.rank}'s", steadiness_of(spec, log)) for log in logs]
+        found = [(f"rank {log.header.rank}'s", _steadiness_of(spec, log)) for log in logs]
     if all(each.steady for _, each in found):
         return None
-    whose, worst = found[worst_of([each for _, each in found])]
+    whose, worst = found[_worst_of([each for _, each in found])]
     seconds = ", ".join(f"{mean:.4g}" for mean in worst.means)
     errors = standard_errors(spec.steady_window_steps, once)
     return (
@@ -57,11 +53,10 @@ def why_unsteady(spec: JobSpec, logs: Sequence[StepLog]) -> str | None:
         f"steps took {seconds} s a step, {worst.spread:.2%} apart; at most {worst.limit:.2%} is steady (the larger of "
         f"{STEADY_SHARE:.1%} and {errors:.3g} standard errors of a window{', for one look' if once else ''}); "
         f"{len(logs[0].warmup)} warm-up steps were made, at most {spec.longest_warmup_steps} are (most_warmup_steps in "
-        f"perf.yaml); "
-        f"see {Path(spec.run_folder) / PLOT} and {PLOT_DATA}"
+        "perf.yaml)"
     )
 
 
-def worst_of(found: Sequence[Steadiness]) -> int:
+def _worst_of(found: Sequence[Steadiness]) -> int:
     """The index of the worst rank: one that is not steady comes first, then the one with the largest spread."""
     return max(range(len(found)), key=lambda at: (not found[at].steady, found[at].spread))

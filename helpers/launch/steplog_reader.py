@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from helpers.machine.files import open_regular
+from helpers.common.files import open_regular
 from helpers.trainers.contract.errors import StepLogError
-from helpers.trainers.contract.job import finite
+from helpers.trainers.contract.records import Unfit, finite, or_null, parsed, read_record
 from helpers.trainers.contract.steplog import (
     COMPLETE,
     FAILED,
     REFUSED,
-    STEP_LOG_SCHEMAS_READ,
+    STEP_LOG_SCHEMA_VERSION,
     WARMUP,
     WINDOW,
     Footer,
@@ -23,9 +21,8 @@ from helpers.trainers.contract.steplog import (
     StepLog,
 )
 
-# Larger than any uptime, memory size or batch, and small enough that no sum over a log overflows.
+# Larger than any uptime, and small enough that no sum over a log overflows.
 _MOST_SECONDS = 1e12
-_MOST_COUNT = 2**53
 # The shortest step: one tick of a clock. From it on, no rate and no share overflows either.
 _LEAST_STEP_SECONDS = 1e-9
 # A header with all its facts has a few kilobytes. The limit keeps a line without end from filling the memory.
@@ -52,7 +49,10 @@ def read_step_log(path: Path, job_id: str | None = None, rank: int | None = None
     return reader.finish()
 
 
-T = TypeVar("T", Header, Step, Footer)
+def _number(value: Any) -> float:
+    if not finite(value):
+        raise Unfit("a finite number or null", value)
+    return float(value)
 
 
 class _Reader:
@@ -75,7 +75,7 @@ class _Reader:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             raise self._error(got=line[:40], expected=f"UTF-8 ({error.reason} at byte {error.start})") from error
-        record = self._parse(text)
+        record = parsed(text, self._fail)
         kind = record.pop("kind", None)
         if self._footer is not None:
             raise self._error(field="kind", got=kind, expected="nothing after the footer")
@@ -96,38 +96,11 @@ class _Reader:
             raise self._error(field=missing, expected="one", remedy="The trainer died before it wrote it: see its log")
         return StepLog(str(self._path), self._header, tuple(self._steps), self._footer)
 
-    def _parse(self, line: str) -> dict[str, Any]:
-        try:
-            # NaN and infinity become numbers here, so that the check of their field can name it.
-            record = json.loads(line, parse_constant=float, object_pairs_hook=self._object)
-        except (ValueError, RecursionError) as error:
-            raise self._error(got=line.strip()[:80], expected=f"a JSON object ({error})") from error
-        if not isinstance(record, dict):
-            raise self._error(got=type(record).__name__, expected="a JSON object")
-        return record
-
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        record = dict(pairs)
-        if len(record) != len(pairs):
-            raise self._error(got=[name for name, _ in pairs], expected="each key once")
-        return record
-
     def _take_header(self, record: dict[str, Any]) -> Header:
         schema = record.pop("schema", None)
-        if schema not in STEP_LOG_SCHEMAS_READ:
-            raise self._error(field="schema", got=schema, expected=" or ".join(map(str, STEP_LOG_SCHEMAS_READ)))
-        if ("cards_per_process" in record) != (schema > 1):
-            expected = "a whole number" if schema > 1 else "no such key in schema 1"
-            raise self._error(field="cards_per_process", got=record.get("cards_per_process"), expected=expected)
-        header = self._build(Header, record)
-        for name in ("replicate", "rank", "world_size", "pid", "cards_per_process"):
-            self._count(name, getattr(header, name))
-        for name in ("job_id", "case_id", "host", "framework", "framework_version", "framework_commit", "device"):
-            self._text(name, getattr(header, name))
-        if not isinstance(header.facts, dict):
-            raise self._error(field="facts", got=type(header.facts).__name__, expected="a JSON object")
-        for name, value in header.facts.items():
-            self._text(f"facts.{name}", value)
+        if schema != STEP_LOG_SCHEMA_VERSION or isinstance(schema, bool):
+            raise self._error(field="schema", got=schema, expected=str(STEP_LOG_SCHEMA_VERSION))
+        header = read_record(Header, record, self._fail)
         if header.cards_per_process == 0:
             raise self._error(field="cards_per_process", got=0, expected="at least 1 card")
         if header.rank >= header.world_size:
@@ -139,18 +112,11 @@ class _Reader:
         return header
 
     def _take_step(self, record: dict[str, Any]) -> Step:
-        step = self._build(Step, record)
-        for name in ("epoch", "step", "samples"):
-            self._count(name, getattr(step, name))
+        step = read_record(Step, record, self._fail, {"float | None": or_null(_number)})
         for name in ("start", "end", "reader_seconds"):
             value = getattr(step, name)
-            if not finite(value) or not 0 <= value <= _MOST_SECONDS:
-                raise self._error(field=name, got=value, expected="seconds, finite and not negative")
-        if step.loss is not None and not finite(step.loss):
-            raise self._error(
-                field="loss", got=step.loss, expected="a finite number or null",
-                remedy="A diverged or broken run is not a measurement",
-            )  # fmt: skip
+            if value > _MOST_SECONDS:
+                raise self._error(field=name, got=value, expected=f"seconds up to {_MOST_SECONDS:g}")
         if step.samples == 0:
             raise self._error(field="samples", got=0, expected="at least 1 image")
         if step.end - step.start < _LEAST_STEP_SECONDS:
@@ -178,33 +144,14 @@ class _Reader:
             raise self._error(field="phase", got=step.phase, expected=f"{WINDOW}: the window has begun")
 
     def _take_footer(self, record: dict[str, Any]) -> Footer:
-        footer = self._build(Footer, record)
+        footer = read_record(Footer, record, self._fail)
         if footer.status not in (COMPLETE, REFUSED, FAILED):
             raise self._error(field="status", got=footer.status, expected=f"{COMPLETE}, {REFUSED} or {FAILED}")
-        self._text("reason", footer.reason)
-        for name in ("peak_host_bytes", "peak_device_bytes"):
-            self._count(name, getattr(footer, name))
         return footer
 
-    def _build(self, kind: type[T], record: dict[str, Any]) -> T:
-        names = [item.name for item in fields(kind)]
-        for name in record:
-            if name not in names:
-                raise self._error(field=name, got=record[name], expected=f"a known key of a {kind.__name__.lower()}")
-        try:
-            return kind(**record)
-        except TypeError as error:
-            raise self._error(
-                got=sorted(record), expected=f"all keys of a {kind.__name__.lower()} ({error})"
-            ) from error
-
-    def _count(self, name: str, value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_COUNT:
-            raise self._error(field=name, got=value, expected=f"a whole number from 0 to {_MOST_COUNT}")
-
-    def _text(self, name: str, value: object) -> None:
-        if not isinstance(value, str):
-            raise self._error(field=name, got=value, expected="text")
+    def _fail(self, name: str | None, got: Any, expected: str) -> StepLogError:
+        remedy = "A diverged or broken run is not a measurement" if name == "loss" else None
+        return self._error(field=name, got=got, expected=expected, remedy=remedy)
 
     def _error(self, **words: Any) -> StepLogError:
         return StepLogError(f"step log {self._path}:{self._number}", **words)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Protocol
 
-from helpers.judging.failure_class import FailureClass
-from helpers.launch.guarded import GuardLostError, start_guarded
+from helpers.common.files import make_folder
+from helpers.launch.failure import LAUNCHER_DIED, NEVER_STARTED, UNREACHABLE, waits_for_rendezvous
+from helpers.launch.guarded import GuardedProcess, GuardLostError, end_orphans, start_guarded
 from helpers.launch.launchers.launcher import LaunchCommand, job_environment
 from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import Ending, JobOutcome, OutcomeKind, ending_of, output_tail
@@ -22,57 +19,9 @@ from helpers.launch.watchdog import JobLimits as JobLimits
 from helpers.launch.watchdog import Watchdog
 from helpers.machine.watch.contention import Meter
 from helpers.machine.watch.meters import CardWatch, window_of
-from helpers.machine.watch.processes import JobProcesses, Processes, end_processes
+from helpers.machine.watch.processes import JobProcesses, Processes
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
-
-_SEGMENT = re.compile(r"(?:paddle|torch)_(?P<pid>\d+)_\d+(?:_\d+)?")
-
-
-class StartedProcess(Protocol):
-    def poll(self) -> int | None:
-        """The exit code; None while it runs. Raises GuardLostError when nobody will know it."""
-
-    def close(self) -> None:
-        """Called when the job has ended."""
-
-
-class Starter(Protocol):
-    def __call__(
-        self,
-        argv: tuple[str, ...],
-        environment: Mapping[str, str],
-        output: IO[bytes],
-        folder: Path,
-        grace_seconds: float,
-    ) -> StartedProcess: ...
-
-
-@dataclass(frozen=True)
-class SupervisorIO:
-    """The clock, processes and environment with which a job is run; tests replace them."""
-
-    # Must be the clock of the step logs if contention is measured.
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    start: Starter = start_guarded
-    processes: Processes = field(default_factory=Processes)
-    inherited: Mapping[str, str] | None = None
-
-
-def clear_for(
-    spec: JobSpec, command: LaunchCommand, mark: str, io: SupervisorIO, grace_seconds: float
-) -> dict[str, str]:
-    """End the processes that a killed suite left on this machine. Returns the environment of a job whose processes have
-    ``mark``.
-
-    Raises LaunchError if an orphan cannot be ended.
-    """
-    processes = io.processes
-    if processes.orphans():
-        end_processes(processes.orphans, grace_seconds, about="an orphan of a killed suite")
-    inherited = os.environ if io.inherited is None else io.inherited
-    return job_environment(inherited, spec, command, processes.marks(mark))
 
 
 def run_job(
@@ -82,7 +31,7 @@ def run_job(
     meter: Meter,
     *,
     on_progress: Callable[[Progress], None] | None = None,
-    io: SupervisorIO | None = None,
+    processes: Processes | None = None,
     others: OtherNodes | None = None,
 ) -> JobOutcome:
     """Run a job to its end, and leave none of its processes behind.
@@ -93,7 +42,8 @@ def run_job(
     ended. After SIGINT, SIGTERM or SIGHUP the job is ended and KeyboardInterrupt is raised; a second signal ends the
     job without grace.
     """
-    return _Run(spec, command, limits, meter, on_progress, io or SupervisorIO(), others or OtherNodes()).outcome()
+    processes, others = processes or Processes(), others or OtherNodes()
+    return _Run(spec, command, limits, meter, on_progress, processes, others).outcome()
 
 
 class _Run:
@@ -104,7 +54,7 @@ class _Run:
         limits: JobLimits,
         meter: Meter,
         on_progress: Callable[[Progress], None] | None,
-        io: SupervisorIO,
+        processes: Processes,
         others: OtherNodes,
     ) -> None:
         self._spec = spec
@@ -112,19 +62,19 @@ class _Run:
         self._limits = limits
         self._meter = meter
         self._on_progress = on_progress
-        self._io = io
+        self._processes = processes
         self._others = others
-        self._job = JobProcesses(io.processes, spec.job_id)
+        self._job = JobProcesses(processes, spec.job_id)
         hosts = [host for host in command.hosts for _ in range(spec.ranks_per_node)] or [""] * spec.ranks
         self._ranks = [RankWatch(spec, rank, host) for rank, host in enumerate(hosts)]
-        self._cards = CardWatch(meter, self._job, self._io.clock, limits.survey_seconds)
-        self._process: StartedProcess | None = None
+        self._cards = CardWatch(meter, self._job, time.monotonic, limits.survey_seconds)
+        self._process: GuardedProcess | None = None
 
     def outcome(self) -> JobOutcome:
         environment = self._prepare()
-        started = self._io.clock()
+        started = time.monotonic()
         self._watchdog = Watchdog(
-            self._spec, self._command, self._limits, self._ranks, self._others, self._io.processes, started
+            self._spec, self._command, self._limits, self._ranks, self._others, self._processes, started
         )
         self._cards.look(survey=True)
         with stop_signals() as stop:
@@ -136,13 +86,14 @@ class _Run:
                     stop.defer()
             finally:
                 left = self._end(stop)
-        wall_seconds = self._io.clock() - started
+        wall_seconds = time.monotonic() - started
+        tail = "" if ending.kind is OutcomeKind.COMPLETE else output_tail(self._spec, self._command, ending.rank)
+        unmet = ending.failure is NEVER_STARTED and waits_for_rendezvous(tail)
         window = window_of(ending.logs[: self._spec.ranks_per_node])
-        cause, more = self._others.explained(ending.rank)
         return JobOutcome(
             kind=ending.kind,
-            reason="; ".join(filter(None, (ending.reason, more, left))),
-            log_tail="" if ending.kind is OutcomeKind.COMPLETE else output_tail(self._spec, self._command, ending.rank),
+            reason="; ".join(filter(None, (ending.reason, left))),
+            log_tail=tail,
             exit_code=exit_code,
             logs=ending.logs,
             wall_seconds=wall_seconds,
@@ -150,7 +101,7 @@ class _Run:
             contention=self._others.contention(self._meter.contention(window)),
             unhealthy=(*self._meter.unhealthy(window), *self._others.unhealthy()),
             guilty_rank=ending.rank,
-            cause=cause or ending.cause,
+            failure=UNREACHABLE if unmet else ending.failure,
             oom_evidence=None if ending.rank is None else self._others.oom_evidence(ending.rank),
         )
 
@@ -158,14 +109,15 @@ class _Run:
         """Make the run folder with its spec, end orphans of a killed suite, and return the job's environment."""
         spec = self._spec
         try:
-            Path(spec.run_folder).mkdir(parents=True, exist_ok=True)
+            make_folder(Path(spec.run_folder))
             with spec.spec_path.open("x", encoding="utf-8") as file:
                 file.write(spec.to_json())
         except OSError as error:
             raise _unusable(Path(spec.run_folder), error) from error
-        return clear_for(spec, self._command, spec.job_id, self._io, self._limits.grace_seconds)
+        end_orphans(self._processes, self._limits.grace_seconds)
+        return job_environment(os.environ, spec, self._command, self._processes.marks(spec.job_id))
 
-    def _start(self, environment: Mapping[str, str]) -> StartedProcess:
+    def _start(self, environment: Mapping[str, str]) -> GuardedProcess:
         argv, folder = self._command.argv, Path(self._spec.run_folder)
         try:
             output = (folder / "output.log").open("xb")
@@ -173,7 +125,7 @@ class _Run:
             raise _unusable(folder, error) from error
         with output:
             try:
-                return self._io.start(argv, environment, output, folder, self._limits.grace_seconds)
+                return start_guarded(argv, environment, output, folder, self._limits.grace_seconds)
             except OSError as error:
                 raise LaunchError(
                     f"job {self._spec.job_id}",
@@ -192,9 +144,7 @@ class _Run:
                 # The exit code is read before the logs: after it, the process writes nothing more.
                 exit_code = process.poll()
             except GuardLostError as lost:
-                begun = any(rank.step > 0 for rank in self._ranks)
-                kind = OutcomeKind.CRASHED if begun else OutcomeKind.START_UP_FAILED
-                return Ending(kind, str(lost), cause=FailureClass.LAUNCHER_DIED), None
+                return Ending.failed(LAUNCHER_DIED, str(lost)), None
             at = self._look(survey=exit_code is not None)
             code = exit_code or self._others.exit_code
             if exit_code is not None and self._others.over:
@@ -202,10 +152,10 @@ class _Run:
             ending = self._watchdog.given_up(at, code or None)
             if ending is not None:
                 return ending, exit_code
-            self._io.sleep(self._limits.poll_seconds)
+            time.sleep(self._limits.poll_seconds)
 
     def _look(self, survey: bool) -> float:
-        at = self._io.clock()
+        at = time.monotonic()
         self._others.look()
         self._watchdog.look(at)
         self._cards.look(survey)
@@ -215,22 +165,13 @@ class _Run:
 
     def _end(self, stop: StopSignals) -> str:
         """End all processes of the job. Returns in words what may still run on another node."""
-        grace_seconds, about = self._limits.grace_seconds, f"job {self._spec.job_id}"
         self._others.ask_to_end()
         try:
-            end_processes(self._job.find, grace_seconds, about=about, at_once=stop.at_once)
-        finally:
             if self._process is not None:
-                self._process.close()
-            left = self._others.wait_for_end(grace_seconds, stop.at_once)
-        # Also ends a guard whose start was interrupted.
-        end_processes(self._job.find_with_guard, 0.0, about=about)
-        look = self._io.processes.look
-        free_segments(self._job.known, lambda pid: look(pid) is not None)
-        folder = Path(self._spec.run_folder)
-        for pattern in self._command.discard:
-            for path in folder.glob(pattern):
-                path.unlink(missing_ok=True)
+                self._process.end(stop.at_once, lambda: [process.pid for process in self._job.find()])
+        finally:
+            left = self._others.wait_for_end(self._limits.grace_seconds, stop.at_once)
+        self._command.discard_files(self._spec)
         return left
 
 
@@ -241,22 +182,3 @@ def _unusable(folder: Path, error: OSError) -> LaunchError:
         expected="a new, writable folder",
         remedy="Free the disk, or name another folder for the runs",
     )
-
-
-def free_segments(pids: Collection[int], lives: Callable[[int], bool], folder: Path = Path("/dev/shm")) -> int:
-    """Remove the shared memory of those of a job's processes (``pids``) that have ended. Returns the number of files.
-
-    Nothing else frees the shared memory of a killed job, and it would fill /dev/shm night by night. Paddle's and
-    PyTorch's loaders pass batches in files whose names contain the process id of the maker. Files of another user stay.
-    """
-    freed = 0
-    for path in folder.iterdir() if folder.is_dir() else ():
-        match = _SEGMENT.fullmatch(path.name)
-        if match is None or int(match["pid"]) not in pids or lives(int(match["pid"])):
-            continue
-        with contextlib.suppress(FileNotFoundError, PermissionError):
-            # Root could otherwise remove another user's file, whose maker once had the same process id.
-            if path.lstat().st_uid == os.geteuid():
-                path.unlink()
-                freed += 1
-    return freed

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from helpers.common.files import open_regular
+from helpers.judging.finding import Finding
 from helpers.launch.steplog_reader import MOST_LINE_BYTES
-from helpers.machine.files import open_regular
-from helpers.trainers.contract.job import JobSpec, finite
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.records import finite
 from helpers.trainers.contract.steplog import WARMUP, WINDOW
 
 # The name of the phase in which warm-up goes on beyond the steps that every run makes.
@@ -39,9 +41,9 @@ class Progress:
     # The rate of all ranks together; None before it is known.
     samples_per_s: float | None
     seconds_left: float | None
-    # Which build runs, and why the judge asked for this run; empty where it is not known.
+    # Which build runs (empty where it is not known), and why the judge asked for this run.
     build: str = ""
-    why: str = ""
+    why: Finding | None = None
 
 
 class LineTail:

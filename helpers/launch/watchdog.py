@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helpers.judging.failure_class import FailureClass
+from helpers.launch.failure import HUNG, NEVER_STARTED, TIMED_OUT, UNREACHABLE
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.nodes.others import OtherNodes
-from helpers.launch.outcome import Ending, OutcomeKind, ending_of, was_profiling
+from helpers.launch.outcome import Ending, ending_of, was_profiling
 from helpers.launch.tail import RankWatch
 from helpers.machine.watch.processes import Processes
 from helpers.trainers.contract.job import JobSpec
@@ -35,6 +35,8 @@ class JobLimits:
     # The longest time between the first sign of life of the first rank and that of the last rank. A rank gives it
     # before it loads its framework.
     rank_start_seconds: float = 60.0
+    # How much later the signs of life of other nodes may arrive: a file server shows a file as it was a minute ago.
+    late_seconds: float = 60.0
     # The time between two looks at the job.
     poll_seconds: float = 0.25
     # The time between two looks at all processes of the machine.
@@ -59,6 +61,7 @@ class Watchdog:
         self._others = others
         self._processes = processes
         self._started = started
+        self._late_seconds = limits.late_seconds if spec.case.nodes > 1 else 0.0
         self._first_sign: float | None = None
         self._trouble_since: float | None = None
         self.start_up_seconds: float | None = None
@@ -75,8 +78,7 @@ class Watchdog:
         """Why the job must end; None while it may go on. ``bad_exit`` is the exit code of a launcher that failed."""
         limits, ranks, lost = self._limits, self._ranks, self._others.lost
         if lost is not None:
-            kind = OutcomeKind.CRASHED if any(rank.step > 0 for rank in ranks) else OutcomeKind.START_UP_FAILED
-            return Ending(kind, lost.reason, lost.rank, cause=FailureClass.RANK_LOST)
+            return Ending.failed(*lost)
         troubled = any(rank.gone_at is not None or rank.footer_status in (FAILED, REFUSED) for rank in ranks)
         if troubled or bad_exit is not None:
             if self._trouble_since is None:
@@ -87,7 +89,7 @@ class Watchdog:
         if running >= limits.run_seconds:
             if was_profiling(ranks):
                 return ending_of(self._spec, self._command, ranks, bad_exit)
-            return Ending(OutcomeKind.TIMED_OUT, f"not done after {limits.run_seconds:g} s: {self._where()}", None)
+            return Ending.failed(TIMED_OUT, f"not done after {limits.run_seconds:g} s: {self._where()}")
         if self.start_up_seconds is None:
             if running < limits.start_up_seconds:
                 return self._not_started(at)
@@ -95,7 +97,7 @@ class Watchdog:
                 return apart
             slowest = min(ranks, key=lambda rank: (rank.step, rank.begun, rank.last_growth or 0.0))
             reason = f"{slowest.name} made no first step within {limits.start_up_seconds:g} s: {self._where()}"
-            return Ending(OutcomeKind.START_UP_FAILED, reason, slowest.rank)
+            return Ending.failed(NEVER_STARTED, reason, slowest.rank)
         return self._hung(at)
 
     def _not_started(self, at: float) -> Ending | None:
@@ -103,11 +105,11 @@ class Watchdog:
         unborn = [rank for rank in self._ranks if rank.last_growth is None]
         if self._first_sign is None and len(unborn) < len(self._ranks):
             self._first_sign = at
-        limit = self._limits.rank_start_seconds
+        limit = self._limits.rank_start_seconds + self._late_seconds
         if not unborn or self._first_sign is None or at - self._first_sign < limit:
             return None
         reason = f"{unborn[0].name} never started: no sign of life {limit:g} s after another rank's: {self._where()}"
-        return Ending(OutcomeKind.START_UP_FAILED, reason, unborn[0].rank)
+        return Ending.failed(NEVER_STARTED, reason, unborn[0].rank)
 
     def _never_met(self) -> Ending | None:
         """The ending of a job on several nodes whose launchers never met: before that they start no rank."""
@@ -118,10 +120,10 @@ class Watchdog:
             f"the nodes' launchers did not meet at {meeting} within {self._limits.start_up_seconds:g} s: another"
             " program has the port, or a node cannot reach it (nodes.port and the addresses in perf.yaml; firewalls)"
         )
-        return Ending(OutcomeKind.START_UP_FAILED, reason, None, cause=FailureClass.UNREACHABLE)
+        return Ending.failed(UNREACHABLE, reason)
 
     def _hung(self, at: float) -> Ending | None:
-        limit = self._limits.no_progress_seconds
+        limit = self._limits.no_progress_seconds + self._late_seconds
         waiting = [rank for rank in self._ranks if rank.footer is None]
         if not waiting:
             last = max(rank.last_growth or self._started for rank in self._ranks)
@@ -132,7 +134,7 @@ class Watchdog:
             living = [rank for rank in self._own_ranks if self._lives(rank)]
             there = ", ".join(rank.name for rank in living) or "the launcher"
             reason = f"all ranks finished, but the job did not exit within {limit:g} s; still there: {there}"
-            return Ending(OutcomeKind.HUNG, reason, living[0].rank if living else None)
+            return Ending.failed(HUNG, reason, living[0].rank if living else None)
         silence = {rank.rank: at - (rank.last_growth or self._started) for rank in waiting}
         if max(silence.values()) < limit:
             return None
@@ -144,13 +146,13 @@ class Watchdog:
         why = ", its process is stopped (SIGSTOP or a debugger)" if stopped else ""
         seconds = min(limit, silence[guilty.rank])
         reason = f"{guilty.name} gave no sign of life for {seconds:.3g} s{why}: {self._where()}"
-        return Ending(OutcomeKind.HUNG, reason, guilty.rank)
+        return Ending.failed(HUNG, reason, guilty.rank)
 
     def _note_gone(self, rank: RankWatch, at: float) -> None:
         """Note when a rank's process is gone although its log has no footer."""
         if rank.footer is not None or rank.gone_at is not None or rank.pid is None:
             return
-        # Process ids of another host have no meaning here; that host's agent looks for its ranks.
+        # Process ids of another host have no meaning here; that node's own program looks for its ranks.
         if not self._lives(rank) if rank in self._own_ranks else rank.rank in self._others.gone:
             rank.gone_at = at
 

@@ -1,6 +1,5 @@
 """Reads training logs of other programs, and computes their throughput by the publisher's rule and by the honest rule.
 
 sources (files, archives, encodings) -> reading (which format, which runs, which records) with formats (one table for
-each) -> figures (samples/s by every rule that applies, what was used for it, warnings); importer joins them. replay
-judges logs in place of runs.
+each) -> figures (samples/s by every rule that applies, what was used for it, warnings); importer joins them.
 """

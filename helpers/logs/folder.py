@@ -1,17 +1,35 @@
-"""Finds the logs of a folder, each with its rows in the folder's INDEX.csv."""
+"""Finds the logs of a folder, and what the folder's INDEX.csv says of them."""
 
 from __future__ import annotations
 
+import csv
+import datetime
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from io import StringIO
+from pathlib import Path, PurePosixPath
 
+from helpers.common.files import MOST_INDEX_BYTES, named_by_user, read_text_limited
 from helpers.logs.importer import IndexRow, ToImport
-from helpers.logs.published import INDEX, IndexEntry, check_inside, read_index
-from helpers.logs.sources.source import MOST_MEMBERS, no_log_by_name
+from helpers.logs.settings import LogSetting, Stated
+from helpers.logs.source import no_log_by_name
 from helpers.trainers.contract.errors import LogError
 
+INDEX = "INDEX.csv"
 # The most files of a folder that are looked at, logs or not: more are no folder of logs, but a disk.
-_MOST_FILES = 10 * MOST_MEMBERS
+_MOST_FILES = 100_000
+_MOST_LOGS = 10_000
+_FILE, _RULE, _DAY = "file", "rule", "date"
+_SETTINGS = (
+    LogSetting.FRAMEWORK,
+    LogSetting.MODEL,
+    LogSetting.GPU,
+    LogSetting.PRECISION,
+    LogSetting.BATCH_SIZE_PER_CARD,
+    LogSetting.CARDS,
+)
+_NEEDED = (_FILE, *(each.value for each in _SETTINGS), _RULE)
 
 
 @dataclass(frozen=True)
@@ -29,24 +47,20 @@ def logs_of(folder: Path) -> FolderOfLogs:
     Raises LogError if the index cannot be read or names a file outside the folder, if there is no log, and if there are
     too many files.
     """
-    entries: dict[Path, list[IndexEntry]] = {}
-    if (folder / INDEX).exists():
-        for entry in read_index(folder / INDEX):
-            check_inside(folder, entry.file)
-            entries.setdefault(folder / entry.file, []).append(entry)
-    found = {path: ToImport(path, tuple(map(_row, rows))) for path, rows in entries.items()}
+    found = read_index(folder) if (folder / INDEX).exists() else {}
     left_out: dict[Path, str] = {}
     # Sorted at the end: the limits must hold before every path is in memory.
     for path in folder.rglob("*"):
         if path in found or (path.is_dir() and not path.is_symlink()):
             continue
-        reason = "a link" if path.is_symlink() else no_log_by_name(path.relative_to(folder).as_posix())
+        reason = "a link" if path.is_symlink() else "" if path.is_file() else "no file"
+        reason = reason or no_log_by_name(path.relative_to(folder).as_posix())
         if not reason:
             found[path] = ToImport(path)
         elif path != folder / INDEX:
             left_out[path] = f"{path}: left out, {reason}"
-        if len(found) > MOST_MEMBERS or len(found) + len(left_out) > _MOST_FILES:
-            expected = f"at most {MOST_MEMBERS} logs among at most {_MOST_FILES} files"
+        if len(found) > _MOST_LOGS or len(found) + len(left_out) > _MOST_FILES:
+            expected = f"at most {_MOST_LOGS} logs among at most {_MOST_FILES} files"
             raise LogError(f"folder {folder}", got="more files", expected=expected)
     if not found:
         raise LogError(f"folder {folder}", got="no log", expected="training logs in it")
@@ -55,5 +69,55 @@ def logs_of(folder: Path) -> FolderOfLogs:
     )
 
 
-def _row(entry: IndexEntry) -> IndexRow:
-    return IndexRow(entry.settings, entry.rule, entry.day, f"{INDEX} line {entry.line}")
+def read_index(folder: Path) -> dict[Path, ToImport]:
+    """The files that the folder's index names, each with its rows. Raises LogError with line and column."""
+    path = folder / INDEX
+    try:
+        text = read_text_limited(named_by_user(path), MOST_INDEX_BYTES, encoding="utf-8-sig")
+        with StringIO(text, newline="") as lines:
+            # Strict, since else a quotation mark that is never closed would make one value of all rows after it.
+            table = csv.DictReader(lines, strict=True)
+            columns, rows = list(table.fieldnames or ()), [(table.line_num, row) for row in table]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise LogError(str(path), got=str(error), expected="a table of logs (CSV, UTF-8)") from error
+    if wrong := [each for each in (*_NEEDED, _DAY) if columns.count(each) != 1 and (each != _DAY or each in columns)]:
+        raise LogError(str(path), got=columns, expected=f"the column {wrong[0]} once")
+    if not rows:
+        raise LogError(str(path), got="no rows", expected="one or more")
+    found: dict[Path, list[IndexRow]] = {}
+    for line, row in rows:
+        about = f"{path}:{line}"
+        # DictReader keeps values beyond the last column under None.
+        if row.get(None):
+            raise LogError(about, got="more values than columns", expected="as many")
+        values = {column: (row.get(column) or "").strip() for column in (*_NEEDED, _DAY)}
+        if empty := [column for column in _NEEDED if not values[column]]:
+            raise LogError(about, field=empty[0], got=row.get(empty[0]), expected="a value")
+        for column in (LogSetting.BATCH_SIZE_PER_CARD.value, LogSetting.CARDS.value):
+            if not re.fullmatch("[1-9][0-9]{0,6}", values[column]):
+                raise LogError(about, field=column, got=values[column][:200], expected="a whole number")
+        _check_inside(folder, values[_FILE])
+        settings = {each: Stated(values[each.value], f"{INDEX} line {line}") for each in _SETTINGS}
+        entry = IndexRow(settings, values[_RULE], _day(about, values), f"{INDEX} line {line}")
+        found.setdefault(folder / values[_FILE], []).append(entry)
+    return {file: ToImport(file, tuple(of_file)) for file, of_file in found.items()}
+
+
+def _day(about: str, values: Mapping[str, str]) -> str:
+    try:
+        return datetime.date.fromisoformat(values[_DAY]).isoformat() if values[_DAY] else ""
+    except ValueError as error:
+        raise LogError(about, field=_DAY, got=values[_DAY][:200], expected="a day, as 2026-11-21") from error
+
+
+def _check_inside(folder: Path, file: str) -> None:
+    """Raises LogError if the file of a row is outside the folder of the index."""
+    pure = PurePosixPath(file)
+    inside = not (pure.is_absolute() or ".." in pure.parts or "\\" in file or "\0" in file)
+    try:
+        inside = inside and (folder / file).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):
+        # A loop of links; Python 3.12 and older raise RuntimeError for it.
+        inside = False
+    if not inside:
+        raise LogError(f"log {file}", got="a path that leaves the folder", expected=f"a file in {folder}")

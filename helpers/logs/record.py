@@ -6,12 +6,14 @@ import enum
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from helpers.logs.column import NumberColumn
+from helpers.judging.rules.rates import rate_unit_of_model
 from helpers.logs.settings import LogSetting, Stated
+from helpers.trainers.contract.models import Model
 
 
-class RecordField(enum.Enum):
+class RecordField(enum.StrEnum):
     """The fields of a record (one line that states a speed). A format's pattern names its groups by these values."""
 
     EPOCH = "epoch"
@@ -34,12 +36,10 @@ class RecordField(enum.Enum):
 
 # The group of a record pattern for the line's time stamp. Only those of the first records and of the last are kept.
 TIME_GROUP = "time"
-# A record pattern may have, between these two comments, a part that looks back at the time stamp if the line has one.
-STAMP_BEGINS, STAMP_ENDS = "(?#stamp)", "(?#end)"
 
 
 class RateOf(enum.Enum):
-    """Whether a record's images/s are those of one card or of all cards."""
+    """Whose rate a record's images/s are."""
 
     CARD = "one card"
     JOB = "all cards"
@@ -66,6 +66,7 @@ class Dropped:
 class Printed:
     """A figure that the script itself printed, at its end or after an epoch; ``epoch`` is None if it names none."""
 
+    # 0 if the script printed no figure above 0.
     samples_per_s: float
     line: int
     epoch: int | None = None
@@ -94,6 +95,8 @@ class RunContext:
     runs_in_file: int = 1
     # The run's first record; a summary line has nothing else.
     first_record: Line | None = None
+    # What the user states, for what only follows from it together with the log.
+    asked: Mapping[LogSetting, Stated] = field(default_factory=dict)
 
 
 Configure = Callable[[RunContext], Mapping[LogSetting, Stated]]
@@ -108,12 +111,12 @@ class FormatSpec:
     title: str
     # A text that is in every record's line and in few others. It is searched for first, since that is fast.
     marker: bytes
-    # The pattern of one record. Its groups are named by RecordField values and TIME_GROUP. It is searched for in blocks
-    # of many lines, so no part of it may match a line end.
+    # The pattern of one record. Its groups are named by RecordField values and TIME_GROUP.
     record: re.Pattern[bytes]
     # A record in words, for the error about an unknown log.
     looked_for: str
-    rate_of: RateOf
+    # Whose rate it is: by the format, or by the settings of the run. The function raises LogError if nobody knows.
+    rate_of: RateOf | Callable[[Mapping[LogSetting, Stated]], RateOf]
     configure: Configure
     # The names of the publishers' rules that apply, the usual one first.
     rules: tuple[str, ...]
@@ -128,10 +131,16 @@ class FormatSpec:
     proofs: tuple[re.Pattern[bytes], ...] = ()
     # If a record's rate is the mean since a certain step of the epoch: that step (PaddleClas: 5).
     running_mean: int | None = None
+    # Whether some versions reset that mean at every record; the records tell which (series.py).
+    may_reset: bool = False
     # How many steps a record covers, if the log's step numbers do not show it.
     record_covers: int | None = None
     # Whether each record is a figure for a whole run, without step and seconds (TIPC's JSON line).
     is_summary: bool = False
+    # How its publisher's rules round, where they differ: fields of rules_publishers.Records.
+    rounding: Mapping[str, Any] = field(default_factory=dict)
+    # The unit of its rates for a model that the suite does not know.
+    unit: str = "images/s"
 
 
 @dataclass(frozen=True)
@@ -151,7 +160,8 @@ class LogRun:
     last_line: int
     settings: Mapping[LogSetting, Stated]
     # The column of each field that the format has: one number for each record, NaN if the record lacks the field.
-    columns: Mapping[RecordField, NumberColumn]
+    columns: Mapping[str, Sequence[float]]
+    rate_of: RateOf = RateOf.JOB
     # Time stamps of the first 256 records and of the last; empty if the lines have none.
     stamps: tuple[Stamp, ...] = ()
     printed: Mapping[str, tuple[Printed, ...]] = field(default_factory=dict)
@@ -166,6 +176,13 @@ class LogRun:
     @property
     def records(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    @property
+    def unit(self) -> str:
+        """The unit of its rates: that of the model's samples, or the format's for a model that the suite does not
+        know."""
+        model = self.stated(LogSetting.MODEL) or ""
+        return rate_unit_of_model(model) if model in {each.value for each in Model} else self.format.unit
 
     def stated(self, setting: LogSetting) -> str | None:
         return self.settings[setting].value if setting in self.settings else None
@@ -229,6 +246,7 @@ class Imported:
     warnings: tuple[str, ...]
     # As in LogRun; from the index if the log has no year.
     began: str = ""
+    unit: str = "images/s"
 
     def figure(self, rule: str) -> RuleFigure | None:
         """The figure by a rule's name; None if the rule does not apply to the format."""

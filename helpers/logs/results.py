@@ -8,23 +8,21 @@ measured run is ever compared with it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from helpers.common.wall_clock import utc_now
 from helpers.history.results import IMPORTED, LOG_FACT, LOG_WARNINGS_FACT, RunResult
-from helpers.judging.wording import counted
 from helpers.logs.record import Imported, RuleFigure
 from helpers.logs.settings import LogSetting, Stated, card_words
 from helpers.machine.environment import CPU, GPU
-from helpers.machine.wall_clock import utc_now
 from helpers.plan.matrix import TARGETS
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision, choice
 from helpers.trainers.contract.errors import ConfigError, LogError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import finite
 from helpers.trainers.contract.models import Model
+from helpers.trainers.contract.records import finite
 
 if TYPE_CHECKING:
     from helpers.history.history import History
@@ -42,39 +40,6 @@ _RUNS = uuid.UUID("0a3f6c52-7f1d-4b0e-9a58-5d2f5c1d9e77")
 _MOST_CARDS_OF_ONE_NODE = 16
 _ON = ("true", "1", "yes", "on")
 _OPTION = {LogSetting.EXECUTION: "--execution", LogSetting.NODES: "--nodes", LogSetting.DATA: "--data-source"}
-
-
-def result_of(
-    imported: Imported,
-    settings: Mapping[LogSetting, Stated],
-    name: str,
-    *,
-    doubts: tuple[str, ...] = (),
-    created: str = "",
-    **values: Any,
-) -> RunResult:
-    """The run as a result, of now if ``created`` is empty.
-
-    ``name`` is the log's name in messages, ``settings`` the whole configuration, ``values`` are the fields that no log
-    states (uuid, session, case, origin …); ``doubts`` are added to the log's own warnings.
-    """
-    stated = {each: settings[each].value for each in settings}
-    return RunResult(
-        created=created or utc_now().isoformat(timespec="seconds"),
-        build={
-            "framework": stated.get(LogSetting.FRAMEWORK, ""),
-            "version": stated.get(LogSetting.FRAMEWORK_VERSION, ""),
-        },
-        figures=figures_of(imported),
-        reader_share=imported.reader_share,
-        facts={
-            LOG_FACT: _line(name, imported, stated.get(LogSetting.FRAMEWORK_VERSION, "")),
-            LOG_WARNINGS_FACT: "; ".join((*imported.warnings, *doubts)),
-            **_provenance(imported),
-            **{f"setting {each.value}": f"{settings[each].value} ({settings[each].where})" for each in settings},
-        },
-        **values,
-    )
 
 
 def figures_of(imported: Imported) -> dict[str, float | str]:
@@ -96,10 +61,10 @@ def _rate_or_reason(figure: RuleFigure) -> float | str:
     return float(rate) if finite(rate) and rate > 0 else f"rule {figure.rule} gave {rate!r}, which is not a throughput"
 
 
-def _line(name: str, imported: Imported, version: str) -> str:
+def _line(imported: Imported, version: str) -> str:
     """Such as ``a/b.log, lines 1-310, paddleclas, sha256 0123456789ab, version 2.5.0``."""
     lines = f"lines {imported.first_line}-{imported.last_line}"
-    parts = [name, lines, imported.format, f"sha256 {imported.sha256[:12]}"]
+    parts = [imported.source, lines, imported.format, f"sha256 {imported.sha256[:12]}"]
     return ", ".join([*parts, *([f"version {version}"] if version else [])])
 
 
@@ -122,34 +87,18 @@ def _provenance(imported: Imported) -> dict[str, str]:
     }
 
 
-def store(found: Sequence[Imported], url: str, on_wait: Callable[[str], None] | None = None) -> tuple[str, ...]:
+def store(found: Sequence[Imported], url: str) -> tuple[str, ...]:
     """Put all runs into the history at ``url``. Returns a message on each, in their order.
 
     All results are prepared before the first is written, so after LogError or ConfigError the history is unchanged.
-    ``on_wait`` is called while another process holds the history. Raises HistoryUnreachable if it holds it for too
-    long.
+    Raises HistoryUnreachable if another process holds the history for too long.
     """
     # Imported only here: the database libraries take long to import, and reading a log does not need them.
     from helpers.history import open_history
 
     results = [imported_result(each) for each in found]
-    with open_history(url, on_wait) as history:
+    with open_history(url) as history:
         return tuple(_put(history, each) for each in results)
-
-
-def keep(found: Sequence[Imported], runs_folder: Path, url: str) -> str:
-    """Keep all runs on disk until the history at ``url`` can be reached. Returns a message that says where they are,
-    and how they get into the history.
-
-    Raises HistoryError if they cannot be written.
-    """
-    from helpers.history.spool import Spool
-
-    spool = Spool.of(runs_folder, url)
-    for each in found:
-        spool.put(imported_result(each))
-    kept = f"{counted(len(found), 'run')} kept in {spool.folder}"
-    return f"{kept}; perfgate reindex, or the next session with this history, takes them in"
 
 
 def stored_of(history: History, case_id: str, target: str | None = None) -> tuple[RunResult, ...]:
@@ -160,10 +109,9 @@ def stored_of(history: History, case_id: str, target: str | None = None) -> tupl
 
 def imported_result(found: Imported) -> RunResult:
     """The run as the history stores it. Raises LogError if its settings do not name a case."""
-    return result_of(
-        found,
-        found.settings,
-        found.source,
+    stated = {each: found.settings[each].value for each in found.settings}
+    version = stated.get(LogSetting.FRAMEWORK_VERSION, "")
+    return RunResult(
         uuid=result_uuid(found),
         session=SESSION,
         case_id=case_of(found.settings, found.source).id,
@@ -171,7 +119,16 @@ def imported_result(found: Imported) -> RunResult:
         replicate=found.number - 1,
         origin=IMPORTED,
         # No log names the zone of its clock.
-        created=f"{found.began}+00:00" if found.began else "",
+        created=f"{found.began}+00:00" if found.began else utc_now().isoformat(timespec="seconds"),
+        build={"framework": stated.get(LogSetting.FRAMEWORK, ""), "version": version},
+        figures=figures_of(found),
+        reader_share=found.reader_share,
+        facts={
+            LOG_FACT: _line(found, version),
+            LOG_WARNINGS_FACT: "; ".join(found.warnings),
+            **_provenance(found),
+            **{f"setting {name.value}": f"{each.value} ({each.where})" for name, each in found.settings.items()},
+        },
     )
 
 

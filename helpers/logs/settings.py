@@ -6,12 +6,14 @@ import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
+from types import MappingProxyType
 
 from helpers.trainers.contract.errors import LogError
 
 # As a format or a rule: to be chosen by the log's content.
 AUTO = "auto"
+# How ``Stated.where`` begins for a setting that was read from a name.
+FILE_NAME, FOLDER_NAME = "file name", "folder name"
 
 
 class LogSetting(enum.Enum):
@@ -29,6 +31,8 @@ class LogSetting(enum.Enum):
     FRAMEWORK_VERSION = "framework_version"
     XLA = "xla"
     SEED = "seed"
+    # The images of all cards in a step. ``settle`` derives the batch size of one card from it, or checks that one.
+    GLOBAL_BATCH_SIZE = "global_batch_size"
 
 
 # The option of ``perfgate import-log`` for each setting.
@@ -55,14 +59,23 @@ class Stated:
 
 
 def settle(
-    about: str, read: Mapping[LogSetting, Stated], asked: Mapping[LogSetting, Stated]
+    about: str,
+    read: Mapping[LogSetting, Stated],
+    asked: Mapping[LogSetting, Stated],
+    known: Mapping[LogSetting, Stated] = MappingProxyType({}),
 ) -> dict[LogSetting, Stated]:
-    """Join the settings ``read`` from the log and those ``asked`` for by the user.
+    """Join the settings ``read`` from the log and those ``asked`` for by the user; ``known`` says what neither does.
 
     If both state a setting and one value is more exact (``amp_o2`` than ``amp``), that value is taken, and its place
     names both. Raises LogError if they contradict each other, and if neither has a needed setting.
     """
     settled = {**asked, **read}
+    if LogSetting.CARDS in known:
+        settled.setdefault(LogSetting.CARDS, known[LogSetting.CARDS])
+    join_global_batch(about, settled)
+    for setting in NEEDED:
+        if setting in known:
+            settled.setdefault(setting, known[setting])
     for setting, wanted in asked.items():
         found = read.get(setting)
         if found is None:
@@ -85,6 +98,33 @@ def settle(
             remedy=f"Give {', '.join(_OPTIONS[setting] for setting in missing)}",
         )
     return settled
+
+
+def join_global_batch(about: str, settled: dict[LogSetting, Stated]) -> None:
+    """Put one card's share of the images of all cards into ``settled``, or check that which is there.
+
+    Raises LogError if the cards do not share them equally, or if the share is not the one that is stated.
+    """
+    total, cards = settled.pop(LogSetting.GLOBAL_BATCH_SIZE, None), settled.get(LogSetting.CARDS)
+    if total is None or cards is None:
+        return
+    each, left = divmod(int(total.value), int(cards.value))
+    stated = settled.get(LogSetting.BATCH_SIZE_PER_CARD)
+    # A name says less than the content, and not always of one card.
+    if stated is not None and not left and stated.where.startswith((FILE_NAME, FOLDER_NAME)):
+        stated = None
+    if left or (stated is not None and int(stated.value) != each):
+        got = f"{stated.value} ({stated.where}) on " if stated is not None else ""
+        raise LogError(
+            about,
+            field=LogSetting.BATCH_SIZE_PER_CARD.value,
+            got=f"{got}{cards.value} cards ({cards.where})",
+            expected=f"a share of {total.value} images of all cards, which the log says ({total.where})",
+            remedy="Leave the option out, or give the log of that configuration",
+        )
+    if stated is None:
+        where = f"{total.where}, of {cards.value} cards ({cards.where})"
+        settled[LogSetting.BATCH_SIZE_PER_CARD] = Stated(str(each), where)
 
 
 def _more_exact_of(setting: LogSetting, found: Stated, wanted: Stated) -> Stated:
@@ -122,12 +162,8 @@ def more_exact(setting: LogSetting, one: str, other: str) -> bool:
     return False
 
 
-# ---- names of GPU models, as logs, tables and folders write them
+# ---- names of GPU models, as logs and tables write them
 
-# A card model as a part of a folder's name: V100-LOG, a100_logs.
-_IN_NAME = re.compile(
-    r"(?<![A-Za-z0-9])([AHVPB]\d{2,3}|T4|L4|L40S?)((?:[-_](?:SXM\d|PCIE|\d+GB))*)(?![A-Za-z0-9])", re.IGNORECASE
-)
 # Ampere and later: A100, H200, GB200, L40S, RTX A6000.
 _WITH_TF32 = re.compile(r"(?:RTX )?(?:A|H|GH|B|GB|L)\d+[A-Z]?(?: .*)?")
 _NOT_THE_MODEL = re.compile(r"NVIDIA|TESLA|GPU|HBM\d?E?|")
@@ -157,21 +193,7 @@ def same_card(one: str, other: str) -> bool:
     return all(mine[part] == theirs[part] for part in mine.keys() & theirs.keys())
 
 
-def is_of_target(name: str, target: str) -> bool:
-    """Whether a card of this name belongs to a target such as ``v100``."""
-    return card_words(name).get("model", "").lower() == target
-
-
 def has_tf32(name: str) -> bool:
     """Whether such a card computes FP32 as TF32 unless that is switched off (docs/measuring-rules.md, "Traps in the
     published tables")."""
     return _WITH_TF32.fullmatch(card_words(name).get("model", "")) is not None
-
-
-def card_of_folders(path: PurePath) -> tuple[str, str] | None:
-    """The card model and the name of the innermost folder above ``path`` whose name contains a card model; None if
-    there is none."""
-    for folder in path.parents:
-        if match := _IN_NAME.search(folder.name):
-            return "".join(match.groups()).upper().replace("_", "-"), folder.name
-    return None

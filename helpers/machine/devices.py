@@ -12,18 +12,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from helpers.machine.environment import CPU, GPU, Environment, Host, flags_of, place_of, probe_host
+from helpers.machine.environment import CPU, GPU, Environment, flags_of, place_of
 from helpers.machine.granted import VISIBLE, allowed_cards
+from helpers.machine.host import Host, physical_cores, probe_host
 from helpers.machine.nvml import Gpu, Nvml, open_nvml
-from helpers.machine.unknown import ask
+from helpers.machine.surroundings import home_problem, loopback_problem, shared_memory_problem
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.program import PROGRAM_FACT
 
 GIB = 1024**3
-SHARED_MEMORY_REMEDY = (
-    "Mount it: mount -t tmpfs -o size=64g tmpfs /dev/shm; in a container docker run --shm-size=64g, or --ipc=host"
-)
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,10 @@ class Machine:
     card_ids: tuple[str, ...] = ()
     # Why processes cannot share memory through /dev/shm; empty if they can.
     shared_memory_problem: str = ""
+    # Why Paddle cannot make its folder in the home; empty if it can.
+    home_problem: str = ""
+    # Why two processes of this machine cannot connect through a port, as ranks do; empty if they can.
+    loopback_problem: str = ""
     # The name that perf.yaml gives this machine.
     name: str = ""
     # The pool of perf.yaml to which this machine belongs.
@@ -85,16 +87,6 @@ class Machine:
             return self.cpu_cards
         return self.gpus if target == GPU else tuple(gpu for gpu in self.gpus if gpu.is_model(target))
 
-    def with_card(self, index: int) -> Machine:
-        """The machine as if it had no other GPU, and no other CPU card, than that of this index. Raises DeviceError if
-        it has no such card."""
-        gpus = tuple(gpu for gpu in self.gpus if gpu.index == index)
-        cpu_cards = tuple(card for card in self.cpu_cards if card.index == index)
-        if not (gpus if self.gpus else cpu_cards):
-            known = ", ".join(str(card.index) for card in self.gpus or self.cpu_cards)
-            raise DeviceError("card", got=index, expected=f"one of {known}, the cards of this machine")
-        return replace(self, gpus=gpus, cpu_cards=cpu_cards or self.cpu_cards, faulty=())
-
     @property
     def place(self) -> str:
         """The machine's name in the segments of its results."""
@@ -102,10 +94,8 @@ class Machine:
 
     @property
     def former_ids(self) -> tuple[str, ...]:
-        """Earlier names of this machine; empty for a pool."""
-        if self.pool:
-            return ()
-        return ((self.host_id,) if self.name else ()) + self.facts.former_ids
+        """The machine's own id if perf.yaml gave it a name since; empty for a pool."""
+        return (self.host_id,) if self.name and not self.pool else ()
 
     @property
     def known_by(self) -> str:
@@ -190,7 +180,14 @@ def discover(
     ids = tuple(gpu.uuid for gpu in every if gpu.uuid)
     facts = host if host is not None else probe_host(root, card_ids=ids)
     cards = split_cores(physical_cores(cores, root), cpu_cards)
-    machine = Machine(facts, cards, card_ids=ids, shared_memory_problem=_no_shared_memory(root))
+    machine = Machine(
+        facts,
+        cards,
+        card_ids=ids,
+        shared_memory_problem=shared_memory_problem(root),
+        home_problem=home_problem(variables, root),
+        loopback_problem=loopback_problem(),
+    )
     if hidden:
         return replace(machine, gpu_note="CUDA_VISIBLE_DEVICES is empty")
     if isinstance(found, str):
@@ -217,13 +214,6 @@ def discover(
         faulty=faulty,
         unread=unread if gpus else "",
     )
-
-
-def _no_shared_memory(root: Path) -> str:
-    folder = root / "dev/shm"
-    if not folder.is_dir():
-        return "there is no /dev/shm"
-    return "" if os.access(folder, os.W_OK | os.X_OK) else "/dev/shm cannot be written"
 
 
 def _found(nvml: Nvml | str | None, *, may_fail: bool) -> tuple[Nvml | str, tuple[Gpu, ...]]:
@@ -256,52 +246,6 @@ def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> tuple[tuple[Gpu, .
             break
         chosen.update(match)
     return tuple(sorted(chosen, key=lambda gpu: gpu.index)), stop
-
-
-def physical_cores(allowed: Collection[int], root: Path = Path("/")) -> tuple[int, ...]:
-    """One logical CPU for each physical core that this process may use, within its control groups' CPU quotas."""
-    chosen: list[int] = []
-    taken: set[int] = set()
-    for cpu in sorted(allowed):
-        if cpu not in taken:
-            chosen.append(cpu)
-            taken.update(siblings_of(cpu, root))
-    quota = tightest_quota(root)
-    return tuple(chosen if quota is None else chosen[: max(1, int(quota))])
-
-
-def control_groups(root: Path, controller: str) -> list[Path]:
-    """The folders of this process's control group and of those above it, for both versions of control groups.
-
-    Some may not exist: a container often sees only its own root.
-    """
-    own: list[tuple[Path, str]] = []
-    text = ask(lambda: (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace"))
-    for line in str(text).splitlines():
-        number, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
-        if number == "0" and not names:
-            own.append((root / "sys/fs/cgroup", path))
-        elif controller in names.split(","):
-            own.append((root / f"sys/fs/cgroup/{controller}", path))
-    found = [root / "sys/fs/cgroup", root / f"sys/fs/cgroup/{controller}"]
-    for mount, path in own:
-        parts = [part for part in path.split("/") if part not in ("", "..")]
-        found += [mount.joinpath(*parts[: count + 1]) for count in range(len(parts))]
-    return list(dict.fromkeys(found))
-
-
-def tightest_quota(root: Path) -> float | None:
-    """The cores of the tightest CPU quota above this process; None without one."""
-    quotas = []
-    for folder in control_groups(root, "cpu"):
-        if (folder / "cpu.max").exists():
-            quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
-            quotas += [] if quota == "max" else [int(quota) / int(period or 100_000)]
-        elif (folder / "cpu.cfs_quota_us").exists():
-            microseconds = int(_text(folder / "cpu.cfs_quota_us"))
-            quotas += [] if microseconds < 0 else [microseconds / int(_text(folder / "cpu.cfs_period_us"))]
-    return min(quotas, default=None)
 
 
 def split_cores(cores: Sequence[int], cards: int | None) -> tuple[CpuCard, ...]:
@@ -419,25 +363,6 @@ def _cuda_of(facts: Mapping[str, str]) -> str:
     known."""
     build, runtime = facts.get("cuda", ""), facts.get("cuda_runtime", "")
     return f"{build or 'unknown'} (runtime {runtime})" if runtime not in ("", build) else build
-
-
-def siblings_of(cpu: int, root: Path) -> set[int]:
-    """The logical CPUs that share a core with ``cpu``, itself among them."""
-    path = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-    return parse_cpu_list(path.read_text()) if path.exists() else {cpu}
-
-
-def parse_cpu_list(text: str) -> set[int]:
-    """The kernel's list format: ``0-3,8``."""
-    found: set[int] = set()
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _slug(name: str) -> str:

@@ -7,14 +7,11 @@ driver, CUDA, power cap and framework line must be the same. Everything else is 
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 
+from helpers.common.inherited import LIBRARY_FLAGS, may_pass
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 
@@ -27,12 +24,6 @@ def device_of(target: str) -> str:
     return CPU if target == CPU else GPU
 
 
-# Variables of the caller's shell that change what a trainer measures. These belong to libraries that every framework
-# uses; a framework's own variables are in its entry (contract/frameworks.py).
-_LIBRARY_FLAGS = (
-    "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "GLOO_", "NVIDIA_TF32_OVERRIDE", "DALI_", "DNNL_", "ONEDNN_",
-    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "MALLOC_", "GLIBC_TUNABLES", "TCMALLOC_", "LD_PRELOAD",
-)  # fmt: skip
 # Every trainer sets these from its own cores (helpers/trainers/common/process.py), whatever the caller's shell says.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # These variables change no figure: the visible cards are recorded in another field, and logging is not a setting.
@@ -51,44 +42,8 @@ CLOCK_FACTS = (SM_MHZ, MEMORY_MHZ, CPU_MHZ, CPU_MOST_MHZ)
 # Facts of a step log's header: the versions that the rank's process had loaded (helpers/trainers/common/cuda.py).
 LOADED_FACTS = ("cuda_runtime", "cublas", "cudnn", "nccl")
 
-# systemd writes "uninitialized" into images; an id is 32 hexadecimal digits.
-_MACHINE_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
-# The name that container engines give to a container without a name; it differs at every start.
-_MADE_UP_NAME = re.compile(r"[0-9a-f]{12}", re.ASCII)
-_PRODUCT = Path("sys/class/dmi/id/product_uuid")
-
 # How the host of a segment begins if it is a pool.
 POOL = "pool "
-# Fields that older files do not have; they are read as empty.
-_ADDED = ("driver_cuda", "machine", "pool", "cublas", "program")
-
-
-@dataclass(frozen=True)
-class HostIdentity:
-    """The identity of a machine."""
-
-    # 16 hexadecimal digits.
-    host_id: str
-    # The source of the id, in words.
-    by: str
-    # Earlier ids of the same machine; baselines may be kept under them.
-    former: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Host:
-    """The machine itself, without its cards."""
-
-    host: str
-    # This and the fields ``id_by`` and ``former_ids`` are those of HostIdentity.
-    host_id: str
-    os: str
-    kernel: str
-    cpu_model: str
-    logical_cores: int
-    memory_bytes: int
-    id_by: str = "its machine id"
-    former_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +64,7 @@ class Environment:
     # The individual cards, by NVML's UUIDs, on all nodes of the case.
     card_ids: str = ""
     driver: str = ""
-    # The CUDA that the build was made for; in files without ``driver_cuda`` it may be the driver's.
+    # The CUDA that the build was made for.
     cuda: str = ""
     # The libraries that the job had loaded after its first step.
     cudnn: str = ""
@@ -156,11 +111,11 @@ class Environment:
             if not isinstance(value, str):
                 raise ConfigError(about, field=name, got=value, expected="text")
         for name in known:
-            if name not in record and name not in _ADDED:
+            if name not in record:
                 raise ConfigError(
                     about, field=name, expected="a value", remedy="Measure again: what is missing is not guessed"
                 )
-        return Environment(**{name: str(record[name]) for name in known if name in record})
+        return Environment(**{name: str(record[name]) for name in known})
 
 
 def segment(environment: Environment) -> dict[str, str]:
@@ -177,23 +132,20 @@ def segment(environment: Environment) -> dict[str, str]:
         "framework line": environment.framework_line,
         "flags": environment.flags,
         "data": environment.data,
-        # Only with several nodes, so that results from before cases had nodes stay comparable.
         **({"nodes": environment.nodes} if environment.nodes else {}),
     }
     if environment.device == GPU:
         return {
             **common,
-            # Only where a program is stated: nothing but Paddle's static execution makes one.
+            # Nothing but Paddle's static execution makes one.
             **({"program": environment.program} if environment.program else {}),
             # In a pool the cards change from night to night; the noise from it is learned.
             **({} if environment.pool else {"card ids": environment.card_ids}),
             "driver": environment.driver,
             "CUDA": environment.cuda,
-            # Older files have neither of the two; results that may differ in them are not compared.
             "cuDNN": environment.cudnn,
             "NCCL": environment.nccl,
-            # Only where it is known, as in no older file.
-            **({"cuBLAS": environment.cublas} if environment.cublas else {}),
+            "cuBLAS": environment.cublas,
             "power cap (W)": environment.power_limit_watts,
         }
     return {
@@ -236,98 +188,16 @@ def flags_of(variables: Mapping[str, str], framework: str) -> str:
 
 def flag_variables(variables: Mapping[str, str], framework: str) -> dict[str, str]:
     """The variables that ``flags_of`` shows, with their values unchanged."""
-    wanted = (*_LIBRARY_FLAGS, *Framework(framework).spec.flags)
+    wanted = (*LIBRARY_FLAGS, *Framework(framework).spec.flags)
     return {
         name: value
         for name, value in variables.items()
-        if name.startswith(wanted) and name not in _NOT_FLAGS and not name.endswith(_PLACES)
+        if name.startswith(wanted) and may_pass(name) and name not in _NOT_FLAGS and not name.endswith(_PLACES)
     }
 
 
 def _without_folders(value: str) -> str:
     return re.sub(r"(?<![^\s:;,=])[^\s:;,=]*/(?=[^\s:;,=])", "", value)
-
-
-def probe_host(
-    root: Path = Path("/"),
-    node: Callable[[], str] = platform.node,
-    logical_cores: Callable[[], int | None] = os.cpu_count,
-    card_ids: Sequence[str] = (),
-) -> Host:
-    """This machine's facts and identity, from ``/proc`` and ``/etc`` under ``root``; ``card_ids`` are the UUIDs of all
-    its GPUs."""
-    name, cpu_model, cores, memory_bytes = node(), _cpu_model(root), logical_cores() or 1, _memory_bytes(root)
-    hardware = f"{cpu_model}, {cores} cores, {memory_bytes / 1024**3:.0f} GiB"
-    identity = identify(root, name, card_ids, hardware)
-    return Host(
-        host=name,
-        host_id=identity.host_id,
-        os=_os_name(root),
-        kernel=platform.release(),
-        cpu_model=cpu_model,
-        logical_cores=cores,
-        memory_bytes=memory_bytes,
-        id_by=identity.by,
-        former_ids=identity.former,
-    )
-
-
-def identify(root: Path, name: str, card_ids: Sequence[str], hardware: str) -> HostIdentity:
-    """The machine's identity: by the machine id in ``/etc`` under ``root``. If there is none, as in a container: by the
-    cards' UUIDs, else the mainboard's UUID, else the host's ``name``, else its ``hardware`` (a text)."""
-    machine_id = _word(root / "etc/machine-id")
-    if _MACHINE_ID.fullmatch(machine_id):
-        return HostIdentity(_digits(machine_id), "its machine id")
-    by_name = _digits(f"name:{name}")
-    if card_ids:
-        return HostIdentity(_digits("cards:" + " ".join(sorted(card_ids))), "its cards' UUIDs", (by_name,))
-    if product := _word(root / _PRODUCT):
-        return HostIdentity(_digits(f"product:{product}"), "its mainboard's UUID", (by_name,))
-    if not _MADE_UP_NAME.fullmatch(name):
-        return HostIdentity(by_name, "its host name")
-    return HostIdentity(_digits(f"hardware:{hardware}"), "its hardware alone, as equal machines have it", (by_name,))
-
-
-def _digits(source: str) -> str:
-    # Hashed, since systemd asks programs not to show the id itself.
-    return hashlib.sha256(f"perfgate:{source}".encode()).hexdigest()[:16]
-
-
-def _word(path: Path) -> str:
-    """The file's text in lower case; empty if this user may not read it (only root may read the mainboard's UUID)."""
-    try:
-        return _text(path).strip().lower()
-    except OSError:
-        return ""
-
-
-def _os_name(root: Path) -> str:
-    for line in _text(root / "etc/os-release").splitlines():
-        if line.startswith("PRETTY_NAME="):
-            return line.partition("=")[2].strip().strip('"')
-    return platform.system()
-
-
-def _cpu_model(root: Path) -> str:
-    for line in _text(root / "proc/cpuinfo").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("model name", "Model", "cpu model") and value.strip():
-            return " ".join(value.split())
-    return f"{platform.machine()} CPU"
-
-
-def _memory_bytes(root: Path) -> int:
-    for line in _text(root / "proc/meminfo").splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
 
 
 def _shown(value: str | None) -> str:

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from helpers.common.unknown import Unknown, ask
 from helpers.machine.devices import Machine
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.machine.host import HostState, probe_host_state
-from helpers.machine.libraries import LibraryFile, find_library
-from helpers.machine.nvml import Gpu
-from helpers.machine.nvml_details import TO_GPU, TO_SWITCH, TO_UNKNOWN, DetailedNvml, GpuDetails
-from helpers.machine.unknown import Unknown, ask
+from helpers.machine.libraries import LibraryFile, find_library, library_versions
+from helpers.machine.nvml import TO_GPU, TO_SWITCH, TO_UNKNOWN, Gpu, GpuDetails, Nvml
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.frameworks import PIP_LIBRARIES, Framework
 
@@ -48,8 +47,6 @@ _NVIDIA = "0x10de"
 # PCI classes of display and 3D controllers: a data centre card is 0x0302.
 _GPU_CLASSES = ("0x0300", "0x0302")
 _GIT_SECONDS = 10
-# Folders in which the dynamic linker finds a machine's own cuDNN and NCCL.
-_LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/local/lib", "usr/local/cuda/lib64")
 
 
 @dataclass(frozen=True)
@@ -253,14 +250,6 @@ def nvidia_cards_on_bus(root: Path = Path("/")) -> int:
     return count
 
 
-def library_versions(name: str, folders: list[Path]) -> tuple[str, ...]:
-    """Versions of ``lib<name>.so`` in ``folders``, by file name: ``libcudnn.so.8.9.7`` is 8.9.7."""
-    pattern = re.compile(rf"lib{re.escape(name)}\.so\.(\d+\.\d+(?:\.\d+)*)")
-    found = {match.group(1) for folder in folders for path in folder.glob(f"lib{name}.so.*")
-             if (match := pattern.fullmatch(path.name))}  # fmt: skip
-    return tuple(sorted(found))
-
-
 def _spinning(root: Path, number: str, device: str) -> bool:
     if re.match(r"/dev/(vd|xvd)", device):
         raise ValueError("a virtual disk does not say")
@@ -320,7 +309,7 @@ class SystemFacts:
 
 def gather(
     machine: Machine,
-    nvml: DetailedNvml | str,
+    nvml: Nvml | str,
     builds: BuildFinder,
     *,
     interpreters: Mapping[Framework, str | None],
@@ -351,9 +340,7 @@ def gather(
         interconnect=ask(lambda: interconnect(root)),
         storage={name: _storage(folder, root) for name, folder in folders.items()},
         frameworks=frameworks,
-        machine_libraries={
-            name: library_versions(name, _library_folders(root, variables)) for name in ("cudnn", "nccl")
-        },
+        machine_libraries={name: library_versions(name, variables, root) for name in ("cudnn", "nccl")},
         data=data,
         suite=ask(lambda: suite_commit(ROOT)),
     )
@@ -373,7 +360,7 @@ def _storage(folder: Path, root: Path) -> Storage | Unknown:
     return ask(lambda: storage_of(folder, root))
 
 
-def _topology(machine: Machine, nvml: DetailedNvml, details: Mapping[str, GpuDetails], root: Path) -> Topology:
+def _topology(machine: Machine, nvml: Nvml, details: Mapping[str, GpuDetails], root: Path) -> Topology:
     places = {}
     for uuid, each in details.items():
         folder = root / "sys/bus/pci/devices" / str(each.bus_id)
@@ -383,21 +370,19 @@ def _topology(machine: Machine, nvml: DetailedNvml, details: Mapping[str, GpuDet
     return topology_of(machine.gpus, details, nvml.common_ancestor, places=places, adapters=adapters)
 
 
-def _library_folders(root: Path, variables: Mapping[str, str]) -> list[Path]:
-    named = [Path(word) for word in variables.get("LD_LIBRARY_PATH", "").split(":") if word.startswith("/")]
-    return [*named, *(root / folder for folder in _LIBRARY_FOLDERS)]
-
-
 def suite_commit(checkout: Path) -> str:
     """The suite's commit, such as ``e94319a0c2d1``, with ``-dirty`` behind it if tracked files were changed.
 
     Raises OSError if git is missing, and ValueError if ``checkout`` is not a work tree.
     """
     argv = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    # In a hook of git they name another repository.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
+        done = subprocess.run(argv, env=variables, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
         raise ValueError(f"git does not answer within {_GIT_SECONDS} s") from error
     if done.returncode != 0:
-        raise ValueError("git: " + (done.stderr.strip().splitlines() or ["no answer"])[-1])
+        reason, *advice = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no answer"]
+        raise ValueError(". ".join(filter(None, [f"git: {reason.removeprefix('fatal: ')}", " ".join(advice)])))
     return done.stdout.strip()

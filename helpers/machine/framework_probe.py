@@ -46,7 +46,7 @@ def probe(framework: str) -> Dict[str, str]:
             found = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
-        without = "" if _is_there("nvidia.dali") else without_dali(sys.prefix)
+        without = "" if _is_there("nvidia.dali") else why_missing(sys.prefix, "dali") or "it is not installed"
         return {
             "distribution": name, "version": found.version, "commit": _commit(framework, found), "no_dali": without,
         }  # fmt: skip
@@ -90,16 +90,15 @@ def _is_there(module: str) -> bool:
         return False
 
 
-def without_dali(prefix: str) -> str:
-    """Why the environment in ``prefix`` is without DALI: what requirements/bootstrap.py wrote of it, if it did."""
+def why_missing(prefix: str, part: str) -> str:
+    """Why the environment in ``prefix`` is without a part whose name begins so: what requirements/bootstrap.py wrote of
+    it; empty if it wrote nothing."""
     try:
         missing = json.loads((Path(prefix) / ".perfgate-stamp.json").read_text(encoding="utf-8"))["missing"]
-        return next(
-            ("make env could not have it: %s" % why for part, why in missing.items() if part.startswith("dali")),
-            "it is not installed",
-        )
+        found = [why for name, why in missing.items() if name.startswith(part)]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return "it is not installed"
+        return ""
+    return "make env could not have it: %s" % found[0] if found else ""
 
 
 def imports(framework: str) -> Dict[str, str]:

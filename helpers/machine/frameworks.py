@@ -8,14 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.machine.framework_probe import identity, libraries, probe
+from helpers.common.inherited import passed_on
+from helpers.machine.framework_probe import identity, libraries, probe, why_missing
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework
 
 _PROBE_SECONDS = 60
@@ -116,17 +114,21 @@ class BuildFinder:
         if not found:
             wanted = " or ".join(framework.spec.distributions)
             remedy = f"install {wanted} there, or name another interpreter in {self._named_in or 'perf.yaml'}"
-            return f"{name} is not installed in {executable}: {remedy}"
+            # Not resolved: the environment's own name of its Python, a link to another one.
+            why = why_missing(str(Path(executable).absolute().parent.parent), name)
+            return f"{name} is not installed in {executable}{why and f' ({why})'}: {remedy}"
         return FrameworkBuild(executable, framework, **found)
 
 
 def _ask(executable: str, name: str, *more: str, named_in: str = "") -> dict[str, str] | str:
     argv = [executable, "-m", "helpers.machine.framework_probe", name, *more]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     try:
         done = subprocess.run(
-            argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
+            argv, env=passed_on(), cwd=ROOT, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
         )
+    except subprocess.TimeoutExpired:
+        told = f"{executable} does not answer which {name} it has within {_PROBE_SECONDS} s"
+        return f"{told}: look what it waits for ({executable} -X importtime -c pass)"
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         detail = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         return f"{executable} does not answer which {name} it has: {detail[-1] if detail else error!r}"
@@ -144,15 +146,9 @@ def _no_json(executable: str, name: str, named_in: str) -> str:
     return f"{executable} printed no JSON when it was asked which {name} it has: {remedy}"
 
 
-BUILD_OPTION = "--build-envs"
 _BOOTSTRAP = Path("requirements") / "bootstrap.py"
 # The file that the bootstrap writes last, when an environment is complete.
 _STAMP = ".perfgate-stamp.json"
-# How many last lines of a failed build's output are shown; they hold pip's reason.
-_LAST_LINES = 5
-
-# Runs a command from the checkout and returns its exit status and output.
-Run = Callable[[Sequence[str]], tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -195,10 +191,7 @@ class FrameworkEnvironment:
     def why_missing(self) -> str:
         """One line that says what is wrong with it and which command builds it."""
         state = "not complete" if self.folder.exists() else "missing"
-        return (
-            f"the environment of {self.framework.value} is {state} ({self.folder}): {self.command} builds it, "
-            f"or pytest perf_tests {BUILD_OPTION}"
-        )
+        return f"the environment of {self.framework.value} is {state} ({self.folder}): {self.command} builds it"
 
 
 def environment_for(framework: Framework, configured: FrameworkConfig) -> FrameworkEnvironment | None:
@@ -217,53 +210,3 @@ def find_framework(framework: Framework, configured: FrameworkConfig, builds: Bu
     if isinstance(found, str) and environment is not None and not environment.is_whole:
         return environment.why_missing()
     return found
-
-
-def missing_environments(
-    frameworks: Iterable[Framework], configured: Mapping[Framework, FrameworkConfig]
-) -> tuple[FrameworkEnvironment, ...]:
-    """The environments of ``frameworks`` that the bootstrap can build and that are not complete, each once."""
-    found = (environment_for(each, configured[each]) for each in dict.fromkeys(frameworks))
-    return tuple(each for each in found if each is not None and not each.is_whole)
-
-
-def build(
-    environment: FrameworkEnvironment,
-    say: Callable[[str], None],
-    run: Run | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
-    """Build an environment, or wait for another session that builds it. Raises LaunchError with the last lines of a
-    failed build's output."""
-    name = environment.framework.value
-    say(f"building the environment of {name} in {environment.folder} (a download; minutes)")
-    start = clock()
-    code, output = (run or _run)([sys.executable, str(ROOT / _BOOTSTRAP), *environment.arguments])
-    if code != 0 or not environment.is_whole:
-        last = " | ".join([line.strip() for line in output.splitlines() if line.strip()][-_LAST_LINES:])
-        raise LaunchError(
-            f"{BUILD_OPTION}: {environment.command}",
-            got=f"exit status {code}",
-            expected=f"the environment of {name} in {environment.folder}",
-            remedy=f"Its last output: {last or 'none'}",
-        )
-    say(f"built the environment of {name} in {clock() - start:.0f} s")
-
-
-def build_missing(
-    frameworks: Iterable[Framework],
-    configured: Mapping[Framework, FrameworkConfig],
-    say: Callable[[str], None],
-    run: Run | None = None,
-) -> None:
-    """Build the missing environments of ``frameworks`` one after another. Raises LaunchError when one fails."""
-    for environment in missing_environments(frameworks, configured):
-        build(environment, say, run)
-
-
-def _run(argv: Sequence[str]) -> tuple[int, str]:
-    done = subprocess.run(
-        argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", check=False,
-    )  # fmt: skip
-    return done.returncode, done.stdout

@@ -6,15 +6,16 @@ All files are read under ``root``. A value that cannot be read is an Unknown, ne
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import re
 import resource
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.machine.devices import control_groups, parse_cpu_list, siblings_of, tightest_quota
-from helpers.machine.unknown import Unknown, ask
+from helpers.common.unknown import Unknown, ask
 
 UNLIMITED = resource.RLIM_INFINITY
 # Variables of NVIDIA's images. Only these are read, since the whole environment must never be printed.
@@ -26,6 +27,27 @@ _IMAGE_VARIABLES = (
 )
 _IMAGE_NAME = "PERFGATE_IMAGE"
 _RUNTIMES = {"docker": "docker", "kubepods": "Kubernetes", "libpod": "podman", "containerd": "containerd", "lxc": "LXC"}
+# systemd writes "uninitialized" into images; an id is 32 hexadecimal digits.
+_MACHINE_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+# The name that container engines give to a container without a name; it differs at every start.
+_MADE_UP_NAME = re.compile(r"[0-9a-f]{12}", re.ASCII)
+_PRODUCT = Path("sys/class/dmi/id/product_uuid")
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine itself, without its cards."""
+
+    host: str
+    # 16 hexadecimal digits.
+    host_id: str
+    os: str
+    kernel: str
+    cpu_model: str
+    logical_cores: int
+    memory_bytes: int
+    # The source of the id, in words.
+    id_by: str = "its machine id"
 
 
 @dataclass(frozen=True)
@@ -74,15 +96,8 @@ def _grown(before: int | None, after: int | None) -> int | None:
 
 
 def _count(path: Path) -> int | None:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        name, _, value = line.partition(" ")
-        if name == "oom_kill" and value.strip().isdigit():
-            return int(value)
-    return None
+    found = re.search(r"^oom_kill (\d+)$", _text(path), re.MULTILINE)
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)
@@ -108,14 +123,8 @@ class HostState:
     governors: frozenset[str] | Unknown
     boost: bool | Unknown
     load_1m: float | Unknown
-    # The share of all CPU time since boot that the hypervisor gave to others.
-    steal_share: float | Unknown
     # The CPU quota of the container; None without one.
     quota_cores: float | Unknown | None
-    # In how many periods the quota stopped this container.
-    throttled_periods: int | Unknown
-    # How often a core was slowed by heat since boot.
-    core_throttles: int | Unknown
     clock_source: str | Unknown
     hypervisor: bool | Unknown
     container: str
@@ -124,20 +133,14 @@ class HostState:
     memory_limit_bytes: int | Unknown | None
     swap_used_bytes: int | Unknown
     huge_pages: str | Unknown
-    huge_pages_defrag: str | Unknown
     numa_balancing: bool | Unknown
     shared_memory: Space | Unknown
-    # The next four are soft limits of this process; UNLIMITED if there is none.
+    # The next three are soft limits of this process; UNLIMITED if there is none.
     open_files: int
     locked_bytes: int
     processes: int
-    core_bytes: int
-    # The kernel's pattern of the file for the memory of a crashed process.
-    core_pattern: str | Unknown
     # How many more processes the container may have; None if it has no limit.
     free_processes: int | Unknown | None
-    # How many ports are free for connections and ranks.
-    free_ports: int | Unknown
     # For each core that may not run at the hardware's top frequency: (allowed, top) in MHz.
     capped_cores: Mapping[int, tuple[float, float]] | Unknown
 
@@ -168,10 +171,7 @@ def probe_host_state(
         governors=ask(lambda: _governors(cpu_folder)),
         boost=ask(lambda: _boost(cpu_folder)),
         load_1m=ask(lambda: float(_read(root / "proc/loadavg").split()[0])),
-        steal_share=ask(lambda: _steal_share(_read(root / "proc/stat"))),
         quota_cores=ask(lambda: tightest_quota(root)),
-        throttled_periods=ask(lambda: _throttled(root)),
-        core_throttles=ask(lambda: _core_throttles(cpu_folder)),
         clock_source=ask(
             lambda: _read(root / "sys/devices/system/clocksource/clocksource0/current_clocksource").strip()
         ),
@@ -182,18 +182,137 @@ def probe_host_state(
         memory_limit_bytes=ask(lambda: _memory_limit(root)),
         swap_used_bytes=ask(lambda: _memory(root, "SwapTotal") - _memory(root, "SwapFree")),
         huge_pages=ask(lambda: _chosen(_read(root / "sys/kernel/mm/transparent_hugepage/enabled"))),
-        huge_pages_defrag=ask(lambda: _chosen(_read(root / "sys/kernel/mm/transparent_hugepage/defrag"))),
         numa_balancing=ask(lambda: _read(root / "proc/sys/kernel/numa_balancing").strip() != "0"),
         shared_memory=ask(lambda: sizes(root / "dev/shm")),
         open_files=limit_of(resource.RLIMIT_NOFILE),
         locked_bytes=limit_of(resource.RLIMIT_MEMLOCK),
         processes=limit_of(resource.RLIMIT_NPROC),
-        core_bytes=limit_of(resource.RLIMIT_CORE),
-        core_pattern=ask(lambda: _read(root / "proc/sys/kernel/core_pattern").strip()),
         free_processes=ask(lambda: _free_processes(root)),
-        free_ports=ask(lambda: _free_ports(root)),
         capped_cores=ask(lambda: _capped(cpu_folder, allowed)),
     )
+
+
+def probe_host(
+    root: Path = Path("/"),
+    node: Callable[[], str] = platform.node,
+    logical_cores: Callable[[], int | None] = os.cpu_count,
+    card_ids: Sequence[str] = (),
+) -> Host:
+    """This machine's facts and identity, from ``/proc`` and ``/etc`` under ``root``; ``card_ids`` are the UUIDs of all
+    its GPUs."""
+    name, cpu_model, cores = node(), _cpu_model(root), logical_cores() or 1
+    memory = ask(lambda: _memory(root, "MemTotal"))
+    memory_bytes = 0 if isinstance(memory, Unknown) else memory
+    hardware = f"{cpu_model}, {cores} cores, {memory_bytes / 1024**3:.0f} GiB"
+    host_id, id_by = identify(root, name, card_ids, hardware)
+    return Host(
+        host=name,
+        host_id=host_id,
+        os=_os_name(root),
+        kernel=platform.release(),
+        cpu_model=cpu_model,
+        logical_cores=cores,
+        memory_bytes=memory_bytes,
+        id_by=id_by,
+    )
+
+
+def identify(root: Path, name: str, card_ids: Sequence[str], hardware: str) -> tuple[str, str]:
+    """The machine's id, and its source in words.
+
+    It is made of the machine id in ``/etc`` under ``root``; if there is none, as in a container, of the cards' UUIDs,
+    else of the mainboard's UUID, else of the host's ``name``, else of its ``hardware`` (a text).
+    """
+    machine_id = _text(root / "etc/machine-id").strip().lower()
+    if _MACHINE_ID.fullmatch(machine_id):
+        return _digits(machine_id), "its machine id"
+    if card_ids:
+        return _digits("cards:" + " ".join(sorted(card_ids))), "its cards' UUIDs"
+    if product := _text(root / _PRODUCT).strip().lower():
+        return _digits(f"product:{product}"), "its mainboard's UUID"
+    if not _MADE_UP_NAME.fullmatch(name):
+        return _digits(f"name:{name}"), "its host name"
+    return _digits(f"hardware:{hardware}"), "its hardware alone, as equal machines have it"
+
+
+def _digits(source: str) -> str:
+    # Hashed, since systemd asks programs not to show the id itself.
+    return hashlib.sha256(f"perfgate:{source}".encode()).hexdigest()[:16]
+
+
+def _os_name(root: Path) -> str:
+    for line in _text(root / "etc/os-release").splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.partition("=")[2].strip().strip('"')
+    return platform.system()
+
+
+def _cpu_model(root: Path) -> str:
+    for line in _text(root / "proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model", "cpu model") and value.strip():
+            return " ".join(value.split())
+    return f"{platform.machine()} CPU"
+
+
+def physical_cores(allowed: Collection[int], root: Path = Path("/")) -> tuple[int, ...]:
+    """One logical CPU for each physical core that this process may use, within its control groups' CPU quotas."""
+    chosen: list[int] = []
+    taken: set[int] = set()
+    for cpu in sorted(allowed):
+        if cpu not in taken:
+            chosen.append(cpu)
+            taken.update(siblings_of(cpu, root))
+    quota = tightest_quota(root)
+    return tuple(chosen if quota is None else chosen[: max(1, int(quota))])
+
+
+def control_groups(root: Path, controller: str) -> list[Path]:
+    """The folders of this process's control group and of those above it, for both versions of control groups.
+
+    Some may not exist: a container often sees only its own root.
+    """
+    own: list[tuple[Path, str]] = []
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if number == "0" and not names:
+            own.append((root / "sys/fs/cgroup", path))
+        elif controller in names.split(","):
+            own.append((root / f"sys/fs/cgroup/{controller}", path))
+    found = [root / "sys/fs/cgroup", root / f"sys/fs/cgroup/{controller}"]
+    for mount, path in own:
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        found += [mount.joinpath(*parts[: count + 1]) for count in range(len(parts))]
+    return list(dict.fromkeys(found))
+
+
+def tightest_quota(root: Path) -> float | None:
+    """The cores of the tightest CPU quota above this process; None without one."""
+    quotas = []
+    for folder in control_groups(root, "cpu"):
+        if (folder / "cpu.max").exists():
+            quota, _, period = _read(folder / "cpu.max").strip().partition(" ")
+            quotas += [] if quota == "max" else [int(quota) / int(period or 100_000)]
+        elif (folder / "cpu.cfs_quota_us").exists():
+            microseconds = int(_read(folder / "cpu.cfs_quota_us"))
+            quotas += [] if microseconds < 0 else [microseconds / int(_read(folder / "cpu.cfs_period_us"))]
+    return min(quotas, default=None)
+
+
+def siblings_of(cpu: int, root: Path) -> set[int]:
+    """The logical CPUs that share a core with ``cpu``, itself among them."""
+    path = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+    return parse_cpu_list(_read(path)) if path.exists() else {cpu}
+
+
+def parse_cpu_list(text: str) -> set[int]:
+    """The kernel's list format: ``0-3,8``."""
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
 
 
 def space(path: Path) -> Space:
@@ -229,22 +348,6 @@ def _boost(cpu_folder: Path) -> bool:
     raise ValueError("no frequency control is visible here")
 
 
-def _steal_share(stat: str) -> float:
-    line = next((line for line in stat.splitlines() if line.startswith("cpu ")), "")
-    ticks = [int(word) for word in line.split()[1:9]]
-    if len(ticks) < 8 or not sum(ticks):
-        raise ValueError("/proc/stat has no steal time")
-    return ticks[7] / sum(ticks)
-
-
-def _throttled(root: Path) -> int:
-    counts = []
-    for folder in control_groups(root, "cpu"):
-        if (folder / "cpu.stat").exists():
-            counts += re.findall(r"^nr_throttled (\d+)$", _read(folder / "cpu.stat"), re.MULTILINE)
-    return max(map(int, counts), default=0)
-
-
 def _memory_limit(root: Path) -> int | None:
     """The tightest memory limit above this process; None without one."""
     names = ("memory.max", "memory.limit_in_bytes")
@@ -263,15 +366,6 @@ def _free_processes(root: Path) -> int | None:
     return min(left, default=None)
 
 
-def _free_ports(root: Path) -> int:
-    """How many ports of the kernel's range are not used by a TCP socket; a closing socket still uses its port."""
-    first, last = map(int, _read(root / "proc/sys/net/ipv4/ip_local_port_range").split())
-    found = re.search(r"^TCP: inuse (\d{1,20}).{0,200}? tw (\d{1,20})", _read(root / "proc/net/sockstat"), re.MULTILINE)
-    if found is None:
-        raise ValueError("/proc/net/sockstat has no TCP")
-    return last - first + 1 - int(found.group(1)) - int(found.group(2))
-
-
 def _capped(cpu_folder: Path, cpus: Collection[int]) -> dict[int, tuple[float, float]]:
     found = {}
     for cpu in sorted(cpus):
@@ -285,13 +379,6 @@ def frequency_bounds(cpufreq: Path) -> tuple[float, float]:
     """In MHz: the highest frequency that the core's governor may choose, and the highest of the hardware."""
     most, top = (int(_read(cpufreq / f"{name}_max_freq")) / 1000 for name in ("scaling", "cpuinfo"))
     return most, top
-
-
-def _core_throttles(cpu_folder: Path) -> int:
-    counts = [int(_read(path)) for path in cpu_folder.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
-    if not counts:
-        raise ValueError("no thermal counters are visible here")
-    return sum(counts)
 
 
 def _hypervisor(cpuinfo: str) -> bool:
@@ -324,16 +411,15 @@ def _container(root: Path, variables: Mapping[str, str]) -> str:
         return "podman"
     if (root / ".dockerenv").exists():
         return "docker"
-    groups = ask(lambda: _read(root / "proc/1/cgroup"))
-    return next((kind for word, kind in _RUNTIMES.items() if word in str(groups)), "")
+    groups = _text(root / "proc/1/cgroup")
+    return next((kind for word, kind in _RUNTIMES.items() if word in groups), "")
 
 
 def _image(root: Path, variables: Mapping[str, str], container: str) -> str:
     """The container image's name, as far as it is known inside the container."""
     if named := variables.get(_IMAGE_NAME):
         return named
-    described = ask(lambda: _read(root / "run/.containerenv"))
-    if match := re.search(r'^image="(.+)"$', str(described), re.MULTILINE):
+    if match := re.search(r'^image="(.+)"$', _text(root / "run/.containerenv"), re.MULTILINE):
         return match.group(1)
     path = variables.get("APPTAINER_CONTAINER") or variables.get("SINGULARITY_CONTAINER")
     if path:
@@ -348,3 +434,11 @@ def _image(root: Path, variables: Mapping[str, str], container: str) -> str:
 
 def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _text(path: Path) -> str:
+    """The file's text; empty if it is not there or this user may not read it."""
+    try:
+        return _read(path)
+    except OSError:
+        return ""

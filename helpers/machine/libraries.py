@@ -9,7 +9,7 @@ path, and before which nothing comes but LD_PRELOAD.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,14 +58,28 @@ def with_libraries(environment: Mapping[str, str], interpreter: str) -> dict[str
 def find_library(library: str, interpreter: str, variables: Mapping[str, str], root: Path = Path("/")) -> LibraryFile:
     """The file that a rank of this interpreter loads as ``lib<library>.so``. ``variables`` are the caller's."""
     name = f"lib{library}.so"
-    own = with_libraries(variables, interpreter).get(SEARCH_PATH, "")
-    folders = [Path(word) for word in own.split(":") if word.startswith("/")]
-    folders += [*_configured(root), *(root / each for each in _FOLDERS)]
-    if library == "cudnn":
-        folders.append(root / _CUDNN_FOLDER)
+    folders = _folders(library, with_libraries(variables, interpreter), root)
     first = next((folder / name for folder in folders if (folder / name).is_file()), None)
-    others = {path.resolve() for folder in folders for path in folder.glob(f"{name}.*") if _VERSION.search(path.name)}
-    return LibraryFile(name, first and first.resolve(), tuple(sorted(others)))
+    return LibraryFile(name, first and first.resolve(), _with_versions(name, folders))
+
+
+def library_versions(library: str, variables: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
+    """The versions of ``lib<library>.so`` that the machine has besides any interpreter's, by the files' names."""
+    name = f"lib{library}.so"
+    found = {LibraryFile(name, path).version for path in _with_versions(name, _folders(library, variables, root))}
+    return tuple(sorted(each for each in found if "." in each))
+
+
+def _folders(library: str, variables: Mapping[str, str], root: Path) -> list[Path]:
+    """The folders that the loader searches, in order."""
+    named = [Path(word) for word in variables.get(SEARCH_PATH, "").split(":") if word.startswith("/")]
+    last = [root / _CUDNN_FOLDER] if library == "cudnn" else []
+    return [*named, *_configured(root), *(root / each for each in _FOLDERS), *last]
+
+
+def _with_versions(name: str, folders: Sequence[Path]) -> tuple[Path, ...]:
+    found = {path.resolve() for folder in folders for path in folder.glob(f"{name}.*") if _VERSION.search(path.name)}
+    return tuple(sorted(found))
 
 
 def _configured(root: Path) -> Iterator[Path]:

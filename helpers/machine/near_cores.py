@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.machine.devices import Card, CpuCard, siblings_of, tightest_quota
+from helpers.machine.devices import Card, CpuCard
+from helpers.machine.host import siblings_of, tightest_quota
 from helpers.machine.nvml import Gpu, Nvml, open_again, open_nvml
 
 NEAR = "near the cards, by NVML"

@@ -10,10 +10,11 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
+from helpers.common.unknown import Unknown
 from helpers.trainers.contract.errors import DeviceError
 
 T = TypeVar("T")
@@ -25,6 +26,11 @@ _VERSIONS = ("_v3", "_v2")
 AFFINITY_WORDS = 64  # of 64 CPUs each
 PROHIBITED, SPLIT = "its compute mode is PROHIBITED", "split by MIG"
 COMPUTE, MPS_COMPUTE, GRAPHICS = "Compute", "MPSCompute", "Graphics"
+# The device at the other end of an NVLink (nvml.h, nvmlIntNvLinkDeviceType_t).
+TO_GPU, TO_SWITCH, TO_OTHER, TO_UNKNOWN = "gpu", "switch", "other", "unknown"
+_REMOTE_TYPES = {0: TO_GPU, 2: TO_SWITCH}
+_NOBODY: tuple[int, ...] = ()
+_NOT_READ = Unknown("NVML does not say")
 
 
 @dataclass(frozen=True)
@@ -79,26 +85,55 @@ class GpuState:
 
 @dataclass(frozen=True)
 class GpuSettings:
-    """Settings and damage that slow a GPU down. A field is None if this card or driver does not report it."""
+    """Settings and damage that slow a GPU down."""
 
-    power_limit_watts: int | None = None
-    default_power_limit_watts: int | None = None
-    applications_clock_mhz: int | None = None
-    default_applications_clock_mhz: int | None = None
+    power_limit_watts: int | Unknown = _NOT_READ
+    default_power_limit_watts: int | Unknown = _NOT_READ
+    applications_clock_mhz: int | Unknown = _NOT_READ
+    default_applications_clock_mhz: int | Unknown = _NOT_READ
     # The temperature at which the card slows itself down.
-    slowdown_c: int | None = None
+    slowdown_c: int | Unknown = _NOT_READ
     # Whether the next reset will take memory out of use because of uncorrected errors.
-    pages_pending: bool | None = None
+    pages_pending: bool | Unknown = _NOT_READ
     # The PCI Express link as it is now: an idle card may lower the generation.
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
-    # How many NVLinks the card has, and how many of them are active.
-    nvlinks: int | None = None
-    nvlinks_active: int | None = None
+    pcie_generation: int | Unknown = _NOT_READ
+    pcie_width: int | Unknown = _NOT_READ
+    # Whether each NVLink of the card is active.
+    nvlinks: tuple[bool, ...] | Unknown = _NOT_READ
+
+
+@dataclass(frozen=True)
+class Link:
+    """One active NVLink."""
+
+    # The device at its other end: TO_GPU, TO_SWITCH, TO_OTHER, or TO_UNKNOWN if this driver does not report it.
+    remote: str
+    # The PCI address of its other end.
+    bus_id: str = ""
+
+
+@dataclass(frozen=True)
+class GpuDetails(GpuSettings):
+    """All facts of one GPU, for the tables and the doctor."""
+
+    state: GpuState | Unknown = _NOT_READ
+    # The PCI address as sysfs writes it: ``0000:3a:00.0``.
+    bus_id: str | Unknown = _NOT_READ
+    memory_used_bytes: int | Unknown = _NOT_READ
+    persistence: bool | Unknown = _NOT_READ
+    ecc: bool | Unknown = _NOT_READ
+    max_sm_clock_mhz: int | Unknown = _NOT_READ
+    max_pcie_width: int | Unknown = _NOT_READ
+    max_pcie_generation: int | Unknown = _NOT_READ
+    cpus: frozenset[int] | Unknown = _NOT_READ
+    processes: tuple[int, ...] | Unknown = _NOT_READ
+    # Only active links.
+    links: tuple[Link, ...] | Unknown = _NOT_READ
 
 
 class Nvml(Protocol):
-    """The part of NVML that the suite uses. Every method raises DeviceError if the library fails."""
+    """The part of NVML that the suite uses. Every method raises DeviceError if the library fails, but ``settings``,
+    ``details`` and ``common_ancestor``: an answer that they do not get is an Unknown with NVML's message."""
 
     def driver(self) -> str: ...
 
@@ -113,6 +148,12 @@ class Nvml(Protocol):
     def state(self, gpu: Gpu) -> GpuState: ...
 
     def settings(self, gpu: Gpu) -> GpuSettings: ...
+
+    def details(self, gpu: Gpu) -> GpuDetails: ...
+
+    def common_ancestor(self, one: Gpu, other: Gpu) -> int | Unknown:
+        """The nvmlGpuTopologyLevel of two GPUs: 0, 10, … 50."""
+        ...
 
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
         """The ids of processes with a compute context on the GPU, also through MPS. In a container they may be ids of
@@ -165,11 +206,6 @@ class PyNvml:
         self._library = library
         self._drawing_seen: dict[int, int] = {}
 
-    @property
-    def library(self) -> Any:
-        """The module ``pynvml``, for the queries of helpers/machine/nvml_details.py."""
-        return self._library
-
     def driver(self) -> str:
         return _word(self._ask(self._library.nvmlSystemGetDriverVersion))
 
@@ -189,43 +225,56 @@ class PyNvml:
             power_watts=self._optional(0, nv.nvmlDeviceGetPowerUsage, handle) / 1000,
             throttle_reasons=self._ask(nv.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
             uncorrected_ecc=self._optional(0, nv.nvmlDeviceGetTotalEccErrors, handle, *ecc_arguments),
-            memory_clock_mhz=self._answer_or_none(nv.nvmlDeviceGetClockInfo, handle, nv.NVML_CLOCK_MEM) or 0,
+            memory_clock_mhz=self._optional(0, nv.nvmlDeviceGetClockInfo, handle, nv.NVML_CLOCK_MEM),
         )
 
     def settings(self, gpu: Gpu) -> GpuSettings:
-        nv, handle = self._library, self._handle(gpu.index)
-
-        def watts(function: Callable[..., int]) -> int | None:
-            milliwatts = self._answer_or_none(function, handle)
-            return None if milliwatts is None else round(milliwatts / 1000)
-
-        links = self._link_states(handle)
+        nv, ask = self._library, self._asker(gpu)
         return GpuSettings(
-            power_limit_watts=watts(nv.nvmlDeviceGetEnforcedPowerLimit),
-            default_power_limit_watts=watts(nv.nvmlDeviceGetPowerManagementDefaultLimit),
-            applications_clock_mhz=self._answer_or_none(nv.nvmlDeviceGetApplicationsClock, handle, nv.NVML_CLOCK_SM),
-            default_applications_clock_mhz=self._answer_or_none(
-                nv.nvmlDeviceGetDefaultApplicationsClock, handle, nv.NVML_CLOCK_SM
-            ),
-            slowdown_c=self._answer_or_none(
-                nv.nvmlDeviceGetTemperatureThreshold, handle, nv.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
-            ),
-            pages_pending=self._pages_pending(handle),
-            pcie_generation=self._answer_or_none(nv.nvmlDeviceGetCurrPcieLinkGeneration, handle),
-            pcie_width=self._answer_or_none(nv.nvmlDeviceGetCurrPcieLinkWidth, handle),
-            nvlinks=None if links is None else len(links),
-            nvlinks_active=None if links is None else sum(links),
+            power_limit_watts=ask("nvmlDeviceGetEnforcedPowerLimit", make=_watts),
+            default_power_limit_watts=ask("nvmlDeviceGetPowerManagementDefaultLimit", make=_watts),
+            applications_clock_mhz=ask("nvmlDeviceGetApplicationsClock", nv.NVML_CLOCK_SM, make=int),
+            default_applications_clock_mhz=ask("nvmlDeviceGetDefaultApplicationsClock", nv.NVML_CLOCK_SM, make=int),
+            slowdown_c=ask("nvmlDeviceGetTemperatureThreshold", nv.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN, make=int),
+            pages_pending=_pages_pending(ask),
+            pcie_generation=ask("nvmlDeviceGetCurrPcieLinkGeneration", make=int),
+            pcie_width=ask("nvmlDeviceGetCurrPcieLinkWidth", make=int),
+            nvlinks=self._link_states(gpu),
         )
+
+    def details(self, gpu: Gpu) -> GpuDetails:
+        nv, ask, settings = self._library, self._asker(gpu), self.settings(gpu)
+        return GpuDetails(
+            **{item.name: getattr(settings, item.name) for item in fields(settings)},
+            state=self._try(self.state, gpu),
+            bus_id=ask("nvmlDeviceGetPciInfo", make=lambda info: sysfs_address(info.busId)),
+            memory_used_bytes=ask("nvmlDeviceGetMemoryInfo", make=lambda memory: int(memory.used)),
+            persistence=ask("nvmlDeviceGetPersistenceMode", make=bool),
+            ecc=ask("nvmlDeviceGetEccMode", make=lambda modes: bool(modes[0])),
+            max_sm_clock_mhz=ask("nvmlDeviceGetMaxClockInfo", nv.NVML_CLOCK_SM, make=int),
+            max_pcie_width=ask("nvmlDeviceGetMaxPcieLinkWidth", make=int),
+            max_pcie_generation=ask("nvmlDeviceGetMaxPcieLinkGeneration", make=int),
+            cpus=ask("nvmlDeviceGetCpuAffinity", AFFINITY_WORDS, make=cpus_of),
+            processes=self._try(self.compute_processes, gpu),
+            links=self._links(gpu, settings.nvlinks),
+        )
+
+    def common_ancestor(self, one: Gpu, other: Gpu) -> int | Unknown:
+        def level() -> int:
+            handles = (self._handle(one.index), self._handle(other.index))
+            return int(self._ask(self._library.nvmlDeviceGetTopologyCommonAncestor, *handles))
+
+        return self._try(level)
 
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
         nv, handle = self._library, self._handle(gpu.index)
         found = self._ask(processes_of(nv, COMPUTE), handle)
-        shared = self._answer_or_none(processes_of(nv, MPS_COMPUTE), handle) or ()
+        shared = self._optional(_NOBODY, processes_of(nv, MPS_COMPUTE), handle)
         return tuple(sorted({*found, *shared}))
 
     def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
         nv, handle = self._library, self._handle(gpu.index)
-        drawing = set(self._answer_or_none(processes_of(nv, GRAPHICS), handle) or ())
+        drawing = set(self._optional(_NOBODY, processes_of(nv, GRAPHICS), handle))
         if not drawing:
             return ()
         since = self._drawing_seen.get(gpu.index, 0)
@@ -242,38 +291,34 @@ class PyNvml:
 
     def near_cpus(self, gpu: Gpu) -> frozenset[int]:
         handle = self._handle(gpu.index)
-        return cpus_of(self._answer_or_none(self._library.nvmlDeviceGetCpuAffinity, handle, AFFINITY_WORDS) or ())
+        return cpus_of(self._optional((), self._library.nvmlDeviceGetCpuAffinity, handle, AFFINITY_WORDS))
 
-    def _link_states(self, handle: Any) -> list[bool] | None:
-        """Whether each NVLink is active; empty for a card without NVLinks, None if NVML does not say."""
-        nv = self._library
-        # NVML says one of these for a number behind the last link.
-        ends, refusals = (
-            (nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_INVALID_ARGUMENT),
-            (nv.NVML_ERROR_NO_PERMISSION, nv.NVML_ERROR_FUNCTION_NOT_FOUND),
-        )
-        found: list[bool] = []
-        for number in range(nv.NVML_NVLINK_MAX_LINKS):
-            try:
+    def _link_states(self, gpu: Gpu) -> tuple[bool, ...] | Unknown:
+        nv, found = self._library, []
+        try:
+            handle = self._handle(gpu.index)
+            for number in range(nv.NVML_NVLINK_MAX_LINKS):
+                # NVML says one of these for a number behind the last link.
+                ends = (nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_INVALID_ARGUMENT)
                 active = self._ask(nv.nvmlDeviceGetNvLinkState, handle, number, none_for=ends)
-            except DeviceError as error:
-                if getattr(error.__cause__, "value", None) in refusals:
-                    return None
-                raise
-            if active is None:
-                break
-            found.append(bool(active))
-        return found
+                if active is None:
+                    break
+                found.append(bool(active))
+        except DeviceError as error:
+            return Unknown(f"{error.about}: {error.got}")
+        return tuple(found)
 
-    def _pages_pending(self, handle: Any) -> bool | None:
-        """Whether memory is to be taken out of use: Ampere and later cards remap rows, earlier cards retire pages."""
-        nv = self._library
-        rows = self._answer_or_none(nv.nvmlDeviceGetRemappedRows, handle)
-        if rows is not None:
-            _, _, pending, failed = rows
-            return bool(pending or failed)
-        pages = self._answer_or_none(nv.nvmlDeviceGetRetiredPagesPendingStatus, handle)
-        return None if pages is None else bool(pages)
+    def _links(self, gpu: Gpu, states: tuple[bool, ...] | Unknown) -> tuple[Link, ...] | Unknown:
+        if isinstance(states, Unknown):
+            return states
+        ask, found = self._asker(gpu), []
+        for number in (number for number, active in enumerate(states) if active):
+            address = ask("nvmlDeviceGetNvLinkRemotePciInfo", number, make=lambda info: sysfs_address(info.busId))
+            # Old drivers lack this query. The address may still be that of a GPU of this machine.
+            kind = ask("nvmlDeviceGetNvLinkRemoteDeviceType", number, make=lambda end: _REMOTE_TYPES.get(end, TO_OTHER))
+            remote = TO_UNKNOWN if isinstance(kind, Unknown) else kind
+            found.append(Link(remote, "" if isinstance(address, Unknown) else address))
+        return tuple(found)
 
     def _gpu(self, index: int) -> Gpu:
         """The card; if one of its facts cannot be had, it has a fault and the facts before that one."""
@@ -309,21 +354,52 @@ class PyNvml:
             name = getattr(function, "__name__", "a query")
             raise DeviceError(f"NVML {name}", got=str(error), expected="an answer", remedy=_REMEDY) from error
 
-    def _answer_or_none(self, function: Callable[..., T], *arguments: object) -> T | None:
-        """The answer, or None if this card, driver or user gets none; raises DeviceError for a lost card."""
-        nv = self._library
-        refusals = (
-            nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_NO_PERMISSION, nv.NVML_ERROR_FUNCTION_NOT_FOUND,
-            nv.NVML_ERROR_INVALID_ARGUMENT,
-        )  # fmt: skip
-        answer: T | None = self._ask(function, *arguments, none_for=refusals)
-        return answer
+    def _asker(self, gpu: Gpu) -> _Asker:
+        """A function that asks about the card by the name of the library's function."""
+        handle = self._try(self._handle, gpu.index)
+
+        def ask(name: str, *arguments: object, make: Callable[[Any], T]) -> T | Unknown:
+            if isinstance(handle, Unknown):
+                return handle
+            return self._try(lambda: make(self._ask(getattr(self._library, name), handle, *arguments)))
+
+        return ask
+
+    @staticmethod
+    def _try(read: Callable[..., T], *arguments: object) -> T | Unknown:
+        """The answer, or an Unknown with NVML's words."""
+        try:
+            return read(*arguments)
+        except DeviceError as error:
+            return Unknown(f"{error.about}: {error.got}")
 
     def _optional(self, absent: T, function: Callable[..., T], *arguments: object) -> T:
-        """The answer, or ``absent`` if this card or its driver does not support the query (no ECC memory, no MIG)."""
-        missing = (self._library.NVML_ERROR_NOT_SUPPORTED, self._library.NVML_ERROR_FUNCTION_NOT_FOUND)
+        """The answer, or ``absent`` if this card or its driver has none, or tells it others (no ECC memory, no MIG)."""
+        nv = self._library
+        missing = (nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_FUNCTION_NOT_FOUND, nv.NVML_ERROR_NO_PERMISSION)
         answer: T | None = self._ask(function, *arguments, none_for=missing)
         return absent if answer is None else answer
+
+
+class _Asker(Protocol):
+    def __call__(self, name: str, *arguments: object, make: Callable[[Any], T]) -> T | Unknown: ...
+
+
+def _pages_pending(ask: _Asker) -> bool | Unknown:
+    """Whether memory is to be taken out of use: Ampere and later cards remap rows, earlier cards retire pages."""
+    rows = ask("nvmlDeviceGetRemappedRows", make=lambda found: bool(found[2] or found[3]))
+    return ask("nvmlDeviceGetRetiredPagesPendingStatus", make=bool) if isinstance(rows, Unknown) else rows
+
+
+def sysfs_address(bus_id: str | bytes) -> str:
+    """NVML's ``00000000:3A:00.0`` as sysfs writes it, ``0000:3a:00.0``."""
+    text = (bus_id.decode() if isinstance(bus_id, bytes) else bus_id).lower()
+    domain, _, rest = text.partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
+def _watts(milliwatts: int) -> int:
+    return round(milliwatts / 1000)
 
 
 def _cuda_version(library: Any) -> int:

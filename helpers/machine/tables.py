@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from helpers.common.unknown import Unknown, ask
 from helpers.machine.devices import GIB, Machine
 from helpers.machine.facts import FrameworkFacts, SystemFacts, Topology, cpu_list, gather
 from helpers.machine.frameworks import BuildFinder
-from helpers.machine.nvml_details import GpuDetails, open_details
-from helpers.machine.unknown import Unknown, ask
+from helpers.machine.nvml import GpuDetails, open_nvml
 from helpers.trainers.contract.frameworks import Framework
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def session_tables(
     folders: Mapping[str, Path],
 ) -> dict[str, dict[str, str]]:
     """The tables for a result. NVML is opened only if the machine has GPUs."""
-    nvml = ask(open_details) if machine.gpus else "no GPU"
+    nvml = ask(open_nvml) if machine.gpus else "no GPU"
     found = str(nvml) if isinstance(nvml, Unknown) else nvml
     facts = gather(machine, found, builds, interpreters=interpreters, data=data, folders=folders)
     return report_of(facts).to_mapping()
@@ -146,7 +146,7 @@ def _memory(facts: SystemFacts) -> dict[str, str]:
         "memory": f"{facts.machine.facts.memory_bytes / GIB:.0f} GiB",
         "limit of the container": _text(state.memory_limit_bytes, lambda most: "none" if most is None else _gib(most)),
         "swap in use": _text(state.swap_used_bytes, lambda used: _gib(used) if used else "none"),
-        "transparent huge pages": f"{_text(state.huge_pages, str)} (defrag {_text(state.huge_pages_defrag, str)})",
+        "transparent huge pages": _text(state.huge_pages, str),
         "automatic NUMA balancing": _text(state.numa_balancing, _on),
         "/dev/shm": _text(state.shared_memory, lambda size: _gib(size.total_bytes)),
     }

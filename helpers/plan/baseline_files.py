@@ -5,22 +5,19 @@ Whatever a reader or writer refuses raises BaselineError with the file, the fiel
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import errno
 import functools
 import glob
-import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from helpers.machine import records_check
-from helpers.machine.files import read_text_limited, sync_folder, write_whole
-from helpers.machine.records_check import Checker
+from msgspec import Meta
+
+from helpers.common.files import read_text_limited, sync_folder, write_whole
+from helpers.common.records import WrongRecord, parse, read_as
 from helpers.trainers.contract.errors import BaselineError
 
 UNIT = "images/s"
@@ -30,6 +27,7 @@ RECORDED = BASELINES / "recorded"
 
 # An entry has a kilobyte; a machine that has all cases of a large matrix has thousands.
 _MOST_BYTES = 16 * 2**20
+_Document = TypeVar("_Document")
 
 
 class FigureStatus(enum.Enum):
@@ -40,54 +38,23 @@ class FigureStatus(enum.Enum):
     DISPUTED = "disputed"
 
 
-# A function that turns a document of an older suite into the next version, in place, before the schema checks it.
-Upgrade = Callable[[dict[str, Any]], None]
+SamplesPerS = Annotated[float, Meta(gt=0, le=1e9)]
+Named = Annotated[str, Meta(min_length=1)]
 
 
-def read_document(
-    path: Path,
-    *,
-    schema: Path,
-    version: int,
-    remedy: str,
-    older: Mapping[int, Upgrade] = MappingProxyType({}),
-    checked: Path | None = None,
-) -> dict[str, Any] | None:
-    """The JSON object in ``path``, valid under the JSON Schema file ``schema``; None if there is no such file.
+def read_document(path: Path, kind: type[_Document], *, version: int, remedy: str) -> _Document | None:
+    """The JSON document in ``path`` as the dataclass ``kind``; None if there is no such file.
 
-    ``version`` is the ``schema_version`` that this suite writes. ``older`` has, for each earlier version that it still
-    reads, the function that makes the next one. ``remedy`` says what a person can do about a damaged file. ``checked``
-    is a folder that keeps the digests of valid documents, so that the same bytes are checked against the same schema
-    only once. Raises BaselineError for a link (the file or its folder), a merge conflict, anything that is not strict
-    JSON (repeated keys, NaN, Infinity), another version, and the first violation of the schema by path.
+    ``version`` is its ``schema_version``. ``remedy`` says what a person can do about a damaged file. Raises
+    BaselineError for a link (the file or its folder), a merge conflict, anything that is not strict JSON, another
+    version, and the first value that is not of its type.
     """
     text = _read_text(path, remedy)
     if text is None:
         return None
     data = _parse(path, text, remedy)
-    while type(found := data.get("schema_version")) is int and found in older:
-        older[found](data)
-        data["schema_version"] = found + 1
     _check_version(path, data, version)
-    known = None if checked is None else checked / _digest(text, schema)
-    if known is None or not known.is_file():
-        _validate(path, data, schema, remedy)
-        if known is not None:
-            _keep(known)
-    return data
-
-
-def _digest(text: str, schema: Path) -> str:
-    """The digest of everything that decides whether a document is valid: its text, the schema, and the checker."""
-    parts = (text, _own_text(schema), _own_text(Path(records_check.__file__)))
-    return hashlib.sha256(b"".join(hashlib.sha256(each.encode("utf-8")).digest() for each in parts)).hexdigest()
-
-
-def _keep(known: Path) -> None:
-    # If this cannot be written, the document is checked again next time.
-    with contextlib.suppress(OSError):
-        known.parent.mkdir(parents=True, exist_ok=True)
-        known.touch()
+    return _read_as(path, data, kind, remedy)
 
 
 def refuse_link(path: Path) -> None:
@@ -102,14 +69,14 @@ def refuse_link(path: Path) -> None:
         )
 
 
-def write_document(path: Path, data: Mapping[str, Any], *, schema: Path) -> None:
+def write_document(path: Path, data: Mapping[str, Any], kind: type[Any]) -> None:
     """Replaces ``path`` by ``data`` as sorted JSON, one line an entry; the caller holds the lock of ``path``.
 
     At every moment the old or the new file is whole: temporary file in the same folder, fsync,
     rename, fsync of the folder. Raises BaselineError on data that ``read_document`` would refuse
     and when the disk refuses; the old file is then as it was and the temporary file is gone.
     """
-    _validate(path, data, schema, "Nothing was written; measure again")
+    _read_as(path, data, kind, "Nothing was written; measure again")
     try:
         text = _document_text(data)
         text.encode("utf-8")
@@ -184,18 +151,6 @@ def _words(error: OSError) -> str:
 
 
 def _parse(path: Path, text: str, remedy: str) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        if len(table) < len(pairs):
-            (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-            raise BaselineError(
-                str(path), field=twice, got="the same key twice", expected="each key and each case once", remedy=remedy
-            )
-        return table
-
-    def refuse_constant(name: str) -> None:
-        raise BaselineError(str(path), field="number", got=name, expected="finite numbers", remedy=remedy)
-
     for number, line in enumerate(text.split("\n"), 1):
         if line.startswith(("<<<<<<<", ">>>>>>>")):
             raise BaselineError(
@@ -206,10 +161,14 @@ def _parse(path: Path, text: str, remedy: str) -> dict[str, Any]:
                 remedy="Resolve the conflict, keeping for each case the entry of one side whole",
             )
     try:
-        data = json.loads(text, object_pairs_hook=unique, parse_constant=refuse_constant)
+        data = parse(text)
         if "\\u" in text:
             # Half a surrogate pair is valid JSON, but it could not be written again.
             json.dumps(data, ensure_ascii=False).encode("utf-8")
+    except WrongRecord as wrong:
+        raise BaselineError(
+            str(path), field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy
+        ) from wrong
     except (ValueError, RecursionError) as error:
         got = str(error) if text.strip() else "an empty file"
         raise BaselineError(str(path), field="file", got=got, expected="JSON, whole", remedy=remedy) from error
@@ -224,28 +183,19 @@ def _check_version(path: Path, data: Mapping[str, Any], version: int) -> None:
     got = data.get("schema_version", "nothing")
     if type(got) is int and got == version:
         return
-    newer = type(got) is int and got > version
     raise BaselineError(
         str(path),
         field="schema_version",
         got=got,
         expected=f"{version}, the version this suite reads",
-        remedy="A newer suite wrote it: update the suite" if newer else "Restore the file from version control",
+        remedy="Restore the file from version control, or update the suite",
     )
 
 
-def read_schema(path: Path) -> dict[str, Any]:
-    """A JSON Schema of this repository. It is no input from outside, so plain json.loads is enough."""
-    found: dict[str, Any] = json.loads(_own_text(path))
-    return found
-
-
-def _own_text(path: Path) -> str:
-    """The text of a file of this repository."""
-    return path.read_text(encoding="utf-8")
-
-
-def _validate(path: Path, data: Mapping[str, Any], schema: Path, remedy: str) -> None:
-    wrong = Checker(read_schema(schema)).violation(data)
-    if wrong is not None:
-        raise BaselineError(str(path), field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy)
+def _read_as(path: Path, data: Mapping[str, Any], kind: type[_Document], remedy: str) -> _Document:
+    try:
+        return read_as(data, kind)
+    except WrongRecord as wrong:
+        raise BaselineError(
+            str(path), field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy
+        ) from wrong

@@ -1,18 +1,20 @@
-"""Entries of perf.yaml about the cases that a pattern over case ids names: owners, quarantines, the night's weights."""
+"""Entries of perf.yaml about the cases that a pattern over case ids names: owners and quarantines."""
 
 from __future__ import annotations
 
 import datetime
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TypeVar
 
 from helpers.plan.matrix import TARGETS
 from helpers.plan.yaml_file import YamlValue
+from helpers.trainers.contract.errors import ConfigError
 
 Entry = TypeVar("Entry", bound="CasePattern")
-_MOST_WEIGHT = 1000.0
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,26 @@ class Quarantine(CasePattern):
     until: datetime.date
 
 
-@dataclass(frozen=True)
-class Weight(CasePattern):
-    """How much a found drop of these cases is worth, beside 1 for every other case."""
-
-    weight: float
-
-
 def last_match(entries: Iterable[Entry], case_id: str, target: str) -> Entry | None:
     """The entry that counts for the case; None if none matches it."""
     return next((each for each in reversed(tuple(entries)) if each.matches(case_id, target)), None)
+
+
+def refuse_unmatched(file: Path, field: str, entry: CasePattern, cases: Iterable[tuple[str, str]]) -> None:
+    """Raises ConfigError if the pattern in ``field`` of perf.yaml matches none of ``cases``, pairs of target and id."""
+    cases = tuple(cases)
+    if any(entry.matches(case_id, target) for target, case_id in cases):
+        return
+    elsewhere = sorted({target for target, case_id in cases if fnmatchcase(case_id, entry.pattern)})
+    mine = sorted({case_id for target, case_id in cases if entry.target in (None, target)})
+    near = difflib.get_close_matches(entry.pattern, mine, n=2, cutoff=0)
+    raise ConfigError(
+        str(file),
+        field=field,
+        got=entry.pattern if entry.target is None else f"{entry.pattern} with target: {entry.target}",
+        expected="a pattern that at least one case of the matrix matches",
+        remedy=f"It matches cases of target {', '.join(elsewhere)}" if elsewhere else f"Nearest: {', '.join(near)}",
+    )
 
 
 def read_owners(field: YamlValue | None) -> tuple[Owner, ...]:
@@ -69,13 +81,6 @@ def read_quarantine(field: YamlValue | None) -> tuple[Quarantine, ...]:
     return tuple(
         Quarantine(*_case_pattern(entry, keys), keys["reason"].text(), keys["until"].date())
         for entry, keys in _entries(field, ("reason", "until"))
-    )
-
-
-def read_weights(field: YamlValue | None) -> tuple[Weight, ...]:
-    return tuple(
-        Weight(*_case_pattern(entry, keys), keys["weight"].number(0, _MOST_WEIGHT))
-        for entry, keys in _entries(field, ("weight",))
     )
 
 

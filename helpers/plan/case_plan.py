@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from helpers.judging.evidence import Budget, PublishedReference, RecordedReference
-from helpers.judging.rules import WALL_CLOCK
+from helpers.judging.case.evidence import Budget, PublishedReference, RecordedReference
+from helpers.judging.rules.own import WALL_CLOCK
 from helpers.machine.environment import CPU as CPU
 from helpers.machine.environment import GPU, device_of, differences
 from helpers.plan.baseline_files import FigureStatus
-from helpers.plan.case_patterns import Quarantine, last_match
+from helpers.plan.case_patterns import CasePattern, Quarantine, last_match, refuse_unmatched
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.overrides import segment_of
 from helpers.plan.perf_yaml import Config
@@ -99,11 +99,6 @@ class CasePlan:
     why_no_reference: str = ""
     # How many runs the case may take.
     budget: Budget = field(default_factory=Budget)
-    # The fewest runs by the night's plan, and whether it compares the case with the good build in pairs anyway.
-    least_runs: int = 1
-    in_pairs: bool = False
-    # The most pairs as long as nothing else asks for them; None means as many as the budget has.
-    unasked_pairs: int | None = None
     # Whether the figure may become the recorded one.
     to_record: bool = False
     # Whether the case passes only with a recorded figure (Evidence).
@@ -119,7 +114,7 @@ class CasePlan:
         if self.to_record:
             return max(self.protocol.runs, LEAST_RUNS)
         one_will_do = self.recorded is not None and not (self.published or self.overrides)
-        return max(self.least_runs, runs_in_any_case(self.protocol, one_will_do))
+        return runs_in_any_case(self.protocol, one_will_do)
 
     @property
     def reference_label(self) -> str | None:
@@ -155,7 +150,8 @@ def runs_in_any_case(protocol: MeasuringProtocol, one_will_do: bool) -> int:
 def matrix(config: Config, published: Mapping[str, Iterable[PublishedFigure]]) -> tuple[SuiteCase, ...]:
     """Every case: perf.yaml's own, then each published target's in id order. Several figures may share a case.
 
-    Raises ConfigError if perf.yaml lists a case that a published file has for the same target.
+    Raises ConfigError if perf.yaml lists a case that a published file has for the same target, or has a pattern that
+    matches no case.
     """
     own = [SuiteCase(item.case, item.target, config.protocols[item.protocol], item.short) for item in config.matrix]
     for target in sorted(published):
@@ -175,7 +171,24 @@ def matrix(config: Config, published: Mapping[str, Iterable[PublishedFigure]]) -
                 expected="cases that baselines/published does not have",
                 remedy="Take it out: the published case runs by its own protocol",
             )
+    for place, entry in _patterns(config):
+        refuse_unmatched(config.path, place, entry, keys)
     return tuple(_with_entries(each, config) for each in _with_models(own))
+
+
+def _patterns(config: Config) -> Iterator[tuple[str, CasePattern]]:
+    """Every pattern over case ids in perf.yaml, with its field. Those of all machines count: the file has the same
+    cases on each of them."""
+    for section, own in (("tolerances", config.tolerances.cases), ("budgets", config.budgets.cases)):
+        for index, (pattern, _) in enumerate(own):
+            place = f"{section}.cases[{index}]"
+            yield f"{place}.pattern", CasePattern(pattern, None, place)
+    for entry in (*config.owners, *config.quarantine):
+        yield f"{entry.place}.pattern", entry
+    for machine in config.machines.values():
+        for index, rule in enumerate(machine.gate):
+            place = f"machines.{machine.name}.gate[{index}]"
+            yield f"{place}.cases", CasePattern(rule.cases, rule.target, place)
 
 
 def _with_entries(suite_case: SuiteCase, config: Config) -> SuiteCase:

@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 import PIL
 
-from helpers.machine.files import write_whole
+from helpers.common.files import own_mode, write_whole
 from helpers.machine.host import Space, space
 from helpers.plan.image_folder import TRAIN_LIST, DatasetFacts, ImagesNeeded, check_dataset
 from helpers.plan.photo_images import PART, is_whole, label_of, name_of
@@ -46,6 +46,9 @@ _LONGER = 2
 _MOST_PROCESSES = 64
 _SAY_SECONDS = 15.0
 _FIRST_WORD_SECONDS = 3.0
+# An image takes milliseconds, and all of them an hour on two cores.
+_SILENCE_SECONDS = 120.0
+_MOST_WAIT_SECONDS = 4 * 3600.0
 Say: TypeAlias = Callable[[str], None]
 Popen: TypeAlias = "subprocess.Popen[bytes]"
 
@@ -117,6 +120,12 @@ class GrownDataset:
         except OSError as error:
             raise self._refused(str(error)) from error
 
+    def _silent(self) -> DatasetError:
+        return DatasetError(
+            f"images {self.root}", got=f"no image for {_SILENCE_SECONDS:g} s", expected="some each second",
+            remedy="Look whether that disk answers (ls, dmesg), and start again: what was made stays",
+        )  # fmt: skip
+
     def _refused(self, got: str) -> DatasetError:
         full = "space left" in got or "quota" in got
         remedy = "Free space and start again: what was made stays" if full else "Check the folder's permissions"
@@ -127,12 +136,19 @@ class GrownDataset:
         # Imported here because collecting tests imports this module and makes nothing.
         from filelock import FileLock, Timeout
 
-        lock = FileLock(str(self.root.parent / f".{self.root.name}.lock"))
+        lock = FileLock(str(self.root.parent / f".{self.root.name}.lock"), mode=own_mode(self.root.parent))
         try:
             lock.acquire(timeout=0)
         except Timeout:
             say(f"images: waiting for another process that makes them in {self.root}")
-            lock.acquire()
+            try:
+                lock.acquire(timeout=_MOST_WAIT_SECONDS)
+            except Timeout:
+                raise DatasetError(
+                    f"images {self.root}", got=f"another process makes them for {_MOST_WAIT_SECONDS:g} s",
+                    expected="them to be made by then",
+                    remedy=f"Look which process that is (fuser {lock.lock_file}), and end it if it hangs",
+                ) from None  # fmt: skip
         try:
             yield
         finally:
@@ -170,7 +186,7 @@ class GrownDataset:
                 ended.enter_context(process)
                 ended.callback(process.kill)
                 started.append(process)
-            for process in _as_they_end(started, told):
+            for process in _as_they_end(started, told, self._silent):
                 assert process.stderr is not None
                 words = process.stderr.read().decode(errors="replace").strip()
                 if process.wait() != 0:
@@ -219,14 +235,18 @@ class _Told:
         self.say(f"images: {self.made:,} of {self.wanted:,} made, {rate:.0f}/s by {processes}, about {minutes} left")
 
 
-def _as_they_end(started: Iterable[Popen], told: _Told) -> Iterator[Popen]:
-    """Each process when it has closed its output, on which it writes a dot for each image."""
+def _as_they_end(started: Iterable[Popen], told: _Told, silent: Callable[[], DatasetError]) -> Iterator[Popen]:
+    """Each process when it has closed its output, on which it writes a dot for each image. Raises ``silent()`` if none
+    writes any for two minutes."""
     with selectors.DefaultSelector() as outputs:
         for process in started:
             assert process.stdout is not None
             outputs.register(process.stdout, selectors.EVENT_READ, process)
         while outputs.get_map():
-            for key, _ in outputs.select():
+            ready = outputs.select(_SILENCE_SECONDS)
+            if not ready:
+                raise silent()
+            for key, _ in ready:
                 dots = os.read(key.fd, 65536)
                 told.more(len(dots))
                 if not dots:

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from helpers.judging.rules import RULES
-from helpers.machine.files import MOST_LIST_BYTES, named_by_user, read_text_limited
+from helpers.common.files import MOST_LIST_BYTES, named_by_user, read_text_limited
+from helpers.judging.rules.own import RULES
 from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import DatasetError
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 from helpers.machine.devices import Machine, why_not_run
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild, find_framework, missing_environments
+from helpers.machine.frameworks import BuildFinder, FrameworkBuild, find_framework
 from helpers.machine.kernels import why_build_runs_on_none
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CPU, SuiteCase, build_label
 from helpers.plan.perf_yaml import Config
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.frameworks import Framework
 
-REFERENCE_OPTION = "--reference-env"
 BUILD, REFERENCE_BUILD = "--build", "--reference-build"
 # The two sides of SuiteOptions.builds.
 CANDIDATE, REFERENCE = "candidate", "reference"
@@ -33,13 +29,9 @@ class Installed:
     config: Config
     machine: Machine
     builds: BuildFinder
-    # The good build: a Python interpreter, or the folder of a virtual environment.
-    reference_env: str | None = None
-    references: BuildFinder = field(default_factory=lambda: BuildFinder(named_in=REFERENCE_OPTION))
-    # The builds that were named, by side (helpers/session/builds.py); ``reference_env`` is then the named good build's.
+    references: BuildFinder = field(default_factory=lambda: BuildFinder(named_in=REFERENCE_BUILD))
+    # The builds that were named, by side (helpers/session/builds.py).
     named: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    # Whether missing environments that perf.yaml says how to build are built before anything is measured.
-    to_build: bool = False
     # Whether the build under test may be its own good build, for A/A runs; no option of the command line sets it.
     same_build: bool = False
 
@@ -53,19 +45,16 @@ class Installed:
 
         The build under test cannot be its own good build: pairs of equal builds would blame the machine for every drop.
         """
-        if self.reference_env is None:
+        if not (good := self._good):
             return ""
-        if (own := self._reference.get("frameworks")) and suite_case.case.framework.value not in own.split():
-            return f"the good build {self._reference['source_text']} is of {own}"
+        if suite_case.case.framework.value not in good["frameworks"].split():
+            return f"the good build {good['source_text']} is of {good['frameworks'] or 'no framework'}"
         if suite_case.case.nodes > 1:
             return (
                 f"{self._reference_option} is of this machine, and the other hosts of a case run the Python that "
                 "perf.yaml names for them"
             )
-        interpreter = str(_interpreter(Path(self.reference_env)))
-        if shutil.which(interpreter) is None:
-            return f"{interpreter} is no program that can be started"
-        build = self.references.find_build(suite_case.case.framework, interpreter)
+        build = self.references.find_build(suite_case.case.framework, good["interpreter"])
         if isinstance(build, str):
             return build
         return _without_gpu_kernels(suite_case, build) or self._same_as_tested(suite_case, build) or build
@@ -79,16 +68,14 @@ class Installed:
         return {**build_record(build), "digest": finder.find_identity(build).digest, **source}
 
     @property
-    def _reference(self) -> Mapping[str, str]:
+    def _good(self) -> Mapping[str, str]:
         """The named good build; empty if none was named."""
         return self.named.get(REFERENCE, {})
 
     @property
     def _reference_option(self) -> str:
         """The good build as the user named it."""
-        named = self._reference
-        if not named:
-            return f"{REFERENCE_OPTION} {self.reference_env}"
+        named = self._good
         return f"builds.good {named['source_text']}" if named["pinned"] else f"{REFERENCE_BUILD} {named['source_text']}"
 
     def why_no_pairs(
@@ -129,12 +116,6 @@ class Installed:
             return f"{SAME_BUILD}: {label}, installed once more (digest {mine.digest})"
         return ""
 
-    def reference_labels(self) -> list[str]:
-        """The build of each framework in the reference environment, in words."""
-        interpreter = str(_interpreter(Path(self.reference_env or "")))
-        found = [self.references.find_build(framework, interpreter) for framework in Framework]
-        return [build_label(build_record(build)) for build in found if not isinstance(build, str)]
-
     def check_reference(self, cases: Iterable[SuiteCase]) -> None:
         """Raises ConfigError if a reference build was given that cannot run one of ``cases``.
 
@@ -143,8 +124,8 @@ class Installed:
         """
         for case in cases:
             found = self.reference(case)
-            own = self._reference.get("frameworks", case.case.framework.value).split()
-            pinned_itself = bool(self._reference.get("pinned")) and str(found).startswith(SAME_BUILD)
+            own = self._good.get("frameworks", "").split()
+            pinned_itself = bool(self._good.get("pinned")) and str(found).startswith(SAME_BUILD)
             if case.case.framework.value not in own or pinned_itself:
                 continue
             if isinstance(found, str) and found.startswith(SAME_BUILD):
@@ -171,8 +152,6 @@ class Installed:
             return f"this machine's {model.upper()} has this case of its own (-m {model})"
         if reason := why_not_run(suite_case.case, suite_case.target, self.machine, len(nodes.hosts), nodes.described):
             return reason
-        if self.to_build and missing_environments([suite_case.case.framework], self.config.frameworks):
-            return None
         build = self.build(suite_case)
         if isinstance(build, str):
             return build
@@ -194,15 +173,6 @@ class Installed:
         stated = self.builds.find_libraries(build)
         cards = [card for card in self.machine.cards_of(suite_case.target) if isinstance(card, Gpu)]
         return why_build_runs_on_none(build, stated, self.machine.driver, cards, self.machine.cuda_driver)
-
-
-def _interpreter(path: Path) -> Path:
-    """The Python of a virtual environment's folder; any other path is the interpreter itself.
-
-    Links are kept: a virtual environment's Python is one.
-    """
-    path = path.expanduser().absolute()
-    return path / "bin" / "python" if path.is_dir() else path
 
 
 def _without_gpu_kernels(suite_case: SuiteCase, build: FrameworkBuild | str) -> str:

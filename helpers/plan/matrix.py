@@ -14,7 +14,8 @@ from dataclasses import fields as dataclass_fields
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from helpers.judging.evidence import Budget
+from helpers.judging.case.evidence import Budget
+from helpers.judging.rules.own import RULES
 from helpers.plan.yaml_file import YamlValue, close_to
 from helpers.trainers.contract.case import FEATURES, Case, DataSource, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
@@ -56,12 +57,14 @@ class MatrixCase:
     short: bool = False
 
 
-def read_matrix(field: YamlValue, short: YamlValue | None, protocols: Sequence[str]) -> tuple[MatrixCase, ...]:
-    """Every case of ``matrix:`` in the file's order, with those of ``short:`` marked. Raises ConfigError for a case
-    that is there twice."""
+def read_matrix(
+    fields: Sequence[YamlValue], short: YamlValue | None, protocols: Sequence[str]
+) -> tuple[MatrixCase, ...]:
+    """Every case of ``matrix`` and ``cases`` in the files' order, with those of ``short`` marked. Raises ConfigError
+    for a case that is there twice."""
     places: dict[tuple[str, str], str] = {}
     found: list[tuple[Case, str, str]] = []
-    for target, blocks in field.mapping(optional=TARGETS).items():
+    for target, blocks in (each for field in fields for each in field.mapping(optional=TARGETS).items()):
         for block in blocks.sequence():
             protocol, cases = _block(block, protocols)
             for case in cases:
@@ -124,6 +127,9 @@ def _short(field: YamlValue | None, ids: list[str]) -> frozenset[str]:
 
 # ---- protocols
 
+# The rule of a published figure whose source does not state it.
+UNKNOWN_RULE = "unknown"
+
 
 @dataclass(frozen=True)
 class MeasuringProtocol:
@@ -150,17 +156,23 @@ class MeasuringProtocol:
 
 
 def read_protocols(field: YamlValue) -> dict[str, MeasuringProtocol]:
-    """``protocols`` of perf.yaml by name. Raises ConfigError for an unknown key, a number out of range, and a rule in
-    two protocols."""
+    """``protocols`` of perf.yaml by name. Raises ConfigError for an unknown key, a number out of range, a rule that
+    does not exist, and a rule in two protocols."""
     found: dict[str, MeasuringProtocol] = {}
     served: dict[str, str] = {}
-    for name, entry in field.named().items():
+    known = [*RULES, UNKNOWN_RULE]
+    entries = field.named()
+    # A user's protocol takes its rules from the shipped one.
+    own = {rule for entry in entries.values() if entry.about == field.about for rule in _listed_rules(entry)}
+    for name, entry in entries.items():
         keys = entry.mapping(
             required=("warmup_steps", "window_steps", "runs"),
             optional=("rules", "steady_window_steps", "most_warmup_steps"),
         )
         rules = keys["rules"].sequence() if "rules" in keys else []
+        rules = [each for each in rules if each.about == field.about or each.value not in own]
         for rule in rules:
+            rule.one_of(known)
             other = served.setdefault(rule.text(), rule.place)
             if other != rule.place:
                 raise rule.refuse("each rule under one protocol", f"It is already at {other}")
@@ -173,6 +185,11 @@ def read_protocols(field: YamlValue) -> dict[str, MeasuringProtocol]:
             **_steady(entry, keys),
         )
     return found
+
+
+def _listed_rules(entry: YamlValue) -> list[object]:
+    rules = entry.value.get("rules") if isinstance(entry.value, dict) else None
+    return [each for each in rules if isinstance(each, str)] if isinstance(rules, list) else []
 
 
 def _steady(protocol: YamlValue, keys: Mapping[str, YamlValue]) -> dict[str, int]:

@@ -17,7 +17,7 @@ import yaml
 
 from helpers.machine.environment import Environment, segment
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.job import finite
+from helpers.trainers.contract.records import finite
 
 # The values of this group are texts: 4000 and 0.80 stay as they are written.
 _TEXT_GROUP = "environment."

@@ -1,13 +1,13 @@
-"""perf.yaml: frameworks' interpreters, data, protocols, tolerances, limits, the matrix, machines, nodes.
+"""perf.yaml, which a user writes, over the shipped defaults.yaml: frameworks, protocols, tolerances, limits, the
+matrix, machines, nodes.
 
 Loading is strict: an unknown key, a wrong type or a number out of range raises ConfigError with file and field. Only
-the file itself is read: whether a path exists is checked by the code that uses it.
+the two files are read: whether a path exists is checked by the code that uses it.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
@@ -15,12 +15,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 
-from helpers.judging.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
-from helpers.judging.evidence import Budget
+from helpers.common.masking import remember
+from helpers.judging.case.evidence import Budget
+from helpers.judging.parts.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
 from helpers.machine.frameworks import FrameworkConfig
 from helpers.plan.case_patterns import Owner, Quarantine, read_owners, read_quarantine
 from helpers.plan.clusters import ClusterConfig, read_clusters
 from helpers.plan.matrix import (
+    BUDGET_KEYS,
     TARGETS,
     ByCase,
     MatrixCase,
@@ -31,12 +33,11 @@ from helpers.plan.matrix import (
     read_protocols,
     read_tolerances,
 )
-from helpers.plan.night_budget import NIGHT_KEYS, NightBudget, read_night_budget
 from helpers.plan.yaml_file import YamlValue, read_yaml
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import ONE_PROCESS
 
 # This command reaches a host whose entry has no ``connect``. It never asks for a password, and notices a dead network
 # in 15 s.
@@ -51,7 +52,7 @@ _INTERFACE = re.compile(r"[A-Za-z0-9_.:@^=,-]+", re.ASCII)
 # The most nodes of a case.
 _MOST_HOSTS = 1024
 # pytest runs on the first host, so its entry has none of these.
-_NOT_FOR_THE_FIRST = ("connect", "root", "interpreter", "data", "cpu_cards")
+_NOT_FOR_THE_FIRST = ("connect", "data", "cpu_cards")
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,7 @@ class HostConfig:
     address: str
     # A command that runs, on that host, the command that is appended to it; empty for the first host.
     connect: tuple[str, ...] = ()
-    # The checkout on that host; None means the same path as here.
-    root: str | None = None
-    # The Python on that host that has the suite and the framework; None means the same path as here.
-    interpreter: str | None = None
-    # The data folder on that host; None means the same path as here, or a small dataset if one is used here.
+    # The data folder on that host; None means the same path as here.
     data: str | None = None
     # The variables of everything that the suite starts on that host.
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +82,7 @@ class NodesConfig:
     hosts: tuple[HostConfig, ...] = ()
     # The port of the rendezvous on the first host; None for a free one.
     port: int | None = None
-    # Within this time a host's agent has to answer.
+    # Within this time a host's program has to answer.
     connect_seconds: float = 30.0
     # Whether the hosts are the nodes of this process's Slurm job (docs/slurm.md). The file names none then.
     of_slurm: bool = False
@@ -142,8 +139,6 @@ def _host(entry: YamlValue, first: bool) -> HostConfig:
         name=_matching(keys["name"], _NAME, "a name of letters, digits, '_', '.' and '-'"),
         address=address,
         connect=() if first else connect,
-        root=_remote_path(keys["root"]) if "root" in keys else None,
-        interpreter=_remote_path(keys["interpreter"]) if "interpreter" in keys else None,
         data=_absolute(keys["data"]) if "data" in keys else None,
         environment=_variables(keys),
         interface=_interface(keys),
@@ -167,15 +162,6 @@ def _matching(value: YamlValue, pattern: re.Pattern[str], expected: str) -> str:
     return text
 
 
-def _remote_path(value: YamlValue) -> str:
-    """A path that means the same with and without a shell, because ssh passes its words to a shell and other commands
-    do not."""
-    text = _absolute(value)
-    if shlex.quote(text) != text:
-        raise value.refuse("a path of letters, digits and /._-+=@%:,", "Use a link without other characters")
-    return text
-
-
 def _absolute(value: YamlValue) -> str:
     text = value.text()
     if not text.startswith("/"):
@@ -188,12 +174,15 @@ def _absolute(value: YamlValue) -> str:
 
 IDENTITIES = ("host", "name", "pool")
 NEEDS = ("published", "recorded", "both")
-_OPTIONAL = (
-    "frameworks", "data", "tolerances", "limits", "contention", "short", "machines", "nodes", "budgets", "history",
-    "owners", "quarantine", "builds", "clusters", "explain",
+SHIPPED = Path(__file__).with_name("defaults.yaml")
+_SECTIONS = (
+    "frameworks", "data", "protocols", "tolerances", "limits", "contention", "matrix", "short", "cases", "machines",
+    "nodes", "budgets", "history", "owners", "quarantine", "builds", "clusters", "explain",
 )  # fmt: skip
-_REQUIREMENTS = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
+# Of these a user's file may have some keys, and the shipped ones hold for the others.
+_KEY_BY_KEY = ("frameworks", "protocols", "tolerances", "limits", "contention", "budgets")
 _MOST_SECONDS = 7 * 24 * 3600.0
+_NIGHT_MINUTES = "night_minutes"
 _MOST_MINUTES, _MOST_STEPS = 7 * 24 * 60, 1000
 COMMIT_FIELD = "builds.commit_url"
 
@@ -305,8 +294,8 @@ class Config:
     machines: Mapping[str, MachineConfig]
     nodes: NodesConfig = field(default_factory=NodesConfig)
     budgets: ByCase[Budget] = field(default_factory=lambda: ByCase(Budget()))
-    # None if the file does not limit how long a night takes.
-    night: NightBudget | None = None
+    # After so many minutes a night begins no further case; None: it measures all of them.
+    night_minutes: float | None = None
     history: HistoryConfig = field(default_factory=HistoryConfig)
     builds: BuildsConfig = field(default_factory=BuildsConfig)
     explain: ExplainConfig = field(default_factory=ExplainConfig)
@@ -352,21 +341,21 @@ class Config:
 
 
 def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
-    """Read perf.yaml; ``launchers`` are the names that it may choose from for every framework.
+    """Read perf.yaml; where there is no such file, or for SHIPPED itself, the shipped defaults alone.
+
+    ``launchers`` are the names that it may choose from for every framework.
 
     For one whose processes can drive several cards it may also choose that of one process a node.
 
     ConfigError names file, field, what was got, what was expected, and the remedy.
     """
     file = Path(path).expanduser().absolute()
-    top = read_yaml(file).mapping(
-        required=("protocols", "matrix"),
-        optional=_OPTIONAL,
-    )
+    # Relative paths, and what is kept beside the file, belong to the checkout.
+    file = ROOT / "perf.yaml" if (alone := file == SHIPPED) else file
+    top = _sections(None if alone else file)
     protocols = read_protocols(top["protocols"])
     frameworks = _framework_keys(top.get("frameworks"))
     machines = MappingProxyType(_machines(top.get("machines")))
-    explain = _explain(top.get("explain"))
     return Config(
         path=file,
         frameworks=_frameworks(frameworks, file.parent),
@@ -375,25 +364,39 @@ def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
         tolerances=read_tolerances(top.get("tolerances")),
         limits=_limits(top.get("limits")),
         contention=_contention(top.get("contention")),
-        matrix=read_matrix(top["matrix"], top.get("short"), list(protocols)),
+        matrix=read_matrix(
+            [top["matrix"], *([top["cases"]] if "cases" in top else [])], top.get("short"), list(protocols)
+        ),
         machines=machines,
         nodes=read_nodes(top.get("nodes")),
-        budgets=read_budgets(top.get("budgets"), NIGHT_KEYS),
-        night=read_night_budget(top.get("budgets"), explain.night_minutes),
+        budgets=read_budgets(top.get("budgets"), (_NIGHT_MINUTES,)),
+        night_minutes=_night_minutes(top.get("budgets")),
         history=_history(top.get("history")),
         owners=read_owners(top.get("owners")),
         quarantine=read_quarantine(top.get("quarantine")),
         builds=_builds(top.get("builds"), file.parent),
-        explain=explain,
-        clusters=read_clusters(top.get("clusters"), machines),
+        explain=_explain(top.get("explain")),
+        clusters=read_clusters(top.get("clusters")),
         launchers=MappingProxyType(
-            {
-                each: keys["launcher"].one_of([*launchers, *([ONE_PROCESS] if each.spec.several_cards else [])])
-                for each, keys in frameworks.items()
-                if "launcher" in keys
-            }
+            {each: keys["launcher"].one_of(launchers) for each, keys in frameworks.items() if "launcher" in keys}
         ),
     )
+
+
+def _sections(file: Path | None) -> dict[str, YamlValue]:
+    """The sections of the file over those of the shipped one. ``short`` names cases of the matrix beside it."""
+    shipped = read_yaml(SHIPPED).mapping(optional=_SECTIONS)
+    if file is None or not (file.exists() or file.is_symlink()):
+        return shipped
+    content = read_yaml(file)
+    remember(content.value)
+    own = content.mapping(optional=_SECTIONS) if content.value is not None else {}
+    if "matrix" in own:
+        shipped.pop("short")
+    for name in _KEY_BY_KEY:
+        if name in own and isinstance(own[name].value, dict):
+            own[name] = replace(own[name], under=shipped.get(name))
+    return {**shipped, **own}
 
 
 def _framework_keys(field: YamlValue | None) -> dict[Framework, dict[str, YamlValue]]:
@@ -409,16 +412,16 @@ def _frameworks(
     found = {each: FrameworkConfig() for each in Framework}
     for framework, keys in listed.items():
         interpreter = _path(keys.get("interpreter"), folder)
-        found[framework] = FrameworkConfig(interpreter, _requirements(keys.get("requirements"), interpreter))
+        found[framework] = FrameworkConfig(interpreter, _requirements(framework, keys.get("requirements"), interpreter))
     return MappingProxyType(found)
 
 
-def _requirements(field: YamlValue | None, interpreter: str | None) -> str | None:
+def _requirements(framework: Framework, field: YamlValue | None, interpreter: str | None) -> str | None:
     if field is None or field.value is None:
         return None
     name = field.text()
-    if not _REQUIREMENTS.fullmatch(name):
-        raise field.refuse("a name of requirements/bootstrap.py, as pytorch")
+    files = {f"{framework.value}-cpu", *(path.stem for path in (ROOT / "requirements").glob("*.txt"))}
+    field.one_of([framework.value, *sorted(files)])
     if interpreter is None or Path(interpreter).parts[-2:] != ("bin", "python"):
         raise field.refuse("interpreter: FOLDER/bin/python beside it, the environment to be made", got=interpreter)
     return name
@@ -429,7 +432,9 @@ def _data(field: YamlValue | None, folder: Path) -> DataConfig:
 
 
 def _path(field: YamlValue | None, folder: Path) -> str | None:
-    return None if field is None or field.value is None else field.path(folder)
+    if field is None or field.value is None:
+        return None
+    return field.path(ROOT if field.about == str(SHIPPED) else folder)
 
 
 def _limits(field: YamlValue | None) -> TimeLimits:
@@ -440,6 +445,11 @@ def _limits(field: YamlValue | None) -> TimeLimits:
 def _contention(field: YamlValue | None) -> ContentionConfig:
     keys = field.mapping(optional=("max_foreign_share",)) if field else {}
     return ContentionConfig(**{name: value.number(0, 1) for name, value in keys.items()})
+
+
+def _night_minutes(budgets: YamlValue | None) -> float | None:
+    field = budgets.mapping(optional=(*BUDGET_KEYS, _NIGHT_MINUTES)).get(_NIGHT_MINUTES) if budgets else None
+    return None if field is None or field.value is None else field.number(0, _MOST_MINUTES)
 
 
 def _history(field: YamlValue | None) -> HistoryConfig:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from helpers.machine.files import open_regular
+from helpers.common.files import open_regular
 from helpers.plan.small_dataset import PHOTOGRAPHS
 
 # Width and height in pixels, and the share of such images in percent.

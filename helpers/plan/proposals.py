@@ -14,9 +14,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 
-from helpers.judging.wording import counted
-from helpers.plan.baseline_files import RECORDED, UNIT, cannot_write, refuse_link, write_document
-from helpers.plan.recorded import LEAST_RUNS, RecordedEntry, RecordedSet, document_of, load_recorded
+from helpers.common.files import own_mode
+from helpers.common.words import counted
+from helpers.plan.baseline_files import UNIT, cannot_write, refuse_link, write_document
+from helpers.plan.recorded import LEAST_RUNS, RecordedDocument, RecordedEntry, RecordedSet, document_of, load_recorded
 from helpers.trainers.contract.errors import BaselineError
 
 OPTION = "--accept-regression"
@@ -48,10 +49,7 @@ _NOT_AS_GOOD = (RecordedAnswer.SLOWER, RecordedAnswer.SLOWER_UNCONFIRMED, Record
 
 @dataclass(frozen=True)
 class Candidate:
-    """A measured case that may become a baseline.
-
-    Raises BaselineError for one that has neither an entry nor a refusal and a case id.
-    """
+    """A measured case that may become a baseline: with its entry, or with its id and a refusal."""
 
     # None if the case has no figure.
     entry: RecordedEntry | None
@@ -70,16 +68,9 @@ class Candidate:
     beside: str = ""
 
     def __post_init__(self) -> None:
-        if self.entry is not None and self.case_id in ("", self.entry.case_id):
-            # A candidate with an entry has the entry's id. The dataclass is frozen, so the field is set in this way.
+        if self.entry is not None:
+            # The dataclass is frozen, so the field is set in this way.
             object.__setattr__(self, "case_id", self.entry.case_id)
-        elif self.entry is not None or not self.case_id or not self.refusal:
-            raise BaselineError(
-                f"baseline candidate {self.case_id!r}",
-                field="entry",
-                got="none" if self.entry is None else f"an entry of {self.entry.case_id}",
-                expected="an entry of this case, or a case id and the reason why there is none",
-            )
 
 
 @dataclass(frozen=True)
@@ -124,16 +115,8 @@ def propose(
       the reference build alone; an open answer; a candidate with doubts.
     - These are always refused: fewer than LEAST_RUNS runs, a measured case without a candidate, a candidate that was
       not measured.
-
-    Raises BaselineError for a case that is proposed twice.
     """
-    by_id: dict[str, Candidate] = {}
-    for candidate in candidates:
-        if candidate.case_id in by_id:
-            raise BaselineError(
-                f"case {candidate.case_id!r}", field="candidates", got="two candidates", expected="one of each case"
-            )
-        by_id[candidate.case_id] = candidate
+    by_id = {candidate.case_id: candidate for candidate in candidates}
     proposals = [_decide(old, by_id[case_id], measured_case_ids, accepted) for case_id in by_id]
     for case_id in set(measured_case_ids) - set(by_id):
         entry = old.entries.get(case_id)
@@ -331,7 +314,7 @@ def write_recorded(
     refuse_link(lock_path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock_path, timeout=lock_timeout_seconds):
+        with FileLock(lock_path, timeout=lock_timeout_seconds, mode=own_mode(path.parent)):
             return _merge(path, machine_key, proposals, places)
     except Timeout as error:
         raise BaselineError(
@@ -359,7 +342,7 @@ def _merge(
                 proposal = replace(proposal, kind=ProposalKind.REFUSED, old=present, reason=overtaken(present))
         outcome.append(proposal)
     if any(_writes(proposal) for proposal in outcome):
-        write_document(path, document_of(machine_key, entries), schema=RECORDED / "schema.json")
+        write_document(path, document_of(machine_key, entries), RecordedDocument)
     return tuple(outcome)
 
 

@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated
 
-from helpers.plan.baseline_files import PUBLISHED, FigureStatus, read_document
+from msgspec import Meta
+
+from helpers.common.records import one_of
+from helpers.judging.rules.own import RULES
+from helpers.plan.baseline_files import UNIT, FigureStatus, Named, SamplesPerS, read_document
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import BaselineError, ConfigError
+from helpers.trainers.contract.frameworks import Framework
 
-# The format, described by the schema.json beside the files:
-#   1  environments by key, figures with case id, source, table, rule, printed and actual precision, status, note
+# 1: environments by key, figures with case id, source, table, rule, printed and actual precision, status, note
 PUBLISHED_VERSION = 1
 
 # The titles of the documents (docs/measuring-rules.md) by the names of their files, which are the keys in the data.
@@ -26,6 +30,11 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "004_2bebc35fa2127610.txt": "VGG16 training performance baseline",
     }
 )
+
+
+# Keys of environments, and what of a row stands in its case id or has another name.
+_Key = Annotated[str, Meta(pattern=r"^[a-z0-9.]+(-[a-z0-9.]+)*$(?!\n)")]
+_NOT_OF_FIGURES = ("framework", "precision", "images_per_s")
 
 
 def title_of(document: str) -> str:
@@ -69,14 +78,68 @@ class PublishedFigure:
         return here[:2] == (family, form) and memory in (None, here[2])
 
 
+_MACHINE = one_of("cpu", "cuda", "cudnn", "disk", "driver", "gpu", "instance", "interconnect", "memory", "system")
+_SOFTWARE = one_of(
+    "code", "code_commit", "cuda", "cudnn", "dali", "dataset", "docker_image", "docker_options", "framework",
+    "framework_commit", "horovod", "nccl", "openmpi", "python", "system",
+)  # fmt: skip
+# What a figure was computed in, which is not always the printed word.
+_PRECISIONS = ("fp32", "tf32", "bf16", "amp_o1", "amp_o2", "amp", "unstated")
+
+
+@dataclass(frozen=True)
+class PublishedEnvironment:
+    """What a document states about a machine, in its own words. What it leaves open is absent."""
+
+    document: Named
+    describes: Named
+    machine: Mapping[Annotated[str, _MACHINE], Named]
+    # The container or installation in which the figures ran.
+    software: Mapping[Annotated[str, _SOFTWARE], Named]
+    topology: tuple[Named, ...]
+    remarks: tuple[Named, ...]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A figure as the file has it."""
+
+    case: Named
+    source: Named
+    table: Named
+    rule: Annotated[str, one_of(*RULES, "unknown")]
+    framework: Annotated[str, one_of(*(each.value for each in Framework))]
+    framework_version: Named
+    precision: Annotated[str, one_of(*_PRECISIONS)]
+    precision_printed: Named
+    # Of parallelism.
+    strategy: Annotated[str, one_of("auto")] | None
+    gpu: Annotated[str, Meta(pattern=r"^(V100|A100)-(SXM2|SXM3|SXM4|PCIE)(-[0-9]+GB)?$(?!\n)")]
+    images_per_s: SamplesPerS
+    status: FigureStatus
+    note: str
+    environment: Named
+
+
+@dataclass(frozen=True)
+class PublishedDocument:
+    """A file of published figures."""
+
+    schema_version: int
+    target: Annotated[str, one_of("v100", "a100")]
+    unit: Annotated[str, one_of(UNIT)]
+    environments: Annotated[Mapping[_Key, PublishedEnvironment], Meta(min_length=1)]
+    figures: Annotated[tuple[_Row, ...], Meta(min_length=1)]
+
+
 @dataclass(frozen=True)
 class PublishedSet:
     """All figures for one ``target`` (v100, a100), sorted by case id, card model, source and table."""
 
     target: str
     figures: tuple[PublishedFigure, ...]
-    # The machine and software behind figures, as a ``document`` states them (schema.json beside the files).
-    environments: Mapping[str, Mapping[str, Any]]
+    # The machine and software behind figures.
+    environments: Mapping[str, PublishedEnvironment]
 
     def cases(self) -> tuple[Case, ...]:
         """Each case once, in id order."""
@@ -84,14 +147,14 @@ class PublishedSet:
         return tuple(by_id[case_id] for case_id in sorted(by_id))
 
 
-def load_all_published(folder: Path, checked: Path | None, targets: Sequence[str]) -> dict[str, PublishedSet]:
+def load_all_published(folder: Path, targets: Sequence[str]) -> dict[str, PublishedSet]:
     """The published figures of ``folder`` by target. Raises BaselineError if one of ``targets`` has none."""
-    files = sorted(path for path in folder.glob("*.json") if path.name != "schema.json")
+    files = sorted(folder.glob("*.json"))
     if not files:
         raise BaselineError(
             str(folder), got="no files", expected="published figures (v100.json, …)", remedy="Restore them"
         )
-    found = {each.target: each for each in (load_published(path, checked) for path in files)}
+    found = {each.target: each for each in map(load_published, files)}
     if missing := sorted(set(targets) - set(found)):
         raise BaselineError(
             str(folder), got=f"no figures for {missing[0]}", expected=f"{missing[0]}.json", remedy="Restore it"
@@ -99,15 +162,13 @@ def load_all_published(folder: Path, checked: Path | None, targets: Sequence[str
     return found
 
 
-def load_published(path: Path, checked: Path | None = None) -> PublishedSet:
-    """The published figures in ``path``. Raises BaselineError, which names what is wrong. ``checked`` is as in
-    read_document()."""
+def load_published(path: Path) -> PublishedSet:
+    """The published figures in ``path``. Raises BaselineError, which names what is wrong."""
     data = read_document(
         path,
-        schema=PUBLISHED / "schema.json",
+        PublishedDocument,
         version=PUBLISHED_VERSION,
         remedy="Restore it from version control: published figures are never written by a run",
-        checked=checked,
     )
     if data is None:
         raise BaselineError(
@@ -117,43 +178,38 @@ def load_published(path: Path, checked: Path | None = None) -> PublishedSet:
             expected="published figures",
             remedy="Restore it from version control",
         )
-    environments: dict[str, dict[str, Any]] = data["environments"]
     figures: dict[tuple[str, ...], PublishedFigure] = {}
-    for index, item in enumerate(data["figures"]):
-        figure = _figure(path, index, item, data["target"], environments)
+    for index, row in enumerate(data.figures):
+        figure = _figure(path, index, row, data)
         key = (figure.case.id, figure.gpu, figure.source, figure.table)
         if key in figures:
             raise _wrong(path, f"figures[{index}]", " | ".join(key), "each case, card, source and table once")
         figures[key] = figure
-    return PublishedSet(data["target"], tuple(figures[key] for key in sorted(figures)), environments)
+    return PublishedSet(data.target, tuple(figures[key] for key in sorted(figures)), data.environments)
 
 
-def _figure(
-    path: Path, index: int, item: Mapping[str, Any], target: str, environments: Mapping[str, Mapping[str, Any]]
-) -> PublishedFigure:
+def _figure(path: Path, index: int, row: _Row, document: PublishedDocument) -> PublishedFigure:
     """One row. Facts that stand both in the case id and beside it must agree."""
     where = f"figures[{index}]"
     try:
-        case = Case.parse(item["case"])
+        case = Case.parse(row.case)
     except ConfigError as error:
-        raise _wrong(path, f"{where}.case", item["case"], str(error)) from error
-    environment = environments.get(item["environment"])
+        raise _wrong(path, f"{where}.case", row.case, str(error)) from error
+    environment = document.environments.get(row.environment)
     if environment is None:
-        raise _wrong(path, f"{where}.environment", item["environment"], "a key of environments")
+        raise _wrong(path, f"{where}.environment", row.environment, "a key of environments")
     agreements = (
-        ("framework", item["framework"], case.framework.value),
-        ("precision", item["precision"], case.precision.value),
-        ("strategy", item["strategy"], "auto" if case.auto else None),
-        ("gpu", item["gpu"].split("-")[0].lower(), target),
-        ("source", item["source"], environment["document"]),
+        ("framework", row.framework, case.framework.value),
+        ("precision", row.precision, case.precision.value),
+        ("strategy", row.strategy, "auto" if case.auto else None),
+        ("gpu", row.gpu.split("-")[0].lower(), document.target),
+        ("source", row.source, environment.document),
     )
     for field, got, expected in agreements:
         if got != expected:
-            raise _wrong(path, f"{where}.{field}", item[field], f"{expected!r}, as the rest of the row says")
-    own = {key: item[key] for key in item if key not in ("case", "framework", "precision", "status", "images_per_s")}
-    return PublishedFigure(
-        case=case, target=target, samples_per_s=float(item["images_per_s"]), status=FigureStatus(item["status"]), **own
-    )
+            raise _wrong(path, f"{where}.{field}", getattr(row, field), f"{expected!r}, as the rest of the row says")
+    own = {name: value for name, value in vars(row).items() if name not in _NOT_OF_FIGURES}
+    return PublishedFigure(**{**own, "case": case}, target=document.target, samples_per_s=row.images_per_s)
 
 
 def _wrong(path: Path, field: str, got: object, expected: str) -> BaselineError:

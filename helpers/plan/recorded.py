@@ -6,36 +6,40 @@ Only helpers/plan/proposals.py writes them.
 from __future__ import annotations
 
 import datetime
-import functools
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
-from helpers.judging.rules import RULES
-from helpers.machine.records_check import Checker
-from helpers.plan.baseline_files import RECORDED, UNIT, FigureStatus, read_document, read_schema
+from msgspec import Meta
+
+from helpers.common.records import Count, WrongRecord, one_of, read_as
+from helpers.judging.rules.own import RULES
+from helpers.judging.statistics import NORMAL_95, student_t_95, summarise
+from helpers.plan.baseline_files import UNIT, FigureStatus, Named, SamplesPerS, read_document
 from helpers.trainers.contract.errors import BaselineError
 
-# The format, described by the schema.json beside the files:
-#   1  entries by case id: images_per_s, rule, replicates, interval, tolerance, environment, segment, provenance, status
-#   2  protocol: the steps of each run and the number of runs; empty in an entry of version 1
-#   3  shared: what entries have in common stands once; one line an entry; figures have 5 digits
-RECORDED_VERSION = 3
+# 1: entries by case id, whose facts stand once under "shared"; one line an entry; figures have 5 digits.
+RECORDED_VERSION = 1
 
 # One run does not say how far the next one may lie from it. The median of three is not moved by a single one.
 LEAST_RUNS = 3
+# Figures have five digits, so each of two may be wrong by half a unit of the last.
+_ROUNDING = 1e-4
 # These numbers of a protocol change the figure. The number of runs and the longest warm-up do not.
 _COMPARED_STEPS = ("warmup_steps", "window_steps", "steady_window_steps")
 
-_SCHEMA = RECORDED / "schema.json"
 # The parts of an entry that stand under ``shared``, and what all entries have there.
 _SHARED, _COMMON = ("environment", "segment", "provenance", "protocol"), "common"
 _NAME_DIGITS = 8
+_DAY, _TIME = r"\d{4}-\d{2}-\d{2}", r"\d{2}:\d{2}(:\d{2}([.]\d+)?)?"
+# As helpers/trainers/contract/case.py writes it.
+_CaseId = Annotated[str, Meta(pattern=r"^[a-z0-9_.]+(-[a-z0-9_.]+)+$(?!\n)")]
 
 
 def compared_steps(protocol: Mapping[str, int]) -> dict[str, int]:
@@ -47,13 +51,40 @@ def compared_steps(protocol: Mapping[str, int]) -> dict[str, int]:
 class Provenance:
     """Where a recorded entry comes from."""
 
-    commit: str
+    commit: Named
     # ISO 8601, with or without time.
-    date: str
-    machine: str
-    reason: str
+    date: Annotated[str, Meta(pattern=rf"^{_DAY}(T{_TIME}(Z|[+-]\d{{2}}:\d{{2}})?)?$")]
+    machine: Named
+    reason: Named
     # When the segment of its nights begins: UTC, ISO 8601. Empty if the entry does not say.
-    begins: str = ""
+    begins: Annotated[str, Meta(pattern=rf"^({_DAY}T{_TIME}(Z|\+00:00))?$")] = ""
+
+
+@dataclass(frozen=True)
+class _WholeEntry:
+    """An entry as JSON, with its facts."""
+
+    images_per_s: SamplesPerS
+    rule: Named
+    replicates: Annotated[tuple[SamplesPerS, ...], Meta(min_length=1)]
+    interval: tuple[SamplesPerS, SamplesPerS] | None
+    tolerance: Annotated[float, Meta(ge=0, lt=1)] | None
+    environment: Mapping[Named, str]
+    segment: Annotated[Mapping[Named, str], Meta(min_length=1)]
+    provenance: Provenance
+    status: FigureStatus
+    protocol: Mapping[Named, Count]
+
+
+@dataclass(frozen=True)
+class RecordedDocument:
+    """A file of recorded entries. An entry gives the name of facts that stand in ``shared``, or the facts."""
+
+    schema_version: int
+    machine_key: Named
+    unit: Annotated[str, one_of(UNIT)]
+    shared: Mapping[str, Mapping[str, Mapping[str, str | int]]]
+    entries: Mapping[_CaseId, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -82,9 +113,11 @@ class RecordedEntry:
     protocol: Mapping[str, int] = dataclass_field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if (wrong := _entry_checker().violation(self.to_json())) is not None:
-            raise self._wrong(wrong.field, wrong.got, wrong.expected)
-        # These rules cannot be written in the schema.
+        try:
+            read_as(self.to_json(), _WholeEntry)
+        except WrongRecord as wrong:
+            raise self._wrong(wrong.field, wrong.got, wrong.expected) from wrong
+        # These rules cannot be written as types.
         if self.interval is not None and self.interval[0] > self.interval[1]:
             raise self._wrong("interval", self.interval, "(low, high) with low <= high")
         for name, text in vars(self.provenance).items():
@@ -105,6 +138,25 @@ class RecordedEntry:
             if other.get(name, steps) != steps
         )
 
+    def refuse_disagreement(self) -> None:
+        """Raises BaselineError if the figure or its interval is not that of the replicates, or if the protocol has
+        another number of runs: the file was edited by hand."""
+        runs, found = len(self.replicates), summarise(self.replicates)
+        if not _agree(self.samples_per_s, found.centre, _ROUNDING):
+            expected = f"{found.centre:.5g}, the median of its replicates"
+            raise self._wrong("images_per_s", self.samples_per_s, expected)
+        if self.protocol.get("runs", runs) != runs:
+            raise self._wrong("protocol.runs", self.protocol["runs"], f"{runs}, one for each of its replicates")
+        if self.interval is None:
+            return
+        if found.low is None or found.high is None:
+            raise self._wrong("interval", list(self.interval), "null, since one replicate has none")
+        # Where the replicates were rounded their scatter was, too.
+        error = _ROUNDING * (1 + math.hypot(student_t_95(runs - 1), NORMAL_95) / math.sqrt(runs))
+        if not all(map(_agree, self.interval, (found.low, found.high), (error, error))):
+            expected = f"[{found.low:.5g}, {found.high:.5g}], the 95% interval of its replicates"
+            raise self._wrong("interval", list(self.interval), expected)
+
     def to_json(self) -> dict[str, Any]:
         """The whole entry without its case id."""
         return {
@@ -115,28 +167,22 @@ class RecordedEntry:
             "tolerance": self.tolerance,
             "environment": dict(self.environment),
             "segment": dict(self.segment),
-            "provenance": {name: text for name, text in vars(self.provenance).items() if text or name != "begins"},
+            "provenance": dict(vars(self.provenance)),
             "status": self.status.value,
             "protocol": dict(self.protocol),
         }
 
     @staticmethod
     def from_json(case_id: str, data: Mapping[str, Any]) -> RecordedEntry:
-        """The inverse of ``to_json``; ``data`` is valid under the schema."""
-        interval = data["interval"]
-        return RecordedEntry(
-            case_id=case_id,
-            samples_per_s=float(data["images_per_s"]),
-            rule=data["rule"],
-            replicates=tuple(float(value) for value in data["replicates"]),
-            interval=None if interval is None else (float(interval[0]), float(interval[1])),
-            tolerance=data["tolerance"],
-            environment=dict(data["environment"]),
-            segment=dict(data["segment"]),
-            provenance=Provenance(**data["provenance"]),
-            status=FigureStatus(data["status"]),
-            protocol=dict(data["protocol"]),
-        )
+        """The inverse of ``to_json``. Raises BaselineError."""
+        try:
+            found = read_as(data, _WholeEntry)
+        except WrongRecord as wrong:
+            raise BaselineError(
+                f"baseline entry {case_id!r}", field=wrong.field, got=wrong.got, expected=wrong.expected
+            ) from wrong
+        own = {name: value for name, value in vars(found).items() if name != "images_per_s"}
+        return RecordedEntry(case_id, found.images_per_s, **own)
 
     def _wrong(self, field: str, got: object, expected: str) -> BaselineError:
         return BaselineError(
@@ -161,29 +207,30 @@ def load_recorded(path: Path, machine_key: str, places: Mapping[str, str] = Mapp
     name for each former name of this machine that segments may contain.
 
     Raises BaselineError for a file that is damaged, merge-conflicted or a link, for repeated keys, NaN, another unit, a
-    future version, and for the file of another machine. It never skips an entry that it cannot read.
+    future version, for the file of another machine, and for an entry whose figure, replicates, interval and number of
+    runs disagree. It never skips an entry that it cannot read.
     """
     data = read_document(
         path,
-        schema=_SCHEMA,
+        RecordedDocument,
         version=RECORDED_VERSION,
         remedy="Restore it from version control, or move it away and record again with --update-baselines",
-        older={1: _without_protocol, 2: lambda _: None},
     )
     if data is None:
         return RecordedSet(machine_key, {})
-    if data["machine_key"] != machine_key:
+    if data.machine_key != machine_key:
         raise BaselineError(
             str(path),
             field="machine_key",
-            got=data["machine_key"],
+            got=data.machine_key,
             expected=f"{machine_key!r}, the machine this run is on",
             remedy="Another machine's file: move it back there and record this machine with --update-baselines",
         )
     entries = {}
-    for case_id in sorted(data["entries"]):
+    for case_id in sorted(data.entries):
         try:
-            entry = RecordedEntry.from_json(case_id, _whole(data["entries"][case_id], data.get("shared", {}), case_id))
+            entry = RecordedEntry.from_json(case_id, _whole(data.entries[case_id], data.shared, case_id))
+            entry.refuse_disagreement()
             host = entry.segment.get("host", "")
             renamed = {**entry.segment, "host": places[host]} if host in places else entry.segment
             entries[case_id] = replace(entry, segment=renamed)
@@ -228,16 +275,16 @@ def _name_of(facts: Mapping[str, Any]) -> str:
 
 
 def _whole(
-    entry: Mapping[str, Any], shared: Mapping[str, Mapping[str, Mapping[str, Any]]], about: str
+    entry: Mapping[str, Any], shared: Mapping[str, Mapping[str, Mapping[str, str | int]]], about: str
 ) -> dict[str, Any]:
     """The entry with what it shares with others. Raises BaselineError for a name that is not there, and for facts that
     are not those of their name: after two branches were merged, the common ones may be those of another file."""
     found = dict(entry)
     for part in _SHARED:
-        name, table = entry[part], shared.get(part, {})
+        name, table = entry.get(part), shared.get(part, {})
         if not isinstance(name, str):
             continue
-        facts = {**table[_COMMON], **table[name]} if name in table else {}
+        facts = {**table.get(_COMMON, {}), **table[name]} if name in table else {}
         if _name_of(facts) != name:
             raise BaselineError(
                 about,
@@ -250,12 +297,8 @@ def _whole(
     return found
 
 
-def _without_protocol(data: dict[str, Any]) -> None:
-    """Version 1 to 2. Anything that is no entry is left to the schema."""
-    entries = data.get("entries")
-    for entry in entries.values() if isinstance(entries, dict) else ():
-        if isinstance(entry, dict):
-            entry.setdefault("protocol", {})
+def _agree(one: float, other: float, error: float) -> bool:
+    return abs(math.log(one / other)) <= error
 
 
 def _is_in_the_calendar(date: str) -> bool:
@@ -264,8 +307,3 @@ def _is_in_the_calendar(date: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-@functools.cache
-def _entry_checker() -> Checker:
-    return Checker({"$ref": "#/$defs/entry", "$defs": read_schema(_SCHEMA)["$defs"]})

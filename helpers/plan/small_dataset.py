@@ -19,7 +19,7 @@ from typing import Any
 import PIL
 from PIL import Image
 
-from helpers.machine.files import MOST_NOTE_BYTES, read_text_limited
+from helpers.common.files import MOST_NOTE_BYTES, own_mode, read_text_limited
 from helpers.plan.image_folder import TRAIN_LIST, DatasetFacts, check_dataset
 from helpers.trainers.contract.errors import DatasetError
 
@@ -44,6 +44,8 @@ PORTRAIT_SHARE = 0.25
 SMALLEST_CROP = 0.55
 # With 4:4:4 sampling this gives a mean of about 110 KB over these photographs, as in ImageNet.
 JPEG_QUALITY = 97
+# It is made in seconds.
+_MOST_WAIT_SECONDS = 600.0
 
 
 def make_small_dataset(
@@ -68,14 +70,22 @@ def make_small_dataset(
         "seed": seed,
         "images_per_class": images_per_class,
     }
+    lock = root.parent / f".{root.name}.lock"
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
         # Imported here because collecting tests imports this module and makes nothing.
         from filelock import FileLock
 
-        with FileLock(str(root.parent / f".{root.name}.lock")):
+        with FileLock(str(lock), timeout=_MOST_WAIT_SECONDS, mode=own_mode(root.parent)):
             facts = _existing(root, wanted)
             return facts or _make(root, wanted, photographs or photographs_folder())
+    except TimeoutError as error:
+        raise DatasetError(
+            f"small dataset {root}",
+            got=f"another process makes it for {_MOST_WAIT_SECONDS:g} s",
+            expected="it to be made by then",
+            remedy=f"Look which process that is (fuser {lock}), and end it if it hangs",
+        ) from error
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise DatasetError(

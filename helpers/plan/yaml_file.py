@@ -15,14 +15,16 @@ from typing import Any, TypeVar
 
 import yaml
 
-from helpers.machine.files import named_by_user, open_regular
+from helpers.common.files import named_by_user, open_regular
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.job import finite
+from helpers.trainers.contract.records import finite
 
 E = TypeVar("E", bound=enum.Enum)
 
 _NAME = re.compile(r"[A-Za-z0-9_.]+(?:-[A-Za-z0-9_.]+)*", re.ASCII)
 _LONGEST_NAME = 100
+# A value without quotes that begins as a pattern may, with a sign that means something else in YAML.
+_UNQUOTED = re.compile(r"""(?:[:\[,-]\s+|[\[{,]|^\s*)([*?!][^\s"',{}\[\]]+|\[[^\s"',{}\[\]]+\][^\s"',{}\[\]]+)""")
 _PATTERN = re.compile(r"[A-Za-z0-9_.*?!\[\]-]+", re.ASCII)
 # The shipped file has 8 KiB. PyYAML reads some 100 KiB a second, and a number of base 60 in quadratic time.
 _MOST_BYTES = 1 << 17
@@ -60,12 +62,13 @@ class BoundedLoader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
+        seen: dict[str, int] = {}
         for key, _ in node.value:
             if key.value in seen and isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value} occurs twice", key.start_mark)
+                problem = f"key {key.value} occurs twice, first in line {seen[key.value]}"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             if isinstance(key, yaml.ScalarNode):
-                seen.add(key.value)
+                seen[key.value] = key.start_mark.line + 1
         return super().construct_mapping(node, deep)
 
 
@@ -76,6 +79,8 @@ class YamlValue:
     about: str
     place: str
     value: object
+    # The shipped value of the same place, whose keys hold where this mapping has none of that name.
+    under: YamlValue | None = None
 
     def refuse(self, expected: str, remedy: str | None = None, got: object | None = None) -> ConfigError:
         """The error to raise for this value. An empty value is called empty."""
@@ -105,7 +110,8 @@ class YamlValue:
                 got = "an empty key" if key is None else key
                 expected = f"keys of letters, digits, '_', '.' and '-', {_LONGEST_NAME} at most"
                 raise self.refuse(expected, "Quote the key", got=got)
-        return {key: self._below(key, value) for key, value in self.value.items()}
+        own = {key: self._below(key, value) for key, value in self.value.items()}
+        return {**self.under.named(), **own} if self.under else own
 
     def sequence(self, least: int = 0) -> list[YamlValue]:
         """The items of a list of at least ``least``."""
@@ -200,10 +206,17 @@ def read_yaml(path: Path) -> YamlValue:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{about}, line {mark.line + 1}" if mark else about
-        raise ConfigError(where, got=error.problem, expected="valid YAML with every key once") from error
+        expected = "valid YAML with every key once"
+        raise ConfigError(where, got=error.problem, expected=expected, remedy=_to_quote(text, mark)) from error
     except _NOT_YAML as error:
         raise ConfigError(about, got=f"{type(error).__name__}: {error}", expected="valid YAML") from error
     return YamlValue(about, "", value)
+
+
+def _to_quote(text: str, mark: yaml.Mark | None) -> str | None:
+    """What to do about a pattern that YAML takes for signs of its own because it is not quoted."""
+    found = None if mark is None else _UNQUOTED.search("".join(text.splitlines()[mark.line : mark.line + 1]))
+    return f'Quote it: "{found.group(1)}"' if found else None
 
 
 # A search for the first bad build reads the same file before each of its builds.

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from helpers.judging.bisection import BisectAnswer, BisectEnd, BuildFinding
+from helpers.common.words import counted, first_few
+from helpers.judging.bisect.search import BisectAnswer, BisectEnd, BuildFinding
 from helpers.judging.statistics import EffectSize
-from helpers.judging.wording import counted, first_few
+from helpers.report.reasons import finding_text
 from helpers.report.table import Align, Column, Table, markdown_text
 from helpers.session.bisect import CaseSearch
 from helpers.trainers.contract.errors import printable
@@ -28,9 +29,9 @@ def headline(search: CaseSearch) -> str:
     if answer is None:
         return f"STILL OPEN: {runs} so far; likeliest: {_likeliest(search.builds)}"
     if answer.end in _NOT_REPRODUCED:
-        return f"NOT REPRODUCED: {answer.message}; {runs}"
+        return f"NOT REPRODUCED: {finding_text(answer.why)}; {runs}"
     if answer.end not in _SEARCHED or answer.first is None or answer.last is None:
-        return f"NOT JUDGED: {answer.message}; {runs}"
+        return f"NOT JUDGED: {finding_text(answer.why)}; {runs}"
     change = f", {effect_text(answer.change)}" if answer.change else ""
     left = "".join(f"; {each}" for each in _left_over(answer))
     if answer.first == answer.last:

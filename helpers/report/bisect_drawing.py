@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import svg
 
 from helpers.drawing.axes import Scale, drawing, label, level_line, line, on_its_own, words
-from helpers.judging.bisection import BuildFinding
+from helpers.judging.bisect.search import BuildFinding
 from helpers.report.bisect import build_words, headline
 from helpers.session.bisect import CaseSearch
 from helpers.trainers.contract.errors import printable

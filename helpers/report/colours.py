@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TextIO
 
-from helpers.judging.verdict import Status
+from helpers.judging.case.verdict import Status
 from helpers.session.gate import effect
 from helpers.session.outcome import CaseEffect
 

@@ -10,25 +10,24 @@ from decimal import ROUND_UP, Decimal
 from pathlib import Path
 from typing import Any
 
-from helpers.judging.beyond_chance import ERROR_RATE, USUAL_PAIRS
-from helpers.judging.call_counts import CallCount
-from helpers.judging.explanation import Explanation
-from helpers.judging.kinds import Kind
-from helpers.judging.profile_differences import Difference
-from helpers.judging.profile_parts import Exchange, Level, Part
-from helpers.judging.run_facts import MOST_COST, THREADS, Clock, ReducedBeside
-from helpers.judging.shared_speed import SURE_ERROR_RATE, SURE_PARTS_ERROR_RATE
+import msgspec
+
+from helpers.common.files import make_folder, write_whole
+from helpers.common.masking import shown_words
+from helpers.common.words import counted
+from helpers.judging.parts.beyond_chance import ERROR_RATE, SURE_ERROR_RATE, SURE_PARTS_ERROR_RATE, USUAL_PAIRS
+from helpers.judging.parts.differences import Difference
+from helpers.judging.parts.explanation import Explanation
+from helpers.judging.parts.kinds import Kind
+from helpers.judging.parts.run_facts import CLOCKS, MOST_COST, THREADS
+from helpers.judging.parts.step_parts import Exchange, Grain
 from helpers.judging.statistics import Interval
-from helpers.judging.wording import counted
-from helpers.machine.files import write_whole
-from helpers.report.explanation_record import explanation_record
 from helpers.report.table import Align, Column, Table, markdown_text
 from helpers.report.text import hanging
-from helpers.session.explain import CaseExplanation
+from helpers.session.explain.case import CaseExplanation
 from helpers.trainers.contract.errors import printable
 from helpers.trainers.contract.step_profile import HOST, Phase
 
-# 1: first format.
 EXPLAIN_SCHEMA_VERSION = 1
 
 # Of a card's kernels, whose names are often C++ declarations.
@@ -38,10 +37,6 @@ _SAYS_NOTHING = re.compile(
 )
 # Of a longer name the beginning and the end are shown: the tiles of a matrix product are at its end.
 _MOST_OF_A_KERNEL, _END_OF_A_KERNEL = 110, 64
-# A part of one of these kinds has calls that were not there.
-_CAME = (Kind.NEW, Kind.MOVED, Kind.MORE_CALLS)
-# So many operators with other calls are shown; JSON has all.
-_MOST_CALLS = 5
 
 MARKDOWN_FILE, RECORD_FILE, PICTURE_FILE = "explain.md", "explain.json", "explain.svg"
 
@@ -58,84 +53,78 @@ PHASES = {
 }
 
 
+# In what way a part differs, in words.
+_KINDS = {
+    Kind.SLOWER: "slower at the same count",
+    Kind.FASTER: "faster at the same count",
+    Kind.MORE_CALLS: "called more often",
+    Kind.FEWER_CALLS: "called less often",
+    Kind.NEW: "new",
+    Kind.GONE: "gone",
+    Kind.MOVED: "new: it only moves or converts values",
+    Kind.REPLACED: "replaced",
+    Kind.OTHER_TYPES: "other data types",
+    Kind.OTHER_DEVICE: "on another device",
+    Kind.LOADER: "the loader",
+    Kind.HOST: "the host",
+    Kind.ALL_REDUCE: "the all-reduce itself, on all ranks",
+    Kind.RANK_WAIT: "the ranks wait for the slowest one",
+    Kind.RANK: "one rank is slow",
+}
+_PHASE_KINDS = {Kind.SLOWER: "slower as a whole", Kind.FASTER: "faster as a whole"}
+
+
 def headline(found: CaseExplanation) -> str:
-    """The answer in one sentence, which is printed first."""
+    """The answer in one sentence, which is printed first. What differs and affects all parts of a step comes first."""
     explanation = found.explanation
     if explanation is None:
         return f"NOT EXPLAINED: {found.why_not}"
-    return "; ".join([*_differing(explanation), _longer(explanation)])
-
-
-def _differing(explanation: Explanation) -> list[str]:
-    """What differs and affects all parts of a step. It comes before them."""
     threads = [f"threads differ: {old} and {new}" for name, old, new in explanation.facts if name == THREADS]
-    return [*threads, *(f"clocks differ: {_clock(each)}" for each in explanation.clocks)]
-
-
-def _clock(clock: Clock) -> str:
-    change = clock.candidate_mhz / clock.reference_mhz - 1
-    return f"{clock.name} {clock.reference_mhz:.0f} and {clock.candidate_mhz:.0f} MHz ({change:+.1%})"
+    clocks = [f"clocks differ: {name} {old} and {new}" for name, old, new in explanation.facts if name in CLOCKS]
+    return "; ".join([*threads, *clocks, _longer(explanation)])
 
 
 def _longer(explanation: Explanation) -> str:
-    first = next((each for each in explanation.named if _takes_longer(each)), None)
-    if first is None:
-        whole = interval_text(explanation.drop, explanation.step_seconds)
-        more = "".join(f"; {each}" for each in _called_more(explanation.calls))
-        why = f"a step takes {whole}, and no part of it is longer beyond chance{more}"
-        return f"{'NOT EXPLAINED' if explanation.is_slower else 'NOT SLOWER'}: {why}"
-    also = _others_text([each for each in explanation.named if _takes_longer(each) and each is not first])
-    share = first.seconds.mean / explanation.step_seconds
-    named = f"{'' if first.is_sure else 'probably '}{part_text(first.part)}"
-    if first.part.level.is_of_a_rank:
-        what = (
-            f"{named} is slower by {_ms(first.seconds.mean)} ms a step beside the other ranks, which "
-            "wait for it in the all-reduce"
-        )
-        return _with_share(what, share, explanation, also)
+    whole = interval_text(explanation.drop, explanation.step_seconds)
+    longer = [each for each in explanation.named if each.seconds.mean > 0]
+    if not longer:
+        verdict = "NOT EXPLAINED" if explanation.is_slower else "NOT SLOWER"
+        return f"{verdict}: a step takes {whole}, and no part of it is longer beyond chance"
+    first, also = longer[0], _others_text(longer[1:])
+    named = f"{'' if first.is_sure else 'probably '}{difference_text(first)}"
+    if first.part.level is Grain.RANK:
+        by = f"{_ms(first.seconds.mean)} ms a step beside the other ranks, which wait for it in the all-reduce"
+        return f"{named} is slower by {by}{_share_text(first, explanation)}{also}"
     change = f", {first.change:+.0%}" if first.change is not None else ""
     what = f"{named}{change} ({_kind_text(first)}{_largest_inside(explanation, first)})"
-    if first.part.phase is Phase.ALL_REDUCE and not any(each.part.level.is_of_a_rank for each in explanation.named):
-        what += ", and no rank is slower beside the others"
-    if first.part.level is Level.REDUCTION:
-        alone = (each.seconds for each in explanation.phases if each.part.phase is Phase.ALL_REDUCE)
-        differs = next((f"{_difference_text(each)} ms" for each in alone), "nothing that was tested")
-        whole = interval_text(explanation.drop, explanation.step_seconds)
-        return f"{what}; the part not beside computation differs by {differs}; the whole step: {whole}{also}"
     if first.part.may_be_beside:
         return f"{what}; how much of it is beside computation is not known{also}"
-    return _with_share(what, share, explanation, also)
+    if first.part.phase is Phase.ALL_REDUCE and not any(each.part.level is Grain.RANK for each in explanation.named):
+        what += ", and no rank is slower beside the others"
+    return f"{what}{_share_text(first, explanation)}{also}"
+
+
+def _share_text(first: Difference, explanation: Explanation) -> str:
+    share, drop = (each.mean / explanation.step_seconds for each in (first.seconds, explanation.drop))
+    if not explanation.is_slower or share > drop:
+        # If the whole step may be as fast, or is longer by less than this part, the part is no share of it.
+        whole = interval_text(explanation.drop, explanation.step_seconds)
+        return f", {share:+.1%} of a step; the whole step: {whole}"
+    return f", explains {100 * share:.1f} of the {drop:+.1%}"
 
 
 def _kind_text(each: Difference) -> str:
     """In what way a part differs. A phase has no count of its own."""
-    whole = {Kind.SLOWER: "slower as a whole", Kind.FASTER: "faster as a whole"}
-    return whole.get(each.kind, each.kind.value) if each.part.level is Level.PHASE else each.kind.value
+    is_phase = each.part.level is Grain.PHASE and each.kind in _PHASE_KINDS
+    return _PHASE_KINDS[each.kind] if is_phase else _KINDS[each.kind]
 
 
 def _largest_inside(explanation: Explanation, phase: Difference) -> str:
-    """What is longest in a phase, and what is new in it: ``; longest in it: cast of all layers (forward), +8.2 ms, new:
-    it only moves or converts values``. Empty for any other part."""
-    if phase.part.level is not Level.PHASE:
-        return ""
+    """What is longest in a phase: ``; longest in it: cast of all layers (forward), +8.2 ms, new``. Empty for any other
+    part."""
     inside = [each for each in explanation.largest_inside if phase.part.holds(each.part)]
-    told = [
-        f"longest in it: {part_text(each.part)}, +{_ms(each.seconds.mean)} ms, {each.kind.value}" for each in inside
-    ]
-    if not any(each.kind in _CAME for each in inside):
-        told += _called_more([each for each in explanation.calls if each.part.phase is phase.part.phase])
-    return "".join(f"; {each}" for each in told)
-
-
-def _called_more(calls: Sequence[CallCount]) -> list[str]:
-    """The operator that is called more often and whose time is longer by most, if there is one."""
-    more = (each for each in calls if each.candidate.calls > each.reference.calls)
-    first = next((each for each in more if each.longer_seconds > 0), None)
-    if first is None:
-        return []
-    old, new = first.reference.calls, first.candidate.calls
-    times = f"is new, called {new:g} times a step" if not old else f"is called {new:g} times a step instead of {old:g}"
-    return [f"{part_text(first.part)} {times}"]
+    texts = [f"{difference_text(each)}, +{_ms(each.seconds.mean)} ms, {_KINDS[each.kind]}" for each in inside]
+    return f"; longest in it: {texts[0]}" if texts and phase.part.level is Grain.PHASE else ""
 
 
 def _others_text(others: Sequence[Difference]) -> str:
@@ -145,36 +134,29 @@ def _others_text(others: Sequence[Difference]) -> str:
     return "".join(f"; {each}" for each in texts)
 
 
-def _with_share(what: str, share: float, explanation: Explanation, also: str) -> str:
-    drop = explanation.drop.mean / explanation.step_seconds
-    if not explanation.is_slower or share > drop:
-        # If the whole step may be as fast, or is longer by less than this part, the part is no share of it.
-        whole = interval_text(explanation.drop, explanation.step_seconds)
-        return f"{what}, {share:+.1%} of a step; the whole step: {whole}{also}"
-    return f"{what}, explains {100 * share:.1f} of the {drop:+.1%}{also}"
-
-
-def part_text(part: Part) -> str:
-    """The part in words, such as ``conv2d_grad of blocks.3.spatial (backward)``."""
-    where = PHASES[part.phase]
-    if part.level is Level.RANK:
+def difference_text(each: Difference) -> str:
+    """The part in words, such as ``conv2d_grad [gemm → naive] of blocks.3.spatial (backward)``."""
+    part, where = each.part, PHASES[each.part.phase]
+    if part.level is Grain.RANK:
         return f"rank {part.rank}"
-    if part.level is Level.RANK_SPEED:
-        return f"what rank {part.rank} computes"
-    if part.level is Level.RANK_PHASE:
-        return f"{where} of rank {part.rank}"
-    if part.level is Level.REDUCTION:
-        return f"{where}, beside computation or not"
-    if part.level is Level.PHASE:
+    if part.level is Grain.PHASE:
         return where
-    if part.level is Level.CHANGE:
-        layers = part.layers[0] if len(part.layers) == 1 else f"{len(part.layers)} layers"
-        of = f" of {layers}" if layers else ""
-        return f"{_change_text(part)}{of} ({where})"
-    of = f" of {part.layer}" if part.layer else (" of all layers" if part.level is Level.OPERATOR else "")
-    kernel = f" [{_kernel_text(part.kernel)}]" if part.kernel else ""
-    dtypes = f" {part.dtypes}" if part.dtypes else ""
-    return f"{part.operator}{kernel}{dtypes}{of} ({where})"
+    of = f" of {part.layer}" if part.layer else (" of all layers" if part.level is Grain.OPERATOR else "")
+    return f"{part.operator}{_exchange_text(each.exchange)}{of} ({where})"
+
+
+def _exchange_text(exchange: Exchange) -> str:
+    """`` [gemm → naive; float16 → float32]``; empty if an operator is computed as it was, or is not there with one of
+    the builds."""
+    if exchange.gone is None or exchange.came is None:
+        return ""
+    found = {name: exchange.of(name) for name in ("kernel", "data_types", "device")}
+    if (kernels := found["kernel"]) is not None:
+        # Both names are shortened, unless they would be the same then.
+        old, new = map(_kernel_text, kernels)
+        found["kernel"] = kernels if old == new else (old, new)
+    texts = [f"{old or 'not told'} → {new or 'not told'}" for old, new in filter(None, found.values())]
+    return f" [{'; '.join(texts)}]"
 
 
 def _kernel_text(kernel: str) -> str:
@@ -183,30 +165,6 @@ def _kernel_text(kernel: str) -> str:
     if len(name) <= _MOST_OF_A_KERNEL:
         return name
     return f"{name[: _MOST_OF_A_KERNEL - _END_OF_A_KERNEL - 1]}…{name[-_END_OF_A_KERNEL:]}"
-
-
-def _exchanges_text(exchanges: Sequence[Exchange]) -> str:
-    """``old → new and 2 more``; empty if there are none."""
-    if not exchanges:
-        return ""
-    old, new = exchanges[0]
-    more = f" and {len(exchanges) - 1} more" if len(exchanges) > 1 else ""
-    return f"{old or 'not told'} → {new or 'not told'}{more}"
-
-
-def _shortened(kernels: Exchange) -> Exchange:
-    """Both names shortened, unless they would be the same then."""
-    old, new = map(_kernel_text, kernels)
-    return kernels if old == new else (old, new)
-
-
-def _change_text(part: Part) -> str:
-    """``conv2d → cast + conv2d [float16 → float32]``."""
-    gone, came = " + ".join(part.gone), " + ".join(part.came)
-    kernels = [_shortened(each) for each in part.kernels]
-    differ = "; ".join(filter(None, map(_exchanges_text, (kernels, part.data_types, part.devices))))
-    same = gone == came and differ
-    return (gone if same else f"{gone} → {came}") + (f" [{differ}]" if differ else "")
 
 
 def interval_text(interval: Interval, whole: float) -> str:
@@ -245,7 +203,7 @@ def to_record(found: CaseExplanation, session: str) -> dict[str, Any]:
         "schema_version": EXPLAIN_SCHEMA_VERSION,
         "session": session,
         "line": headline(found),
-        **explanation_record(found),
+        **msgspec.to_builtins(found, enc_hook=str),
         "error_rate": ERROR_RATE,
         "sure_error_rate": SURE_ERROR_RATE,
         "sure_p_value": SURE_PARTS_ERROR_RATE,
@@ -260,20 +218,24 @@ def command_of(case_id: str, build: str | None, reference_build: str | None) -> 
     """The command that compares these builds again; None is the one that it takes if none is named."""
     named = (("--build", build), ("--reference-build", reference_build))
     options = [word for option, name in named if name is not None for word in (option, name)]
-    return shlex.join(["perfgate", "explain", case_id, *options])
+    return shlex.join(shown_words(["perfgate", "explain", case_id, *options]))
 
 
 def write_explanation(folder: Path, found: CaseExplanation, command: str, session: str) -> None:
-    """Keep the answer in ``folder``, for people and for programs. Raises OSError."""
-    # Not at the top: a session without a regression draws nothing.
-    from helpers.report.explanation_drawing import picture_of
-
-    folder.mkdir(parents=True, exist_ok=True)
-    if found.explanation is not None:
-        write_whole(folder / PICTURE_FILE, picture_of(found.explanation, found.case_id).encode())
+    """Keep the answer in ``folder``, for people and for programs; the picture comes last. Raises OSError."""
+    make_folder(folder)
     write_whole(folder / MARKDOWN_FILE, render_markdown(found, command).encode())
     text = json.dumps(to_record(found, session), indent=1, sort_keys=True, allow_nan=False) + "\n"
     write_whole(folder / RECORD_FILE, text.encode())
+    if found.explanation is not None:
+        try:
+            # Not at the top: a session without a regression draws nothing.
+            from helpers.report.explanation_drawing import picture_of
+
+            picture = picture_of(found.explanation, found.case_id)
+        except Exception as error:
+            raise OSError(f"its picture could not be drawn ({type(error).__name__}: {error})") from error
+        write_whole(folder / PICTURE_FILE, picture.encode())
 
 
 def about(found: CaseExplanation) -> list[str]:
@@ -308,11 +270,6 @@ def _about_measured(found: CaseExplanation, explanation: Explanation) -> list[st
             f"as a whole the runs of a pair differ by {least:.2f} to {most:.2f} times, not beyond chance: the parts "
             "are compared beside this shared speed"
         )
-    lines += [f"clocks differ in {_clock(each)}" for each in explanation.clocks]
-    if explanation.calls:
-        lines.append(_calls_text(explanation.calls))
-    if explanation.reduced_beside is not None:
-        lines.append(_beside_text(explanation.reduced_beside))
     known = [each for each in explanation.cost if each is not None]
     if known:
         both = " and ".join(f"{each:+.0%}" for each in known)
@@ -335,33 +292,10 @@ def _not_explained_text(explanation: Explanation) -> str:
     )
 
 
-def _calls_text(calls: Sequence[CallCount]) -> str:
-    """What the tables do not tell."""
-    shown = [_call_text(each) for each in calls[:_MOST_CALLS]]
-    more = [f"{len(calls) - len(shown)} more"] if len(calls) > len(shown) else []
-    return (
-        "in all its runs the build under test calls these operators more or less often in a step: "
-        f"{', '.join([*shown, *more])}"
-    )
-
-
-def _call_text(count: CallCount) -> str:
-    calls = f"{count.reference.calls:g} → {count.candidate.calls:g}"
-    return f"{part_text(count.part)} {calls} ({1000 * count.longer_seconds:+.3g} ms)"
-
-
 def _sure_text(pairs: int) -> str:
     if pairs < USUAL_PAIRS:
         return f"none is surely named, which takes {USUAL_PAIRS} pairs"
     return f"that any surely named one does so, at most {SURE_ERROR_RATE:.0%}"
-
-
-def _beside_text(beside: ReducedBeside) -> str:
-    old, new = _ms(beside.reference_seconds), _ms(beside.candidate_seconds)
-    return (
-        f"gradients are reduced beside computation for {old} and {new} ms a step (reference and build under test), "
-        f"{_difference_text(beside.difference)} ms; the phases around it have that time"
-    )
 
 
 def tables_of(found: CaseExplanation) -> list[tuple[str, Table]]:
@@ -383,7 +317,7 @@ def tables_of(found: CaseExplanation) -> list[tuple[str, Table]]:
 
 def _columns(step_seconds: float) -> Sequence[Column[Difference]]:
     return (
-        Column("part", lambda each: part_text(each.part)),
+        Column("part", difference_text),
         Column("what", _what),
         Column("calls", _calls, Align.RIGHT),
         Column("reference ms", lambda each: _ms(each.reference.seconds), Align.RIGHT),
@@ -406,16 +340,14 @@ def _share(each: Difference, step_seconds: float) -> str:
 
 def _what(each: Difference) -> str:
     """In what way the part differs. A phase is listed in any case, so it says this only if it differs beyond chance."""
-    return _kind_text(each) if each.is_named or each.part.level is not Level.PHASE else ""
+    return _kind_text(each) if each.is_named or each.part.level is not Grain.PHASE else ""
 
 
 def _calls(each: Difference) -> str:
     old, new = each.reference.calls, each.candidate.calls
     if not (old or new) or each.part.operator == HOST:
         return ""
-    # Of an operator with several kernels they are counted.
-    unit = " kernels" if each.part.level is Level.CALL else ""
-    return (f"{old:g}" if old == new else f"{old:g} → {new:g}") + unit
+    return f"{old:g}" if old == new else f"{old:g} → {new:g}"
 
 
 def _difference_text(seconds: Interval) -> str:
@@ -424,7 +356,3 @@ def _difference_text(seconds: Interval) -> str:
 
 def _ms(seconds: float) -> str:
     return f"{1000 * seconds:.4g}"
-
-
-def _takes_longer(each: Difference) -> bool:
-    return each.seconds.mean > 0

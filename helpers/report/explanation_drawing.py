@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import svg
 
 from helpers.drawing.axes import Scale, drawing, label, on_its_own
-from helpers.judging.explanation import Explanation
-from helpers.judging.profile_differences import Difference
+from helpers.judging.parts.differences import Difference
+from helpers.judging.parts.explanation import Explanation
 from helpers.report.explanation import PHASES
 
 _WIDTH, _HEIGHT = 640, 170

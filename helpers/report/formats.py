@@ -1,5 +1,5 @@
-"""The formats of a session's results. ``--results FILE`` chooses by the ending of the file's name; a format may also
-have an option of its own. A renderer is imported only when it is used, since a listing needs only the options."""
+"""The formats of a session's results. ``--results FILE`` chooses by the ending of the file's name. A renderer is
+imported only when it is used, since a listing needs only the options."""
 
 from __future__ import annotations
 
@@ -19,20 +19,12 @@ class ResultsFormat:
     # The ending of the file names for which ``--results`` uses this format.
     ending: str
     render: Callable[[SessionReport], str]
-    # ``--OPTION FILE`` uses this format whatever the ending; empty if there is no such option.
-    option: str = ""
-    # The help text of the option.
-    help: str = ""
-    # Whether the help of ``--results`` lists it; one for the suite's own use is not listed.
-    listed: bool = True
 
 
 @dataclass(frozen=True)
 class ResultsFile:
     """A file that the command line asks for."""
 
-    # The option that named the file, for messages: ``--results``.
-    option: str
     path: Path
     format: ResultsFormat
 
@@ -55,24 +47,11 @@ def _html(report: SessionReport) -> str:
     return night_page(report)
 
 
-def _part(report: SessionReport) -> str:
-    from helpers.report.part import part_json
-
-    return part_json(report)
-
-
 # The first format is used for names with any other ending.
 RESULTS_FORMATS = (
     ResultsFormat(".json", _json),
-    ResultsFormat(
-        ".md",
-        _markdown,
-        "markdown",
-        "Write the verdict to FILE as Markdown, all else folded",
-    ),
-    ResultsFormat(".html", _html, "html", "Write one page with pictures to FILE, which fetches nothing"),
-    # What a job of a gate in several jobs leaves for the report on the whole gate.
-    ResultsFormat(".part", _part, listed=False),
+    ResultsFormat(".md", _markdown),
+    ResultsFormat(".html", _html),
 )
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from helpers.common.files import check_not_planted
 from helpers.session.gate_verdict import GateCase, GateState, GateVerdict
 from helpers.trainers.contract.errors import printable
 
@@ -49,6 +50,7 @@ def append_summary(file: Path, markdown: str) -> None:
     content = markdown.encode()
     if len(content) > _MOST_SUMMARY_BYTES:
         content = content[: _MOST_SUMMARY_BYTES - len(_CUT)].decode(errors="ignore").encode() + _CUT.encode()
+    check_not_planted(file)
     with file.open("ab") as summary:
         summary.write(content)
 

@@ -7,9 +7,9 @@ import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from helpers.judging.wording import counted
-from helpers.report.frameworks import frameworks_tables
-from helpers.report.night_plan import plan_summary, when_measured
+from helpers.common.words import counted
+from helpers.report.frameworks import frameworks_table
+from helpers.report.reasons import reason_text
 from helpers.report.results import SessionReport
 from helpers.report.row import CaseRow
 from helpers.report.scaling import AGAINST, Scaling, scaling_tables
@@ -26,6 +26,7 @@ from helpers.report.sentences import (
 from helpers.report.table import Column, Table, markdown_list, markdown_text
 from helpers.report.text import case_table, summary_line
 from helpers.session.gate_verdict import GateCase
+from helpers.session.outcome import OUT_OF_TIME
 from helpers.trainers.contract.errors import printable
 
 
@@ -44,7 +45,7 @@ def _first(report: SessionReport) -> Iterator[str]:
         yield f"## {counted(len(needed), 'case needs', 'cases need')} someone"
         yield _laid_out(Table.of(_NEEDED, needed))
     if report.night is not None:
-        yield f"The night as a whole: {report.night.status.value}: {markdown_text(report.night.reason.message)}"
+        yield f"The night as a whole: {report.night.status.value}: {markdown_text(reason_text(report.night.reason))}"
     if report.not_reached:
         yield f"Selected cases without a result, skipped or not reached: {report.not_reached}"
 
@@ -54,10 +55,9 @@ def _folded(report: SessionReport) -> Iterator[str]:
     if report.gate is not None and report.gate.quarantined:
         kept = report.gate.quarantined
         yield _fold(f"{counted(len(kept), 'case')} in quarantine", _laid_out(Table.of(_QUARANTINED, kept)))
-    if report.plan is not None and report.plan.later:
-        later = report.plan.later
-        lines = [f"{each.need.case_id} [{each.need.target}]: {when_measured(each)}" for each in later]
-        yield _fold(f"{counted(len(later), 'case')} not tonight", markdown_list([*plan_summary(report.plan), *lines]))
+    if later := [row for row in rows if row.code == OUT_OF_TIME]:
+        lines = [f"{row.case_id} [{row.target}]: {row.reason}" for row in later]
+        yield _fold(f"{counted(len(later), 'case')} not tonight", markdown_list(lines))
     if rows:
         yield _fold(f"All {summary_line(rows)}", _laid_out(case_table(rows)))
         reasons = [f"{row.case_id} [{row.target}]: {row.reason}" for row in rows]
@@ -65,9 +65,8 @@ def _folded(report: SessionReport) -> Iterator[str]:
     if report.scaling:
         yield _fold(f"Speed-up and efficiency {AGAINST}", "\n\n".join(_speed_ups(report.scaling)))
     if report.frameworks:
-        tables, notes = frameworks_tables(report.frameworks)
-        parts = [part for title, table in tables for part in _titled(title, table)]
-        yield _fold("Frameworks side by side", "\n\n".join([*parts, markdown_list(notes)]))
+        table, notes = frameworks_table(report.frameworks)
+        yield _fold("Frameworks side by side", "\n\n".join([_laid_out(table), markdown_list(notes)]))
     yield _fold("The machine", markdown_text(report.machine["found"]))
 
 

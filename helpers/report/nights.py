@@ -8,14 +8,18 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from helpers.history.stored import Acknowledgement, SegmentStart, StoredNight
-from helpers.judging.statistics import median_interval
-from helpers.judging.wording import first_few
+from helpers.common.words import first_few
+from helpers.history.stored import SegmentStart, StoredNight
+from helpers.judging.case.verdict import Reason
+from helpers.judging.statistics import median_interval, theil_sen
 from helpers.machine.environment import differences
+from helpers.report.reasons import reason_text
 
 # In place of the status of a night that calibrated the case; also the code of such a verdict.
 CALIBRATED = "calibrated"
 _SHOWN_DIFFERENCES = 3
+# The smallest change over a segment that is worth a line, as a fraction: the smallest that a tolerance can have.
+SHOWN_SLOPE = 0.005
 
 Rates = Callable[[StoredNight], Sequence[float]]
 
@@ -42,23 +46,18 @@ class NightLine:
     # The number of its segment, from 1.
     segment: int
     excluded: bool = False
-    # Notes on a new segment, on why nothing is learned from the night, on an exclusion, on an acknowledgement.
+    # Notes on a new segment, on why nothing is learned from the night, on an exclusion.
     notes: tuple[str, ...] = ()
     # The 95% interval of ``samples_per_s`` (``interval_of``); None if the spread between runs is not known.
     low: float | None = None
     high: float | None = None
     # The geometric mean of the good build's runs in the pairs of that night, in samples/s; None without pairs.
     good_samples_per_s: float | None = None
-    # Whether an acknowledgement that holds covers this night.
-    acknowledged: bool = False
-    # Whether an acknowledgement that was taken back covers it.
-    taken_back: bool = False
 
 
 def lines_of_nights(
     nights: Sequence[StoredNight],
     rates: Rates,
-    acknowledgements: Sequence[Acknowledgement] = (),
     starts: Sequence[SegmentStart] = (),
 ) -> tuple[NightLine, ...]:
     """Lines for ``nights``, oldest first. ``rates`` returns the log rates of a night's runs."""
@@ -74,7 +73,6 @@ def lines_of_nights(
         found = list(rates(night))
         record, standing = night.record, night.record.standing
         low, high = interval_of(found, standing.sigma if standing else None)
-        known = [each for each in acknowledgements if each.covers(record.case_id, record.date, record.created)]
         lines.append(
             NightLine(
                 uuid=night.uuid,
@@ -85,24 +83,37 @@ def lines_of_nights(
                 samples_per_s=math.exp(statistics.median(found)) if found else None,
                 runs=len(found),
                 status=CALIBRATED if record.code == CALIBRATED else record.status,
-                reason=record.reason,
-                effect=standing.effect if standing else None,
+                reason=reason_text(Reason(record.code, record.reason, record.findings)),
+                effect=standing.effect.point if standing and standing.effect else None,
                 evidence=standing.evidence if standing else None,
                 segment=segment,
                 excluded=night.exclusion is not None,
                 notes=(
-                    *_notes(night, before, begun, known),
+                    *_notes(night, before, begun),
                     *(f"recorded: {each.reason}" for each in recorded_from(nights[place : place + 2], starts)),
                 ),
                 low=low,
                 high=high,
                 good_samples_per_s=good_rate(night),
-                acknowledged=any(each.holds for each in known),
-                taken_back=any(not each.holds for each in known),
             )
         )
         before = night if night.record.segment or before is None else before
     return tuple(lines)
+
+
+def by_machine(every: Sequence[StoredNight]) -> dict[str, list[StoredNight]]:
+    """A case's nights by their machine, in the order of the machines' first nights.
+
+    A night on which nothing ran has no segment. It belongs to the machine that judged it, by the name that the segments
+    give to that machine (its own, or its pool's); a night that names no machine belongs to the only one that there is.
+    """
+    names = {each.record.host: name for each in every if (name := each.record.segment.get("host", ""))}
+    only = next(iter(names.values())) if len(set(names.values())) == 1 else ""
+    found: dict[str, list[StoredNight]] = {}
+    for each in every:
+        judge = each.record.host
+        found.setdefault(each.record.segment.get("host") or names.get(judge, judge) or only, []).append(each)
+    return found
 
 
 def recorded_from(nights: Sequence[StoredNight], starts: Sequence[SegmentStart]) -> tuple[SegmentStart, ...]:
@@ -117,12 +128,22 @@ def recorded_from(nights: Sequence[StoredNight], starts: Sequence[SegmentStart])
     )
 
 
-def acknowledgement_text(each: Acknowledgement) -> str:
-    """An acknowledgement on a line of its own: which nights, why, who says so, and whether it was taken back."""
-    place = each.first if each.first == each.last else f"{each.first or 'the first night'} to {each.last or 'now'}"
-    text = f"{each.pattern} at {place}, {each.commit}: {each.reason} ({each.who}, {each.created[:10]})"
-    back = f"; taken back: {each.taken_back_reason} ({each.taken_back_by}, {each.taken_back[:10]})"
-    return text + ("" if each.holds else back)
+def slope_text(lines: Sequence[NightLine]) -> tuple[str, str] | None:
+    """How much the rates of the newest segment change from its first night to its last, and by how much a night, in
+    words. None unless the 95% interval excludes 0 and the change is above SHOWN_SLOPE.
+
+    Lines are oldest first; excluded nights do not count. A slow slide is in no single night's verdict.
+    """
+    newest = [line for line in lines if line.segment == lines[-1].segment and not line.excluded]
+    rates = [math.log(line.samples_per_s) for line in newest if line.samples_per_s]
+    found = theil_sen(rates)
+    if found is None or found.low <= 0 <= found.high:
+        return None
+    change, low, high = (math.expm1(each * (len(rates) - 1)) for each in found)
+    if abs(change) <= SHOWN_SLOPE:
+        return None
+    whole = f"95%: {low:+.2%} to {high:+.2%}; {math.expm1(found.slope):+.3%} a night"
+    return f"{change:+.2%}", f"in {len(rates)} nights of this segment ({whole})"
 
 
 def interval_of(log_rates: Sequence[float], sigma: float | None) -> tuple[float | None, float | None]:
@@ -153,26 +174,21 @@ def _notes(
     night: StoredNight,
     before: StoredNight | None,
     begun: Sequence[SegmentStart],
-    known: Sequence[Acknowledgement],
 ) -> list[str]:
-    """``begun`` are the segments that users had begun, ``known`` the acknowledgements of this night."""
+    """``begun`` are the segments that users had begun."""
     record, notes = night.record, []
     if before is not None and record.segment and before.segment_digest != night.segment_digest:
         apart = differences(before.record.segment, record.segment)
         notes.append(f"other segment: {first_few(apart, _SHOWN_DIFFERENCES)}")
     notes += [f"new segment: {each.reason}" for each in begun if before is None or not _since(each, before)]
     if record.standing is not None and record.standing.new_segment:
-        notes.append(f"new segment from here: {record.standing.segment_reason}")
-    if record.standing is not None and record.standing.machine_slow:
+        notes.append("new segment from here: a confirmed improvement")
+    if record.standing is not None and record.standing.pairs and record.standing.pairs.machine_slow:
         notes.append("the machine was slow: the reference build was as slow as the new one")
     if night.unlearned and night.exclusion is None:
         notes.append(f"not learned from: {night.unlearned}")
     if (out := night.exclusion) is not None:
         notes.append(f"excluded by {out.who} on {out.created[:10]}: {out.reason}")
-    for each in known:
-        commit = f"{each.commit}, " if each.commit else ""
-        back = "" if each.holds else f"; taken back by {each.taken_back_by} on {each.taken_back[:10]}: "
-        notes.append(f"acknowledged by {each.who}: {commit}{each.reason}{back}{each.taken_back_reason}")
     return notes
 
 

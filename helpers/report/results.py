@@ -8,31 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from helpers.judging.night import NightVerdict
-from helpers.judging.night_plan import NightPlan
-from helpers.report.night_plan import plan_record
+from helpers.judging.night.verdict import NightVerdict
 from helpers.report.row import READER_BOUND, CaseRow, is_reader_bound
 from helpers.report.scaling import Scaling
 from helpers.session.case_details import CaseDetails
-from helpers.session.explain import CaseExplanation
-from helpers.session.frameworks.comparison import ConfigurationOutcome
+from helpers.session.explain.case import CaseExplanation
 from helpers.session.gate_verdict import GateVerdict
 from helpers.session.outcome import CaseOutcome
+from helpers.session.side_by_side.comparison import ConfigurationOutcome
 from helpers.trainers.contract.errors import ResultError
 
-# 1: first format.
-# 2: a case has "figures" by rule, "loader", "overrides", "segment" and "reader_bound"; its "reader_share" is the
-#    median over runs, before it was the largest. New: "scaling", "reader_bound_share".
-# 3: a case has "standing", "pairs", "set_aside", "reference_build" and "why_no_reference"; its figures are of the
-#    screening runs of the build under test alone. New: "night".
-# 4: a case has "attempts" and "failure_class".
-# 5: a case has "utilisation", "origin" and "sources".
-# 6: a case's status may be SLOWER; its standing has "level", "level_error", "good_shift", "teaches_level" and
-#    "teaches_good".
-# 7: a case has "invalid_images_per_s".
-# 8: "gate", and at the top of the file; a case has "owner" and "quarantine".
-# 9: "night_plan"; the gate has "not_tonight".
-RESULTS_SCHEMA_VERSION = 9
+RESULTS_SCHEMA_VERSION = 1
 # The keys at the top of the file.
 _FIRST = ("schema_version", "gate", "exit_code", "totals")
 
@@ -56,8 +42,6 @@ class SessionReport:
     night: NightVerdict | None = None
     # None for a session without ``--gate``.
     gate: GateVerdict | None = None
-    # None for a night whose time is not limited.
-    plan: NightPlan | None = None
     # The outcomes behind the rows, and a function for the details of each, which is called only for an HTML page.
     outcomes: Sequence[CaseOutcome] = ()
     details: Callable[[CaseOutcome], CaseDetails] = lambda outcome: CaseDetails()
@@ -88,8 +72,6 @@ def results_json(report: SessionReport) -> str:
     - ``night``: the verdict on the night as a whole (NightVerdict): ``status``, ``reason``, ``suspect``, the ``groups``
       of cases that fell together, and ``common`` (how most cases moved, if they moved alike); null if too few cases
       could be compared with earlier nights, and for a session that ended early
-    - ``night_plan``: the plan of a night of limited time, as ``perfgate plan --json`` has it; null for a night without
-      a limit
     - ``not_reached``: how many selected cases have no record, because the session ended before them or they were
       skipped; if there are any, the document does not cover the whole session
 
@@ -107,7 +89,6 @@ def results_json(report: SessionReport) -> str:
         "reader_bound_share": READER_BOUND.share,
         "cases": [{**row.to_record(), "reader_bound": is_reader_bound(row)} for row in report.rows],
         "night": report.night.to_record() if report.night else None,
-        "night_plan": plan_record(report.plan) if report.plan else None,
         "scaling": [each.to_record() for each in report.scaling],
     }
     try:

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from helpers.history.results import IMAGES_FACT, LOG_FACT, LOG_WARNINGS_FACT, MEASURED, RunResult, interleaved_pairs
-from helpers.judging.evidence import Build
-from helpers.judging.failure_class import FAILURE_FACT
-from helpers.judging.judge import RUN_FAILED
-from helpers.judging.rates import rate_unit, to_record
-from helpers.judging.rules import CaseFigure, case_figure, over_runs, run_figure
+from helpers.history.results import IMAGES_FACT, RunResult, interleaved_pairs
+from helpers.judging.case.evidence import Build
+from helpers.judging.case.verdict import Standing, SubVerdict
+from helpers.judging.finding import Finding
+from helpers.judging.rules.own import CaseFigure, over_runs, run_figure
+from helpers.judging.rules.rates import rate_unit, to_record
 from helpers.judging.statistics import number, summarise
-from helpers.judging.utilisation import Utilisation
-from helpers.judging.verdict import Standing, SubVerdict
 from helpers.plan.case_plan import CPU
 from helpers.plan.overrides import neutral_reason, segment_of
+from helpers.report.reasons import outcome_text, reason_text
+from helpers.report.utilisation import Utilisation
 from helpers.session.outcome import CaseOutcome
 from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import ConfigError
@@ -50,7 +50,7 @@ class ReferenceAnswer:
             answer.ratio,
             answer.tolerance,
             answer.sets_status,
-            answer.reason.message,
+            reason_text(answer.reason),
         )
 
 
@@ -83,6 +83,8 @@ class CaseRow:
     effect: str
     code: str
     reason: str
+    # What the reason is made of.
+    findings: tuple[Finding, ...] = ()
     # False for a case outside the gate.
     judged: bool = True
     rule: str = ""
@@ -127,28 +129,17 @@ class CaseRow:
     set_aside: tuple[str, ...] = ()
     # Those of ``set_aside`` that failed, whatever the verdict is.
     attempts: tuple[str, ...] = ()
-    # The class (failure.FailureClass) of the last attempt's failure, if the case has no other verdict because of it.
-    failure_class: str = ""
     # The name of the good build; empty if there is none, and then ``why_no_reference`` says why.
     reference_build: str = ""
     why_no_reference: str = ""
     # ``samples_per_s`` as a share of the cards' measured peak; None if no peak was requested.
     utilisation: Utilisation | None = None
-    # The RunResult.origin of the runs.
-    origin: str = MEASURED
-    # One line on the log of each run that was not measured in this session.
-    sources: tuple[str, ...] = ()
     # The median by ``rule`` of the invalid runs, if there are no usable ones. It is marked as invalid and not compared.
     invalid_samples_per_s: float | None = None
     # The owner of the case in perf.yaml.
     owner: str = ""
     # In words, until when and why the case cannot fail the gate.
     quarantine: str = ""
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether its runs were measured, not read from logs."""
-        return self.origin == MEASURED
 
     def to_record(self) -> dict[str, Any]:
         return dict(to_record(self))
@@ -168,10 +159,11 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
         case_id=outcome.case.id,
         target=outcome.target,
         status=verdict.status.value,
-        effect=outcome.effect.value,
+        effect=outcome.gating.effect.value,
         code=verdict.reason.code,
-        reason=outcome.reason,
-        judged=outcome.judged,
+        reason=outcome_text(outcome),
+        findings=verdict.reason.findings,
+        judged=outcome.gating.judged,
         rule=rule,
         samples_per_s=summary.centre if summary else None,
         spread=summary.spread if summary else None,
@@ -181,12 +173,12 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
         run_samples_per_s=rates,
         step_seconds=tuple(run.step_seconds for run in measured),
         samples_per_step=next((run.samples_per_step[0] for run in measured if run.samples_per_step), None),
-        figures=_figures_of(measured),
+        figures=over_runs([run.figures for run in measured]),
         published=tuple(ReferenceAnswer.of(answer) for answer in verdict.published),
         recorded=ReferenceAnswer.of(verdict.recorded) if verdict.recorded else None,
         overrides=_overrides_that_matter(outcome.runs),
         marks=outcome.marks,
-        warnings=(*(summary.warnings if summary else ()), *_log_warnings(measured), *_image_remarks(measured)),
+        warnings=(*(summary.warnings if summary else ()), *_image_remarks(measured)),
         reader_share=statistics.median(shares) if shares else None,
         loader=next((run.facts["loader"] for run in measured if "loader" in run.facts), ""),
         foreign_share=outcome.foreign_share,
@@ -201,17 +193,14 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
         pairs=_pairs(outcome.runs),
         set_aside=tuple(_set_aside(run, rule) for run in outcome.runs if not run.measured),
         attempts=tuple(_set_aside(run, rule) for run in failed),
-        failure_class=failed[-1].facts.get(FAILURE_FACT, "") if failed and verdict.reason.code == RUN_FAILED else "",
-        reference_build=outcome.reference_build,
-        why_no_reference=outcome.why_no_reference,
-        utilisation=Utilisation.of_runs(summary.centre, rule, outcome.case, [run.facts for run in measured])
+        reference_build=outcome.good.name,
+        why_no_reference=outcome.good.why_none,
+        utilisation=Utilisation.of(summary.centre, outcome.case, measured[0].settings, measured[0].environment)
         if summary
         else None,
-        origin=outcome.origin,
-        sources=_sources_of(outcome.runs, rule),
         invalid_samples_per_s=statistics.median(invalid) if invalid and not rates else None,
         owner=outcome.owner,
-        quarantine=outcome.quarantine,
+        quarantine=outcome.gating.quarantine,
     )
 
 
@@ -257,32 +246,9 @@ def _segment(run: RunResult) -> dict[str, str]:
         return {}
 
 
-def _figures_of(runs: Sequence[RunResult]) -> tuple[CaseFigure, ...]:
-    """The figures by all rules of this suite; for logs by the rules with which they were read, since they have no steps
-    for ours."""
-    figures = [run.figures for run in runs]
-    if all(run.origin == MEASURED for run in runs):
-        return over_runs(figures)
-    names = dict.fromkeys(name for each in figures for name in each)
-    # A rule with a parameter is also listed under its plain name, which is left out here.
-    shown = [name for name in names if not any(other.startswith(f"{name}:") for other in names)]
-    return tuple(case_figure(rule, figures) for rule in shown)
-
-
-def _sources_of(runs: Iterable[RunResult], rule: str) -> tuple[str, ...]:
-    """``a.log, lines 1-90, paddleclas: 389.1 images/s by paddleclas-mean`` for each run that has a log."""
-    return tuple(f"{run.facts[LOG_FACT]}: {_figure(run, rule)}" for run in runs if LOG_FACT in run.facts)
-
-
 def _figure(run: RunResult, rule: str) -> str:
     figure = run_figure(rule, run.figures)
     return figure if isinstance(figure, str) else f"{number(figure)} {rate_unit(run.case_id)} by {rule}"
-
-
-def _log_warnings(runs: Sequence[RunResult]) -> tuple[str, ...]:
-    """The warnings about the logs; for several logs each warning names its run."""
-    warnings = [(run.replicate, run.facts[LOG_WARNINGS_FACT]) for run in runs if run.facts.get(LOG_WARNINGS_FACT)]
-    return tuple(each if len(runs) == 1 else f"r{replicate}: {each}" for replicate, each in warnings)
 
 
 def _image_remarks(runs: Sequence[RunResult]) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ from operator import itemgetter
 from typing import Any
 
 from helpers.history.results import CONTENDED
-from helpers.judging.rates import rate_unit, to_record
-from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK
+from helpers.judging.case.verdict import Status
+from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK
+from helpers.judging.rules.rates import rate_unit, to_record
 from helpers.judging.statistics import number
-from helpers.judging.verdict import Status
 from helpers.machine.environment import differences
 from helpers.plan.recorded import RecordedEntry
 from helpers.report.row import CaseRow
@@ -209,13 +209,11 @@ def _without_cards(segment: Mapping[str, str]) -> dict[str, str]:
 
 
 def marks_of(row: CaseRow) -> tuple[str, ...]:
-    """Reasons to doubt a figure: a bad status, logs instead of runs, contention or another mark, changed settings.
+    """Reasons to doubt a figure: a bad status, contention or another mark, changed settings.
 
     The processes that disturbed it are named in the case's own row.
     """
     marks = [row.status] if row.status in _SUSPECT else []
-    if not row.is_measured:
-        marks.append(row.origin)
     marks += [each.partition(": ")[0].replace(CONTENDED, CONTENDED.upper(), 1) for each in row.marks]
     if row.overrides:
         marks.append(f"OVERRIDDEN: {', '.join(row.overrides)}")

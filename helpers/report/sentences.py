@@ -4,22 +4,22 @@ full reasons, with every number, follow below it."""
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from helpers.judging.evidence import Build
-from helpers.judging.rates import rate_unit
-from helpers.judging.statistics import number
-from helpers.judging.verdict import Standing, Status
-from helpers.judging.wording import counted
+from helpers.common.words import counted
+from helpers.judging.case.evidence import Build
+from helpers.judging.case.verdict import Standing, Status
+from helpers.judging.rules.rates import rate_unit
+from helpers.judging.statistics import EffectSize, number
 from helpers.report.nights import build_text
+from helpers.report.reasons import claim_text
 from helpers.report.row import CaseRow, ReferenceAnswer
 from helpers.report.shown_figures import shown_published
-from helpers.session.frameworks.comparison import ConfigurationOutcome
 from helpers.session.gate import SLOWER
 from helpers.session.gate_verdict import GateCase, GateState, GateVerdict
-from helpers.session.outcome import CaseEffect
+from helpers.session.outcome import OUT_OF_TIME, CaseEffect
+from helpers.session.side_by_side.comparison import ConfigurationOutcome
 
 if TYPE_CHECKING:
     from helpers.report.results import SessionReport
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 # The sentence for a case of the gate that has no outcome.
 NO_RESULT = "The session has no result of this case."
 _LONGEST = 220
-# Where the numbers of a reason begin.
-_NUMBERS = re.compile(r": (?=[+-]?\d)")
 # The statuses of a case that is slower than it was, or that may be.
 _DROPS = (Status.REGRESSION.value, Status.SLOWER.value, Status.INCONCLUSIVE.value)
 _UNCHANGED = 0.0005
@@ -71,17 +69,18 @@ def in_short(report: SessionReport) -> Iterator[str]:
     elif created:
         yield f"{created.replace('T', ' ')[:16]} UTC"
     yield report.session
-    if report.plan is not None and (later := len(report.plan.later)):
+    if later := sum(row.code == OUT_OF_TIME for row in report.rows):
         yield f"{counted(later, 'case')} not tonight"
 
 
 def sentence_of(row: CaseRow) -> str:
     """One sentence on the case: its own reason, without the gate's rule."""
     status, standing = row.status, row.standing
-    if status in (Status.REGRESSION.value, Status.IMPROVEMENT.value) and standing is not None and standing.pairs:
-        return f"{_beside(standing)}, confirmed by {counted(standing.pairs, 'pair')} of runs in turn."
-    if status == Status.INCONCLUSIVE.value and standing is not None and standing.pairs and row.pairs:
-        why = _NUMBERS.split(_first_part(row.reason))[0]
+    pairs = None if standing is None else standing.pairs
+    if status in (Status.REGRESSION.value, Status.IMPROVEMENT.value) and standing is not None and pairs is not None:
+        return f"{_beside(standing)}, confirmed by {counted(pairs.count, 'pair')} of runs in turn."
+    if status == Status.INCONCLUSIVE.value and standing is not None and pairs is not None and row.pairs:
+        why = claim_text(row.findings[0]) if row.findings else _first_part(row.reason)
         return f"{_beside(standing)}: {pairs_in_short(row)}. Not decided: {why}."
     if status == Status.SLOWER.value and row.recorded is not None and row.recorded.ratio is not None:
         below = f"{1 - row.recorded.ratio:.1%} below what this machine recorded ({_rate(row.recorded, row)})"
@@ -94,7 +93,7 @@ def sentence_of(row: CaseRow) -> str:
         return f"{published.ratio:.1%} of the published figure ({_rate(published, row)}){within}."
     if status == Status.PASS.value and standing is not None and standing.effect is not None:
         found = f"a drop of {standing.smallest_drop:.1%} would have been found" if standing.smallest_drop else ""
-        moved = f"No slower than its reference: {change(standing.effect)}{_interval(standing)}"
+        moved = f"No slower than its reference: {change(standing.effect.point)}{_interval(standing.effect)}"
         return f"{moved}; {found}." if found else f"{moved}."
     return _first_part(row.reason)
 
@@ -102,14 +101,15 @@ def sentence_of(row: CaseRow) -> str:
 def pairs_in_short(row: CaseRow) -> str:
     """How many pairs were slower than the good build at the level of the nights before, such as ``slower in 8 of 9
     pairs``."""
-    level = row.standing.level or 0.0 if row.standing is not None else 0.0
+    standing = row.standing
+    level = standing.pairs.level or 0.0 if standing is not None and standing.pairs is not None else 0.0
     slower = sum(math.log1p(each.difference) < level for each in row.pairs)
     return f"slower in {slower} of {counted(len(row.pairs), 'pair')}"
 
 
 def gate_rules(report: SessionReport) -> dict[tuple[str, str], str]:
     """The gate's rule for each case whose effect it changes, by SuiteCase.key, as a sentence."""
-    return {each.key: f"{each.gate_rule[0].upper()}{each.gate_rule[1:]}." for each in report.outcomes if each.gate_rule}
+    return {each.key: f"{rule[0].upper()}{rule[1:]}." for each in report.outcomes if (rule := each.gating.rule)}
 
 
 def doubts_of(row: CaseRow) -> str:
@@ -144,7 +144,7 @@ def headline(
 def _largest_drop(rows: Iterable[CaseRow]) -> str:
     """The largest drop among the cases that need someone; empty if none is slower."""
     drops = [
-        (row.standing.effect, row.status == Status.INCONCLUSIVE.value)
+        (row.standing.effect.point, row.status == Status.INCONCLUSIVE.value)
         for row in rows
         if row.judged and needs_someone(row) and row.status in _DROPS and row.standing and row.standing.effect
     ]
@@ -196,8 +196,10 @@ def _of_gate(gate: GateVerdict) -> tuple[str, str]:
 
 def _beside(standing: Standing) -> str:
     """What the pairs show, such as ``3.1% slower than the good build (95%: -3.7% to -2.5%)``."""
-    against = "the nights before, beside the good build" if standing.level else "the good build"
-    return f"{_moved(standing.effect or 0.0, against).capitalize()}{_interval(standing)}"
+    at_level = standing.pairs is not None and bool(standing.pairs.level)
+    against = "the nights before, beside the good build" if at_level else "the good build"
+    effect = standing.effect or EffectSize(0.0, 0.0, 0.0)
+    return f"{_moved(effect.point, against).capitalize()}{_interval(effect)}"
 
 
 def _moved(fraction: float, against: str) -> str:
@@ -216,10 +218,8 @@ def _only_shown(row: CaseRow) -> str:
     return "; ".join(shown)
 
 
-def _interval(standing: Standing) -> str:
-    if standing.low is None or standing.high is None:
-        return ""
-    return f" (95%: {standing.low:+.1%} to {standing.high:+.1%})"
+def _interval(effect: EffectSize) -> str:
+    return f" (95%: {effect.low:+.1%} to {effect.high:+.1%})"
 
 
 def _rate(answer: ReferenceAnswer, row: CaseRow) -> str:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from helpers.judging.evidence import Build
-from helpers.judging.night import NightVerdict
-from helpers.judging.rates import rate_unit, sample_of
-from helpers.judging.rules import MEDIAN_STEP
+from helpers.common.words import counted
+from helpers.judging.case.evidence import Build
+from helpers.judging.case.verdict import Status
+from helpers.judging.night.verdict import NightVerdict
+from helpers.judging.rules.own import MEDIAN_STEP
+from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
-from helpers.judging.verdict import Status
-from helpers.judging.wording import counted
 from helpers.plan.baseline_files import UNIT
 from helpers.plan.proposals import Proposal, ProposalKind, figure_text
 from helpers.report.colours import OF_EFFECT, PLAIN
+from helpers.report.reasons import reason_text
 from helpers.report.row import CaseRow, ReferenceAnswer, reader_note, share_cell
 from helpers.report.shown_figures import common_rule, measured_rule, published_rule, recorded_rule, shown_published
 from helpers.report.table import GAP, Align, Column, Grid, Table
@@ -56,13 +58,10 @@ def case_table(rows: Sequence[CaseRow]) -> Table:
 
 
 def summary_line(rows: Sequence[CaseRow]) -> str:
-    """How many cases have each status, such as ``4 cases: 3 PASS, 1 not run``. The worst status comes first, and
-    ``(replayed)`` last if logs were judged."""
+    """How many cases have each status, such as ``4 cases: 3 PASS, 1 not run``. The worst status comes first."""
     counts = Counter(row.status for row in rows)
     parts = [f"{counts[status.value]} {status.value}" for status in Status if status.value in counts]
-    origins = sorted({row.origin for row in rows if not row.is_measured})
-    of = f" ({', '.join(origins)}: judged from logs, nothing was run)" if origins else ""
-    return f"{counted(len(rows), 'case')}: {', '.join(parts)}{of}"
+    return f"{counted(len(rows), 'case')}: {', '.join(parts)}"
 
 
 def rules_line(row: CaseRow) -> str:
@@ -150,14 +149,12 @@ def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
             build = row.reference_build or "the reference build"
             lines = _wrapped(f"A/B, new against {build}; {rate_unit(row.case_id)} by {MEDIAN_STEP}", room)
         lines += pairs_table(row)
-        for place, text in enumerate(row.sources):
-            lines += _wrapped(f"r{place} {row.origin} from {text}", room)
         for text in row.set_aside:
             lines += _wrapped(f"set aside {text}", room)
         lines += _wrapped(rules_line(row), room)
     if row.utilisation is not None:
-        text = row.utilisation.details(sample_of(row.case_id)) if details else row.utilisation.in_short()
-        lines += _wrapped(f"utilisation: {text}", room)
+        share = row.utilisation
+        lines += _wrapped(f"utilisation: {share.share:.1%} of {share.limit} (data sheet of {share.chip})", room)
     return [_REASON_INDENT + line for line in lines]
 
 
@@ -184,7 +181,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def _case(row: CaseRow) -> str:
     owner = f" owner: {row.owner}" if row.owner else ""
-    return printable(f"{row.case_id} [{row.target}]{'' if row.is_measured else f' ({row.origin})'}{owner}")
+    return printable(f"{row.case_id} [{row.target}]{owner}")
 
 
 def _measured(row: CaseRow) -> str:
@@ -195,11 +192,17 @@ def _measured(row: CaseRow) -> str:
     return f"{number(row.samples_per_s)} ± {row.spread:.1%} (n={row.runs})"
 
 
-def _reference(comparison: ReferenceAnswer | None) -> str:
-    """The reference's figure; a star marks a figure that is only shown."""
+def _reference(row: CaseRow, comparison: ReferenceAnswer | None) -> str:
+    """The reference's figure; a star marks a figure that is only shown. ``5.131 of 5.505`` if the case's figure by the
+    reference's rule, of which the ratio is made, is so far from the row's that the row's would give another ratio."""
     if comparison is None or comparison.reference_samples_per_s is None:
         return "-"
-    return f"{number(comparison.reference_samples_per_s)}{'' if comparison.sets_status else '*'}"
+    text = f"{number(comparison.reference_samples_per_s)}{'' if comparison.sets_status else '*'}"
+    measured = comparison.measured_samples_per_s
+    shown = (row.samples_per_s or math.nan) / comparison.reference_samples_per_s
+    if measured is None or f"{shown:.3f}" == _ratio(comparison):
+        return text
+    return f"{number(measured)} of {text}"
 
 
 def _ratio(comparison: ReferenceAnswer | None) -> str:
@@ -213,8 +216,6 @@ def _notes(row: CaseRow) -> list[str]:
     for each in row.published:
         if not each.sets_status and each.reference_samples_per_s is not None:
             ratio = "" if each.ratio is None else f", ratio {each.ratio:.3f}"
-            if each.ratio is None and not row.is_measured:
-                ratio = f", no ratio: {each.reason}"
             notes.append(f"* shown only: {number(each.reference_samples_per_s)} by {each.rule} ({each.label}{ratio})")
     if row.set_aside and row.samples_per_s is not None:
         notes.append(f"{len(row.set_aside)} of {_all_runs(row)} runs set aside (-v lists them)")
@@ -246,8 +247,10 @@ def _columns(rows: Sequence[CaseRow]) -> tuple[tuple[Column[CaseRow], ...], tupl
     of the recorded figure; a rule is empty if not all figures of its column have it."""
     unit = rate_unit(*(row.case_id for row in rows))
     measured, of_measured = _ruled(rows, f"{unit} ± spread", _measured, measured_rule)
-    published, of_published = _ruled(rows, "published", lambda row: _reference(shown_published(row)), published_rule)
-    recorded, of_recorded = _ruled(rows, "recorded", lambda row: _reference(row.recorded), recorded_rule)
+    published, of_published = _ruled(
+        rows, "published", lambda row: _reference(row, shown_published(row)), published_rule
+    )
+    recorded, of_recorded = _ruled(rows, "recorded", lambda row: _reference(row, row.recorded), recorded_rule)
     columns: tuple[Column[CaseRow], ...] = (
         Column("case", _case),
         measured,
@@ -307,5 +310,5 @@ _PROPOSAL_COLUMNS: tuple[Column[Proposal], ...] = (
 def night_lines(night: NightVerdict, width: int) -> list[str]:
     """The verdict on the night, such as ``the night: PASS (12 cases)``, and its reason below."""
     text = night.status.value if not night.suspect else f"{night.status.value}, suspect: the {night.suspect}"
-    wrapped = _wrapped(night.reason.message, width - len(_REASON_INDENT))
+    wrapped = _wrapped(reason_text(night.reason), width - len(_REASON_INDENT))
     return [f"the night: {text} ({counted(night.cases, 'case')})", *(_REASON_INDENT + line for line in wrapped)]

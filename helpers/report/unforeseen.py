@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from helpers.history.address import passwords_in, without_secrets
+from helpers.common.masking import passwords_in, remembered, without_secrets
 from helpers.trainers.contract.errors import SuiteError, printable
 
 # pytest's exit code for an internal error: the session has no result.
@@ -35,7 +35,8 @@ def unforeseen(error: BaseException, command: Sequence[str], variables: Mapping[
 
     ``command`` is the command line in which the error happened; ``variables`` are those of the process.
     """
-    secrets = passwords_in([*command, *(os.environ if variables is None else variables).items()])
+    of_process = (os.environ if variables is None else variables).items()
+    secrets = (*passwords_in([*command, *of_process]), *remembered())
     kind = type(error).__name__
     text = _shown(_message(error), secrets, _MOST_OF_MESSAGE)
     what = f"{kind}: {text}" if text else kind

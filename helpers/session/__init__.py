@@ -26,14 +26,10 @@ class SuiteOptions:
     share_machine: bool = False
     # How many minutes the session may wait, in all, until others leave the machine alone; None: it does not wait.
     quiet_minutes: float | None = None
-    # The index of the only card that is used; None: all cards of the machine.
-    card: int | None = None
     gate: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)
     # The case ids that the command line gives in full; ``--gate`` judges these too.
     named: frozenset[str] = frozenset()
-    # Where the good build is: a Python interpreter, or the folder of a virtual environment.
-    reference_env: str | None = None
     # The build under test and the good build as ``--build`` and ``--reference-build`` name them (docs/builds.md).
     build: str | None = None
     reference_build: str | None = None
@@ -42,22 +38,11 @@ class SuiteOptions:
     # The named builds, ready to run, by side (session/builds.py). The controller finds them, and sends them to its
     # workers.
     builds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    # The plan of a night of limited time (session/night_time.py). The controller lays it out, and sends it to its
-    # workers.
+    # The limit of a night of limited time (session/night_limit.py). The controller sends it to its workers.
     night: Mapping[str, Any] = field(default_factory=dict)
     # The history's database.
     history_url: str | None = None
     # Whether results may become the recorded figures.
     to_record: bool = False
-    # Whether a framework's missing environment is built before anything is measured.
-    build_envs: bool = False
-    # Whether the cards' peaks are measured and each case's share of them is shown; None: on GPUs.
-    utilisation: bool | None = None
-    # Where peaks are kept; None: in the session's folder.
-    peaks_folder: str | None = None
-    # The folder whose logs are judged instead of training.
-    replay: str | None = None
-    # The card model of the logs that do not name theirs.
-    replay_gpu: str | None = None
     # Whether the build under test may be its own good build. No command line sets this, only code that makes A/A runs.
     same_build: bool = False

@@ -1,4 +1,4 @@
-"""Searches for the first bad build: makes the pairs that helpers.judging.bisection asks for, until it has an answer.
+"""Searches for the first bad build: makes the pairs that judging.bisect.search asks for, until it has an answer.
 
 Each build of the list has a session of its own, ``<search>.<place>``. It holds the build's runs and the good build's,
 as any session does, and the history has them too. So a search that was killed goes on from its runs. ``bisect.json``
@@ -7,24 +7,27 @@ has only what no run tells: the list, and which builds cannot be tested.
 
 from __future__ import annotations
 
-import json
-import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+import msgspec
 
 from helpers.builds.cache import BuildCache, cache_of
-from helpers.builds.naming import BuildUnavailable, Why, shown_url
+from helpers.builds.naming import BuildUnavailable, Why
+from helpers.common.files import MOST_INDEX_BYTES, read_text_limited, write_whole
+from helpers.common.masking import shown_words
+from helpers.common.words import counted
 from helpers.history import open_history
 from helpers.history.results import CONTENDED, RunResult, interleaved_pairs
 from helpers.history.run_folders import ResultStore
 from helpers.history.session_file import begin_session
 from helpers.history.stored import StoredNight
-from helpers.judging.bisection import (
+from helpers.judging.bisect.search import (
     BisectAnswer,
     Bisection,
     BuildFinding,
@@ -36,44 +39,34 @@ from helpers.judging.bisection import (
     next_step,
     no_drop_probability,
 )
-from helpers.judging.confirm import next_runs
-from helpers.judging.evidence import Build, Evidence
-from helpers.judging.failure_class import FailureClass
-from helpers.judging.judge import end_without_comparison, no_median_step
-from helpers.judging.noise import usual_sigma
-from helpers.judging.rates import rate_unit
-from helpers.judging.verdict import NeedRuns, Reason, Status, Verdict
-from helpers.judging.wording import counted
+from helpers.judging.case.confirm import next_runs
+from helpers.judging.case.evidence import Build, Evidence
+from helpers.judging.case.judge import end_without_comparison, failed_run, no_median_step
+from helpers.judging.case.noise import usual_sigma
+from helpers.judging.case.verdict import NeedRuns, Reason, Status, Verdict
+from helpers.judging.finding import Code, Finding, found
+from helpers.judging.rules.rates import rate_unit
+from helpers.launch.failure import is_of_machine
 from helpers.machine.environment import differences
-from helpers.machine.files import MOST_INDEX_BYTES, read_text_limited, write_whole
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.installed import CANDIDATE, REFERENCE
 from helpers.plan.overrides import segment_of
 from helpers.plan.perf_yaml import Config
 from helpers.session import SuiteOptions
 from helpers.session.builds import NamedBuilds, named_builds
-from helpers.session.measure import CaseResult, Judge, segment_tonight
-from helpers.session.measuring import MeasureRequest, OnProgress
+from helpers.session.measuring.case_loop import CaseResult, Judge, MeasureRequest, segment_tonight
+from helpers.session.measuring.measurer import OnProgress
+from helpers.session.outcome import Tell, code_of
 from helpers.session.suite import Suite
 from helpers.session.suite_history import history_url
 from helpers.trainers.contract.errors import ConfigError, NoHistory, SuiteError
 
 STATE_FILE = "bisect.json"
-# 1: first format.
-STATE_SCHEMA_VERSION = 1
 # The code of the night of a build's pairs. No later night is compared with it, nor with the nights of other commands
 # that compare nothing with the recorded figure.
-BISECTED = "bisect"
+BISECTED = Code.BISECTED.value
 _COMMANDS = (BISECTED, "calibrated", "compared")
 _REGRESSED = (Status.REGRESSION.value, Status.SLOWER.value)
-# Failures that are the machine's fault, whichever build was running.
-_OF_THE_MACHINE = (
-    FailureClass.DISK_FULL,
-    FailureClass.PORT_IN_USE,
-    FailureClass.UNREACHABLE,
-    FailureClass.UNRESOLVABLE,
-    FailureClass.DATA_FAULT,
-)
 _UNHEALTHY = "device unhealthy"
 # A limit in case a judge goes wrong: no judge requests so many times the budget.
 _MOST_ATTEMPTS = 4
@@ -111,6 +104,7 @@ class SearchPlan:
     # By case: the standard deviation between runs that the search assumes, once it is known.
     sigmas: Mapping[str, float] = field(default_factory=dict)
     untestable: tuple[CannotTest, ...] = ()
+    schema_version: Literal[1] = 1
 
 
 @dataclass(frozen=True)
@@ -184,6 +178,9 @@ class BuildSearch:
     # Says whether the time for new pairs is over.
     time_is_over: Callable[[], bool] = lambda: False
     on_progress: OnProgress | None = None
+    # Makes the sentences of a reason.
+    tell: Tell = code_of
+    tell_step: Callable[[Finding], str] = lambda why: why.code.value
     _runs: dict[tuple[int, str], tuple[RunResult, ...]] = field(default_factory=dict)
     _suites: list[Suite] = field(default_factory=list)
 
@@ -194,7 +191,7 @@ class BuildSearch:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The builds' names as they may be shown: an address without user, password and signature."""
-        shown = [shown_url(each) if "://" in each else each for each in self.plan.builds]
+        shown = shown_words(self.plan.builds)
         return tuple(f"{each} ({number})" if shown.count(each) > 1 else each for number, each in enumerate(shown))
 
     def search(self, suite_case: SuiteCase, found: Sequence[CaseSearch] = ()) -> CaseSearch:
@@ -210,7 +207,7 @@ class BuildSearch:
                     raise BisectStopped("the search", got="the time is over", expected="an answer before it")
                 # An estimate from the next pair alone rises again near the end, where a pair says little.
                 fewest = min(fewest, step.expected_runs or fewest)
-                self.say(step.why + (f"; about {fewest} runs are left" if step.expected_runs else ""))
+                self.say(self.tell_step(step.why) + (f"; about {fewest} runs are left" if step.expected_runs else ""))
                 self._measure(suite_case, step, found)
         except (BisectStopped, OSError) as error:
             return replace(self.state_of(suite_case, found), stopped=str(error))
@@ -292,13 +289,13 @@ class BuildSearch:
 
     def _suite(self, place: int, named: NamedBuilds, suite_case: SuiteCase) -> Suite:
         session = session_of(self.options.session, place)
-        options = replace(self.options, session=session, builds=named, resume=True, utilisation=False, same_build=True)
+        options = replace(self.options, session=session, builds=named, resume=True, same_build=True)
         suite = self.load(options)
         if self._suites:
-            # There is one machine and one history, so a spooled entry is reported once.
+            # There is one machine and one history, so what the history lacks is reported once.
             suite.machine, suite.memory = self._suites[0].machine, self._suites[0].memory
         else:
-            suite.prepare([suite_case])
+            suite.measurer.prepare([suite_case])
             self._suites.append(suite)
         return suite
 
@@ -308,12 +305,12 @@ class BuildSearch:
         have = len(paired_rates(self._runs_of(step.build, suite_case)))
         by = beside_good(have + step.pairs, partial(self._settled, suite_case, found, step.build))
         request = MeasureRequest(by=by, most=_MOST_ATTEMPTS * self.plan.most_runs)
-        result = suite.measurer.measure(suite_case, request, self.on_progress)
+        result = suite.measurer.make_runs(suite_case, request, self.on_progress)
         self._runs.pop((step.build, case_id), None)
         if result.verdict.reason.code == BISECTED:
             self._learn_sigma(suite, result)
             return
-        reason = f"{result.verdict.status.value}: {result.verdict.reason.message}"
+        reason = f"{result.verdict.status.value}: {self.tell(result.verdict.reason)}"
         if step.build == 0 or not is_builds_own(result):
             raise BisectStopped(f"the search at {self.names[step.build]}", got=reason)
         spent = sum(not run.measured for run in self._runs_of(step.build, suite_case))
@@ -391,26 +388,25 @@ def beside_good(pairs: int, enough: Callable[[Sequence[tuple[float, float]]], bo
         made = list(zip(good, new, strict=False))
         if len(made) < pairs and not (len(new) == len(good) and enough(made)):
             wider = replace(evidence, budget=replace(evidence.budget, pairs=pairs))
-            return next_runs(wider, len(new), len(good), "bisect")
-        message = f"{len(made)} interleaved pairs with the good build, for a search"
-        return Verdict(Status.NO_BASELINE, Reason(BISECTED, message))
+            return next_runs(wider, len(new), len(good), found(Code.SEARCH))
+        return Verdict(Status.NO_BASELINE, Reason.of(found(Code.BISECTED, pairs=len(made))))
 
     return judge
 
 
-def _given_up(evidence: Evidence) -> str | None:
-    """Why no further attempt is made; None if one may be made."""
+def _given_up(evidence: Evidence) -> Sequence[Finding]:
+    """Why no further attempt is made; empty if one may be made."""
     row: list[str] = []
     for run in evidence.runs:
         if run.failure is not None:
             row.append(run.failure)
             if not run.retriable:
-                return run.failure
+                return [failed_run(run.failure)]
         elif run.usable:
             row = []
     if len(row) <= evidence.budget.retries:
-        return None
-    return f"{row[-1]}; {len(row)} attempts in a row"
+        return []
+    return [failed_run(row[-1], len(row))]
 
 
 def is_builds_own(result: CaseResult) -> bool:
@@ -421,7 +417,7 @@ def is_builds_own(result: CaseResult) -> bool:
         # It was refused before a run (no such kernels). An error at that point is the machine's fault.
         return status is Status.NOT_RUN
     last = bad[-1]
-    if last.role != Build.CANDIDATE.value or last.failure_class in _OF_THE_MACHINE:
+    if last.role != Build.CANDIDATE.value or is_of_machine(last.failure or ""):
         return False
     if last.invalid is not None:
         return not last.invalid.startswith((CONTENDED, _UNHEALTHY))
@@ -438,10 +434,9 @@ def plan_path(options: SuiteOptions) -> Path:
 def write_plan(options: SuiteOptions, plan: SearchPlan) -> None:
     """Write the whole search. Raises ConfigError if the disk refuses."""
     path = plan_path(options)
-    record = {"schema_version": STATE_SCHEMA_VERSION, **asdict(plan)}
     try:
         begin_session(path.parent, options.record)
-        write_whole(path, (json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+        write_whole(path, msgspec.json.format(msgspec.json.encode(plan), indent=1))
     except OSError as error:
         raise ConfigError(f"search {path}", got=str(error), expected="room for a few kilobytes") from error
 
@@ -451,31 +446,19 @@ def read_plan(options: SuiteOptions) -> SearchPlan:
     other file."""
     path = plan_path(options)
     try:
-        record: dict[str, Any] = json.loads(read_text_limited(path, MOST_INDEX_BYTES))
-        if record.pop("schema_version") != STATE_SCHEMA_VERSION:
-            raise ValueError(f"schema_version is not {STATE_SCHEMA_VERSION}")
-        untestable = tuple(CannotTest(**each) for each in record.pop("untestable"))
-        plan = SearchPlan(
-            builds=tuple(map(str, record.pop("builds"))),
-            cases=tuple((str(target), str(case_id)) for target, case_id in record.pop("cases")),
-            sigmas={str(case_id): float(sigma) for case_id, sigma in record.pop("sigmas").items()},
-            untestable=tuple(each for each in untestable if not each.again),
-            host_id=str(record.pop("host_id")),
-            most_runs=int(record.pop("most_runs")),
-            **record,
-        )
-        if {each.build for each in untestable} - set(plan.builds):
+        plan = msgspec.json.decode(read_text_limited(path, MOST_INDEX_BYTES), type=SearchPlan)
+        if {each.build for each in plan.untestable} - set(plan.builds):
             raise ValueError("untestable names a build that is not in the list")
-        if not all(math.isfinite(sigma) and sigma > 0 for sigma in plan.sigmas.values()):
+        if not all(sigma > 0 for sigma in plan.sigmas.values()):
             raise ValueError("sigmas are not above 0")
-        return plan
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"search {path}",
             got=f"{type(error).__name__}: {error}",
             expected="what perfgate bisect wrote",
             remedy="--resume takes the name of a search: bisect-…",
         ) from error
+    return replace(plan, untestable=tuple(each for each in plan.untestable if not each.again))
 
 
 # ---- before it begins

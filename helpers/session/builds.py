@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from helpers.builds.making import PreparedBuild, import_build, prepare
 from helpers.builds.naming import NONE, BuildSource, parse_build
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.plan.case_plan import build_label
-from helpers.plan.installed import BUILD, CANDIDATE, REFERENCE, REFERENCE_BUILD, REFERENCE_OPTION
+from helpers.plan.installed import BUILD, CANDIDATE, REFERENCE, REFERENCE_BUILD
 from helpers.plan.perf_yaml import Config
 from helpers.session import SuiteOptions
 from helpers.trainers.contract.errors import ConfigError
@@ -33,8 +33,6 @@ def named_builds(options: SuiteOptions, config: Config, cache: BuildCache, say: 
     cannot be made.
     """
     reference_name = _reference_name(options, config)
-    if options.reference_env is not None and options.reference_build not in (None, NONE):
-        raise ConfigError(f"{REFERENCE_BUILD} and {REFERENCE_OPTION}", got="both", expected="one good build")
     # A name that means nothing is refused before the first environment is made.
     candidate = None if options.build is None else parse_build(options.build, Path.cwd(), config)
     folder = config.path.parent if options.reference_build is None else Path.cwd()
@@ -77,8 +75,7 @@ def refuse_not_importable(
 def _reference_name(options: SuiteOptions, config: Config) -> str | None:
     if options.reference_build is not None:
         return None if options.reference_build == NONE else options.reference_build
-    pinned = options.pinned_reference and options.reference_env is None and options.replay is None
-    return config.builds.good if pinned else None
+    return config.builds.good if options.pinned_reference else None
 
 
 def _record(source: BuildSource, build: PreparedBuild) -> dict[str, str]:
@@ -105,12 +102,10 @@ def _refuse_same(builds: NamedBuilds, options: SuiteOptions) -> None:
         )
 
 
-def reference_line(options: SuiteOptions, config: Config, labels: Callable[[], Sequence[str]]) -> str:
-    """A line for the header on the reference build; ``labels`` says what each framework has there."""
+def reference_line(options: SuiteOptions, config: Config) -> str:
+    """A line for the header on the reference build."""
     named = options.builds.get(REFERENCE)
-    if named is not None:
-        pinned = f", pinned: {config.builds.reason or 'without a reason'}" if named["pinned"] else ""
-        return f"reference build: {named['name']} @{named['commit'][:12]} ({named['source_text']}){pinned}"
-    if options.reference_env is None:
-        return f"no reference build ({REFERENCE_BUILD}, {REFERENCE_OPTION}), so a drop cannot be confirmed"
-    return f"reference build: {', '.join(labels()) or options.reference_env}"
+    if named is None:
+        return f"no reference build ({REFERENCE_BUILD}), so a drop cannot be confirmed"
+    pinned = f", pinned: {config.builds.reason or 'without a reason'}" if named["pinned"] else ""
+    return f"reference build: {named['name']} @{named['commit'][:12]} ({named['source_text']}){pinned}"

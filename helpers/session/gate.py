@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -13,10 +12,10 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from helpers.history.results import MEASURED
-from helpers.judging.verdict import OTHER_PROGRAM, Status
-from helpers.machine.wall_clock import local_now
-from helpers.session.outcome import CaseEffect, CaseOutcome
+from helpers.common.wall_clock import local_now
+from helpers.judging.case.verdict import Status
+from helpers.judging.finding import Code
+from helpers.session.outcome import OUT_OF_TIME, CaseEffect, CaseOutcome, Gating, GoodBuild
 from helpers.trainers.contract.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from helpers.plan.case_patterns import Quarantine
     from helpers.plan.case_plan import CasePlan, SuiteCase
     from helpers.plan.perf_yaml import Config, GateRule
-    from helpers.session.measure import CaseResult
+    from helpers.session.measuring.case_loop import CaseResult
 
 EXIT_OK = 0
 EXIT_SLOWER = 1
@@ -116,22 +115,22 @@ def exit_code(
     """The session's exit code from its cases' outcomes, and from the night's status if it has one.
 
     docs/reference.md, "Exit codes". ``pytest_exit`` is pytest's own: 2 to 5 stay (interrupted, internal, usage, nothing
-    collected). 1 outranks 6. ``other_failures`` says that a test that is not a case failed; this keeps pytest's 1. The
-    code is 6 if the session measured none of the cases that it judges, also if each of them was skipped for a reason.
+    collected). 1 outranks 6, and only ever means slower. The code is 6 if a test that is not a case failed
+    (``other_failures``), or if the session measured none of the cases that it judges, also if each of them was skipped
+    for a reason.
     """
-    judged = [(each.status, each.effect) for each in outcomes if each.judged]
+    judged = [(each.status, each.gating.effect) for each in outcomes if each.gating.judged]
     if night is not None:
         judged.append((night, night_effect(night, gate)))
     if pytest_exit not in (EXIT_OK, EXIT_SLOWER):
         return pytest_exit
-    if other_failures or any(status in SLOWER and does is CaseEffect.FAIL for status, does in judged):
+    if any(status in SLOWER and does is CaseEffect.FAIL for status, does in judged):
         return EXIT_SLOWER
-    if any(does in (CaseEffect.ERROR, CaseEffect.FAIL) for _, does in judged):
-        return EXIT_NOT_JUDGED
-    if all(status in _NOT_MEASURED for status, _ in judged):
-        return EXIT_NOT_JUDGED
+    failed = other_failures or any(does in (CaseEffect.ERROR, CaseEffect.FAIL) for _, does in judged)
     # If no case explains pytest's 1, it is not changed into a 0.
-    return pytest_exit
+    if failed or pytest_exit != EXIT_OK or all(status in _NOT_MEASURED for status, _ in judged):
+        return EXIT_NOT_JUDGED
+    return EXIT_OK
 
 
 # ---- the gate of this machine
@@ -185,7 +184,7 @@ class Gate:
         """The outcome of a judged case, with the gate's effect and, if the gate changes it, the gate's rule."""
         plan, verdict = result.plan, result.verdict
         gated = self.gated(plan)
-        other_program = any(each.reason.code == OTHER_PROGRAM for each in verdict.published)
+        other_program = any(each.reason.code == Code.OTHER_PROGRAM for each in verdict.published)
         if gated is not None and other_program:
             gated = replace(gated, has_published=False)
         entry = plan.suite_case.quarantine if gated is not None else None
@@ -193,6 +192,9 @@ class Gate:
         judged = kept is None and (gated is not None or not self.enabled)
         does = effect(verdict.status, gated) if judged else outside_gate(effect(verdict.status))
         rule = None if gated is None else gate_reason(verdict.status, gated, other_program=other_program)
+        if verdict.reason.code == OUT_OF_TIME:
+            # The case is not judged tonight: it waited least.
+            gated, entry, does, rule = None, None, CaseEffect.SKIP, None
         if kept is not None:
             rule = f"in quarantine until {kept.until}, so it cannot fail the gate ({kept.reason})"
         elif entry is not None:
@@ -201,37 +203,19 @@ class Gate:
                 f"the quarantine of {entry.pattern!r} ({entry.place} in perf.yaml: {entry.reason}) ended on "
                 f"{entry.until}: take the entry out, or give it another day with a reason"
             )
+        quarantine = "" if kept is None else f"until {kept.until}: {kept.reason}"
         return CaseOutcome(
             plan.case,
             plan.suite_case.target,
             verdict,
-            does,
-            judged,
+            Gating(does, judged, rule or "", quarantine),
             plan.rule,
             result.runs,
             run_folders,
             result.resumed,
-            plan.reference_label or "",
-            plan.why_no_reference,
-            result.runs[0].origin if result.runs else MEASURED,
+            GoodBuild(plan.reference_label or "", plan.why_no_reference),
             plan.suite_case.owner,
-            "" if kept is None else f"until {kept.until}: {kept.reason}",
-            rule or "",
         )
-
-    def check(self, cases: Iterable[SuiteCase], config: Config, host: str) -> None:
-        """Raises ConfigError for a gate that judges nothing or less than perf.yaml says, and for an owner or a
-        quarantine that matches no case."""
-        if not self.enabled:
-            return
-        self.refuse_unlisted(config, host)
-        cases = tuple(cases)
-        for rule in self.rules:
-            if not any(_matches(rule, case) for case in cases):
-                raise _no_such_case(config, "machines: gate: cases", rule.cases, cases)
-        for entry in (*config.owners, *config.quarantine):
-            if not any(entry.matches(case.case.id, case.target) for case in cases):
-                raise _no_such_case(config, f"{entry.place}.pattern", entry.pattern, cases)
 
     def refuse_unlisted(self, config: Config, host: str) -> None:
         """Raises ConfigError for a gate on a machine for which the file has none."""
@@ -263,14 +247,3 @@ class Gate:
 
 def _matches(rule: GateRule, suite_case: SuiteCase) -> bool:
     return rule.target in (None, suite_case.target) and fnmatchcase(suite_case.case.id, rule.cases)
-
-
-def _no_such_case(config: Config, field: str, pattern: str, cases: Iterable[SuiteCase]) -> ConfigError:
-    near = difflib.get_close_matches(pattern, sorted({case.case.id for case in cases}), n=2, cutoff=0.3)
-    return ConfigError(
-        str(config.path),
-        field=field,
-        got=pattern,
-        expected="a pattern that at least one case of the matrix matches",
-        remedy=f"Nearest: {', '.join(near)}" if near else "List the ids with --collect-only",
-    )

@@ -9,16 +9,15 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from helpers.history.results import MEASURED
-from helpers.judging.verdict import Status
+from helpers.judging.case.verdict import Status
 from helpers.session.gate import SLOWER, Gate, effect
-from helpers.session.outcome import OUT_OF_TIME, CaseEffect, CaseOutcome
+from helpers.session.outcome import OUT_OF_TIME, CaseEffect, CaseOutcome, Tell, code_of
 
 if TYPE_CHECKING:
     from helpers.plan.case_plan import SuiteCase
 
 NOT_REACHED = "not reached"
-# A case that the night's plan leaves for a later night.
+# A case for which the night had no time left.
 NOT_TONIGHT = "not tonight"
 # Nothing that could have failed was measured, so nothing is known to be well.
 ALL_IN_QUARANTINE = (
@@ -77,9 +76,7 @@ class GateVerdict:
     quarantined: tuple[GateCase, ...]
     # Why the session fails for a reason other than its cases.
     other: tuple[str, ...] = ()
-    # Whether logs were judged instead of runs.
-    replayed: bool = False
-    # Cases that the night's plan leaves for a later night; they neither pass nor fail.
+    # Cases for which the night had no time left; they neither pass nor fail.
     not_tonight: tuple[GateCase, ...] = ()
 
     @property
@@ -104,7 +101,7 @@ class GateVerdict:
             statuses = ", ".join(f"{number} {status}" for status, number in kept.items())
             counted.append(f"{len(self.quarantined)} in quarantine ({statuses})")
         text = "; ".join([*self.other, *([", ".join(counted)] if counted else [])])
-        return f"GATE {self.state.value}: {text}{' (replayed: nothing was run)' if self.replayed else ''}"
+        return f"GATE {self.state.value}: {text}"
 
     def to_record(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -118,7 +115,6 @@ class GateVerdict:
             "quarantined": [asdict(each) for each in self.quarantined],
             "not_tonight": [asdict(each) for each in self.not_tonight],
             "other": list(self.other),
-            "replayed": self.replayed,
         }
 
 
@@ -129,16 +125,15 @@ def verdict_of(
     outcomes: Iterable[CaseOutcome],
     exit_code: int,
     other: Sequence[str] = (),
-    not_tonight: Mapping[tuple[str, str], str] = MappingProxyType({}),
     unfinished: Mapping[tuple[str, str], str] = MappingProxyType({}),
+    tell: Tell = code_of,
 ) -> GateVerdict:
-    """The gate's verdict on a session.
+    """The gate's verdict on a session. ``tell`` makes the sentences of a reason.
 
     ``cases`` is the whole matrix, ``chosen`` has the keys of the cases that the session selected, and ``other`` says
-    what makes the session fail beside its cases. ``not_tonight`` has the cases that the night's plan leaves out, and
-    says when each was measured and when it will be. ``unfinished`` says what the session has of cases without an
-    outcome. A session with another exit code than 0 fails its gate, whatever
-    its cases' statuses are.
+    what makes the session fail beside its cases. ``unfinished`` says what the session has
+    of cases without an outcome. A session with another exit code than 0 fails its gate, whatever its cases' statuses
+    are. It passes in part if the command line or the night's time left out cases.
     """
     by_key = {each.key: each for each in outcomes}
     passed, not_selected = 0, 0
@@ -147,23 +142,22 @@ def verdict_of(
         if not gate.judges(case):
             continue
         outcome = by_key.get(case.key)
-        if outcome is None and case.key in not_tonight:
-            left.append(GateCase(case.case.id, case.target, NOT_TONIGHT, not_tonight[case.key], case.owner))
+        if outcome is not None and outcome.verdict.reason.code == OUT_OF_TIME:
+            left.append(GateCase(case.case.id, case.target, NOT_TONIGHT, outcome.told(tell), case.owner))
         elif gate.quarantine_of(case) is not None:
-            quarantined.append(_gate_case(case, outcome, unfinished))
+            quarantined.append(_gate_case(case, outcome, unfinished, tell))
         elif case.key not in chosen:
             not_selected += 1
-        elif outcome is not None and outcome.effect is CaseEffect.PASS:
+        elif outcome is not None and outcome.gating.effect is CaseEffect.PASS:
             passed += 1
         else:
-            failed.append(_gate_case(case, outcome, unfinished))
+            failed.append(_gate_case(case, outcome, unfinished, tell))
     if failed or exit_code or not passed:
         state = GateState.FAILED
     else:
-        state = GateState.PARTLY_PASSED if not_selected else GateState.PASSED
+        state = GateState.PARTLY_PASSED if not_selected or left else GateState.PASSED
     if not (passed or failed or other) and any(each.key in chosen for each in quarantined):
         other = (ALL_IN_QUARANTINE,)
-    replayed = any(each.origin != MEASURED for each in by_key.values())
     if exit_code and passed and not (failed or other):
         other = (f"exit code {exit_code}",)
     return GateVerdict(
@@ -173,19 +167,22 @@ def verdict_of(
         tuple(sorted(failed, key=_rank)),
         tuple(quarantined),
         tuple(other),
-        replayed,
         tuple(left),
     )
 
 
-def _gate_case(case: SuiteCase, outcome: CaseOutcome | None, unfinished: Mapping[tuple[str, str], str]) -> GateCase:
+def _gate_case(
+    case: SuiteCase, outcome: CaseOutcome | None, unfinished: Mapping[tuple[str, str], str], tell: Tell
+) -> GateCase:
     status, reason = NOT_REACHED, unfinished.get(case.key, "")
     if outcome is not None:
-        status, reason = outcome.status.value, outcome.reason
-        if outcome.verdict.reason.code == OUT_OF_TIME:
-            status = NOT_REACHED
-        if outcome.judged and effect(outcome.status) is CaseEffect.PASS and outcome.effect is not CaseEffect.PASS:
-            status, reason = NOT_ACCEPTED, f"{status}, but {outcome.gate_rule}; {outcome.verdict.reason.message}"
+        status, reason = outcome.status.value, outcome.told(tell)
+        if (
+            outcome.gating.judged
+            and effect(outcome.status) is CaseEffect.PASS
+            and outcome.gating.effect is not CaseEffect.PASS
+        ):
+            status, reason = NOT_ACCEPTED, f"{status}, but {outcome.gating.rule}; {tell(outcome.verdict.reason)}"
     return GateCase(case.case.id, case.target, status, reason, case.owner)
 
 

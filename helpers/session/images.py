@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from helpers.judging.wording import counted
+from helpers.common.words import counted
 from helpers.machine.devices import Machine
 from helpers.machine.leases import Leases, default_folder
 from helpers.plan.baseline_files import FigureStatus

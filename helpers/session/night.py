@@ -8,8 +8,8 @@ from pathlib import Path
 
 from helpers.history.results import RunResult
 from helpers.history.run_folders import RESULT_FILE, read_result, sessions
-from helpers.judging.night_groups import NightCase, labels_of
-from helpers.judging.verdict import Status
+from helpers.judging.case.verdict import Status
+from helpers.judging.night.groups import NightCase, labels_of
 from helpers.session.outcome import CaseOutcome
 from helpers.trainers.contract.errors import ResultError
 
@@ -43,7 +43,7 @@ def night_case(outcome: CaseOutcome) -> NightCase | None:
     """The case for the verdict on the night. None for a case that is compared with no earlier night, and for one that
     the gate does not judge."""
     standing, recorded = outcome.verdict.standing, outcome.verdict.recorded
-    if standing is None or not outcome.judged or outcome.status in _WITHOUT_FIGURES:
+    if standing is None or not outcome.gating.judged or outcome.status in _WITHOUT_FIGURES:
         return None
     tolerance = recorded.tolerance if recorded is not None else None
     return NightCase(
@@ -54,8 +54,8 @@ def night_case(outcome: CaseOutcome) -> NightCase | None:
         status=recorded.status if recorded is not None else outcome.status,
         standing=standing,
         tolerance=_DEFAULT_TOLERANCE if tolerance is None else tolerance,
-        can_confirm=bool(outcome.reference_build),
-        why_not=outcome.why_no_reference,
+        can_confirm=bool(outcome.good.name),
+        why_not=outcome.good.why_none,
     )
 
 

@@ -1,5 +1,5 @@
-"""Builds the programs of cases with a build of their framework, without training: for ``perfgate cases`` and ``show``,
-for ``perfgate builds check``, and when a gate starts."""
+"""Builds the static programs of Paddle's cases, without training: for ``perfgate builds check``, and when a gate
+starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.builds.naming import BuildUnavailable, Why
-from helpers.launch.programs import TIMEOUT_SECONDS, BuildReport, BuildState, check_builds
+from helpers.launch.programs import BuildReport, BuildState, check_builds
 from helpers.plan.case_plan import CPU, SuiteCase, draft_job
 from helpers.plan.recipes.published_programs import differences_of
 from helpers.plan.recipes.recipe import settings_for
@@ -26,10 +26,7 @@ OnReport = Callable[[SuiteCase, BuildReport], None]
 
 
 def build_programs(
-    cases: Sequence[SuiteCase],
-    interpreter: str,
-    on_report: OnReport | None = None,
-    timeout_seconds: float = TIMEOUT_SECONDS,
+    cases: Sequence[SuiteCase], interpreter: str, on_report: OnReport | None = None
 ) -> tuple[BuildReport, ...]:
     """Build each case's program with ``interpreter``; the reports are in the order of ``cases``. Raises LaunchError if
     the interpreter cannot be started."""
@@ -41,7 +38,7 @@ def build_programs(
             if on_report is not None:
                 on_report(by_id[job.job_id], report)
 
-        return check_builds(jobs, interpreter, timeout_seconds=timeout_seconds, on_report=told)
+        return check_builds(jobs, interpreter, on_report=told)
 
 
 def draft_of(suite_case: SuiteCase, run_folder: str) -> JobSpec:

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from helpers.common.wall_clock import utc_now
+from helpers.common.words import counted
 from helpers.history.results import (
     LEAST_SAMPLES_PER_S,
-    MEASURED,
     MOST_SAMPLES_PER_S,
     RunResult,
     interleaved_pairs,
 )
-from helpers.judging.evidence import Past
-from helpers.judging.noise import entry_scatter, most_scatter, pair_scatter
-from helpers.judging.rates import rate_unit
-from helpers.judging.rules import MEDIAN_STEP, case_figure
+from helpers.judging.case.evidence import Past
+from helpers.judging.case.noise import entry_scatter, most_scatter, pair_scatter
+from helpers.judging.case.verdict import Status
+from helpers.judging.rules.own import MEDIAN_STEP, case_figure
+from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import hodges_lehmann, number, summarise
-from helpers.judging.verdict import Status
-from helpers.judging.wording import counted
 from helpers.machine.devices import Machine
 from helpers.machine.environment import CPU, GPU, Environment, clocks_of, differences
-from helpers.machine.wall_clock import utc_now
-from helpers.plan.matrix import ByCase, Tolerances
+from helpers.plan.matrix import Tolerances
 from helpers.plan.overrides import segment_of
 from helpers.plan.proposals import Accepted, Candidate, Proposal, ProposalKind, RecordedAnswer, propose, write_recorded
 from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet, load_recorded
-from helpers.session.outcome import CaseOutcome
+from helpers.session.outcome import CaseOutcome, Tell, code_of
+from helpers.session.suite_history import start_segments
+
+if TYPE_CHECKING:
+    from helpers.session.suite import Suite
 
 # What the answer to the recorded question means for the entry. A status that is not here was not judged.
 _ANSWERS = {
@@ -64,11 +68,6 @@ class RecordedBaselines:
     def load(self, device: str) -> RecordedSet:
         return load_recorded(self.path(device), self.key(device), self._places)
 
-    def files(self, outcomes: Iterable[CaseOutcome], written: Iterable[Proposal]) -> tuple[Path, ...]:
-        """The files in which entries of these cases were ``written``."""
-        new = {each.case_id for each in written if each.kind in (ProposalKind.CREATED, ProposalKind.UPDATED)}
-        return tuple(self.path(device) for device in sorted({each.device for each in outcomes if each.case.id in new}))
-
     def describe(self) -> str:
         """One line that says which file is read and written for the machine's GPUs, else for its cores, and why."""
         device = GPU if self.machine.gpus else CPU
@@ -85,56 +84,63 @@ class RecordedBaselines:
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json"
 
-    def propose(
-        self,
-        outcomes: Iterable[CaseOutcome],
-        *,
-        known_case_ids: Collection[str],
-        accepted: Sequence[Accepted],
-        tolerances: ByCase[Tolerances],
-        past_of: PastOf,
-        began: datetime.datetime | None = None,
-    ) -> tuple[Proposal, ...]:
-        """What would be written for the measured cases, device by device.
+    def write(self, device: str, proposals: Sequence[Proposal]) -> tuple[Proposal, ...]:
+        """Write the proposals of one device; returns what was written."""
+        path = self.path(device)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return tuple(write_recorded(path, self.key(device), proposals, places=self._places))
 
-        ``began`` is when the session began, which dates the entries (now if it is not given). ``accepted`` are the
-        reasons given for worse figures, ``tolerances`` the smallest changes that count, ``past_of`` gives the nights
-        before this session."""
-        # One moment for all, after each night of this session: what entries have in common stands once in their file.
-        outcomes, begins = list(outcomes), utc_now()
+
+@dataclass(frozen=True)
+class Recorder:
+    """Records the cases of a session."""
+
+    suite: Suite
+
+    def propose(
+        self, outcomes: Iterable[CaseOutcome], accepted: Sequence[Accepted] = (), tell: Tell = code_of
+    ) -> tuple[Proposal, ...]:
+        """What ``--update-baselines`` would write for the cases of this session, device by device. ``accepted`` are the
+        reasons given for worse figures; ``tell`` makes the sentences."""
+        suite = self.suite
         proposals: list[Proposal] = []
-        for device in sorted({each.device for each in outcomes}):
-            mine = [each for each in outcomes if each.device == device]
+        measured = [each for each in outcomes if each.status is not Status.NOT_RUN]
+        # One moment for all, after each night of this session: what entries have in common stands once in their file.
+        begins, began = utc_now(), suite.options.record.moment
+        for device in sorted({each.device for each in measured}):
+            mine = [each for each in measured if each.device == device]
+            machine = suite.machine.device_name(device)
+            tolerances = {each.case.id: suite.config.tolerances.of(each.case.id).recorded for each in mine}
             proposals += propose(
-                self.load(device),
-                [
-                    candidate(
-                        each,
-                        self.machine.device_name(device),
-                        began,
-                        begins,
-                        tolerance=tolerances.of(each.case.id).recorded,
-                        past_of=past_of,
-                    )
-                    for each in mine
-                ],
+                suite.baselines.load(device),
+                [candidate(each, machine, began, begins, tolerances[each.case.id], self._past, tell) for each in mine],
                 measured_case_ids={each.case.id for each in mine},
-                known_case_ids=known_case_ids,
+                known_case_ids={case.case.id for case in suite.cases},
                 accepted=accepted,
             )
         return tuple(proposals)
 
     def write(self, outcomes: Iterable[CaseOutcome], proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
-        """Write the proposals of all devices, each file once; returns what was written."""
-        proposals = tuple(proposals)
+        """Write the proposals, each file once, and begin a segment of the history for each entry that changed;
+        returns what was written. Raises BaselineError, and HistoryError once the files are written."""
+        outcomes, proposals = tuple(outcomes), tuple(proposals)
         device_of = {each.case.id: each.device for each in outcomes}
         written: list[Proposal] = []
         for device in sorted(set(device_of.values())):
-            mine = tuple(each for each in proposals if device_of.get(each.case_id, device) == device)
-            path = self.path(device)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            written += write_recorded(path, self.key(device), mine, places=self._places)
+            mine = [each for each in proposals if device_of.get(each.case_id, device) == device]
+            written += self.suite.baselines.write(device, mine)
+        start_segments(self.suite.memory, written, {each.case.id: each.target for each in outcomes})
         return tuple(written)
+
+    def files(self, outcomes: Iterable[CaseOutcome], written: Iterable[Proposal]) -> tuple[Path, ...]:
+        """The files that ``write`` has changed for these cases."""
+        new = {each.case_id for each in written if each.kind in (ProposalKind.CREATED, ProposalKind.UPDATED)}
+        devices = sorted({each.device for each in outcomes if each.case.id in new})
+        return tuple(self.suite.baselines.path(device) for device in devices)
+
+    def _past(self, outcome: CaseOutcome, segment: Mapping[str, str]) -> Past:
+        case = outcome.case
+        return self.suite.memory.past(case.id, outcome.target, segment, case.cards, self.suite.options.session)
 
 
 def candidate(
@@ -144,6 +150,7 @@ def candidate(
     begins: datetime.datetime | None = None,
     tolerance: float = Tolerances.recorded,
     past_of: PastOf = lambda outcome, segment: Past(),
+    tell: Tell = code_of,
 ) -> Candidate:
     """The case as an entry for ``baselines/recorded``. It is refused if it is no honest reference.
 
@@ -158,7 +165,7 @@ def candidate(
     counted = [run for run in measured if run.is_screening]
     figure = case_figure(MEDIAN_STEP, [run.figures for run in counted])
     if not counted or recorded is None or recorded.status not in _ANSWERS:
-        return Candidate(None, _verdict_text(outcome), case_id)
+        return Candidate(None, _verdict_text(outcome, tell), case_id)
     if figure.samples_per_s is None:
         return Candidate(None, figure.reason, case_id)
     segments = [segment_of(run.environment, run.settings, case_id) for run in counted]
@@ -185,11 +192,11 @@ def candidate(
     )
     return Candidate(
         entry,
-        _refusal(outcome, measured, segments),
+        _refusal(outcome, measured, segments, tell),
         case_id,
         _ANSWERS[recorded.status],
-        recorded.reason.message,
-        doubts=_doubts(outcome, entry, past_of),
+        tell(recorded.reason),
+        doubts=_doubts(outcome, entry, past_of, tell),
         tolerance=tolerance,
         beside=beside,
     )
@@ -210,16 +217,16 @@ def _digest(run: RunResult) -> dict[str, str]:
     return {"framework_digest": digest} if digest else {}
 
 
-def _doubts(outcome: CaseOutcome, entry: RecordedEntry, past_of: PastOf) -> tuple[str, ...]:
+def _doubts(outcome: CaseOutcome, entry: RecordedEntry, past_of: PastOf, tell: Tell) -> tuple[str, ...]:
     """What speaks against the figure as a reference, until a user gives a reason why it is right."""
-    found = [_verdict_text(outcome)] if outcome.status is Status.BELOW_PUBLISHED else []
+    found = [_verdict_text(outcome, tell)] if outcome.status is Status.BELOW_PUBLISHED else []
     past = past_of(outcome, entry.segment)
     rates = ", ".join(map(number, entry.replicates))
     pairs = _differences(outcome)
     percents = " ".join(f"{math.expm1(each):+.1%}" for each in pairs)
     scattering = (
         (entry_scatter(entry.replicates, past), f"{len(entry.replicates)} runs ({rates} {rate_unit(outcome.case.id)})"),
-        (pair_scatter(pairs, past), f"{len(pairs)} pairs with {outcome.reference_build} ({percents})"),
+        (pair_scatter(pairs, past), f"{len(pairs)} pairs with {outcome.good.name} ({percents})"),
     )
     most = most_scatter(past)
     found += [
@@ -243,7 +250,7 @@ def _beside(outcome: CaseOutcome) -> str:
     if not (differences := _differences(outcome)):
         return ""
     return (
-        f"{math.expm1(hodges_lehmann(differences)):+.2%} against {outcome.reference_build} beside it, "
+        f"{math.expm1(hodges_lehmann(differences)):+.2%} against {outcome.good.name} beside it, "
         f"{counted(len(differences), 'pair')}"
     )
 
@@ -258,13 +265,13 @@ def _interval(replicates: tuple[float, ...]) -> tuple[float, float] | None:
     return summary.low, summary.high
 
 
-def _refusal(outcome: CaseOutcome, runs: Sequence[RunResult], segments: Sequence[dict[str, str]]) -> str | None:
+def _refusal(
+    outcome: CaseOutcome, runs: Sequence[RunResult], segments: Sequence[dict[str, str]], tell: Tell
+) -> str | None:
     """Why the case is no honest reference. ``runs`` are all runs behind its verdict, ``segments`` those of the runs
     that count."""
     if outcome.status in (Status.INFRA_ERROR, Status.INVALID):
-        return _verdict_text(outcome)
-    if foreign := sorted({run.origin for run in runs} - {MEASURED}):
-        return f"{' and '.join(foreign)} from logs: a baseline holds what this machine measured"
+        return _verdict_text(outcome, tell)
     if any(run.marks for run in runs):
         return "; ".join(outcome.marks)
     changed = sorted({key for run in runs for key in run.overrides})
@@ -276,5 +283,5 @@ def _refusal(outcome: CaseOutcome, runs: Sequence[RunResult], segments: Sequence
     return None
 
 
-def _verdict_text(outcome: CaseOutcome) -> str:
-    return f"{outcome.status.value}: {outcome.reason}"
+def _verdict_text(outcome: CaseOutcome, tell: Tell) -> str:
+    return f"{outcome.status.value}: {outcome.told(tell)}"

@@ -5,77 +5,67 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from helpers.common.masking import without_password
+from helpers.common.words import counted
 from helpers.history import Memory, default_url, may_be_at, open_history
-from helpers.history.address import refuse_in_open_file, without_password
+from helpers.history.address import named_address
 from helpers.history.codec import to_text
 from helpers.history.decisions import DecisionFiles, as_kept
-from helpers.history.spool import Spool
-from helpers.history.spooling import FILE_WAITS, SERVER_WAITS, SpoolingMemory
+from helpers.history.session_memory import SessionMemory
 from helpers.history.stored import SegmentStart
+from helpers.history.unwritten import Unwritten
+from helpers.history.waiting import WAIT_SECONDS
 from helpers.plan.perf_yaml import Config
 from helpers.plan.proposals import Proposal, ProposalKind
 from helpers.plan.recorded import RecordedEntry
 from helpers.session import SuiteOptions
 from helpers.trainers.contract.errors import HistoryError
 
+# How long a session waits for other writers of a file or a server, and for any answer of a server: a transaction takes
+# milliseconds.
+FILE_WAIT_SECONDS = WAIT_SECONDS
+SERVER_WAIT_SECONDS = 4.0
+SERVER_ANSWER_SECONDS = 5.0
+
 
 def memory_of(options: SuiteOptions, config: Config) -> Memory:
-    """The history, opened on first use. Entries are spooled beside the runs while it does not answer."""
-    url = history_url(options, config)
-    spool, decisions = Spool.of(options.runs_folder, url), DecisionFiles(options.runs_folder)
-    if url.startswith("sqlite:"):
-        return SpoolingMemory(
-            lambda: open_history(url, wait_seconds=FILE_WAITS.lock_seconds, runs_folder=options.runs_folder),
-            spool,
-            decisions,
-        )
-    # Imported here because a history in a file needs no server's library.
-    from helpers.history.server import Connections
-
-    connections = Connections()
-    return SpoolingMemory(
-        lambda: open_history(
-            url, wait_seconds=SERVER_WAITS.lock_seconds, connections=connections, runs_folder=options.runs_folder
-        ),
-        spool,
-        decisions,
-        cut=connections.cut,
-        answer_seconds=SERVER_WAITS.answer_seconds,
+    """The history, opened on first use. While it does not answer, what it lacks stays in the run folder."""
+    url, folder = history_url(options, config), options.runs_folder
+    wait = FILE_WAIT_SECONDS if url.startswith("sqlite:") else SERVER_WAIT_SECONDS
+    return SessionMemory(
+        lambda: open_history(url, wait_seconds=wait, answer_seconds=SERVER_ANSWER_SECONDS, runs_folder=folder),
+        Unwritten.of(folder, url),
+        DecisionFiles(folder),
     )
 
 
-def begin(memory: Memory) -> None:
-    """Contact the history for the first time in the session. Raises HistoryError if it can never be used; that it does
-    not answer now is no error."""
-    if isinstance(memory, SpoolingMemory):
-        memory.start()
-
-
-def answers(memory: Memory) -> bool:
-    """Whether the history answers now, after it did not."""
-    return memory.answers() if isinstance(memory, SpoolingMemory) else True
+def begin(memory: Memory) -> str:
+    """Contact the history for the first time in the session. Returns why it does not answer now, or an empty text.
+    Raises HistoryError if it can never be used."""
+    return memory.start() if isinstance(memory, SessionMemory) else ""
 
 
 def notes_of(memory: Memory) -> tuple[str, ...]:
-    """What the user must know at the session's end: the history did not answer, entries are spooled, files are
-    damaged."""
-    return memory.finish() if isinstance(memory, SpoolingMemory) else ()
+    """What the user must know at the session's end: the history did not answer, or lacks something."""
+    return memory.finish() if isinstance(memory, SessionMemory) else ()
+
+
+def lacking(memory: Memory, session: str) -> int:
+    """How many judged cases of ``session`` the history does not have."""
+    return memory.lacking(session) if isinstance(memory, SessionMemory) else 0
 
 
 def history_line(options: SuiteOptions, config: Config) -> str:
-    """Where the history is and how many entries wait for it, for the header."""
+    """Where the history is and how many cases it lacks, for the header."""
     url = history_url(options, config)
-    spool = Spool.of(options.runs_folder, url)
-    waiting = spool.waiting()
-    return without_password(url) + (f" ({waiting} entries spooled in {spool.folder})" if waiting else "")
+    waiting = len(Unwritten.of(options.runs_folder, url).cases())
+    return without_password(url) + (f" (it lacks {counted(waiting, 'case')})" if waiting else "")
 
 
 def history_url(options: SuiteOptions, config: Config) -> str:
-    """The database of the command line, else of perf.yaml, else a file in the runs folder. Raises HistoryError for a
-    password that others could read."""
-    if options.history_url is None and config.history.url is not None:
-        refuse_in_open_file(config.history.url, config.path)
-    return options.history_url or config.history.url or default_url(options.runs_folder)
+    """The database of the command line, else of perf.yaml, else a file in the runs folder. Raises HistoryError as
+    ``named_address`` does."""
+    return named_address(options.history_url, config.history.url, config.path) or default_url(options.runs_folder)
 
 
 def is_there(options: SuiteOptions, config: Config) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 
+from helpers.common.words import counted
 from helpers.history.results import interleaved_pairs
 from helpers.history.run_folders import ResultStore
-from helpers.judging.wording import counted
 from helpers.trainers.contract.errors import SuiteError
 
 

@@ -11,7 +11,8 @@ The words behind a block's opening fence say it: a language, and for commands a 
   it would take minutes of training or of downloads.
 - ``sh cron``: lines of a crontab, which sh runs as cron does, with a double of ``perfgate``.
 - ``sh not-run REASON``: as parsed, for REASON.
-- ``yaml perf.yaml``: a part of perf.yaml, which is read.
+- ``yaml perf.yaml``: a part of perf.yaml, which is read. With ``another-machine`` behind it, it is of that of another
+  machine, which the rest of the part of the page is about.
 - ``text``: no command.
 """
 
@@ -50,7 +51,19 @@ MODES = {
     TEXT: (Mode.NONE,),
 }
 # Why no test runs a block, and nothing else.
-REASONS = ("needs-gpu", "needs-root", "downloads", "takes-minutes", "takes-hours", "disturbed-on-purpose")
+REASONS = (
+    "needs-gpu",
+    "needs-root",
+    "needs-avx512",
+    "downloads",
+    "takes-minutes",
+    "takes-hours",
+    "disturbed-on-purpose",
+)
+
+ANOTHER_MACHINE = "another-machine"
+# Programs of the shell that blocks may use beside the suite's.
+SHELL = ("ls", "printf")
 
 _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _PROMPT = "$ "

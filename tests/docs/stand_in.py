@@ -29,11 +29,11 @@ import helpers.builds.making
 import helpers.plan.installed
 import helpers.session.builds
 import helpers.session.suite
+from helpers.common.wall_clock import utc_now
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
-from helpers.judging.evidence import Build, Stage
+from helpers.judging.case.evidence import Build, Stage
 from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
-from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
@@ -107,10 +107,9 @@ def checkout(folder: Path) -> Path:
     (ROOT / ".cache").mkdir(exist_ok=True)
     for name in ("perf_tests", "conftest.py", "pytest.ini", "tests", ".cache"):
         (checkout / name).symlink_to(ROOT / name)
-    shutil.copy(ROOT / "perf.yaml", checkout)
+    shutil.copy(ROOT / "helpers/plan/defaults.yaml", checkout / "perf.yaml")
     shutil.copytree(ROOT / "baselines/published", checkout / "baselines/published")
     (checkout / "baselines/recorded").mkdir()
-    shutil.copy(ROOT / "baselines/recorded/schema.json", checkout / "baselines/recorded")
     return checkout
 
 

@@ -14,14 +14,24 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 import pytest
-import yaml
 
 from helpers.commands.main import main, parsed
 from helpers.launch.launchers import CHOICES
 from helpers.plan.matrix import TARGETS
 from helpers.plan.perf_yaml import load_config
 from helpers.session.gate import EXIT_OK
-from tests.docs.blocks import MODES, REASONS, ROOT, TRANSCRIPT, Block, Command, Mode, all_blocks
+from tests.docs.blocks import (
+    ANOTHER_MACHINE,
+    MODES,
+    REASONS,
+    ROOT,
+    SHELL,
+    TRANSCRIPT,
+    Block,
+    Command,
+    Mode,
+    all_blocks,
+)
 from tests.docs.conftest import Story
 from tests.docs.shape import difference
 from tests.for_each import for_each
@@ -52,7 +62,7 @@ def test_each_block_says_how_it_is_tried(block: Block) -> None:
     assert block.language in MODES, f"expected ```LANGUAGE MODE, LANGUAGE one of {', '.join(MODES)}"
     modes = ", ".join(mode.value for mode in MODES[block.language])
     assert block.mode is not None, f"expected ```{block.language} MODE, MODE one of: {modes}"
-    reasons = REASONS if block.mode is Mode.NOT_RUN else ("",)
+    reasons = {Mode.NOT_RUN: REASONS, Mode.CONFIG: ("", ANOTHER_MACHINE)}.get(block.mode, ("",))
     assert block.reason in reasons, f"expected one of {reasons} behind {block.mode.value}"
     assert block.language == TRANSCRIPT or not re.search(r"^\$ ", block.text, re.MULTILINE), "a console block"
 
@@ -60,8 +70,7 @@ def test_each_block_says_how_it_is_tried(block: Block) -> None:
 @pytest.mark.parametrize("block", each(Mode.CONFIG))
 def test_a_part_of_perf_yaml_is_read(block: Block, tmp_path: Path) -> None:
     """A section of the block stands in the place of the project's own."""
-    own = yaml.safe_load((ROOT / "perf.yaml").read_text(encoding="utf-8"))
-    (tmp_path / "perf.yaml").write_text(yaml.safe_dump({**own, **yaml.safe_load(block.text)}), encoding="utf-8")
+    (tmp_path / "perf.yaml").write_text(block.text, encoding="utf-8")
     assert load_config(tmp_path / "perf.yaml", CHOICES).matrix
 
 
@@ -117,7 +126,8 @@ def test_the_commands_and_their_options_exist(block: Block, pytestconfig: pytest
     found = [(command.words, wrong(command, pytestconfig)) for command in block.commands]
     assert [(" ".join(words), mistake) for words, mistake in found if mistake] == []
     if block.mode not in (Mode.CRON, Mode.NOT_RUN):
-        assert [command.words for command in block.commands if not command.program] == [], "no command of ours"
+        others = [command.words for command in block.commands if not command.program and command.words[0] not in SHELL]
+        assert others == [], "no command of ours"
 
 
 def test_make_knows_what_to_do_for_each_of_its_commands() -> None:
@@ -153,11 +163,6 @@ def night(at_night: tuple[str, Path], ends_with: int) -> str:
     return subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=True).stdout
 
 
-def test_a_night_of_the_crontab_mails_nothing_if_the_gate_passed(at_night: tuple[str, Path]) -> None:
-    assert night(at_night, 0) == ""
-    assert (at_night[1] / "night.log").read_text() == "gate --build night.whl\nthe verdict\n"
-
-
 def test_a_night_of_the_crontab_mails_exit_code_and_verdict_if_it_did_not_pass(at_night: tuple[str, Path]) -> None:
     assert night(at_night, 6) == "exit code 6\ngate --build night.whl\nthe verdict\n"
 
@@ -176,7 +181,7 @@ def test_the_sessions_of_the_pages_select_cases() -> None:
         tuple(command.arguments): block.place
         for block in all_blocks()
         for command in block.commands
-        if command.program == "pytest" and "--replay" not in command.arguments and "/" not in command.arguments[0]
+        if command.program == "pytest" and "/" not in command.arguments[0]
     }
     given = json.dumps(sorted({selection_of(arguments) for arguments in found}))
     argv = [sys.executable, "-c", LISTS]
@@ -184,7 +189,7 @@ def test_the_sessions_of_the_pages_select_cases() -> None:
     for arguments, answer in zip(json.loads(given), done.stdout.splitlines(), strict=True):
         code, listed = json.loads(answer)
         assert code == 0, f"{arguments}: {listed}"
-        assert any(f"test_{target}[" in listed for target in TARGETS) or "frameworks" in arguments, arguments
+        assert any(f"test_{target}[" in listed for target in TARGETS) or "frameworks" in str(arguments), arguments
 
 
 def selection_of(arguments: tuple[str, ...]) -> tuple[str, ...]:

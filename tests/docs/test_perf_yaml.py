@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from helpers.judging.evidence import Budget
+from helpers.judging.case.evidence import Budget
 from helpers.launch.launchers import CHOICES
 from helpers.plan.matrix import Tolerances
 from helpers.plan.perf_yaml import (
@@ -27,18 +27,18 @@ from tests.docs.blocks import ROOT, Mode, all_blocks
 PAGE = (ROOT / "docs/perf-yaml.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| `([a-z][\w.\[\]A-Z]*)` \| (.*?) \| .* \|$", PAGE, re.MULTILINE))
 # A list without keys of its own.
-LISTS = {"short"}
+LISTS = {"short", "cases"}
 # What a user names, as the page writes it.
 NAMES = {
     r"^(frameworks)\.\w+": r"\1.FRAMEWORK",
     r"^(protocols|machines|clusters)\.[\w-]+": r"\1.NAME",
-    r"^(matrix)\.\w+": r"\1.TARGET",
+    r"^(matrix|cases)\.\w+": "matrix.TARGET",
     r"\[\d+\]": "[]",
 }
 # Sections that the page's own example lacks.
 MORE = """
 tolerances: {cases: [{pattern: "*", recorded: 0.01}]}
-budgets: {cases: [{pattern: "*", pairs: 8}], night_minutes: 60, weights: [{pattern: "*", weight: 2}]}
+budgets: {cases: [{pattern: "*", pairs: 8}], night_minutes: 60}
 history: {}
 explain: {}
 limits: {}
@@ -70,7 +70,10 @@ def read_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     monkeypatch.setattr(YamlValue, "mapping", mapping)
     (example,) = [block.text for block in all_blocks() if block.mode is Mode.CONFIG and "perf-yaml" in block.place]
-    sections = {**yaml.safe_load((ROOT / "perf.yaml").read_text(encoding="utf-8")), **yaml.safe_load(example + MORE)}
+    sections = {
+        **yaml.safe_load((ROOT / "helpers/plan/defaults.yaml").read_text(encoding="utf-8")),
+        **yaml.safe_load(example + MORE),
+    }
     (tmp_path / "perf.yaml").write_text(yaml.safe_dump(sections), encoding="utf-8")
     load_config(tmp_path / "perf.yaml", CHOICES)
     return found

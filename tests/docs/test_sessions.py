@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from helpers.commands import compare_frameworks
 from tests.docs.blocks import ROOT, Command, Mode, all_blocks
 from tests.docs.conftest import RECORD_ALL, Story
 from tests.docs.shape import difference
@@ -19,9 +18,7 @@ from tests.docs.stand_in import checkout
 
 def commands(mode: Mode) -> list[pytest.param]:  # type: ignore[valid-type]
     found = [(block, command) for block in all_blocks() if block.mode is mode for command in block.commands]
-    # Those of a comparison of frameworks are in test_comparison.py.
-    others = [each for each in found if compare_frameworks.NAME not in each[1].arguments]
-    return [pytest.param(command, id=block.place) for block, command in others]
+    return [pytest.param(command, id=block.place) for block, command in found]
 
 
 @pytest.mark.slow

@@ -19,14 +19,9 @@ vgg [cpu]     0.7416 ± 6.1% (n=5)  PASS
     [
         (SHOWN, SHOWN),
         (SHOWN, SHOWN.replace("0.7416", "12.4").replace("6.1%", "+0.33%").replace("2026-11-21", "2031-01-02")),
-        (SHOWN, SHOWN.replace("7688495538f4", "0a1b2c3d4e5f")),
         (SHOWN, SHOWN.replace("\n  against recorded", " against\n    recorded").replace("------", "---------")),
         ("…\nvgg [cpu] … PASS\n…", SHOWN),
-        ("case … alone", SHOWN),
         ("session 20261121-020000-1a2b took 0:43", "session 20301121-020000-ffff took 12:01:07"),
-        ("12,345 images", "<7 images"),
-        ("look at …/site/index.html", "look at /tmp/a-1/site/index.html"),
-        ("A/B, 3 pairs: -5.0 -4.4 +0.1%", "A/B, 2 pairs: -1.0 -2.0%"),
     ],
 )
 def test_the_same_shape(shown: str, printed: str) -> None:
@@ -37,12 +32,8 @@ def test_the_same_shape(shown: str, printed: str) -> None:
     ("shown", "printed", "told"),
     [
         (SHOWN, SHOWN.replace("PASS", "INCONCLUSIVE"), "the page has 'PASS"),
-        (SHOWN, SHOWN + "one line more", "the output 'one line more'"),
         (SHOWN, SHOWN.replace("2026-11-21", "5"), "the page has 'DATE"),
-        (SHOWN, SHOWN.replace("0.7416", "-"), "the page has 'NUMBER"),
-        ("… PASS", SHOWN, "PASS"),
         ("a … b … a", "b a", "the page has 'a … b … a', the output 'b a'".replace("…", "ANY")),
-        ("", "words", "the output 'words'"),
         ("words", "", "the page has 'words'"),
     ],
 )

@@ -72,7 +72,9 @@ def _record(fault: Fault, seen: Seen | str, seconds: float) -> dict[str, object]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.faults", description="Make every fault of the table and run the suite against it."
+        allow_abbrev=False,
+        prog="python -m tests.faults",
+        description="Make every fault of the table and run the suite against it.",
     )
     parser.add_argument("--json", metavar="FILE", help="write the table to FILE")
     parser.add_argument("--only", metavar="PATTERN", default="*", help="faults whose name, or row, matches")

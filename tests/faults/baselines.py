@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -43,24 +42,6 @@ def _conflict(text: str) -> str:
     head, figure, tail = text.partition('      "images_per_s": 2.0,\n')
     theirs = figure.replace("2.0", "3.0")
     return f"{head}<<<<<<< HEAD\n{figure}=======\n{theirs}>>>>>>> their branch\n{tail}"
-
-
-def _twice(text: str) -> str:
-    entry = json.dumps(json.loads(text)["entries"][_STANDING])
-    return text.replace('"entries": {', f'"entries": {{"{_STANDING}": {entry},')
-
-
-def _figure(value: str) -> Callable[[str], str]:
-    return lambda text: text.replace('"images_per_s": 2.0', f'"images_per_s": {value}')
-
-
-def _unit(text: str) -> str:
-    return text.replace('"unit": "images/s"', '"unit": "ms/step"')
-
-
-def _link(path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
-    path.symlink_to("elsewhere")
 
 
 def _rewritten(spoil: Callable[[str], str]) -> Callable[[Path], None]:
@@ -132,12 +113,6 @@ FAULTS: list[Fault] = [
     _is_refused(
         "merge conflict in baselines", "both sides of a merge stand in the file", _rewritten(_conflict), "<<<<<<< HEAD"
     ),
-    _is_refused("duplicate case in baselines", "a case has two entries", _rewritten(_twice), _STANDING, "twice"),
-    _is_refused("wrong unit in baselines", "the file's unit is ms/step", _rewritten(_unit), "'unit'", "ms/step"),
-    _is_refused("negative baseline", "images_per_s is -2.0", _rewritten(_figure("-2.0")), "images_per_s", "-2.0"),
-    _is_refused("NaN baseline", "images_per_s is NaN", _rewritten(_figure("NaN")), "NaN"),
-    _is_refused("infinite baseline", "images_per_s is 1e999", _rewritten(_figure("1e999")), "images_per_s"),
-    _is_refused("symbolic link as baselines", "the file is a link to another one", _link, "a symbolic link"),
     Fault(
         15,
         "two updates at once",

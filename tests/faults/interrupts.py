@@ -11,10 +11,10 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.machine.environment import probe_host
+from helpers.machine.host import probe_host
 from helpers.machine.leases import Leases, default_folder
 from tests.faults.fault import Fault, Seen, expect
-from tests.faults.handled import EXIT_INTERRUPTED, EXIT_NOT_JUDGED, EXIT_OK, EXIT_USAGE
+from tests.faults.handled import EXIT_INTERRUPTED, EXIT_NOT_JUDGED, EXIT_OK
 from tests.faults.traces import leases_of, one_card, uuids, with_cases
 from tests.faults.workshop import Finished, Running, Workshop
 
@@ -91,7 +91,6 @@ def _timeout(method: str) -> tuple[str, ...]:
     return (f"--timeout={_TIMEOUT_SECONDS}", f"--timeout-method={method}")
 
 
-_OWN_TIMEOUT = ("-o", f"faulthandler_timeout={_TIMEOUT_SECONDS}", "-o", "faulthandler_exit_on_timeout=true")
 # Who asks twice gets the end at once: in good order where there is time for it, else by the signal itself.
 _ENDED_BY_SIGNAL = (EXIT_INTERRUPTED, -signal.SIGINT)
 _CTRL_C = _Way("Ctrl-C", "SIGINT", (signal.SIGINT,))
@@ -99,27 +98,11 @@ _TERMINAL = _Way("Ctrl-C in a terminal", "SIGINT to the whole process group", (s
 _TWICE = _Way(
     "Ctrl-C twice", "SIGINT twice", (signal.SIGINT, signal.SIGINT), exit_codes=_ENDED_BY_SIGNAL, reported=False
 )
-_SIGTERM = _Way("SIGTERM", "SIGTERM", (signal.SIGTERM,))
-_WAYS = (
-    _CTRL_C,
-    _TERMINAL,
-    _TWICE,
-    _SIGTERM,
-    _Way(
-        "SIGTERM, then Ctrl-C", "SIGTERM, then SIGINT", (signal.SIGTERM, signal.SIGINT), exit_codes=_ENDED_BY_SIGNAL,
-        reported=False,
-    ),
-    _Way("SIGHUP", "SIGHUP", (signal.SIGHUP,)),
-    _Way(
-        "pytest-timeout by signal", "pytest-timeout's alarm", options=_timeout("signal"),
-        exit_codes=(EXIT_NOT_JUDGED,), expected="Timeout", needs=_no_timeout,
-    ),
+_SIGHUP = _Way("SIGHUP", "SIGHUP", (signal.SIGHUP,))
+_ALARM = _Way(
+    "pytest-timeout by signal", "pytest-timeout's alarm", options=_timeout("signal"), exit_codes=(EXIT_NOT_JUDGED,),
+    expected="Timeout", needs=_no_timeout,
 )  # fmt: skip
-# Both would end pytest at once with exit code 1, a regression's, which no plugin can change.
-_SUDDEN = (
-    _Way("pytest-timeout by thread", "pytest-timeout's thread", options=_timeout("thread"), needs=_no_timeout),
-    _Way("pytest's own timeout", "faulthandler_exit_on_timeout", options=_OWN_TIMEOUT),
-)
 
 
 class _Disturbance:
@@ -227,20 +210,6 @@ def _seen(workshop: Workshop, way: _Way, done: Finished, disturbance: _Disturban
     return Seen("interrupted", done.exit_code, message, disturbance.seconds, left, workshop.lost() + len(gone), wrong)
 
 
-def _refused(way: _Way) -> Fault:
-    def make(workshop: Workshop) -> Seen:
-        done = workshop.run(*way.options)
-        expected = "stands for a regression"
-        wrong = expect(
-            (done.exit_code == EXIT_USAGE, f"exit code {done.exit_code}: {done.output[-800:]}"),
-            (expected in done.output, f"{expected!r} is missing: {done.output[-800:]}"),
-            (not uuids(workshop), "something was measured"),
-        )
-        return Seen("refused", done.exit_code, "nothing was started", None, len(done.left), workshop.lost(), wrong)
-
-    return Fault(5, f"{way.name}, asked for", f"{way.what}, which would end pytest with 1", make, way.needs)
-
-
 def _pause(workshop: Workshop) -> tuple[str, ...]:
     text = _PAUSES.format(reached=str(workshop.folder / "between"), seconds=_HELD_SECONDS)
     (workshop.folder / "pause_between_runs.py").write_text(text, encoding="utf-8")
@@ -255,7 +224,9 @@ def _heed_ctrl_c() -> None:
 
 
 FAULTS = [
-    *(_disturbed(way, moment) for way in _WAYS for moment in ("training", "waiting", "between")),
-    *(_refused(way) for way in _SUDDEN),
-    *(_disturbed(way, "training", workers=2) for way in (_CTRL_C, _TERMINAL, _TWICE, _SIGTERM)),
+    _disturbed(_TERMINAL, "training"),
+    _disturbed(_TWICE, "waiting"),
+    _disturbed(_SIGHUP, "between"),
+    _disturbed(_ALARM, "training"),
+    _disturbed(_CTRL_C, "training", workers=2),
 ]

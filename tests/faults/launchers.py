@@ -10,7 +10,7 @@ from helpers.machine.watch.processes import Process, Processes
 from tests.faults.fault import Fault, Seen, expect
 from tests.faults.handled import infra_error, measured, one_attempt
 from tests.faults.ranks import no_launcher
-from tests.faults.workshop import ONE_CARD, TWO_CARDS, Finished, Workshop
+from tests.faults.workshop import TWO_CARDS, Workshop
 
 # The launcher dies when every rank has taken some steps, which then go on.
 _LAUNCHER_DIES = """
@@ -54,14 +54,6 @@ import time
 def at_step(spec, rank, phase, number):
     time.sleep(0.2)
 """
-_TRAINER_DIES = """
-import os, signal
-
-def at_step(spec, rank, phase, number):
-    if phase == "window":
-        mark()
-        os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 def _hidden(workshop: Workshop, wanted: int) -> tuple[list[Process], tuple[str, ...]]:
@@ -91,42 +83,21 @@ def _with_hidden(seen: Seen, alive: list[Process], wrong: tuple[str, ...]) -> Se
     )  # fmt: skip
 
 
-def _launcher_dies(hides: bool) -> Fault:
-    def make(workshop: Workshop) -> Seen:
-        one_attempt(workshop)
-        done = workshop.run(fault=_LAUNCHER_DIES + _CRAWLS + (_HIDES if hides else ""), case=TWO_CARDS)
-        seen = infra_error(workshop, done, "launcher died", "SIGKILL", words=False)
-        return _with_hidden(seen, *_hidden(workshop, 2)) if hides else seen
-
-    hidden = ", and so does a hidden child of each" if hides else ""
-    name = "the launcher dies, children hide" if hides else "the launcher dies"
-    what = f"paddle.distributed.launch gets SIGKILL, its two ranks live on{hidden}"
-    return Fault(4, name, what, make, no_launcher)
-
-
-def _trainer_dies(workshop: Workshop) -> Seen:
+def _launcher_dies(workshop: Workshop) -> Seen:
     one_attempt(workshop)
-    done = workshop.run(fault=_HIDES + _TRAINER_DIES)
-    seen = infra_error(workshop, done, "killed by a signal", "SIGKILL", words=False)
-    return _with_hidden(seen, *_hidden(workshop, 1))
+    done = workshop.run(fault=_LAUNCHER_DIES + _CRAWLS + _HIDES, case=TWO_CARDS)
+    return _with_hidden(infra_error(workshop, done, "launcher died", "SIGKILL", words=False), *_hidden(workshop, 2))
 
 
-def _ends_well(case: str, cards: int) -> Fault:
-    def make(workshop: Workshop) -> Seen:
-        done: Finished = workshop.run(fault=_HIDES, case=case)
-        return _with_hidden(measured(workshop, done), *_hidden(workshop, cards))
-
-    what = "a job of {} that ends well leaves a hidden child".format("one card" if cards == 1 else "two cards")
-    return Fault(4, f"a hidden child after a good end, {cards} x", what, make, no_launcher)
+def _ends_well(workshop: Workshop) -> Seen:
+    return _with_hidden(measured(workshop, workshop.run(fault=_HIDES)), *_hidden(workshop, 1))
 
 
 FAULTS = [
-    _launcher_dies(hides=False),
-    _launcher_dies(hides=True),
     Fault(
-        4, "the trainer dies, its child hides",
-        "a trainer gets SIGKILL; its child has no parent, environment or session in common with it", _trainer_dies,
+        4, "the launcher dies, children hide",
+        "paddle.distributed.launch gets SIGKILL, its two ranks live on, and so does a hidden child of each",
+        _launcher_dies, no_launcher,
     ),
-    _ends_well(ONE_CARD, 1),
-    _ends_well(TWO_CARDS, 2),
+    Fault(4, "a hidden child after a good end", "a job that ends well leaves a hidden child", _ends_well),
 ]  # fmt: skip

@@ -122,45 +122,6 @@ def _invalid(workshop: Workshop, done: Finished, pid: int, runs: int) -> Seen:
     return Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
 
 
-def _until_the_first_run(workshop: Workshop, end: Callable[[], object]) -> Callable[[Running], None]:
-    def during(running: Running) -> None:
-        running.wait_for(lambda: results(workshop))
-        end()
-
-    return during
-
-
-def _goes(workshop: Workshop) -> Seen:
-    """The first run is discarded and shown as such, the next quiet one counts."""
-    _configure(workshop, _GUESTS_SHARE, 5)
-    core, _ = _quietest()
-    with ExitStack() as loops:
-        pids: list[int] = []
-
-        def during(running: Running) -> None:
-            running.wait_for(running.run_folders)
-            busy = loops.enter_context(_busy_loop(core))
-            pids.append(busy.pid)
-            _until_the_first_run(workshop, busy.kill)(running)
-
-        done = workshop.run(prefix=_only(core), during=during)
-    return _repeated(workshop, done, pids[0])
-
-
-def _repeated(workshop: Workshop, done: Finished, pid: int) -> Seen:
-    found = list(results(workshop).values())
-    first = found[0] if found else {}
-    wrong = expect(
-        (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
-        (done.exit_code == 0, f"exit code {done.exit_code}"),
-        (f"pid {pid}" in str(first.get("invalid")), f"pid {pid} is not named in the first run: {first.get('invalid')}"),
-        (bool(found) and found[-1]["invalid"] is None, "no quiet run"),
-        ("discarded and made again" in done.reason, f"the discarded run is missing: {done.reason}"),
-        ("discarded and made again" in " ".join(done.output.split()), "the discarded run is not shown"),
-    )
-    return Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
-
-
 @contextmanager
 def _beside_the_card(workshop: Workshop) -> Iterator[subprocess.Popen[bytes]]:
     """A process that NVML may show on the workshop's card."""
@@ -191,36 +152,11 @@ def _comes(workshop: Workshop, pid: int) -> Callable[[Running], None]:
     return during
 
 
-def _is_on_the_card_before(workshop: Workshop) -> Seen:
-    with _beside_the_card(workshop) as stranger:
-        Card(processes=(stranger.pid,)).write(state_file(workshop))
-        done = gpu_shop.run(workshop)
-    return _stopped(workshop, done, stranger.pid)
-
-
-def _goes_from_the_card(workshop: Workshop) -> Seen:
-    with _beside_the_card(workshop) as stranger:
-        leaves = _until_the_first_run(workshop, lambda: Card().write(state_file(workshop)))
-
-        def during(running: Running) -> None:
-            _comes(workshop, stranger.pid)(running)
-            leaves(running)
-
-        done = gpu_shop.run(workshop, during=during)
-    return _repeated(workshop, done, stranger.pid)
-
-
 FAULTS = [
     Fault(12, "busy loop before the session", "a busy loop is pinned to the only core already", _is_there_before,
           needs=_why_not_quiet),
-    Fault(12, "foreign process on the card before", f"another process is there already; {STAND_IN}",
-          _is_on_the_card_before),
     Fault(12, "busy loop on the leased core", "a busy loop is pinned to the case's core once its first run has begun",
           _stays, needs=_why_not_quiet),
-    Fault(12, "busy loop that goes", "a busy loop on the case's core ends after the first run", _goes,
-          needs=_why_not_quiet),
     Fault(12, "foreign process on the card", f"another process comes onto the card and stays; {STAND_IN}",
           _stays_on_the_card),
-    Fault(12, "foreign process that leaves the card", f"it leaves after the first run; {STAND_IN}",
-          _goes_from_the_card),
 ]  # fmt: skip

@@ -103,29 +103,6 @@ def running_server() -> Iterator[Server]:
         shutil.rmtree(folder)
 
 
-@contextmanager
-def running_replica(primary: Server, *settings: str) -> Iterator[Server]:
-    """Yield a server that follows ``primary`` and only reads; ``settings`` are PostgreSQL's, as ``name=value``."""
-    programs = Path(primary.argv[0]).parent
-    folder = Path(tempfile.mkdtemp(prefix="pg"))
-    try:
-        folder.chmod(0o755)
-        os.chown(folder, primary.options.get("user", -1), primary.options.get("group", -1))
-        options = {**primary.options, "cwd": folder}
-        copy = [programs / "pg_basebackup", "-D", folder / "data", "-h", primary.folder, "-U", "perfgate", "-R"]
-        subprocess.run([*copy, "--no-sync", "-c", "fast"], check=True, stdout=subprocess.DEVNULL, **options)
-        own = [part for each in settings for part in ("-c", each)]
-        start = [programs / "postgres", "-D", folder / "data", "-k", folder, "-c", "listen_addresses=", *own]
-        server = Server(folder, start, options)
-        try:
-            server.start()
-            yield server
-        finally:
-            server.end()
-    finally:
-        shutil.rmtree(folder)
-
-
 def _programs(folder: Path, as_user: dict[str, Any]) -> Path:
     """The wheel's programs, copied where the server's user could not run them in place."""
     found = importlib.util.find_spec(_WHEEL)

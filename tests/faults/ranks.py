@@ -8,8 +8,11 @@ from tests.faults.fault import Fault, Seen
 from tests.faults.handled import NO_PADDLE, infra_error, one_attempt
 from tests.faults.workshop import TWO_CARDS, Workshop
 
-# Long enough for the launcher and two ranks on a busy machine; a real framework takes longer.
-START_UP_SECONDS = {False: 8, True: 40}
+# The limits of the rows that wait for them; a real framework takes longer.
+SHORT_LIMITS = {
+    False: {"start_up_seconds": 8, "no_progress_seconds": 4},
+    True: {"start_up_seconds": 40, "no_progress_seconds": 15},
+}
 _GUILTY = """
 import os, signal, sys, time
 
@@ -28,23 +31,12 @@ def at_start(spec, rank):
         mark()
         {does}
 """
+# Which of the two ranks.
+_RANK = 1
 _KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 _KILLED = ("killed by a signal", "SIGKILL")
 _STOP = "os.kill(os.getpid(), signal.SIGSTOP)"
 _SLEEP = "time.sleep(600)"
-
-
-_STAYS = """
-import atexit, os, signal, sys, time
-
-def at_start(spec, rank):
-    def stay():
-        print("the last words of rank", rank, file=sys.stderr, flush=True)
-        mark()
-        time.sleep(600)
-    if rank == {guilty}:
-        atexit.register(stay)
-"""
 
 
 def no_launcher() -> str:
@@ -55,7 +47,7 @@ def _fault(name: str, what: str, text: str, guilty: int, *expected: str, limit: 
     """A fault of one rank; ``limit`` names the watchdog that sees it."""
 
     def make(workshop: Workshop) -> Seen:
-        limits = one_attempt(workshop, start_up_seconds=START_UP_SECONDS[workshop.real])
+        limits = one_attempt(workshop, **({limit: SHORT_LIMITS[workshop.real][limit]} if limit else {}))
         done = workshop.run(fault=text, case=TWO_CARDS)
         # With the framework the other rank aborts at once, and of two dead ranks the launcher tells of one alone.
         dead = workshop.real and expected == _KILLED
@@ -65,50 +57,25 @@ def _fault(name: str, what: str, text: str, guilty: int, *expected: str, limit: 
     return Fault(2, name, what, make, no_launcher)
 
 
-def _of_rank(guilty: int) -> list[Fault]:
-    which = f"rank {guilty} of two"
-
-    def at_step(does: str, phase: str = "window", number: int = 2) -> str:
-        return _GUILTY.format(guilty=guilty, phase=phase, number=number, does=does)
-
-    def at_start(does: str) -> str:
-        return _ABSENT.format(guilty=guilty, does=does)
-
-    silent, unstarted = ("hung", "no sign of life"), ("never started", "no first step")
-    return [
-        _fault(f"{which}: SIGKILL", "kills itself", at_step(_KILL), guilty, *_KILLED),
-        _fault(f"{which}: SIGKILL in warm-up", "kills itself", at_step(_KILL, "warm-up"), guilty, *_KILLED),
-        _fault(
-            f"{which}: exception", "raises a ValueError", at_step("raise ValueError('labels out of range')"), guilty,
-            "Python exception", "labels out of range",
-        ),
-        _fault(
-            f"{which}: sleeps in warm-up", "sleeps in a step", at_step(_SLEEP, "warm-up"), guilty, *silent,
-            limit="no_progress_seconds",
-        ),
-        _fault(
-            f"{which}: sleeps in the window", "sleeps in a step", at_step(_SLEEP), guilty, *silent,
-            limit="no_progress_seconds",
-        ),
-        _fault(
-            f"{which}: SIGSTOP", "is stopped in a step", at_step(_STOP), guilty, *silent, limit="no_progress_seconds",
-        ),
-        _fault(
-            f"{which}: sleeps at its exit", "finishes, and does not exit", _STAYS.format(guilty=guilty), guilty, "hung",
-            "did not exit", limit="no_progress_seconds",
-        ),
-        _fault(
-            f"{which}: sleeps before its start", "never comes to its trainer", at_start(_SLEEP), guilty, *unstarted,
-            limit="start_up_seconds",
-        ),
-        _fault(f"{which}: exits before its start", "exits with 1 before its trainer", at_start("os._exit(1)"), guilty,
-            "non-zero exit", "exited with 1",
-        ),
-        _fault(
-            f"{which}: exits with 0 before its start", "exits with 0 before its trainer", at_start("os._exit(0)"),
-            guilty, "never started", limit="start_up_seconds",
-        ),
-    ]  # fmt: skip
+def _at_step(does: str) -> str:
+    return _GUILTY.format(guilty=_RANK, phase="window", number=2, does=does)
 
 
-FAULTS = [*_of_rank(0), *_of_rank(1)]
+def _at_start(does: str) -> str:
+    return _ABSENT.format(guilty=_RANK, does=does)
+
+
+_WHICH = f"rank {_RANK} of two"
+_SILENT, _UNSTARTED = ("hung", "no sign of life"), ("never started", "no first step")
+FAULTS = [
+    _fault(f"{_WHICH}: SIGKILL", "kills itself", _at_step(_KILL), _RANK, *_KILLED),
+    _fault(
+        f"{_WHICH}: sleeps in the window", "sleeps in a step", _at_step(_SLEEP), _RANK, *_SILENT,
+        limit="no_progress_seconds",
+    ),
+    _fault(f"{_WHICH}: SIGSTOP", "is stopped in a step", _at_step(_STOP), _RANK, *_SILENT, limit="no_progress_seconds"),
+    _fault(
+        f"{_WHICH}: sleeps before its start", "never comes to its trainer", _at_start(_SLEEP), _RANK, *_UNSTARTED,
+        limit="start_up_seconds",
+    ),
+]  # fmt: skip

@@ -13,66 +13,49 @@ from tests.faults.workshop import LIMITS, Workshop
 from tests.slurm_cluster import SlurmCluster, slurm_cluster
 
 _STEP_SECONDS = 0.05
-_LAUNCHER = b"paddle.distributed.launch"
-_TRAINER = b"helpers.trainers.paddle.trainer"
-_AGENT = b"helpers.launch.nodes.agent"
+_PROGRAM = b"helpers.launch.nodes.share"
 
 
 class SlurmShop(Workshop):
     """A workshop whose suite runs in a job of two nodes."""
 
     cluster: SlurmCluster
-    minutes = 30
     resumed = ""
-    # The folder for temporary files of the job; None for the system's.
-    temporary: Path | None = None
 
     @property
     def environment(self) -> dict[str, str]:
         named = {name: self.cluster.variables[name] for name in ("PATH", "SLURM_CONF")}
-        temporary = {} if self.temporary is None else {"TMPDIR": str(self.temporary)}
-        return {**super().environment, **named, **temporary}
-
-    def on_second_node(self, *lines: str) -> None:
-        """Have these lines of sh before all that the interpreter of perf.yaml starts on the second node."""
-        first, *rest = self.interpreter.read_text(encoding="utf-8").splitlines(keepends=True)
-        condition = ['if [ "$SLURMD_NODENAME" = n1 ]; then\n', *(f"  {line}\n" for line in lines), "fi\n"]
-        self.interpreter.write_text("".join([first, *condition, *rest]), encoding="utf-8")
+        return {**super().environment, **named}
 
     def argv(self, *options: str, case: str = CASE, session: str = "") -> list[str]:
         """The same session as a job; its name is left to ``perfgate submit``."""
-        submit = [self.python, "-m", "helpers.commands", "submit", "--shape=2x1", f"--time={self.minutes}", "--"]
+        submit = [self.python, "-m", "helpers.commands", "submit", "--shape=2x1", "--time=30"]
+        submit += [f"--config={self.folder / 'perf.yaml'}", f"--runs-dir={self.folder / 'runs'}", "--"]
         resumed = [f"--resume={self.resumed}"] if self.resumed else []
         # Without the Python and its -m.
         return [*submit, *super().argv(*options, *resumed, case=case, session="")[2:]]
 
-    def ranks(self, node: int) -> list[int]:
+    def programs(self) -> list[int]:
+        """The suite's program on the second node, which is no process of a job."""
         return [
-            pid for pid in self._marked(node) if _TRAINER in (line := _read(pid, "cmdline")) and _LAUNCHER not in line
+            each.pid for each in self.processes() if _is_python(each.pid) and _PROGRAM in read_proc(each.pid, "cmdline")
         ]
 
-    def launchers(self, node: int) -> list[int]:
-        return [pid for pid in self._marked(node) if _LAUNCHER in _read(pid, "cmdline")]
-
-    def agents(self) -> list[int]:
-        """The agent of the second node, which is no process of a job."""
-        return [each.pid for each in self.processes() if _is_python(each.pid) and _AGENT in _read(each.pid, "cmdline")]
-
     def of_job(self) -> list[int]:
-        """All processes of the job on both nodes, with their guards and agents."""
-        return [*self._marked(0), *self._marked(1), *self.agents()]
+        """All processes of the job on both nodes, with their guards and programs."""
+        return [*self._marked(0), *self._marked(1), *self.programs()]
 
     def _marked(self, node: int) -> list[int]:
         names = tuple(f"{name}=".encode() for name in (JOB_VARIABLE, GUARD_VARIABLE))
         found = []
         for each in self.processes():
-            marks = [word for word in _read(each.pid, "environ").split(b"\0") if word.startswith(names)]
+            marks = [word for word in read_proc(each.pid, "environ").split(b"\0") if word.startswith(names)]
             if any(mark.endswith(b".node1") == bool(node) and not mark.endswith(b"=") for mark in marks):
                 found.append(each.pid)
         return found
 
 
-def _read(pid: int, name: str) -> bytes:
+def read_proc(pid: int, name: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
@@ -80,8 +63,8 @@ def _read(pid: int, name: str) -> bytes:
 
 
 def _is_python(pid: int) -> bool:
-    """srun's own command line names the agent, too."""
-    return b"python" in _read(pid, "cmdline").split(b"\0")[0]
+    """srun's own command line names the program, too."""
+    return b"python" in read_proc(pid, "cmdline").split(b"\0")[0]
 
 
 @contextlib.contextmanager

@@ -44,10 +44,6 @@ class SmallDisk:
     def writable(self) -> None:
         subprocess.run(["mount", "-o", "remount,rw", str(self.folder)], check=True)
 
-    def uncover(self) -> None:
-        """Take away the read-only mount that a job has laid over it."""
-        subprocess.run(["umount", "-l", str(self.folder)], check=True)
-
 
 @contextlib.contextmanager
 def small_disk(folder: Path, megabytes: int = 8) -> Iterator[SmallDisk]:
@@ -75,10 +71,8 @@ def fill(folder: Path) -> None:
                 size //= 2
 
 
-# For a fault's own text (inject.py): the same in the process in which the fault is made. A read-only mount is laid
-# over the folder, since a plain one is refused while a job writes its log there.
+# For a fault's own text (inject.py): the same in the process in which the fault is made.
 IN_A_JOB = """
-import subprocess
 from pathlib import Path
 from tests.faults.small_disk import fill as fill_disk
 
@@ -86,10 +80,5 @@ DISK = Path({folder!r})
 
 def fill():
     fill_disk(DISK)
-    mark()
-
-def read_only():
-    subprocess.run(["mount", "--bind", DISK, DISK], check=True)
-    subprocess.run(["mount", "-o", "remount,bind,ro", DISK], check=True)
     mark()
 """

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from helpers.machine.files import write_whole
+from helpers.common.files import write_whole
 
 STATE_VARIABLE = "PERFGATE_FAULT_NVML"
 # The folder of a workshop's pynvml.py, for a pytest that has this module as its plugin (-p).

@@ -31,7 +31,7 @@ QUICK = frozenset(
     {
         "CUDA out of memory, raised in window",
         "SIGKILL once, then the retry",
-        "a hidden child after a good end, 1 x",
+        "a hidden child after a good end",
         "Ctrl-C in a terminal, training",
         "kill -9 of pytest while its trainer hangs",
         "kill -9 of pytest at 2 moments",

@@ -21,7 +21,7 @@ from tests.faults.fault import Fault, Seen, expect
 from tests.faults.gpu_shop import STAND_IN, furnish, state_file
 from tests.faults.small_disk import why_no_mount
 from tests.faults.stand_in_nvml import Card
-from tests.faults.traces import KEEPS_BUSY, recorded_cases, undisturbed, with_cases
+from tests.faults.traces import KEEPS_BUSY, with_cases
 from tests.faults.workshop import Finished, Running, Workshop
 
 # Row 12 has runs that are made again.
@@ -46,17 +46,6 @@ def _card(card: Card, expected: tuple[str, ...], workshop: Workshop) -> Seen:
     """The card is so from before the case to its end."""
     furnish(workshop, card, budgets=_ONCE)
     return _invalid(workshop, gpu_shop.run(workshop), *expected)
-
-
-def _card_later(card: Card, expected: tuple[str, ...], workshop: Workshop) -> Seen:
-    """The card is so from the first steps on, in every run."""
-    furnish(workshop, Card(), budgets=_ONCE)
-
-    def during(running: Running) -> None:
-        running.wait_for(lambda: running.steps() >= 1)
-        card.write(state_file(workshop))
-
-    return _invalid(workshop, gpu_shop.run(workshop, during=during), *expected)
 
 
 def _card_unlike_recorded(card: Card, expected: tuple[str, ...], workshop: Workshop) -> Seen:
@@ -176,18 +165,6 @@ def _core_later(name: str, value: int, expected: tuple[str, ...], workshop: Work
     return _invalid(workshop, workshop.run(during=during, prefix=cores.prefix), *expected)
 
 
-def _frequency_cap(workshop: Workshop) -> Seen:
-    """Recorded at 3000 MHz; then the governor may choose no more than 2000."""
-    workshop.configure(with_cases([1], budgets=_ONCE))
-    cores = _Cores(workshop.folder / "cpu")
-    first = undisturbed(lambda name: workshop.run("--update-baselines", session=name, prefix=cores.prefix))
-    recorded = expect((bool(recorded_cases(workshop)), f"not recorded: {first.output[-600:]}"))
-    cores.put("cpufreq/scaling_max_freq", 2_000_000)
-    done = workshop.run(prefix=cores.prefix)
-    seen = _invalid(workshop, done, "frequency cap 2000 MHz, recorded at 3000 MHz")
-    return replace(seen, wrong=(*recorded, *seen.wrong))
-
-
 def _why_no_namespace() -> str:
     if why := why_no_mount():
         return why
@@ -207,33 +184,11 @@ _FILES = "by files laid over the kernel's"
 FAULTS = [
     _on_a_card("card slowed by heat", "hardware thermal slowdown, 84 °C", _card,
                Card(throttle=0x40, temperature_c=84, sm_mhz=900), "hardware thermal slowdown", "900 MHz", "84 °C"),
-    _on_a_card("card of an old driver slowed by heat", "the same, where the driver lacks NVML's newest process list",
-               _card, Card(throttle=0x40, sm_mhz=900, process_list="_v2"), "hardware thermal slowdown", "900 MHz"),
-    _on_a_card("card slowed by software for heat", "software thermal slowdown", _card,
-               Card(throttle=0x20, sm_mhz=1000), "software thermal slowdown", "1000 MHz"),
-    _on_a_card("card slowed by its hardware", "hardware slowdown", _card, Card(throttle=0x08), "hardware slowdown"),
-    _on_a_card("card braked by its power supply", "hardware power brake", _card, Card(throttle=0x80),
-               "hardware power brake"),
-    _on_a_card("card throttled from the window on", "the same, from the first steps on", _card_later,
-               Card(throttle=0x40, sm_mhz=900), "hardware thermal slowdown"),
-    _on_a_card("card held back by a low power cap", "a cap of 200 W, by default 300 W, and the card is at it", _card,
-               Card(throttle=0x04, power_limit_watts=200), "power cap of 200 W", "300 W"),
-    _on_a_card("ECC errors during a run", "2 uncorrected ECC errors from the first steps on", _card_later,
-               Card(ecc=2), "2 uncorrected ECC errors"),
-    _on_a_card("memory pages to be retired", "pages wait to be retired after ECC errors", _card,
-               Card(pages_pending=True), "memory pages wait to be retired"),
     _on_a_card("another power cap than recorded", "recorded at 300 W, now 250 W", _card_unlike_recorded,
                Card(power_limit_watts=250), "power cap 250 W, recorded at 300 W"),
-    _on_a_card("another clock than recorded", "recorded at 1290 MHz, now 1000 MHz", _card_unlike_recorded,
-               Card(sm_mhz=1000), "median SM clock 1000 MHz, recorded at 1290 MHz"),
     Fault(13, "CPU quota of a container", "the suite's control group gets a fifth of a core in the run", _quota,
           needs=_why_no_quota),
     Fault(13, "processor slowed by heat", f"the core's thermal counter rises in the window; {_FILES}",
           functools.partial(_core_later, "thermal_throttle/core_throttle_count", 7, ("slowed by heat", "7 times")),
-          needs=_why_no_namespace),
-    Fault(13, "processor's frequency falls", f"from 3000 to 2000 MHz in the window; {_FILES}",
-          functools.partial(_core_later, "cpufreq/scaling_cur_freq", 2_000_000,
-                            ("core frequency fell to 2000 MHz", "from 3000 MHz")), needs=_why_no_namespace),
-    Fault(13, "processor's frequency capped", f"recorded at 3000 MHz, then 2000 are allowed; {_FILES}", _frequency_cap,
           needs=_why_no_namespace),
 ]  # fmt: skip

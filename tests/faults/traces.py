@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from helpers.machine.environment import probe_host
+from helpers.machine.host import probe_host
 from helpers.machine.leases import Leases, default_folder
 from helpers.plan.recorded import load_recorded
 from helpers.trainers.contract.errors import BaselineError
@@ -67,8 +67,6 @@ def broken_baselines(workshop: Workshop) -> tuple[str, ...]:
     """Why recorded files cannot be read; empty where each is whole and valid."""
     wrong = []
     for path in sorted((workshop.folder / "baselines" / "recorded").glob("*.json")):
-        if path.name == "schema.json":
-            continue
         try:
             load_recorded(path, str(json.loads(path.read_text(encoding="utf-8")).get("machine_key")))
         except (BaselineError, ValueError, OSError) as error:

@@ -32,8 +32,8 @@ ROOT = Path(__file__).parents[2]
 ONE_CARD = "paddle-resnet50v1.5-fp32-bs1-1x1-synthetic-dynamic"
 TWO_CARDS = "paddle-resnet50v1.5-fp32-bs1-1x2-synthetic-dynamic"
 MARK_VARIABLE = "PERFGATE_WORKSHOP"
-# The limits are short enough for a table of many faults, and long enough for a busy machine.
-LIMITS = {"start_up_seconds": 30, "no_progress_seconds": 3, "run_seconds": 60, "stop_grace_seconds": 2}
+# Long enough for a busy machine. A row that waits for one of them shortens it.
+LIMITS = {"start_up_seconds": 60, "no_progress_seconds": 15, "run_seconds": 180, "stop_grace_seconds": 2}
 WARMUP_STEPS, WINDOW_STEPS = 9, 5
 _LOOK_SECONDS = 0.05
 _NO_FAULT = "# nothing is broken\n"
@@ -148,7 +148,6 @@ class Workshop:
         self._write_interpreter()
         recorded = self.folder / "baselines" / "recorded"
         recorded.mkdir(parents=True)
-        shutil.copy(ROOT / "baselines" / "recorded" / "schema.json", recorded)
         shutil.copytree(ROOT / "baselines" / "published", self.folder / "baselines" / "published")
         self.configure(lambda config: None)
         return self
@@ -165,7 +164,7 @@ class Workshop:
     def configure(self, change: Callable[[dict[str, Any]], object]) -> None:
         """Write perf.yaml: the project's own with short limits and two small cases, then ``change``."""
         # By libyaml, which is ten times as quick: every session of the tests begins here.
-        config = yaml.load((ROOT / "perf.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+        config = yaml.load((ROOT / "helpers/plan/defaults.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
         block = {
             "framework": "paddle", "model": "resnet50v1.5", "precision": "fp32", "batch_size_per_card": 1,
             "cards": [1, 2], "data": "synthetic", "execution": "dynamic", "protocol": "cpu",

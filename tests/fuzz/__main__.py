@@ -200,7 +200,9 @@ def reproduce(name: str, path: Path) -> int:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     with tempfile.TemporaryDirectory() as folder:
         names = list(targets(Path(folder)))
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz the suite's readers.")
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, prog="python -m tests.fuzz", description="Fuzz the suite's readers."
+    )
     parser.add_argument("--seconds", type=int, default=60, help="run atheris for so long on each target")
     parser.add_argument("--targets", nargs="+", choices=names, default=names, help="fuzz only these readers")
     parser.add_argument("--seed", type=int, help="repeat the run that printed this number")

@@ -37,7 +37,9 @@ DOCUMENTS = 0.5
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="fuzz_atheris", description="Fuzz one reader with atheris.")
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, prog="fuzz_atheris", description="Fuzz one reader with atheris."
+    )
     parser.add_argument("target", help="fuzz this reader")
     parser.add_argument("--seconds", type=int, required=True, help="stop after so long")
     parser.add_argument("--corpus", type=Path, required=True, help="keep inputs that reached something new here")

@@ -11,12 +11,12 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from benchmarks.importing_logs import SAMPLES
-from helpers.logs.importer import import_file
+from helpers.logs.lines import LogLine
 from helpers.logs.record import Imported
 from helpers.logs.settings import LogSetting, Stated
-from helpers.logs.sources.clean import Chunk
-from helpers.logs.sources.source import open_logs
+from helpers.logs.source import open_logs
+from tests.fuzz.made_logs import SAMPLES
+from tests.helpers.logs.one_file import import_file
 
 ASKED = {
     setting: Stated(value, "asked for")
@@ -73,20 +73,18 @@ def changed_lines(data: bytes, random: Random) -> bytes:
 def wrong_log(path: Path) -> list[str]:
     """What does not hold of a log that is taken. Raises LogError where it is not."""
     runs = import_file(path, ASKED)
-    return [*wrong_runs(runs), *(each for log in open_logs(path) for each in wrong_chunks(log.chunks()))]
+    return [*wrong_runs(runs), *(each for log in open_logs(path).logs for each in wrong_lines(log.lines()))]
 
 
-def wrong_chunks(chunks: Iterable[Chunk]) -> Iterator[str]:
-    """What does not hold of a log's chunks."""
-    number = 1
-    for chunk in chunks:
-        if chunk.first_line != number or not chunk.data.endswith(b"\n"):
-            yield f"a chunk from line {chunk.first_line}, after {number - 1} lines"
-        if set(b"\0\r\x1b") & set(chunk.data + chunk.other_ranks):
-            yield f"not clean: {chunk.data[:80]!r}"
-        if len(chunk.others_lines) != chunk.other_ranks.count(b"\n"):
-            yield "other ranks' lines without a number"
-        number += chunk.data.count(b"\n")
+def wrong_lines(lines: Iterable[LogLine]) -> Iterator[str]:
+    """What does not hold of a log's lines."""
+    number = 0
+    for line in lines:
+        if line.number not in (number, number + 1):
+            yield f"line {line.number} after line {number}"
+        if set(b"\0\r\n\x1b") & set(line.text):
+            yield f"not clean: {line.text[:80]!r}"
+        number = line.number
 
 
 def wrong_runs(runs: Iterable[Imported]) -> Iterator[str]:

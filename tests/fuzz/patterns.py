@@ -34,9 +34,7 @@ _HOPELESS = 8
 # What any line may take: less is the clock's.
 _LEAST_SECONDS = 0.05
 # Patterns that no line from outside is given to, and why.
-NO_INPUT = {
-    "helpers.logs.reading.lines._TOKEN": "reads the formats' own patterns",
-}
+NO_INPUT = {}
 # Choices between alternatives, and whether what may be missing is there.
 _VARIANTS = 4
 # Programs of other interpreters, whose frameworks are not here.

@@ -43,7 +43,7 @@ PUBLISHED_DOCUMENT: dict[str, Any] = {
         {
             "case": _CASE, "source": "d", "table": "t", "rule": "unknown", "framework": "paddle",
             "framework_version": "2", "precision": "fp32", "precision_printed": "FP32", "strategy": None,
-            "gpu": "V100-SXM2-32GB", "images_per_s": 100.5, "status": "gate", "note": "", "environment": "doc-1",
+            "gpu": "V100-SXM2-32GB", "images_per_s": 100.75, "status": "gate", "note": "", "environment": "doc-1",
         }
     ],
 }  # fmt: skip
@@ -68,7 +68,7 @@ nodes:
   connect_seconds: 3
   hosts:
     - {name: a, address: 10.0.0.1, interface: lo}
-    - {name: b, address: b.local, root: /srv/p, interpreter: /usr/bin/python3, data: /d, environment: {A: b},
+    - {name: b, address: b.local, data: /d, environment: {A: b},
        connect: [ssh, b], cpu_cards: 2}
 """
 CONFIG_WORDS = (
@@ -96,11 +96,14 @@ def recorded_document() -> dict[str, Any]:
         "schema_version": RECORDED_VERSION,
         "machine_key": MACHINE,
         "unit": UNIT,
+        "shared": {},
         "entries": {
             _CASE: {
-                "images_per_s": 100.5, "rule": "wall-clock", "replicates": [100, 101.5], "interval": [99, 102],
+                "images_per_s": 100.75, "rule": "wall-clock", "replicates": [100, 101.5], "interval": None,
                 "protocol": {}, "tolerance": None, "environment": {"cpu": "x"}, "segment": {"driver": "1"},
-                "provenance": {"commit": "c", "date": "2026-11-21T02:03:04Z", "machine": "m", "reason": "first"},
+                "provenance": {
+                    "commit": "c", "date": "2026-11-21T02:03:04Z", "machine": "m", "reason": "first", "begins": "",
+                },
                 "status": "gate",
             }
         },

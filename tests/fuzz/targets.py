@@ -17,13 +17,13 @@ from random import Random
 
 import yaml
 
-from helpers.judging.rules import RULES, figures, reader_share
-from helpers.judging.rules_publishers import RuleError
+from helpers.judging.rules.own import RULES, figures, reader_share
+from helpers.judging.rules.publishers import RuleError
 from helpers.launch.steplog_reader import read_step_log
-from helpers.plan.baseline_files import PUBLISHED, RECORDED, write_document
+from helpers.plan.baseline_files import write_document
 from helpers.plan.perf_yaml import Config, load_config
-from helpers.plan.published import PublishedSet, load_published
-from helpers.plan.recorded import document_of, load_recorded
+from helpers.plan.published import PublishedDocument, PublishedSet, load_published
+from helpers.plan.recorded import RecordedDocument, document_of, load_recorded
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import BaselineError, ConfigError, LogError, StepLogError, SuiteError
 from helpers.trainers.contract.frameworks import Framework
@@ -143,7 +143,7 @@ class _Readers:
             _check_positive("entry", [entry.samples_per_s, *entry.replicates, *(entry.interval or ())])
         document = document_of(found.machine_key, found.entries)
         copy = self._folder / "copy.json"
-        write_document(copy, document, schema=RECORDED / "schema.json")
+        write_document(copy, document, RecordedDocument)
         if load_recorded(copy, MACHINE) != found:
             raise Broken("the entries read otherwise after they were written again")
 
@@ -157,7 +157,7 @@ class _Readers:
             return
         self._check_published(found)
         copy = self._folder / "copy.json"
-        write_document(copy, json.loads(data), schema=PUBLISHED / "schema.json")
+        write_document(copy, json.loads(data), PublishedDocument)
         if load_published(copy) != found:
             raise Broken("the figures read otherwise after they were written again")
 
@@ -175,6 +175,8 @@ class _Readers:
             raise Broken("the configuration reads otherwise after it was written again")
         # One place an input, chosen by the input: all of them would cost a load each.
         places = list(closed_mappings(document))
+        if not places:
+            return
         place = places[zlib.crc32(data) % len(places)]
         place[UNKNOWN_KEY] = 1
         try:

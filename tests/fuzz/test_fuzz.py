@@ -12,15 +12,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from helpers.judging.rules import figures
+from helpers.judging.rules.own import figures
 from helpers.launch import steplog_reader
 from helpers.launch.steplog_reader import read_step_log
-from helpers.logs.importer import import_file
+from helpers.logs import lines
 from helpers.logs.record import Imported
 from helpers.logs.settings import LogSetting, Stated
-from helpers.logs.sources import clean
-from helpers.plan import baseline_files
 from helpers.plan import perf_yaml as config
+from helpers.plan.recorded import document_of
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import SuiteError
 from tests.fuzz import __main__ as fuzz
@@ -30,6 +29,7 @@ from tests.fuzz.growth import growths
 from tests.fuzz.seeds import SMALL_CONFIG, recorded_document
 from tests.fuzz.strategies import inputs, logs
 from tests.fuzz.targets import Broken, Target, findings, targets
+from tests.helpers.logs.one_file import import_file
 
 TARGETS = ("step-log", "recorded-baseline", "published-baseline", "config", "case-id", "training-log")
 LONG = "fuzz-long"
@@ -40,10 +40,6 @@ FINDINGS = [(name, path) for name in TARGETS for path in findings(name)]
 @pytest.fixture
 def readers(tmp_path: Path) -> dict[str, Target]:
     return targets(tmp_path)
-
-
-def test_there_is_a_target_a_reader(readers: dict[str, Target]) -> None:
-    assert tuple(readers) == TARGETS
 
 
 @pytest.mark.slow
@@ -125,12 +121,13 @@ def test_a_figure_that_is_none_is_found(readers: dict[str, Target], monkeypatch:
         readers["step-log"].check(readers["step-log"].seeds[0])
 
 
-def test_an_entry_that_is_not_validated_is_found(readers: dict[str, Target], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baseline_files, "_validate", lambda *_: None)
-    with pytest.raises(KeyError):
-        readers["recorded-baseline"].check(readers["recorded-baseline"].seeds[0].replace(b'"rule"', b'"ruler"'))
+def test_an_entry_that_is_lost_is_found(readers: dict[str, Target], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_targets, "document_of", lambda machine_key, entries: document_of(machine_key, {}))
+    with pytest.raises(Broken, match="read otherwise"):
+        readers["recorded-baseline"].check(readers["recorded-baseline"].seeds[0])
 
 
+@pytest.mark.slow
 def test_an_unknown_key_that_is_taken_is_found(readers: dict[str, Target], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "_limits", lambda field: config.TimeLimits())
     with pytest.raises(Broken, match=r"an unknown key was taken beside .*run_seconds"):
@@ -150,7 +147,7 @@ def test_an_imported_figure_that_is_none_is_found(readers: dict[str, Target], mo
 
 
 def test_a_line_that_is_not_clean_is_found(readers: dict[str, Target], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clean, "_ESCAPE", re.compile(rb"never"))
+    monkeypatch.setattr(lines, "_ESCAPE", re.compile(rb"never"))
     with pytest.raises(Broken, match="not clean"):
         readers["training-log"].check(b"\x1b[0m\n" + readers["training-log"].seeds[0])
 
@@ -180,26 +177,6 @@ INFO: seed corpus: files: 3 min: 89b max: 562b total: 1069b rss: 54Mb
 stat::number_of_executed_units: 3232
 stat::average_exec_per_sec:     248
 """
-
-
-def test_libfuzzers_report_is_read() -> None:
-    assert fuzz.read_report(REPORT) == {"executions": 3232, "edges": 139, "features": 263, "corpus": 26}
-    assert fuzz.read_report("Killed") == {"executions": None, "edges": None, "features": None, "corpus": None}
-
-
-def test_the_table_says_what_is_not_known() -> None:
-    lines = [
-        fuzz.Line("config", 3232, 10.0, 139, 263, 26),
-        fuzz.Line("step-log", 500, 2.0, findings=("x",)),
-        fuzz.Line("case-id", 0, 2.0, trouble="it ended with -9"),
-    ]
-    assert fuzz.table(lines).splitlines() == [
-        "target    executions  per s  edges  features  corpus  findings",
-        "config          3232    323    139       263      26         0",
-        "step-log         500    250      -         -       -         1",
-        "case-id            0      0      -         -       -         ?",
-        "all             3732                                         1",
-    ]
 
 
 @pytest.fixture
@@ -247,13 +224,6 @@ def test_a_fuzzer_that_dies_is_no_clean_run(
 def test_without_atheris_the_program_says_how_to_get_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _main(tmp_path, tmp_path / "nothing") == 2
     assert "make env-fuzz" in capsys.readouterr().err
-
-
-def test_a_kept_input_can_be_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "input"
-    path.write_bytes(b"paddle")
-    assert fuzz.main(["--reproduce", "case-id", str(path)]) == 0
-    assert "is no finding" in capsys.readouterr().out
 
 
 def test_the_longest_seed_has_a_figure_by_every_rule(readers: dict[str, Target], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helpers.history.results import RunResult
-from helpers.judging.rules import MEDIAN_STEP
+from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.machine.environment import Environment
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.matrix import MeasuringProtocol

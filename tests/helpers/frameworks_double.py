@@ -11,8 +11,8 @@ from typing import Any
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.history.session_file import SessionRecord
-from helpers.judging.evidence import Build, Stage
-from helpers.judging.rules import MEDIAN_STEP
+from helpers.judging.case.evidence import Build, Stage
+from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
 from helpers.plan.case_plan import CasePlan
 from helpers.trainers.contract.frameworks import Framework
@@ -52,11 +52,6 @@ matrix:
     - {framework: pytorch, model: [resnet50v1.5, vgg16], precision: fp32, batch_size_per_card: 4, cards: 1,
        data: synthetic, protocol: cpu}
 """
-
-
-def is_one_of_two(framework: Framework) -> bool:
-    """Stands where ``has_trainer`` stands: what is compared here are two frameworks, however many there are."""
-    return framework in (Framework.PADDLE, Framework.PYTORCH)
 
 
 class TwoFrameworks:

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from helpers.common.unknown import Unknown
 from helpers.machine.devices import CpuCard, Machine
-from helpers.machine.environment import Host
-from helpers.machine.host import HostState, Space
-from helpers.machine.nvml import Gpu, GpuSettings, GpuState
-from helpers.machine.nvml_details import TO_GPU, TO_SWITCH, GpuDetails, Link
-from helpers.machine.unknown import Unknown
+from helpers.machine.host import Host, HostState, Space
+from helpers.machine.nvml import TO_GPU, TO_SWITCH, Gpu, GpuDetails, GpuSettings, GpuState, Link
 
 GIB = 1024**3
 HOST = Host(
@@ -39,12 +37,13 @@ def a100s() -> tuple[Gpu, ...]:
     return tuple(Gpu(n, f"GPU-{n}", "NVIDIA A100-SXM4-40GB", 40 * GIB, (8, 0), 400) for n in range(8))
 
 
+HEALTHY_STATE = GpuState(1290, 35, 60.0, 0x1, 0, 877)
 HEALTHY = GpuDetails(
-    bus_id=bus_id(0), memory_used_bytes=3 * 1024**2, persistence=True, ecc=True, pending_ecc=True, uncorrected_ecc=0,
-    pages_pending=False, power_limit_watts=300, default_power_limit_watts=300, sm_clock_mhz=1290, max_sm_clock_mhz=1530,
-    applications_clock_mhz=1290, default_applications_clock_mhz=1290, throttle_reasons=0x1, temperature_c=35,
-    exclusive=False, pcie_width=16, max_pcie_width=16, max_pcie_generation=3, cpus=frozenset(range(24)),
-    processes=(), links=(),
+    bus_id=bus_id(0), memory_used_bytes=3 * 1024**2, persistence=True, ecc=True, slowdown_c=90,
+    pages_pending=False, power_limit_watts=300, default_power_limit_watts=300, max_sm_clock_mhz=1530,
+    applications_clock_mhz=1290, default_applications_clock_mhz=1290, state=HEALTHY_STATE,
+    pcie_generation=3, pcie_width=16, max_pcie_width=16, max_pcie_generation=3,
+    cpus=frozenset(range(24)), processes=(), nvlinks=(), links=(),
 )  # fmt: skip
 
 
@@ -111,12 +110,12 @@ def host_state(**values: Any) -> HostState:
     usual: dict[str, Any] = {
         "allowed_cpus": frozenset(range(48)), "siblings": {cpu: frozenset({cpu}) for cpu in range(48)},
         "numa_nodes": {0: frozenset(range(48))}, "governors": frozenset({"performance"}), "boost": False,
-        "load_1m": 0.0, "steal_share": 0.0, "quota_cores": None, "throttled_periods": 0, "core_throttles": 0,
+        "load_1m": 0.0, "quota_cores": None,
         "clock_source": "tsc", "hypervisor": False, "container": "", "image": "no container",
         "memory_available_bytes": 400 * GIB, "memory_limit_bytes": None, "swap_used_bytes": 0,
-        "huge_pages": "madvise", "huge_pages_defrag": "madvise", "numa_balancing": False,
+        "huge_pages": "madvise", "numa_balancing": False,
         "shared_memory": Space(64 * GIB, 64 * GIB), "open_files": 65536, "locked_bytes": -1,
-        "processes": 65536, "core_bytes": 0, "core_pattern": "core", "free_processes": None, "free_ports": 28000,
+        "processes": 65536, "free_processes": None,
         "capped_cores": {},
     }  # fmt: skip
     return HostState(**{**usual, **values})

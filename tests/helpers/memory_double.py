@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.history.stored import CaseNights, SegmentStart
-from helpers.judging.evidence import Past
+from helpers.judging.case.evidence import Past
 from helpers.trainers.contract.errors import HistoryError
 
 
@@ -32,20 +32,14 @@ class MemoryDouble:
         self._check("nights_so_far")
         return CaseNights(unknown="a double keeps no nights")
 
-    def add_result(self, result: RunResult) -> None:
-        self._check("add_result")
-        self.results.append(result)
-
-    def add_night(self, night: NightRecord) -> None:
-        self._check("add_night")
+    def add_case(self, results: Sequence[RunResult], night: NightRecord) -> None:
+        self._check("add_case")
+        self.results += results
         self.nights.append(night)
 
     def start_segment(self, start: SegmentStart) -> None:
         self._check("start_segment")
         self.starts.append(start)
-
-    def release(self) -> None:
-        """It holds nothing."""
 
     def take_in_decisions(self) -> tuple[str, ...]:
         return ()

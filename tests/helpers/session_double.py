@@ -9,8 +9,8 @@ from typing import Any
 
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
-from helpers.judging.evidence import Build, Stage
-from helpers.judging.verdict import Standing
+from helpers.judging.case.evidence import Build, Stage
+from helpers.judging.case.verdict import Standing
 from helpers.plan.case_plan import CasePlan
 
 MakeRun = Callable[..., RunResult]
@@ -18,9 +18,7 @@ MakeRun = Callable[..., RunResult]
 GOOD = {"interpreter": "/envs/good/bin/python", "framework": "paddle", "version": "3.3.1", "commit": "abcdef"}
 NEW = {**GOOD, "interpreter": "/envs/new/bin/python", "commit": "123456"}
 WHEN = datetime.datetime(2026, 11, 21, 3, 4, 5, tzinfo=datetime.UTC)
-STANDING = Standing(
-    4.6, 1.0, 1.0, accepted=True, sigma=0.002, tau=0.001, nights=20, runs=1, new_segment=True, segment_reason="faster"
-)
+STANDING = Standing(4.6, 1.0, 1.0, accepted=True, sigma=0.002, tau=0.001, nights=20, runs=1, new_segment=True)
 
 
 @dataclass
@@ -56,3 +54,12 @@ def finish(store: ResultStore, *runs: RunResult) -> None:
     for run in runs:
         store.new_run_folder(run.case_id, run.replicate)
         store.write(run)
+
+
+def named_build(interpreter: str, source: str = "good", version: str = "3.0.0", **values: str) -> dict[str, str]:
+    """A build of SuiteOptions.builds, as if it had been made ready."""
+    return {
+        "interpreter": interpreter, "digest": f"digest of {source}", "name": f"paddlepaddle {version}",
+        "version": version, "commit": "abcdef", "source_text": source, "framework": "paddle", "made": "yes",
+        "frameworks": "paddle", "pinned": "", **values,
+    }  # fmt: skip

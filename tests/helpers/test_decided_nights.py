@@ -17,12 +17,12 @@ from helpers.history import FILE_NAME, default_url, open_history
 from helpers.history.history import History
 from helpers.history.results import RunResult
 from helpers.history.run_folders import DECISIONS_FOLDER, ResultStore
-from helpers.history.stored import Acknowledgement, Calibration, Pin
-from helpers.judging.evidence import Budget, Evidence, Past
-from helpers.judging.verdict import Status, Verdict
+from helpers.history.stored import Calibration, Pin
+from helpers.judging.case.evidence import Budget, Evidence, Past
+from helpers.judging.case.verdict import Status, Verdict
 from helpers.plan.case_plan import CasePlan
 from helpers.session.judged_again import judge_again
-from helpers.session.measure import evidence_of, reusable_runs, segment_tonight
+from helpers.session.measuring.case_loop import evidence_of, reusable_runs, segment_tonight
 from helpers.trainers.contract.case import Case
 from tests.helpers.session_double import GOOD, NEW
 from tests.helpers.test_session_level import FIRST, World, entry
@@ -72,7 +72,6 @@ class Machine:
         segment = plan.recorded.segment if plan.recorded else {}
         return [
             history.exclusions(holding_only=False),
-            history.acknowledgements(holding_only=False),
             history.pins(),
             history.segment_starts(plan.case.id),
             history.calibration(plan.case.id, "cpu", segment),
@@ -121,10 +120,6 @@ def decide(machine: Machine, history: History) -> None:
     history.restore(uuids[2], "bob", at(2), "it was another night")
     history.exclude(history.series(case_id)[-2].record.run_uuids[0], "ada", at(3), "the door was open")
     history.exclude(history.series(SIBLING)[4].uuid, "ada", at(4), "the fan was broken")
-    known = Acknowledgement(case_id, "2026-09-17", "2026-09-17", "abcd", "checks every image", "ada", at(5))
-    history.acknowledge(known)
-    history.acknowledge(replace(known, commit="beef"))
-    history.take_back(history.acknowledgements()[0], "bob", at(6), "it was cuDNN")
     history.pin(Pin("paddlepaddle==3.3.1", "paddlepaddle", "3.3.1", "abcdef", "d1", "", "the release", "ada", at(7)))
     segment = machine.world.plan.recorded.segment if machine.world.plan.recorded else {}
     for minute, sigma in ((8, 0.004), (9, 0.0021)):

@@ -15,14 +15,23 @@ from helpers.history import default_url, open_history
 from helpers.history.results import CONTENDED, MACHINE_SHARED, RunResult
 from helpers.history.run_folders import ResultStore, read_night
 from helpers.history.session_file import SessionRecord
-from helpers.judging.evidence import Budget, Build, Evidence, Night, Past, Stage
-from helpers.judging.rules import MEDIAN_STEP
-from helpers.judging.verdict import NeedRuns, Reason, Standing, Status, Verdict
+from helpers.judging.case.evidence import Budget, Build, Evidence, Night, Past, Stage
+from helpers.judging.case.verdict import NeedRuns, Reason, Standing, Status, Verdict
+from helpers.judging.finding import Code, found
+from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.machine.environment import Environment
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.overrides import segment_of
 from helpers.plan.recorded import Provenance, RecordedEntry
-from helpers.session.measure import CaseResult, evidence_of, measure_case, most_runs, reusable_runs, segment_tonight
+from helpers.session.measuring.case_loop import (
+    CaseResult,
+    MeasureRequest,
+    evidence_of,
+    measure_case,
+    most_runs,
+    reusable_runs,
+    segment_tonight,
+)
 from helpers.trainers.contract.errors import HistoryError, SuiteError
 from tests.helpers.memory_double import MemoryDouble
 from tests.helpers.session_double import GOOD, NEW, FakeRunner, finish, roles
@@ -37,9 +46,8 @@ SCREEN, CONFIRM = Stage.SCREEN, Stage.CONFIRM
 SCREENED = [(NEW_RUN, SCREEN)]
 PAIRS = [(GOOD_RUN, CONFIRM), (NEW_RUN, CONFIRM), (NEW_RUN, CONFIRM), (GOOD_RUN, CONFIRM)]
 WHEN = datetime.datetime(2026, 11, 21, 3, 4, 5, tzinfo=datetime.UTC)
-STANDING = Standing(
-    4.6, 1.0, 1.0, accepted=True, sigma=0.002, tau=0.001, nights=20, runs=1, new_segment=True, segment_reason="faster"
-)
+MORE = NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,), 1, found(Code.PLANNED, runs=1))
+STANDING = Standing(4.6, 1.0, 1.0, accepted=True, sigma=0.002, tau=0.001, nights=20, runs=1, new_segment=True)
 
 
 def confirming(evidence: Evidence) -> Verdict | NeedRuns:
@@ -50,14 +58,14 @@ def confirming(evidence: Evidence) -> Verdict | NeedRuns:
         return Verdict(Status.REGRESSION, Reason("confirmed", "slower"), standing=STANDING)
     build, stage = wanted[len(made)]
     left = [each for each, of in wanted[len(made) :] if of is stage]
-    return NeedRuns(build, tuple(left), len(left), "suspect", stage)
+    return NeedRuns(build, tuple(left), len(left), found(Code.BY_THE_NIGHT), stage)
 
 
 def settled(evidence: Evidence) -> Verdict | NeedRuns:
     """A judge that one usable run satisfies."""
     if any(run.invalid is None for run in evidence.runs):
         return Verdict(Status.PASS, Reason("x", "y"), standing=STANDING)
-    return NeedRuns(NEW_RUN, (NEW_RUN,), 1, "first")
+    return NeedRuns(NEW_RUN, (NEW_RUN,), 1, found(Code.PLANNED, runs=1))
 
 
 @pytest.fixture
@@ -82,7 +90,9 @@ def plan(make_plan: MakePlan) -> CasePlan:
 
 @pytest.fixture
 def measure(runner: FakeRunner, store: ResultStore, memory: MemoryDouble) -> Measure:
-    return lambda plan, **options: measure_case(plan, runner, store, memory, now=lambda: WHEN, **options)
+    return lambda plan, **options: measure_case(
+        plan, runner, store, memory, MeasureRequest(**options), now=lambda: WHEN
+    )
 
 
 def made_runs(plan: CasePlan, make_run: MakeRun, count: int, **values: Any) -> list[RunResult]:
@@ -109,7 +119,9 @@ def test_a_session_over_midnight_is_one_night_also_when_it_is_resumed(
         for judged in ("2026-11-21T08:20:00+00:00", "2026-11-21T17:00:00+00:00"):
             when = datetime.datetime.fromisoformat(judged)
             runner = FakeRunner(store, make_run)
-            measure_case(plan, runner, store, history, resume=True, judge=judge, now=lambda when=when: when)
+            measure_case(
+                plan, runner, store, history, MeasureRequest(resume=True, by=judge), now=lambda when=when: when
+            )
             night = read_night(tmp_path / "s" / plan.case.id / "night.json")
             assert (night.date, night.created) == ("2026-11-20", judged)
             assert [each.record.session for each in history.nights_of("2026-11-20")] == ["s"]
@@ -122,7 +134,7 @@ def test_a_session_over_midnight_is_one_night_also_when_it_is_resumed(
 def test_the_judge_gets_the_builds_in_the_order_it_asks_for(
     plan: CasePlan, runner: FakeRunner, store: ResultStore, measure: Measure
 ) -> None:
-    result = measure(plan, judge=confirming)
+    result = measure(plan, by=confirming)
     assert runner.made == [*SCREENED, *PAIRS]
     assert [run.build for run in result.runs] == [NEW, GOOD, NEW, NEW, GOOD]
     told = {"status": "REGRESSION", "code": "confirmed", "reason": "slower"}
@@ -138,10 +150,10 @@ def test_the_judge_is_told_what_it_decides_by(plan: CasePlan, memory: MemoryDoub
 
     memory.known = Past((Night((4.6,)),), ((4.5, 4.6),))
     budget = Budget(pairs=7)
-    measure(replace(plan, budget=budget), judge=judge, cases_tonight=9)
+    measure(replace(plan, budget=budget), by=judge, cases_tonight=9)
     first, last = seen
     assert (first.past, last.past) == (Past(), memory.known)
-    assert (last.budget, last.cases_tonight, last.suspicion) == (budget, 9, "")
+    assert (last.budget, last.cases_tonight, last.suspicion) == (budget, 9, None)
     assert last.reference_build == "paddle 3.3.1 @abcdef in envs/good"
     assert last.seed == first.seed == f"s {plan.case.id}"
 
@@ -151,7 +163,7 @@ def test_history_is_asked_once_for_the_segment_of_the_first_usable_run(
 ) -> None:
     there = {**make_run(plan).environment, "threads": "8"}
     runner.answers = [{"invalid": "throttled"}, {"environment": there}, {}]
-    measure(plan, judge=lambda evidence: confirming(replace(evidence, runs=evidence.runs[1:])))
+    measure(plan, by=lambda evidence: confirming(replace(evidence, runs=evidence.runs[1:])))
     segment = segment_of(there, plan.settings, plan.case.id)
     assert memory.asked == [(plan.case.id, "cpu", segment, 2, "s")]
 
@@ -172,17 +184,6 @@ def test_the_reference_builds_environment_is_no_difference_from_what_was_recorde
     assert segment_tonight(plan, (other, new)) == segment
 
 
-def test_a_build_that_is_not_at_hand_is_told_with_its_reason(make_plan: MakePlan, measure: Measure) -> None:
-    seen: list[Evidence] = []
-
-    def judge(evidence: Evidence) -> Verdict | NeedRuns:
-        seen.append(evidence)
-        return settled(evidence)
-
-    measure(make_plan(why_no_reference="several nodes"), judge=judge)
-    assert (seen[0].reference_build, seen[0].why_no_reference) == (None, "several nodes")
-
-
 def test_a_judge_within_the_budget_is_never_stopped_and_one_beyond_it_is(
     plan: CasePlan, runner: FakeRunner, measure: Measure
 ) -> None:
@@ -191,65 +192,57 @@ def test_a_judge_within_the_budget_is_never_stopped_and_one_beyond_it_is(
 
     def judge(evidence: Evidence) -> Verdict | NeedRuns:
         done = len(evidence.runs) == most_runs(plan) + more
-        return Verdict(Status.PASS, Reason("x", "y")) if done else NeedRuns(NEW_RUN, (NEW_RUN,), 1, "open")
+        return Verdict(Status.PASS, Reason("x", "y")) if done else MORE
 
     more = 0
-    assert len(measure(plan, judge=judge).runs) == 25
+    assert len(measure(plan, by=judge).runs) == 25
     more = 1
     with pytest.raises(SuiteError, match="within 25 runs"):
-        measure(plan, judge=judge)
+        measure(plan, by=judge)
 
 
 def test_a_calibration_may_be_allowed_more_runs_than_a_night(plan: CasePlan, measure: Measure) -> None:
     def judge(evidence: Evidence) -> Verdict | NeedRuns:
         done = len(evidence.runs) == 60
-        return Verdict(Status.PASS, Reason("x", "y")) if done else NeedRuns(NEW_RUN, (NEW_RUN,) * 60, 60, "A/A")
+        return Verdict(Status.PASS, Reason("x", "y")) if done else replace(MORE, order=(NEW_RUN,) * 60, count=60)
 
-    assert len(measure(plan, judge=judge, most=60).runs) == 60
+    assert len(measure(plan, by=judge, most=60).runs) == 60
     with pytest.raises(SuiteError, match="within 59 runs"):
-        measure(plan, judge=judge, most=59)
+        measure(plan, by=judge, most=59)
 
 
 # --- nothing is lost
 
 
-def test_each_run_is_on_disk_and_in_history_before_the_next_starts(
+def test_each_run_is_on_disk_before_the_next_starts_and_all_are_in_history_at_the_end(
     plan: CasePlan, runner: FakeRunner, store: ResultStore, memory: MemoryDouble, measure: Measure
 ) -> None:
     seen: list[tuple[int, int]] = []
     runner.before = lambda: seen.append((len(store.results(plan.case.id)), len(memory.results)))
-    measure(plan, judge=confirming)
-    assert seen == [(made, made) for made in range(5)]
+    measure(plan, by=confirming)
+    assert seen == [(made, 0) for made in range(5)]
     assert [run.uuid for run in memory.results] == [f"u{number}" for number in range(5)]
 
 
-@pytest.mark.parametrize(("call", "made"), [("add_result", 1), ("past", 1), ("add_night", 5)])
+@pytest.mark.parametrize(("call", "made"), [("past", 1), ("add_case", 5)])
 def test_a_history_that_fails_leaves_the_runs_on_disk_and_no_verdict(
     plan: CasePlan, store: ResultStore, memory: MemoryDouble, measure: Measure, call: str, made: int
 ) -> None:
     memory.fails = (call,)
     with pytest.raises(HistoryError, match="disk full"):
-        measure(plan, judge=confirming)
+        measure(plan, by=confirming)
     found = store.results(plan.case.id)
     assert [run.verdict for run in found] == [None] * made
 
 
-@pytest.mark.parametrize("made", range(6))
+@pytest.mark.parametrize("made", [0, 1, 2, 5])
 def test_an_interrupted_confirmation_goes_on_where_it_was(
     plan: CasePlan, make_run: MakeRun, runner: FakeRunner, store: ResultStore, measure: Measure, made: int
 ) -> None:
     finish(store, *made_runs(plan, make_run, made))
-    result = measure(plan, judge=confirming, resume=True)
+    result = measure(plan, by=confirming, resume=True)
     assert runner.made == [*SCREENED, *PAIRS][made:]
     assert (result.resumed, len(result.runs)) == (made, 5)
-
-
-def test_runs_that_came_to_the_disk_and_not_to_the_history_are_added_when_resuming(
-    plan: CasePlan, make_run: MakeRun, store: ResultStore, memory: MemoryDouble, measure: Measure
-) -> None:
-    finish(store, *made_runs(plan, make_run, 2))
-    measure(plan, judge=confirming, resume=True)
-    assert [run.replicate for run in memory.results] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("reference", [{**GOOD, "commit": "other"}, {**GOOD, "interpreter": "/x/bin/python"}, {}])
@@ -301,8 +294,8 @@ def test_a_suspicion_goes_on_from_tonights_runs_and_replaces_the_night(
         seen.append(evidence.suspicion)
         return confirming(evidence)
 
-    measure(plan, judge=settled)
-    result = measure(plan, judge=judge, suspicion="all amp cases fell together")
+    measure(plan, by=settled)
+    result = measure(plan, by=judge, suspicion="all amp cases fell together")
     assert runner.made == [*SCREENED, *PAIRS]
     assert set(seen) == {"all amp cases fell together"}
     assert [night.status for night in memory.nights] == ["PASS", "REGRESSION"]
@@ -322,7 +315,7 @@ def test_a_night_holds_the_verdict_and_what_it_rests_on(
     measure: Measure,
 ) -> None:
     runner.answers = [{"samples_per_s": rate} for rate in (100.0, 90.0, 80.0, 70.0, 60.0)]
-    result = measure(plan, judge=confirming)
+    result = measure(plan, by=confirming)
     (night,) = memory.nights
     assert (night.session, night.case_id, night.target) == ("s", plan.case.id, "cpu")
     assert (night.created, night.status, night.code) == ("2026-11-21T03:04:05+00:00", "REGRESSION", "confirmed")
@@ -343,13 +336,12 @@ def test_a_night_holds_the_verdict_and_what_it_rests_on(
     }
 
 
-@pytest.mark.parametrize("mark", [CONTENDED, MACHINE_SHARED])
-@pytest.mark.parametrize("at", range(5))
+@pytest.mark.parametrize(("mark", "at"), [(CONTENDED, 0), (MACHINE_SHARED, 4)])
 def test_a_night_with_a_marked_run_teaches_nothing(
     plan: CasePlan, runner: FakeRunner, memory: MemoryDouble, measure: Measure, mark: str, at: int
 ) -> None:
     runner.answers = [{"marks": (mark,)} if number == at else {} for number in range(5)]
-    result = measure(plan, judge=confirming)
+    result = measure(plan, by=confirming)
     (night,) = memory.nights
     assert result.verdict.status is Status.REGRESSION
     assert night.standing is not None
@@ -360,7 +352,7 @@ def test_a_night_with_a_marked_run_teaches_nothing(
 def test_a_night_with_changed_settings_teaches_nothing(
     make_plan: MakePlan, memory: MemoryDouble, measure: Measure
 ) -> None:
-    measure(make_plan(overrides={"learning_rate": 0.2}), judge=settled)
+    measure(make_plan(overrides={"learning_rate": 0.2}), by=settled)
     (night,) = memory.nights
     assert night.standing is not None
     assert (night.log_rates, night.standing.accepted) == ((), False)
@@ -382,7 +374,7 @@ def test_a_run_without_the_median_step_has_no_log_rate(
     plan: CasePlan, runner: FakeRunner, memory: MemoryDouble, measure: Measure
 ) -> None:
     runner.answers = [{"figures": {plan.rule: 100.0, MEDIAN_STEP: "no steps"}}]
-    measure(plan, judge=settled)
+    measure(plan, by=settled)
     assert memory.nights[0].log_rates == ()
 
 
@@ -401,7 +393,7 @@ def test_the_real_history_remembers_a_night_and_tells_the_next(
             answers = [{"samples_per_s": 100.0 + day, "session": session, "uuid": f"{session}{day}"}]
             runner = FakeRunner(store, make_run, answers)
             when = WHEN + datetime.timedelta(days=day)
-            measure_case(plan, runner, store, history, judge=judge, now=lambda when=when: when)
+            measure_case(plan, runner, store, history, MeasureRequest(by=judge), now=lambda when=when: when)
     monday, tuesday, again = seen[1::2]
     assert monday == Past()
     assert [night.log_rates for night in tuesday.nights] == [(math.log(100.0),)]

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import hashlib
 
+from helpers.common.wall_clock import utc_now
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
-from helpers.judging.evidence import Build, Stage
-from helpers.judging.rules import figures, reader_share, samples_per_step, step_seconds, window_seconds
+from helpers.judging.case.evidence import Build, Stage
+from helpers.judging.rules.own import figures, reader_share, samples_per_step, step_seconds, window_seconds
 from helpers.launch.steplog_reader import read_step_log
 from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
-from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.history.made import ENVIRONMENT
-from tests.helpers.replay_double import write_run
 from tests.helpers.session_double import roles
+from tests.helpers.written_run import write_run
 
 # In place of a rate: somebody ends the session during the run.
 INTERRUPT = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,14 +11,9 @@ REQUIREMENTS = Path(__file__).parents[2] / "requirements"
 
 
 def load(name: str) -> ModuleType:
-    """A module of its own at each call. What the script does to ``sys.path`` is undone."""
-    spec = importlib.util.spec_from_file_location(name, REQUIREMENTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    path = list(sys.path)
+    """The module, with those that it imports from beside itself."""
+    sys.path.insert(0, str(REQUIREMENTS))
     try:
-        spec.loader.exec_module(module)
+        return importlib.import_module(name)
     finally:
-        sys.path[:] = path
-    return module
+        sys.path.remove(str(REQUIREMENTS))

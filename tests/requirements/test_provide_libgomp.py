@@ -1,13 +1,11 @@
-"""Where Paddle finds libgomp on a machine that has none; patchelf and the loader are stand-ins here.
+"""Where Paddle finds libgomp on a machine that has none; patchelf is a stand-in here.
 
 A library is a text file: the first line is what it needs, the second is where it looks.
 """
 
 from __future__ import annotations
 
-import re
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ elif action == "--add-rpath":
 else:
     sys.exit("unknown action " + action)
 """
-GNU = b"\x7fELF\0GOMP_4.0.1\0GOMP_PLUGIN_1.2\0OMP_5.0\0GOMP_4.5\0GOMP_10.0\0GOMP_5.0\0"
+GNU = b"\x7fELF"
 
 
 provide_libgomp: Any = load("provide_libgomp")
@@ -66,14 +64,7 @@ def site(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-def _loader_says(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
-    monkeypatch.setattr(provide_libgomp, "loader_listing", lambda library: "".join(f"\t{line}\n" for line in lines))
-
-
-def test_the_library_is_put_beside_paddle_and_found_by_all_that_need_it(
-    monkeypatch: pytest.MonkeyPatch, site: Path, packages: Path
-) -> None:
-    _loader_says(monkeypatch, "libgomp.so.1 => /site/paddle/libs/libgomp.so.1 (0x1)")
+def test_the_library_is_put_beside_paddle_and_found_by_all_that_need_it(site: Path, packages: Path) -> None:
     libraries = site / "paddle" / "libs"
     untouched = {path: path.read_text() for path in libraries.iterdir() if path.name in ("libdnnl.so.3", "libother.so")}
     assert provide_libgomp.provide(site, packages).name == "libgomp-12345678.so.1.0.0"
@@ -84,62 +75,16 @@ def test_the_library_is_put_beside_paddle_and_found_by_all_that_need_it(
     assert not list(libraries.glob(".*"))
 
 
-def test_a_hard_link_of_another_environment_is_not_changed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: Path, packages: Path
-) -> None:
-    _loader_says(monkeypatch, "libgomp.so.1 => /found (0x1)")
+def test_a_hard_link_of_another_environment_is_not_changed(tmp_path: Path, site: Path, packages: Path) -> None:
     other = tmp_path / "libcommon.so"
     other.hardlink_to(site / "paddle" / "libs" / "libcommon.so")
     provide_libgomp.provide(site, packages)
     assert other.read_text() == "libm.so.6 libgomp.so.1\n"
 
 
-@pytest.mark.parametrize("line", ["libgomp.so.1 => not found", "libc.so.6 => /lib/libc.so.6 (0x1)"])
-def test_a_libgomp_that_the_loader_does_not_find_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, site: Path, packages: Path, line: str
-) -> None:
-    _loader_says(monkeypatch, line)
-    with pytest.raises(provide_libgomp.ProvideError, match="still does not find libgomp"):
-        provide_libgomp.provide(site, packages)
-
-
-def test_one_of_two_places_without_libgomp_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    _loader_says(monkeypatch, "libgomp.so.1 => /found (0x1)", "libgomp.so.1 => not found")
-    with pytest.raises(provide_libgomp.ProvideError, match="still does not find"):
-        provide_libgomp.check(Path("libpaddle.so"))
-
-
-def test_the_loader_names_what_a_library_of_this_machine_loads() -> None:
-    extension = next(Path(sysconfig.get_path("platlib")).rglob("*.cpython-*.so"))
-    assert re.search(r"^\tlibc\.so\.6 => /", provide_libgomp.loader_listing(extension), re.MULTILINE)
-
-
-@pytest.mark.parametrize("names", [[], ["libgomp-1.so.1.0.0", "libgomp-2.so.1.0.0"]])
-def test_wheels_that_do_not_carry_exactly_one_libgomp_are_an_error(tmp_path: Path, names: list[str]) -> None:
-    (tmp_path / "carrier.libs").mkdir()
-    for name in names:
-        (tmp_path / "carrier.libs" / name).write_bytes(GNU)
-    with pytest.raises(provide_libgomp.ProvideError, match=", ".join(names) or "got none"):
-        provide_libgomp.find_library(tmp_path)
-
-
-def test_a_missing_paddle_is_an_error(tmp_path: Path, packages: Path) -> None:
-    with pytest.raises(provide_libgomp.ProvideError, match="expected Paddle's libraries in"):
+def test_wheels_or_a_paddle_that_are_not_as_expected_are_an_error(tmp_path: Path, site: Path, packages: Path) -> None:
+    with pytest.raises(SystemExit, match="expected Paddle's libraries in"):
         provide_libgomp.provide(tmp_path / "nowhere", packages)
-
-
-def test_a_patchelf_that_fails_is_an_error_with_what_it_said(site: Path, packages: Path) -> None:
-    _script(packages / "bin" / "patchelf", "#!/bin/sh\necho no ELF file >&2\nexit 1\n")
-    with pytest.raises(provide_libgomp.ProvideError, match=r"--print-needed .* ended with 1: no ELF file"):
+    (packages / "carrier.libs" / "libgomp-2.so.1.0.0").touch()
+    with pytest.raises(SystemExit, match=r"one libgomp, got libgomp-12345678.so.1.0.0, libgomp-2.so.1.0.0"):
         provide_libgomp.provide(site, packages)
-
-
-def test_the_newest_interface_is_the_highest_number_of_gnus_own(tmp_path: Path) -> None:
-    (tmp_path / "libgomp.so.1").write_bytes(GNU)
-    assert provide_libgomp.newest_interface(tmp_path / "libgomp.so.1") == "GOMP_10.0"
-
-
-def test_a_library_without_gnus_interface_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "libiomp5.so").write_bytes(b"\x7fELF\0OMP_5.0\0")
-    with pytest.raises(provide_libgomp.ProvideError, match="not GNU's libgomp"):
-        provide_libgomp.newest_interface(tmp_path / "libiomp5.so")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from helpers.judging.evidence import Budget
+from helpers.judging.case.evidence import Budget
 from helpers.plan.matrix import MeasuringProtocol
-from helpers.session.lockstep import Turns
 from helpers.trainers.contract.case import Case
 
 # The part of the first steps.
@@ -20,14 +19,12 @@ class StepKind(enum.Enum):
     PROBE = "a probe of Paddle in a process of its own"
     PROGRAMS = "programs of the published rows"
     TRAINS = "a few steps of training"
-    PADDLECLAS = "the trainer and PaddleClas's own program in turn"
     REFUSED = "a case that this card cannot compute"
     MEASURE = "measured and recorded"
     REPEAT = "one more night of the same build"
     SLOWED = "a build slowed down on purpose"
     TOO_LARGE = "a batch that cannot fit"
     NEIGHBOUR = "another process on the card"
-    BARE_LOOP = "the suite's trainer against a bare loop"
     EXPLAIN = "profiles of one build beside itself"
 
 
@@ -49,9 +46,6 @@ class ProofStep:
     targets: tuple[str, ...] = ()
     # For SLOWED: the fraction by which each training step is longer.
     slowdown: float = 0.0
-    # For BARE_LOOP: the number of pairs of processes, and the turns of each pair.
-    pairs: int = 0
-    turns: Turns = field(default_factory=lambda: Turns(1))
     # Whether the step is also right if the batch does not fit into the card's memory.
     may_not_fit: bool = False
 

@@ -7,6 +7,7 @@ because each step has its own runs, budget and build. The recorded cases are tho
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import subprocess
 import sys
@@ -20,15 +21,16 @@ from typing import Any, cast
 import yaml
 
 from helpers.commands.proof import Proof, ProofStep, StepKind
-from helpers.commands.proof.probing import ProbeAnswer, ask_probe, look_at_programs, paddleclas_rate, seated
+from helpers.commands.proof.probing import ProbeAnswer, ask_probe, look_at_programs, seated
+from helpers.common.files import write_whole
+from helpers.common.masking import masked
 from helpers.history.results import RunResult
 from helpers.history.run_folders import RESULT_FILE, read_result
-from helpers.judging.beyond_chance import LEAST_PAIRS
+from helpers.judging.parts.beyond_chance import LEAST_PAIRS
 from helpers.launch.launchers import CHOICES
 from helpers.launch.programs import card_environment
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import CPU
-from helpers.machine.files import write_whole
 from helpers.machine.frameworks import BuildFinder
 from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import Gpu
@@ -40,13 +42,10 @@ from helpers.plan.published import load_all_published
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.plan.yaml_file import read_yaml
 from helpers.report.explanation import write_explanation
-from helpers.report.results import SessionReport, results_json
 from helpers.report.row import CaseRow, row_of
-from helpers.session.explain import CaseExplanation, explain_case
-from helpers.session.explain_pairs import FOLDER as EXPLAINED
-from helpers.session.explain_runs import ExplainRequest
-from helpers.session.gate import EXIT_OK
-from helpers.session.lockstep import PairedRatio, ratio_of
+from helpers.session.explain.case import CaseExplanation, explain_case
+from helpers.session.explain.pairs import FOLDER as EXPLAINED
+from helpers.session.explain.runs import ExplainRequest
 from helpers.session.programs import is_built_ahead
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
@@ -61,9 +60,9 @@ CONFIG = "perf.yaml"
 _IMAGES_PER_CLASS_ON_GPU = 256
 # Foreign processes on the cores of a user's machine are reported but do not end the proof.
 _ANY_SHARE = 0.99
-# The trainer and PaddleClas's program train so often in turn.
-_TURNS = 3
 
+# A neighbour imports its framework first.
+_READY_SECONDS = 120.0
 _BUSY_CPU = "print('ready', flush=True)\nwhile True: pass\n"
 _BUSY_GPU = """
 import torch
@@ -84,8 +83,6 @@ class ProofBench:
     machine: Machine
     # The user's image folder; None for a small one that is made in ``folder``.
     data: Path | None = None
-    # The user's checkout of PaddleClas.
-    paddleclas: Path | None = None
     # The folder of the published figures.
     baselines: Path = ROOT / "baselines"
     # Called with one line about the history.
@@ -105,21 +102,21 @@ class ProofBench:
         SuiteError."""
         case, suite = self._case(step), self._suite(step)
         with _variables(step):
-            suite.prepare([case])
-            outcome = suite.measure(case)
+            suite.name_builds(self.report)
+            suite.measurer.prepare([case])
+            outcome = suite.measurer.measure(case)
         if step.kind is StepKind.MEASURE:
-            suite.write_baselines([outcome], suite.propose([outcome], self._accepted(case)))
+            suite.recorder.write([outcome], suite.recorder.propose([outcome], self._accepted(case)))
         for note in suite.history_notes():
             self.report(f"  {note}")
-        row = row_of(outcome)
-        self._keep(step, row)
-        return row
+        return row_of(outcome)
 
     def explain(self, step: ProofStep) -> CaseExplanation:
         """Compare profiles of the step's case with one build on both sides, and keep the answer and the traces in the
         step's session. Raises SuiteError."""
         case, suite = self._case(step), self._suite(step)
-        suite.expect([case])
+        suite.name_builds(self.report)
+        suite.measurer.expect([case])
         request = ExplainRequest(LEAST_PAIRS, self.config.explain.steps)
         found = explain_case(suite, case, request, self.report)
         write_explanation(self.folder / "runs" / step.key, found, "perfgate prove-gpu", step.key)
@@ -138,7 +135,7 @@ class ProofBench:
     def ask_probe(self, step: ProofStep) -> ProbeAnswer:
         """Paddle's probe of the step's name, on a leased card. Raises SuiteError."""
         case = self._case(step)
-        with seated(case, self.machine, self.folder / "probes" / step.key, "") as spec:
+        with seated(case, self.machine, self.folder / "probes" / step.key) as spec:
             return ask_probe(step.key, spec, self.interpreter(case.case.framework), _limit(step))
 
     def build_programs(self, step: ProofStep) -> ProbeAnswer:
@@ -147,29 +144,12 @@ class ProofBench:
         build = BuildFinder().find_build(Framework.PADDLE, interpreter)
         if isinstance(build, str):
             return ProbeAnswer("", not_run=build)
-        published = load_all_published(self.baselines / "published", self.folder / "checked-baselines", step.targets)
+        published = load_all_published(self.baselines / "published", step.targets)
         config = replace(load_config(self.folder / CONFIG, CHOICES), matrix=())
         rows = matrix(config, {target: published[target].figures for target in step.targets})
         # Automatic parallelism has no program of its own before it trains.
         of_paddle = {each.case.id: each for each in rows if is_built_ahead(each)}
         return look_at_programs(tuple(of_paddle.values()), interpreter, _limit(step))
-
-    def beside_paddleclas(self, step: ProofStep) -> PairedRatio | str:
-        """The trainer's images/s over those of PaddleClas's own program, in turn; or why there is none. Raises
-        SuiteError."""
-        assert self.paddleclas is not None
-        case, ratios = self._case(step), []
-        for turn in range(_TURNS):
-            row = self.measure(replace(step, key=f"{step.key}-{turn + 1}"))
-            if row.samples_per_s is None:
-                return row.reason
-            with seated(case, self.machine, self.folder / "probes" / step.key, str(self._images)) as spec:
-                interpreter = self.interpreter(case.case.framework)
-                other = paddleclas_rate(spec, self.paddleclas, interpreter, _limit(step))
-            if isinstance(other, str):
-                return other
-            ratios.append(row.samples_per_s / other)
-        return ratio_of(ratios)
 
     def runs_of(self, folders: tuple[str, ...]) -> list[RunResult]:
         return [read_result(self.folder / each / RESULT_FILE) for each in folders]
@@ -206,13 +186,10 @@ class ProofBench:
             overrides=_rate_that_learns(step),
             # Results of a slowed build are marked, and only --allow-contention accepts marked results.
             allow_contention=step.kind is StepKind.SLOWED,
-            reference_env=str(self._good_build) if compared else None,
+            reference_build=str(self._good_build) if compared else None,
             # The good build is the same build without the slowdown.
             same_build=compared,
             to_record=step.kind is StepKind.MEASURE,
-            utilisation=step.kind is StepKind.MEASURE,
-            # Shared by the sessions of all steps.
-            peaks_folder=str(self.folder / "peaks"),
         )
         return Suite(options, config, {}, machine=self.machine)
 
@@ -234,34 +211,23 @@ class ProofBench:
         path.chmod(0o755)
         return path
 
-    def _keep(self, step: ProofStep, row: CaseRow) -> None:
-        report = SessionReport(
-            [row],
-            session=step.key,
-            exit_code=EXIT_OK,
-            machine={"host": self.machine.host, "found": self.machine.describe()},
-            command=["perfgate", "prove-gpu"],
-            not_reached=0,
-        )
-        path = self.folder / "results" / f"{step.key}.json"
-        path.parent.mkdir(exist_ok=True)
-        write_whole(path, results_json(report).encode())
-
 
 def write_config(folder: Path, source: Path, interpreters: Mapping[Framework, str]) -> Path:
-    """Write the configuration ``source`` to ``folder`` with absolute paths, and with these frameworks' interpreters.
-    Returns the new file."""
+    """Write the configuration ``source`` to ``folder`` with absolute paths, with these frameworks' interpreters, and
+    without its passwords: the folder is brought to another machine. Returns the new file."""
     known = load_config(source, CHOICES)
-    found = cast(dict[str, Any], read_yaml(source).value)
+    found = cast(dict[str, Any], read_yaml(source).value or {}) if source.exists() else {}
+    named = found.setdefault("frameworks", {})
     for framework, entry in known.frameworks.items():
         if entry.interpreter is not None:
-            found["frameworks"][framework.value]["interpreter"] = entry.interpreter
+            own = {"interpreter": entry.interpreter, "requirements": entry.requirements}
+            named[framework.value] = {**named.get(framework.value, {}), **own}
     for framework, interpreter in interpreters.items():
-        # Without ``env``: the suite must not make an environment that the user named.
-        found["frameworks"][framework.value] = {"interpreter": str(Path(interpreter).expanduser().absolute())}
+        # Without ``requirements``: the suite must not make an environment that the user named.
+        named[framework.value] = {"interpreter": str(Path(interpreter).expanduser().absolute())}
     found["data"] = {"root": known.data.root}
     path = folder / CONFIG
-    write_whole(path, yaml.safe_dump(found, sort_keys=False).encode())
+    write_whole(path, yaml.safe_dump(masked(found), sort_keys=False).encode(), 0o600)
     return path
 
 
@@ -304,9 +270,12 @@ def neighbour(card: Card, interpreter: str) -> Iterator[int]:
     )  # fmt: skip
     with process:
         try:
-            if process.stdout is None or process.stdout.readline().strip() != "ready":
+            assert process.stdout is not None
+            began = bool(select.select([process.stdout], [], [], _READY_SECONDS)[0])
+            if not began or process.stdout.readline().strip() != "ready":
                 process.kill()
-                errors = (process.communicate()[1] or "no word").strip().splitlines()
+                word = "no word" if began else f"no word for {_READY_SECONDS:g} s"
+                errors = (process.communicate()[1] or word).strip().splitlines()
                 raise LaunchError("a process beside the job", got=errors[-1], expected="one that keeps the card busy")
             yield process.pid
         finally:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from helpers.common.files import MOST_NOTE_BYTES, read_text_limited
 from helpers.launch.steplog_reader import read_step_log
-from helpers.machine.files import MOST_NOTE_BYTES, read_text_limited
 from helpers.trainers.contract.errors import ResultError, SuiteError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import counts_of
@@ -77,36 +77,24 @@ def _losses(log: StepLog) -> tuple[float, float]:
 
 
 def _beats(path: Path) -> dict[tuple[str, int], float]:
-    beats: dict[tuple[str, int], float] = {}
-    for line in _text(path).splitlines():
-        record = _record(line, path)
-        if "phase" in record:
-            beats[record["phase"], record["step"]] = record["monotonic_seconds"]
-    return beats
+    records = _records(path)
+    return {(each["phase"], each["step"]): each["monotonic_seconds"] for each in records if "phase" in each}
 
 
 def _weights(path: Path) -> float:
-    value = _record(_text(path), path).get("absolute_sum")
+    (record,) = _records(path)
+    value = record.get("absolute_sum")
     if not isinstance(value, float):
         raise ResultError(str(path), field="absolute_sum", got=value, expected="a number")
     return value
 
 
-def _text(path: Path) -> str:
+def _records(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects of a file that a rank wrote, one a line."""
     try:
-        return read_text_limited(path, MOST_NOTE_BYTES)
-    except OSError as error:
-        raise ResultError(str(path), got=str(error), expected="a file that the rank wrote") from error
-
-
-def _record(line: str, path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        record = None
-    if not isinstance(record, dict):
-        raise ResultError(str(path), got=line[:80], expected="a JSON object a line")
-    return record
+        return [dict(json.loads(line)) for line in read_text_limited(path, MOST_NOTE_BYTES).splitlines()]
+    except (OSError, ValueError, TypeError) as error:
+        raise ResultError(str(path), got=str(error), expected="a JSON object a line, by the rank") from error
 
 
 def spec_of(run_folder: Path) -> JobSpec:

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from helpers.commands.proof import PROBES, Proof, ProofStep, StepKind
-from helpers.judging.evidence import Budget
+from helpers.judging.case.evidence import Budget
 from helpers.machine.devices import GIB
 from helpers.machine.environment import CPU, GPU
 from helpers.machine.nvml import Gpu
 from helpers.plan.matrix import MeasuringProtocol
-from helpers.session.lockstep import Turns
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.frameworks import Framework
 
@@ -31,17 +30,12 @@ class Here:
     cpu_cards: int = 1
     # The frameworks that cannot compute on these cards, each with the reason.
     unable: Mapping[Framework, str] = field(default_factory=dict)
-    # Whether the user named a checkout of PaddleClas.
-    has_paddleclas: bool = False
 
 
 REPEATS = 10
 # The losses of the first and the last step are fetched on a GPU, too.
 _FEW_STEPS = MeasuringProtocol("gpu-proof-few-steps", 1, 9, 1)
 _TWENTY_STEPS = MeasuringProtocol("gpu-proof-20-steps", 1, 19, 1)
-# PaddleClas prints its images/s every 10 steps, without the first 4.
-_BESIDE = MeasuringProtocol("gpu-proof-beside", 20, 40, 1)
-_BESIDE_ON_CPU = MeasuringProtocol("gpu-proof-beside-on-cpu", 4, 6, 1)
 # It warms up until the steps are steady, like the published protocols, but with fewer steps and runs, since a card may
 # be available only for minutes.
 _ON_GPU = MeasuringProtocol("gpu-proof", 60, 60, 3, steady_window_steps=20, most_warmup_steps=200)
@@ -54,7 +48,7 @@ _ONE_RUN = Budget(screen_runs=1, first_runs=1, repeats=0, retries=0)
 # Without turns of unasked comparisons: the slowed build must be compared because it is suspected.
 _CONFIRM = Budget(rotation=100)
 
-LIBRARIES, STATISTICS, PROGRAMS, RANKS, BESIDE = "libraries", "statistics", "programs", "two-cards", "paddleclas"
+LIBRARIES, STATISTICS, PROGRAMS, RANKS = "libraries", "statistics", "programs", "two-cards"
 # The limit of a probe that trains, in seconds; usually it takes a quarter of that.
 _TRAINING_SECONDS = 180.0
 
@@ -69,10 +63,7 @@ _BATCHES = "other batch sizes"
 _FEATURES = "compiled, and as a CUDA graph"
 _MEMORY = "a batch that does not fit"
 _NEIGHBOUR = "another process on the card"
-_SPEED = "the suite beside a bare loop"
 _PARTS = "the parts of a step"
-
-_NO_CHECKOUT = f"{BESIDE}: no checkout of PaddleClas was given (--paddleclas FOLDER)"
 
 
 def proof_here(here: Here) -> Proof:
@@ -87,9 +78,8 @@ def _on_gpu(here: Here) -> Proof:
     steps = [*_paddle_on_gpu(here, capability, memory), *_pytorch_on_gpu(capability, memory)]
     kept = [step for step in steps if step.case is None or step.case.framework not in here.unable]
     left_out = [f"{framework.value}, {_count(steps, framework)}: {why}" for framework, why in here.unable.items()]
-    if Framework.PADDLE not in here.unable:
-        left_out += [] if len(here.gpus) > 1 else [f"{RANKS}: one card"]
-        left_out += [] if here.has_paddleclas else [_NO_CHECKOUT]
+    if Framework.PADDLE not in here.unable and len(here.gpus) == 1:
+        left_out.append(f"{RANKS}: one card")
     return Proof(GPU, tuple(kept), tuple(left_out))
 
 
@@ -110,8 +100,6 @@ def _paddle_on_gpu(here: Here, capability: tuple[int, int], memory: int) -> Iter
     yield _trains(f"paddle-vgg16-{o1}-bs{batch // 4}-1x1-native-static")
     if len(here.gpus) > 1:
         yield _two_cards(f"paddle-resnet50v1.5-{o2}-bs{batch // 2}-1x2-dali-static")
-    if here.has_paddleclas:
-        yield _beside(f"paddle-resnet50v1.5-{o2}-bs{batch}-1x1-dali-static")
     yield _measure(_PADDLE, f"paddle-resnet50v1.5-{o2}-bs{batch}-1x1-synthetic-static", replace(_ON_GPU, runs=2))
     for precision in ("tf32", "bf16", "amp_o2"):
         if not able(precision):
@@ -141,9 +129,6 @@ def _pytorch_on_gpu(capability: tuple[int, int], memory: int) -> Iterator[ProofS
         if batch != batches[precisions[0]]:
             case_id = f"pytorch-resnet50v1.5-{precisions[0]}-bs{batch}-1x1-synthetic"
             yield replace(_measure(_BATCHES, case_id, few), may_not_fit=True)
-    # A turn must be long compared with the wait for the card at its end. During warm-up cuDNN searches for its
-    # algorithms.
-    yield _bare_loop(first, 4, Turns(rounds=4, steps_per_block=20, warmup_steps=20))
     yield _other(StepKind.EXPLAIN, _PARTS, f"pytorch-resnet50v1.5-{single}-bs{min(128, batches[single])}-1x1-synthetic",
                  _IN_PROFILES)  # fmt: skip
     yield _other(StepKind.NEIGHBOUR, _NEIGHBOUR, first, replace(few, runs=1))
@@ -173,7 +158,6 @@ def _on_cpu(here: Here) -> Proof:
         _trains("paddle-resnet50v1.5-fp32-bs4-1x1-native-dynamic"),
         _trains("paddle-vgg16-fp32-bs2-1x1-native-static"),
         *([_two_cards("paddle-resnet50v1.5-fp32-bs2-1x2-synthetic-dynamic")] if here.cpu_cards > 1 else []),
-        *([_beside("paddle-resnet50v1.5-fp32-bs2-1x1-native-static", _BESIDE_ON_CPU)] if here.has_paddleclas else []),
         _measure(_PADDLE, "paddle-resnet50v1.5-fp32-bs2-1x1-synthetic-dynamic", once),
         _measure(_SYNTHETIC, first, _ON_CPU),
         *(_measure(_SYNTHETIC, f"pytorch-resnet50v1.5-{each}-bs2-1x1-synthetic", once) for each in ("bf16", "amp")),
@@ -182,12 +166,10 @@ def _on_cpu(here: Here) -> Proof:
         _measure(_DALI, "pytorch-resnet50v1.5-fp32-bs2-1x1-dali", once),
         _measure(_VGG16, "pytorch-vgg16-fp32-bs1-1x1-synthetic", once),
         replace(_measure(_BATCHES, "pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic", once), may_not_fit=True),
-        _bare_loop(first, 2, Turns(rounds=3)),
         _other(StepKind.NEIGHBOUR, _NEIGHBOUR, first, once),
     ]  # fmt: skip
     left_out = (
         *([] if here.cpu_cards > 1 else [f"{RANKS}: one CPU card"]),
-        *([] if here.has_paddleclas else [_NO_CHECKOUT]),
         f"{STATISTICS}: the fused operator is a GPU's (float16, NHWC)",
         "ResNet50 in tf32: TF32 is arithmetic of NVIDIA GPUs; fp32 stands in its place",
         f"{_MEMORY}: on a CPU it would take the machine's memory, not a card's",
@@ -215,10 +197,6 @@ def _two_cards(case_id: str) -> ProofStep:
     return replace(_trains(case_id), key=RANKS, protocol=_TWENTY_STEPS)
 
 
-def _beside(case_id: str, protocol: MeasuringProtocol = _BESIDE) -> ProofStep:
-    return ProofStep(BESIDE, PROBES, StepKind.PADDLECLAS, Case.parse(case_id), protocol, _ONE_RUN, 300.0)
-
-
 def _refused(case_id: str) -> ProofStep:
     case = Case.parse(case_id)
     return ProofStep(f"refused-{case_id}", _REFUSED, StepKind.REFUSED, case, _FEW_STEPS, _ONE_RUN)
@@ -239,7 +217,3 @@ def _slowed(case_id: str, protocol: MeasuringProtocol, slowdown: float, budget: 
 
 def _other(kind: StepKind, part: str, case_id: str, protocol: MeasuringProtocol) -> ProofStep:
     return ProofStep(kind.name.lower().replace("_", "-"), part, kind, Case.parse(case_id), protocol, _ONE_RUN)
-
-
-def _bare_loop(case_id: str, pairs: int, turns: Turns) -> ProofStep:
-    return ProofStep("bare-loop", _SPEED, StepKind.BARE_LOOP, Case.parse(case_id), pairs=pairs, turns=turns)

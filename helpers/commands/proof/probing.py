@@ -1,38 +1,30 @@
-"""Runs the probes of ``perfgate prove-gpu`` that are no sessions: a probe of Paddle in a process of its own, the
-programs of the published rows, and PaddleClas's own program."""
+"""Runs the probes of ``perfgate prove-gpu`` that are no sessions: a probe of Paddle in a process of its own, and the
+programs of the published rows."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
 from pathlib import Path
 
+from helpers.common.files import make_folder
 from helpers.launch.launchers.launcher import LaunchCommand, card_variables, job_environment
 from helpers.launch.programs import BuildState, Finished, run_process
 from helpers.machine.devices import Machine
-from helpers.machine.files import open_regular
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase, draft_job
 from helpers.plan.recipes.recipe import settings_for
 from helpers.session.programs import BuiltProgram, built_ahead
-from helpers.trainers.contract.case import DataSource, Precision
-from helpers.trainers.contract.errors import ConfigError, LaunchError, SuiteError
+from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import PROGRAM_FACT, counts_of, kind_of
-
-TRAIN_PROGRAM = Path("ppcls/static/train.py")
-_CONFIGS = Path("ppcls/configs/ImageNet/ResNet")
-# epoch:0   train step:20   lr: 0.1, loss: 6.9, … ips: 123.45000 samples/sec.
-_RATE = re.compile(r"\bips: ([0-9.]+) samples/sec")
 
 
 @dataclass(frozen=True)
@@ -46,12 +38,12 @@ class ProbeAnswer:
 
 
 @contextmanager
-def seated(suite_case: SuiteCase, machine: Machine, folder: Path, data_root: str) -> Iterator[JobSpec]:
+def seated(suite_case: SuiteCase, machine: Machine, folder: Path) -> Iterator[JobSpec]:
     """A job of the case on a card that is leased meanwhile; its folder is new. Raises DeviceError without a card."""
     cards = machine.cards_of(suite_case.target)
     job_id = uuid.uuid4().hex
     run_folder = folder / job_id[:8]
-    run_folder.mkdir(parents=True)
+    make_folder(run_folder)
     with Leases(default_folder(machine.host_id)).lease(cards, 1, f"probe of {suite_case.case.id}") as lease:
         (card,) = lease.cards
         spec = draft_job(
@@ -59,7 +51,7 @@ def seated(suite_case: SuiteCase, machine: Machine, folder: Path, data_root: str
             settings_for(suite_case.case, suite_case.device),
             device=suite_case.device,
             run_folder=str(run_folder),
-            data_root=data_root,
+            data_root="",
             job_id=job_id,
         )
         if isinstance(card, Gpu):
@@ -137,53 +129,3 @@ def program_faults(program: BuiltProgram) -> list[str]:
     if kind is None or counts_of(program.report.facts) is None:
         return ["the build check states no kind of program, or no operators"]
     return [*program.differences, *([] if kind.is_published else [f"{kind.value} is not the published program"])]
-
-
-# ---- PaddleClas's own program
-
-
-def paddleclas_argv(spec: JobSpec, checkout: Path, interpreter: str) -> tuple[str, ...]:
-    """The command that trains the job's case with PaddleClas's own program, for one epoch of ``spec.steps`` steps.
-    Writes the list of that epoch's images into the run folder. Raises ConfigError if the folder is no checkout."""
-    if not (checkout / TRAIN_PROGRAM).is_file():
-        raise ConfigError("--paddleclas", got=str(checkout), expected=f"a checkout of PaddleClas, with {TRAIN_PROGRAM}")
-    batch, rate, root = spec.case.batch_size_per_card, spec.settings["learning_rate"], Path(spec.data_root or "")
-    named = Path(spec.run_folder) / "paddleclas_list.txt"
-    wanted = batch * spec.steps
-    with open_regular(root / "train_list.txt") as listed:
-        lines = [line.rstrip(b"\n") + b"\n" for line in islice(listed, wanted)]
-    named.write_bytes(b"".join(islice(cycle(lines), wanted)))
-    overrides: dict[str, object] = {
-        "Global.device": spec.device,
-        "Global.output_dir": f"{spec.run_folder}/output",
-        "Global.eval_during_train": False,
-        "Global.epochs": 1,
-        "Global.use_dali": spec.case.data is DataSource.DALI,
-        "Optimizer.lr.learning_rate": rate,
-        "Optimizer.lr.values": [rate * 0.1**passed for passed in range(4)],
-        "DataLoader.Train.dataset.image_root": root,
-        "DataLoader.Train.dataset.cls_label_path": named,
-        "DataLoader.Train.sampler.batch_size": batch,
-        "DataLoader.Train.sampler.drop_last": True,
-    }
-    if spec.device == "cpu":
-        # It reads in a thread, as it does on a CPU.
-        overrides |= {"DataLoader.Train.loader.num_workers": 0, "DataLoader.Train.loader.use_shared_memory": False}
-    pure = spec.case.precision is Precision.AMP_O2
-    config = checkout / _CONFIGS / ("ResNet50_amp_O2_ultra.yaml" if pure else "ResNet50.yaml")
-    words = [word for name, value in overrides.items() for word in ("-o", f"{name}={value}")]
-    return (interpreter, "-u", str(checkout / TRAIN_PROGRAM), "-c", str(config), *words)
-
-
-def paddleclas_rate(spec: JobSpec, checkout: Path, interpreter: str, most_seconds: float) -> float | str:
-    """The images/s that PaddleClas's program prints last, its mean since the fifth step; or why it did not train.
-    Raises SuiteError."""
-    finished = _run(paddleclas_argv(spec, checkout, interpreter), spec, most_seconds)
-    output = finished.stdout + finished.stderr
-    (Path(spec.run_folder) / "train.log").write_text(output, encoding="utf-8")
-    if finished.returncode != 0:
-        return f"PaddleClas's program did not train: {_last_words(finished)}"
-    rates = _RATE.findall(output)
-    if not rates or not float(rates[-1]) > 0:
-        raise SuiteError(spec.run_folder, field="train.log", got="no images/s", expected="lines of PaddleClas")
-    return float(rates[-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,13 @@ from helpers.commands.proof import ProofStep, StepKind
 from helpers.commands.proof.bench import ProofBench, neighbour
 from helpers.commands.proof.few_steps import look_at, spec_of
 from helpers.commands.proof.probing import ProbeAnswer
+from helpers.common.files import read_text_limited, write_whole
+from helpers.common.records import WrongRecord, parse, read_as
 from helpers.history.results import CONTENDED
-from helpers.judging.failure_class import FailureClass
-from helpers.judging.rates import fields_of, rate_unit, to_record
-from helpers.judging.verdict import Status
-from helpers.machine.files import read_text_limited, write_whole
-from helpers.machine.leases import Leases, default_folder
-from helpers.machine.nvml import Gpu
+from helpers.judging.case.verdict import Status
+from helpers.launch.failure import GPU_MEMORY
 from helpers.report.explanation import headline
 from helpers.report.row import CaseRow
-from helpers.session.lockstep import OTHER_PROCESS, SPEED_LIMIT, Seat, measure_beside_bare_loop, speeds
 from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.step_profile import Phase
@@ -46,7 +43,7 @@ class StepRecord:
     right: bool
     # Whether a second call need not repeat it, because the result would be the same.
     settled: bool
-    # A message for people. In the file its key is "told".
+    # For people.
     message: str
     seconds: float = 0.0
     # The fields from here to ``run_folders`` are only for a measured case, the last also for a profiled one.
@@ -71,6 +68,15 @@ class StepRecord:
 
 
 @dataclass(frozen=True)
+class _StateFile:
+    """The finished steps as a file."""
+
+    state_version: int
+    about: Mapping[str, str]
+    records: tuple[StepRecord, ...]
+
+
+@dataclass(frozen=True)
 class ProofState:
     """The finished steps of the proof on one machine. The file is rewritten after every step, and a second call
     continues from it."""
@@ -87,13 +93,8 @@ class ProofState:
         return key in self.records and self.records[key].settled
 
     def write(self, folder: Path) -> None:
-        values = {
-            "state_version": STATE_VERSION,
-            "about": dict(self.about),
-            "records": [_as_values(record) for record in self.records.values()],
-        }
-        text = json.dumps(values, indent=1, allow_nan=False, default=dict) + "\n"
-        write_whole(folder / STATE_FILE, text.encode())
+        state = _StateFile(STATE_VERSION, self.about, tuple(self.records.values()))
+        write_whole(folder / STATE_FILE, f"{json.dumps(asdict(state), indent=1, allow_nan=False)}\n".encode())
 
 
 def read_state(folder: Path, about: Mapping[str, str]) -> ProofState:
@@ -101,35 +102,19 @@ def read_state(folder: Path, about: Mapping[str, str]) -> ProofState:
     path = folder / STATE_FILE
     remedy = "Name another folder with --out, or move this one away"
     if not path.exists():
-        return ProofState(dict(about))
+        return ProofState(about)
     try:
-        values = json.loads(read_text_limited(path, _MOST_STATE_BYTES))
-        version, kept, records = values["state_version"], values["about"], values["records"]
-        found = [_record(each) for each in records]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = read_as(parse(read_text_limited(path, _MOST_STATE_BYTES)), _StateFile)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ResultError(str(path), got=str(error), expected="a state of prove-gpu", remedy=remedy) from error
+    except WrongRecord as wrong:
         raise ResultError(
-            str(path), got=repr(error), expected="a state that this program wrote", remedy=remedy
-        ) from error
-    if version != STATE_VERSION:
-        raise ResultError(str(path), field="state_version", got=version, expected=str(STATE_VERSION), remedy=remedy)
-    for name, value in about.items():
-        if kept.get(name) != value:
-            raise ResultError(str(path), field=name, got=kept.get(name), expected=value, remedy=remedy)
-    return ProofState(kept, {record.key: record for record in found})
-
-
-def _as_values(record: StepRecord) -> dict[str, Any]:
-    values: dict[str, Any] = to_record(record)
-    values["told"] = values.pop("message")
-    return values
-
-
-def _record(kept: dict[str, Any]) -> StepRecord:
-    values = fields_of({"message" if name == "told" else name: value for name, value in kept.items()})
-    if set(values) != {item.name for item in fields(StepRecord)}:
-        raise KeyError(f"a record with the keys {sorted(values)}")
-    lists = {name: tuple(values[name]) for name in ("run_samples_per_s", "run_folders")}
-    return StepRecord(**{**values, **lists})
+            str(path), field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy
+        ) from wrong
+    for name, got, expected in (("state_version", found.state_version, STATE_VERSION), ("about", found.about, about)):
+        if got != expected:
+            raise ResultError(str(path), field=name, got=got, expected=str(expected), remedy=remedy)
+    return ProofState(about, {record.key: record for record in found.records})
 
 
 MEASURED = "MEASURED"
@@ -161,13 +146,11 @@ class StepRunner:
             StepKind.PROBE: lambda step: _answered(step, self.bench.ask_probe(step)),
             StepKind.PROGRAMS: lambda step: _answered(step, self.bench.build_programs(step)),
             StepKind.TRAINS: self._trains,
-            StepKind.PADDLECLAS: self._beside_paddleclas,
             StepKind.MEASURE: self._measure,
             StepKind.REPEAT: lambda step: self._judged(step, _NO_ALARM),
             StepKind.SLOWED: lambda step: self._judged(step, (Status.REGRESSION,)),
             StepKind.TOO_LARGE: self._too_large,
             StepKind.NEIGHBOUR: self._neighbour,
-            StepKind.BARE_LOOP: self._bare_loop,
             StepKind.EXPLAIN: self._explain,
         }
 
@@ -194,15 +177,6 @@ class StepRunner:
             step.key, MEASURED, right, right, message, case_id=step.case.id, target=row.target, run_folders=folders
         )
 
-    def _beside_paddleclas(self, step: ProofStep) -> StepRecord:
-        found = self.bench.beside_paddleclas(step)
-        if isinstance(found, str):
-            return not_run(step, found)
-        assert step.case is not None
-        right = not found.lies_below(1.0)
-        message = f"{rate_unit(step.case.id)} of the trainer over those of PaddleClas's program: {found}"
-        return StepRecord(step.key, MEASURED, right, True, message, case_id=step.case.id, extra=asdict(found))
-
     def _measure(self, step: ProofStep) -> StepRecord:
         row = self.bench.measure(step)
         if row.status == Status.NOT_RUN.value:
@@ -223,26 +197,10 @@ class StepRunner:
     def _neighbour(self, step: ProofStep) -> StepRecord:
         bench = self.bench
         card = bench.machine.cards_of(bench.proof.device)[0]
-        with neighbour(card, bench.interpreter(Framework.PYTORCH)) as pid:
+        with neighbour(card, bench.interpreter(Framework.PYTORCH)):
             row = bench.measure(step)
-        # In a container NVML may give process ids of the host: then the process is seen, but with another id.
-        named = f"pid {pid}" in row.reason
         record = self._record(step, row, row.status == Status.INVALID.value and CONTENDED in row.reason)
-        return replace(record, settled=record.right, extra={"named": named, "pid": pid})
-
-    def _bare_loop(self, step: ProofStep) -> StepRecord:
-        assert step.case is not None
-        machine, interpreter = self.bench.machine, self.bench.interpreter(step.case.framework)
-        cards = machine.cards_of(self.bench.proof.device)
-        with Leases(default_folder(machine.host_id)).lease(cards, 1, f"bare loop of {step.case.id}") as lease:
-            (card,) = lease.cards
-            cores, names = ((), (card.uuid,)) if isinstance(card, Gpu) else (card.cores, ())
-            seat = Seat(cores, names, interpreter)
-            sets = measure_beside_bare_loop(step.case, step.pairs, step.turns, seat)
-        ratio = speeds(sets)[OTHER_PROCESS]
-        right = not ratio.lies_below(SPEED_LIMIT)
-        message = f"{rate_unit(step.case.id)} through the trainer over the bare loop's: {ratio}"
-        return StepRecord(step.key, MEASURED, right, True, message, case_id=step.case.id, extra=asdict(ratio))
+        return replace(record, settled=record.right)
 
     def _explain(self, step: ProofStep) -> StepRecord:
         """Right if the profiles give most of a step to the forward and backward passes, whose operators they know. The
@@ -262,10 +220,13 @@ class StepRunner:
 
     def _record(self, step: ProofStep, row: CaseRow, right: bool) -> StepRecord:
         """The record of a measured step."""
-        standing = asdict(row.standing) if row.standing else {}
-        extra = {key: standing.get(key) for key in ("effect", "low", "high", "pairs")} if standing else {}
+        standing, extra = row.standing, dict[str, Any]()
+        if standing is not None:
+            low, high = (standing.effect.low, standing.effect.high) if standing.effect else (None, None)
+            point = standing.effect.point if standing.effect else None
+            extra = {"effect": point, "low": low, "high": high, "pairs": standing.pair_count}
         if row.utilisation is not None:
-            extra[UTILISATION] = row.utilisation.in_short()
+            extra[UTILISATION] = f"{row.utilisation.share:.1%} of {row.utilisation.limit}"
         return StepRecord(
             key=step.key,
             status=row.status,
@@ -285,7 +246,7 @@ class StepRunner:
 
 
 def _out_of_memory(row: CaseRow) -> bool:
-    return row.failure_class == FailureClass.GPU_MEMORY.value
+    return row.reason.startswith(GPU_MEMORY.what)
 
 
 def _settled(row: CaseRow) -> bool:

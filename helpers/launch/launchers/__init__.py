@@ -14,7 +14,7 @@ from helpers.launch.launchers.tensorflow import TensorflowLauncher
 from helpers.launch.launchers.torchrun import TorchLauncher
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import FRAMEWORKS
-from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING, ONE_PROCESS, JobSpec
+from helpers.trainers.contract.job import ONE_PROCESS, JobSpec
 
 LAUNCHERS: Mapping[str, type[Launcher]] = {
     ONE_PROCESS: LocalLauncher,
@@ -24,8 +24,7 @@ LAUNCHERS: Mapping[str, type[Launcher]] = {
 }
 
 
-# The values that ``frameworks.NAME.launcher`` in perf.yaml may have for any framework: launchers that start several
-# ranks.
+# The values that ``frameworks.NAME.launcher`` in perf.yaml may have: launchers that start several ranks.
 CHOICES = tuple(name for name in LAUNCHERS if name != ONE_PROCESS)
 
 
@@ -41,7 +40,7 @@ def launcher_for(spec: JobSpec) -> Launcher:
         raise LaunchError(
             f"case {case.id}", field="launcher", got=chosen,
             expected=f"{ONE_PROCESS}: one process drives its {case.cards} cards",
-            remedy=f"Choose {ONE_PROCESS}, or set {CARDS_PER_PROCESS_SETTING} to 1",
+            remedy="Leave launcher out",
         )  # fmt: skip
     name = ONE_PROCESS if spec.ranks == 1 else chosen or case.framework.spec.launcher
     if name in LAUNCHERS:

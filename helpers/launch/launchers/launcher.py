@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
+from helpers.common.inherited import passed_on
 from helpers.machine.libraries import with_libraries
-from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING, JobSpec
 
-# Variables with these prefixes may come from a launcher that started the suite. The job's ranks would read their own
-# place in the job from them, so they are not passed on. PET_ variables are defaults of torch.distributed.run's own
-# options. DMLC_ variables are those of MXNet's distributed kvstore.
-_FOREIGN_PREFIXES = ("PADDLE_", "POD_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "PET_", "DMLC_")
-_FOREIGN_NAMES = (
-    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WITH_COVERAGE", "TF_CONFIG",
-)  # fmt: skip
-
-
-# The folder inside the run folder for the output of the ranks and their launcher.
+# The folder inside a node's folder for the output of the ranks and their launcher.
 LOG_FOLDER = "launch_logs"
 
 
@@ -48,8 +40,7 @@ class LaunchCommand:
     environment: Mapping[str, str] = field(default_factory=dict)
     # The file of each rank's own output, in rank order; empty if all ranks print into the job's common output.
     rank_logs: tuple[str, ...] = ()
-    # Patterns of files in the run folder that are removed after the job, because they contain the whole environment,
-    # with any tokens in it.
+    # Patterns of files in the run folder that are removed after the job, because they contain its whole environment.
     discard: tuple[str, ...] = ()
     # The name of each node's host, in node order; empty for a single node.
     hosts: tuple[str, ...] = ()
@@ -57,6 +48,11 @@ class LaunchCommand:
     outputs: tuple[str, ...] = ()
     # The ``HOST:PORT`` at which the nodes' launchers meet before they start any rank.
     rendezvous: str = ""
+
+    def discard_files(self, spec: JobSpec) -> None:
+        for pattern in self.discard:
+            for path in Path(spec.run_folder).glob(pattern):
+                path.unlink(missing_ok=True)
 
 
 class Launcher(Protocol):
@@ -69,9 +65,21 @@ def trainer_module(framework: Framework) -> str:
     return f"helpers.trainers.{framework.value}.trainer"
 
 
-def trainer_argv(spec: JobSpec, interpreter: str) -> tuple[str, ...]:
+def node_folder(spec: JobSpec, place: Place | None) -> Path:
+    """The folder of a node's own files: below the run folder, which all nodes share, unless it is the first node."""
+    folder = Path(spec.run_folder)
+    return folder if place is None or place.node == 0 else folder / f"node{place.node}"
+
+
+def log_folder(spec: JobSpec, place: Place | None) -> Path:
+    """The folder of the output of a node's ranks, and of what its launcher keeps."""
+    return node_folder(spec, place) / LOG_FOLDER
+
+
+def trainer_argv(spec: JobSpec, interpreter: str, place: Place | None = None) -> tuple[str, ...]:
     """The command of one rank. With ``-u`` the log of a killed rank has its last lines."""
-    return (interpreter, "-u", "-m", trainer_module(spec.case.framework), str(spec.spec_path))
+    path = node_folder(spec, place) / spec.spec_path.name
+    return (interpreter, "-u", "-m", trainer_module(spec.case.framework), str(path))
 
 
 def card_variables(spec: JobSpec) -> dict[str, str]:
@@ -87,16 +95,10 @@ def interface_variables(interface: str | None) -> dict[str, str]:
 def job_environment(
     inherited: Mapping[str, str], spec: JobSpec, command: LaunchCommand, marks: Mapping[str, str]
 ) -> dict[str, str]:
-    """The environment of a job: the caller's variables without those of another launcher, the job's own, and the CUDA
-    libraries of its interpreter's environment before all others."""
-    kept = {
-        name: value
-        for name, value in inherited.items()
-        if not name.startswith(_FOREIGN_PREFIXES) and name not in _FOREIGN_NAMES
-    }
-    path = kept.get("PYTHONPATH", "")
-    kept["PYTHONPATH"] = f"{ROOT}:{path}" if path else str(ROOT)
-    return with_libraries({**kept, **spec.environment, **command.environment, **marks}, command.argv[0])
+    """The environment of a job: the caller's variables that may pass, the job's own, and the CUDA libraries of its
+    interpreter's environment before all others."""
+    own = {**spec.environment, **command.environment, **marks}
+    return with_libraries({**passed_on(inherited), **own}, command.argv[0])
 
 
 class LocalLauncher:
@@ -122,4 +124,4 @@ class LocalLauncher:
                 RANK=str(place.node), LOCAL_RANK="0", WORLD_SIZE=str(place.nodes), LOCAL_WORLD_SIZE="1",
                 MASTER_ADDR=host, MASTER_PORT=port,
             )  # fmt: skip
-        return LaunchCommand(trainer_argv(spec, interpreter), variables)
+        return LaunchCommand(trainer_argv(spec, interpreter, place), variables)

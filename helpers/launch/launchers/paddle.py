@@ -7,14 +7,12 @@ the other ranks of its node when one fails. For several nodes, one launcher runs
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from helpers.launch.launchers.launcher import (
-    LOG_FOLDER,
     LaunchCommand,
     Place,
     card_variables,
     interface_variables,
+    log_folder,
     trainer_argv,
 )
 from helpers.trainers.contract.job import JobSpec
@@ -23,7 +21,8 @@ from helpers.trainers.contract.job import JobSpec
 class PaddleLauncher:
     def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
         ranks = spec.ranks_per_node
-        folder = Path(spec.run_folder) / LOG_FOLDER
+        folder = log_folder(spec, place)
+        kept = folder.relative_to(spec.run_folder)
         on_cpu = spec.device == "cpu"
         argv = (
             interpreter, "-u", "-m", "paddle.distributed.launch",
@@ -36,7 +35,7 @@ class PaddleLauncher:
             "--enable_gpu_log", "0",
             # A "script" that does not end in .py is run as a command. So the trainer runs as a module, and its own
             # folder does not come first on sys.path.
-            *trainer_argv(spec, interpreter),
+            *trainer_argv(spec, interpreter, place),
         )  # fmt: skip
         variables = {"PADDLE_DISTRI_BACKEND": "gloo"} if on_cpu else {}
         if place is not None:
@@ -45,7 +44,7 @@ class PaddleLauncher:
             argv=argv,
             environment={**card_variables(spec), **variables},
             rank_logs=tuple(str(folder / f"workerlog.{rank}") for rank in range(ranks)),
-            discard=tuple(f"{LOG_FOLDER}/{name}" for name in ("envlog.*", "backup_env.*.json", f"{spec.job_id}.*.log")),
+            discard=tuple(f"{kept}/{name}" for name in ("envlog.*", "backup_env.*.json", f"{spec.job_id}.*.log")),
             rendezvous="" if place is None else place.master,
         )
 

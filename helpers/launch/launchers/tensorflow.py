@@ -7,14 +7,12 @@ suite's ``start_ranks`` finds the ports, connects the nodes if there are several
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from helpers.launch.launchers.launcher import (
-    LOG_FOLDER,
     LaunchCommand,
     Place,
     card_variables,
     interface_variables,
+    log_folder,
     trainer_argv,
 )
 from helpers.trainers.contract.job import JobSpec
@@ -25,14 +23,14 @@ START_RANKS = "helpers.trainers.common.start_ranks"
 class TensorflowLauncher:
     def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
         ranks = spec.ranks_per_node
-        folder = Path(spec.run_folder) / LOG_FOLDER
+        folder = log_folder(spec, place)
         return LaunchCommand(
             argv=(
                 interpreter, "-u", "-m", START_RANKS,
                 "--ranks", str(ranks),
                 *_where(place, spec.job_id),
                 "--logs", str(folder),
-                "--", *trainer_argv(spec, interpreter),
+                "--", *trainer_argv(spec, interpreter, place),
             ),
             environment={**card_variables(spec), **interface_variables(None if place is None else place.interface)},
             rank_logs=tuple(str(folder / f"rank{rank}.log") for rank in range(ranks)),

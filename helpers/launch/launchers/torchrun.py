@@ -7,14 +7,12 @@ of its node and restarts none, since a run that began twice is not a measurement
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from helpers.launch.launchers.launcher import (
-    LOG_FOLDER,
     LaunchCommand,
     Place,
     card_variables,
     interface_variables,
+    log_folder,
     trainer_argv,
 )
 from helpers.trainers.contract.job import JobSpec
@@ -27,7 +25,7 @@ _HOME = "127.0.0.1"
 class TorchLauncher:
     def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
         ranks = spec.ranks_per_node
-        folder = Path(spec.run_folder) / LOG_FOLDER
+        folder = log_folder(spec, place)
         argv = (
             interpreter, "-u", "-m", "torch.distributed.run",
             "--nproc-per-node", str(ranks),
@@ -39,7 +37,7 @@ class TorchLauncher:
             "--log-dir", str(folder),
             "--no-python",
             interpreter, "-u", "-m", RANK_LOG, str(folder),
-            *trainer_argv(spec, interpreter),
+            *trainer_argv(spec, interpreter, place),
         )  # fmt: skip
         # On a single node no host name should be needed. Without ``lo``, gloo uses the interface to which the host's
         # name resolves.

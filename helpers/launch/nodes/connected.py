@@ -8,24 +8,27 @@ import os
 import socket
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from helpers.launch.launchers import launcher_for
-from helpers.launch.launchers.launcher import LaunchCommand, Place
-from helpers.launch.nodes.job import OUTPUT, node_files
-from helpers.launch.nodes.link import NodeLink, Starter
+from helpers.launch.launchers.launcher import LaunchCommand, Place, node_folder
+from helpers.launch.nodes.node import Node
 from helpers.launch.nodes.others import OtherNodes, Share
-from helpers.launch.nodes.wire import Frame, NodeOrder, boot_id, flag_texts, node_facts, node_record, variables_along
+from helpers.launch.nodes.share import OUTPUT, NodeOrder, boot_id, flag_texts, node_facts, node_record, suite_digest
 from helpers.machine.devices import Card, Machine
-from helpers.machine.environment import Environment, differences
+from helpers.machine.environment import Environment, differences, flag_variables
 from helpers.machine.watch import Norm
 from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
-from helpers.plan.small_dataset import RECORD
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
+
+# Passed to all nodes like the caller's flags: the ports on which a firewall allows the launcher and its ranks to
+# listen.
+_PORTS = ("PORT_RANGE",)
 
 NormOfCards = Callable[[Sequence[str], int], Norm | None]
 
@@ -47,18 +50,11 @@ class CaseNeeds:
 
 
 class ConnectedNodes:
-    """This machine, which is the first node, and the links to the other nodes (none for a case of one node)."""
+    """This machine, which is the first node, and the other nodes (none for a case of one node)."""
 
-    def __init__(
-        self,
-        hosts: Sequence[HostConfig] = (),
-        links: Sequence[NodeLink] = (),
-        port: int | None = None,
-        starter: Starter | None = None,
-    ) -> None:
-        self._starter = starter or Starter()
+    def __init__(self, hosts: Sequence[HostConfig] = (), others: Sequence[Node] = (), port: int | None = None) -> None:
         self._hosts = tuple(hosts)
-        self._links = tuple(links)
+        self._others = tuple(others)
         self._addresses = tuple(map(resolve, hosts))
         self._port = port
         self._nodes: tuple[str, ...] = ()
@@ -78,24 +74,26 @@ class ConnectedNodes:
         """
         each = needs.case.cards_per_node
         shares = [tuple(cards[start : start + each]) for start in range(0, len(cards), each)]
-        given = dict(zip((link.node for link in self._here()), shares[1:], strict=True))
-        for link in self._links:
-            assigned = tuple(card.id for card in given.get(link.node, ()))
-            link.send("prepare", **self._order(needs, link, assigned).to_mapping())
+        given = dict(zip((node.number for node in self._here()), shares[1:], strict=True))
+        for node in self._others:
+            assigned = tuple(card.id for card in given.get(node.number, ()))
+            node.send("prepare", **asdict(self._order(needs, node, assigned)))
+        framework = needs.case.framework.value
         described = needs.data.describe() if needs.data else "none"
         here = node_facts(needs.build, needs.machine, shares[0], needs.target, described)
-        records = [node_record(needs.machine, shares[0], self._own_variables(), needs.case.framework.value)]
-        for link in self._links:
-            ready = link.wait_for("ready", needs.wait_seconds, on_wait, self._stay_in_touch)
+        own = {**os.environ, **(self._hosts[0].environment if self._hosts else {})}
+        records = [node_record(needs.machine, shares[0], own, framework)]
+        for node in self._others:
+            ready = node.wait_for("ready", needs.wait_seconds, on_wait, self._stay_in_touch)
             if unlike := differences(here, ready["facts"]):
                 raise LaunchError(
-                    f"node {link.name}",
+                    f"node {node.name}",
                     got=f"another machine than this one, {'; '.join(unlike)}",
                     expected="the same on every node",
                     remedy="Make them alike, or correct the host in perf.yaml",
                 )
             records.append(ready)
-        self._note(records, flag_texts(os.environ, needs.case.framework.value))
+        self._note(records, flag_texts(os.environ, framework))
         return shares[0]
 
     @property
@@ -121,28 +119,24 @@ class ConnectedNodes:
         ``norm`` takes the UUIDs of a node's GPUs and the number of the first among those of all nodes.
         """
         launcher = launcher_for(spec)
-        if not self._links:
+        if not self._others:
             return launcher.command(spec, interpreter), OtherNodes()
         places = self._places()
-        command = launcher.command(spec, interpreter, places[0])
-        folder = Path(spec.run_folder)
-        files = [self._files(spec, command, folder, place.node) for place in places[1:]]
-        own_names = [Path(log).name for log in command.rank_logs]
-        logs = [each[name] for each in files for name in own_names]
+        command, *theirs = (launcher.command(spec, interpreter, place) for place in places)
         command = replace(
             command,
             environment={**command.environment, **self._hosts[0].environment},
-            rank_logs=(*command.rank_logs, *map(str, logs)),
+            rank_logs=(*command.rank_logs, *(log for each in theirs for log in each.rank_logs)),
             hosts=self._names(),
-            outputs=(str(folder / OUTPUT), *(str(each[OUTPUT]) for each in files)),
+            outputs=tuple(str(node_folder(spec, place) / OUTPUT) for place in places),
         )
         shares = [
-            Share(link, spec, place, each, grace_seconds, self._norm(spec, place.node, norm))
-            for link, place, each in zip(self._links, places[1:], files, strict=True)
+            Share(node, spec, interpreter, place, grace_seconds, self._norm(spec, place.node, norm))
+            for node, place in zip(self._others, places[1:], strict=True)
         ]
-        return command, OtherNodes(shares, self._starter.end, self._starter.explain)
+        return command, OtherNodes(shares)
 
-    def _note(self, records: Sequence[Frame], caller_flags: Sequence[str]) -> None:
+    def _note(self, records: Sequence[Mapping[str, Any]], caller_flags: Sequence[str]) -> None:
         """Record the nodes in rank order. Flags that the caller set for all nodes are not repeated."""
         texts = []
         for host, record in zip(self._hosts, records, strict=False):
@@ -158,38 +152,32 @@ class ConnectedNodes:
         # A processor's clock is recorded for the first node alone.
         return norm(cards, first) if cards else None
 
-    def _own_variables(self) -> dict[str, str]:
-        return {**os.environ, **(self._hosts[0].environment if self._hosts else {})}
-
     def _stay_in_touch(self) -> None:
-        for link in self._links:
-            link.show_life()
+        for node in self._others:
+            node.show_life()
 
     def _names(self) -> tuple[str, ...]:
         return tuple(f"{host.name} ({host.address})" for host in self._hosts)
 
-    def _here(self) -> list[NodeLink]:
-        own = boot_id() if self._links else ""
-        return [link for link in self._links if link.hello["boot_id"] == own]
+    def _here(self) -> list[Node]:
+        own = boot_id() if self._others else ""
+        return [node for node in self._others if node.boot_id == own]
 
-    def _order(self, needs: CaseNeeds, link: NodeLink, assigned: tuple[str, ...]) -> NodeOrder:
-        framework, host = needs.case.framework.value, link.host
-        # Another machine makes the suite's small dataset itself; a node on this machine reads the same folder.
-        made_here = needs.data is not None and (needs.data.root / RECORD).exists()
-        small = made_here and host.data is None and link not in self._here()
-        root = None if needs.data is None or small else host.data or str(needs.data.root)
+    def _order(self, needs: CaseNeeds, node: Node, assigned: tuple[str, ...]) -> NodeOrder:
+        framework, host = needs.case.framework.value, node.host
+        flags = flag_variables(os.environ, framework)
+        ports = {name: os.environ[name] for name in _PORTS if name in os.environ}
         return NodeOrder(
             case_id=needs.case.id,
             framework=framework,
+            interpreter=needs.build["interpreter"],
             target=needs.target,
-            address=self._addresses[link.node],
             cards=needs.case.cards_per_node,
             lease_seconds=needs.wait_seconds / 2,
-            data_root=root,
-            small_data=small,
+            data_root=None if needs.data is None else host.data or str(needs.data.root),
             assigned=assigned,
             exclusive_machine=needs.exclusive_machine,
-            environment={**variables_along(os.environ, framework), **host.environment},
+            environment={**flags, **ports, **host.environment},
             cpu_cards=host.cpu_cards,
         )
 
@@ -200,62 +188,51 @@ class ConnectedNodes:
             for node, host in enumerate(self._hosts)
         )
 
-    def _files(self, spec: JobSpec, command: LaunchCommand, folder: Path, node: int) -> dict[str, Path]:
-        """The places of a node's files: its ranks' logs go beside those of this node, its other files into a folder of
-        their own."""
-        ranks = set(node_files(spec, node, ())) - {OUTPUT}
-        names = node_files(spec, node, command.rank_logs)
-        return {name: folder / name if name in ranks else folder / f"node{node}" / name for name in names}
-
 
 @contextlib.contextmanager
-def connect_nodes(case: Case, nodes: NodesConfig, interpreter: str) -> Generator[ConnectedNodes, None, None]:
+def connect_nodes(case: Case, nodes: NodesConfig) -> Generator[ConnectedNodes, None, None]:
     """Connect to every node of the case; all connections are closed at the end.
 
-    Raises LaunchError, naming the host, if it cannot be reached, has another checkout, or is the same machine as
-    another host.
+    Raises LaunchError, naming the host, if it cannot be reached or has another checkout.
     """
     if case.nodes == 1:
         yield ConnectedNodes()
         return
-    hosts, starter = nodes.hosts[: case.nodes], _starter(nodes)
+    hosts, words = nodes.hosts[: case.nodes], _words(nodes)
     with contextlib.ExitStack() as closing:
-        links = []
-        for node, host in list(enumerate(hosts))[1:]:
-            links.append(starter.start(host, node, interpreter))
-            closing.callback(links[-1].close)
-        connected = ConnectedNodes(hosts, links, nodes.port, starter)
-        # The configured port is opened only after the cards are leased; until then another session may use it.
+        others = []
+        for number, host in list(enumerate(hosts))[1:]:
+            others.append(Node(host, number, words(host)))
+            closing.callback(others[-1].close)
+        connected = ConnectedNodes(hosts, others, nodes.port)
+        # The configured port may be another session's until the cards are leased.
         open_port(hosts[0], resolve(hosts[0]), None)
         deadline = time.monotonic() + nodes.connect_seconds
-        for link in links:
-            link.greet(max(0.1, deadline - time.monotonic()))
-        _refuse_one_machine_twice(links)
+        for node in others:
+            _greet(node, max(0.1, deadline - time.monotonic()))
         yield connected
 
 
-def _starter(nodes: NodesConfig) -> Starter:
+def _words(nodes: NodesConfig) -> Callable[[HostConfig], tuple[str, ...]]:
+    """What runs, on a host, the command that is appended."""
     if not nodes.of_slurm:
-        return Starter()
-    from helpers.launch.nodes.slurm import JOB, JobStep
+        return lambda host: host.connect
+    from helpers.launch.nodes.slurm import step_words
 
-    step = JobStep(os.environ[JOB])
-    return Starter(step.words, step.cut, step.explain)
+    return step_words
 
 
-def _refuse_one_machine_twice(links: Sequence[NodeLink]) -> None:
-    """Each node leases cards of its machine, so two nodes on one machine would wait for each other for ever."""
-    seen: dict[str, NodeLink | None] = {boot_id(): None}
-    for link in links:
-        machine = link.hello["boot_id"]
-        other = seen.setdefault(machine, link)
-        if other is not None and other is not link:
-            raise LaunchError(
-                f"node {link.name}",
-                got=f"the machine of node {other.name}",
-                expected="a machine of its own",
-                remedy="Only the first host's machine can be several nodes",
-            )
+def _greet(node: Node, seconds: float) -> None:
+    hello = node.wait_for("hello", seconds, lambda obstacle: None, node.show_life)
+    node.boot_id = hello["boot_id"]
+    if hello["suite"] != (here := suite_digest()):
+        raise LaunchError(
+            f"node {node.name}",
+            field="suite",
+            got=f"version {hello['suite']}",
+            expected=f"{here}, as on this machine",
+            remedy=f"Put {ROOT} on a file system that all nodes share, or bring it to the same commit there",
+        )
 
 
 def resolve(host: HostConfig) -> str:

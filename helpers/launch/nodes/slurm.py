@@ -5,14 +5,13 @@ It is imported only in a Slurm job.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from helpers.judging.failure_class import FailureClass
-from helpers.launch.nodes.link import END_SECONDS, NodeLink
+from helpers.common.inherited import may_pass
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract.errors import LaunchError
 
@@ -20,8 +19,6 @@ from helpers.trainers.contract.errors import LaunchError
 JOB, NODE, NODES, NODE_LIST = "SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_NUM_NODES", "SLURM_JOB_NODELIST"
 # Slurm's commands repeat their question while the controller is being restarted.
 COMMAND_SECONDS = 60.0
-_POLL_SECONDS = 0.2
-_REMEDY = "See the job: scontrol show job"
 
 
 def in_job(variables: Mapping[str, str]) -> bool:
@@ -83,35 +80,14 @@ def ask_slurm(*words: str, seconds: float = COMMAND_SECONDS) -> str:
     return done.stdout
 
 
-@dataclass(frozen=True)
-class JobStep:
-    """Runs an agent as a step of this process's job.
-
-    Slurm ends a step with all processes in it, and grants it the cards of the job on that node.
-    """
-
-    job: str
-
-    def words(self, host: HostConfig) -> tuple[str, ...]:
-        return (
-            "srun", f"--jobid={self.job}", "--nodes=1", "--ntasks=1", f"--nodelist={host.name}",
-            # Beside the step or script that runs the suite, with all that the job has on that node.
-            "--overlap", "--mem=0", "--cpu-bind=none",
-            "--kill-on-bad-exit=1", "--unbuffered", "--quiet",
-        )  # fmt: skip
-
-    def cut(self, link: NodeLink) -> None:
-        """Kill the agent's step; raises LaunchError if Slurm still has it afterwards."""
-        step, deadline = str(link.hello["step"]), time.monotonic() + END_SECONDS
-        while step in ask_slurm("squeue", "--noheader", "--steps", f"--jobs={self.job}", "--format=%i").split():
-            if time.monotonic() >= deadline:
-                raise LaunchError(f"step {step} of Slurm", got="running", expected="its end", remedy=_REMEDY)
-            ask_slurm("scancel", "--signal=KILL", step)
-            time.sleep(_POLL_SECONDS)
-
-    def explain(self, link: NodeLink) -> tuple[FailureClass | None, str]:
-        """What Slurm's accounting says of the end of a lost agent's step."""
-        # Not at the top: most jobs lose no node.
-        from helpers.launch.nodes.accounting import end_of_step
-
-        return end_of_step(str(link.hello["step"]))
+def step_words(host: HostConfig) -> tuple[str, ...]:
+    """What runs a command on a node as a step of this process's job. Slurm ends a step with all processes in it, and
+    grants it the cards of the job on that node."""
+    return (
+        "srun", f"--jobid={os.environ[JOB]}", "--nodes=1", "--ntasks=1", f"--nodelist={host.name}",
+        # Beside the step or script that runs the suite, with all that the job has on that node.
+        "--overlap", "--mem=0", "--cpu-bind=none",
+        "--kill-on-bad-exit=1", "--unbuffered", "--quiet",
+        # Slurm would pass on everything, passwords too.
+        f"--export={','.join(sorted(filter(may_pass, os.environ)))}",
+    )  # fmt: skip

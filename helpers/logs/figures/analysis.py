@@ -3,9 +3,10 @@
 The honest figure of a run is the images of all cards / the wall time they took. How it is computed depends on what the
 log states of that time:
 
-- Running means (PaddleClas): the last record of each epoch gives the epoch's images and seconds since step 5. The
-  figure is the sum of the images of all epochs / the sum of the seconds. The first 4 steps of an epoch are in no
-  record; any warm-up after them is part of the figure.
+- Running means (PaddleClas): the last record of each epoch gives the epoch's images and seconds since the format's
+  first timed step (5, before 2.2: 10). The figure is the sum of the images of all epochs / the sum of the seconds. The
+  steps before are in no record; any warm-up after them is part of the figure. Where the records show that the mean is
+  reset at each of them, they are records like the next ones.
 - Records that cover the same number of steps each (rates or seconds): the harmonic mean of those after the publisher's
   warm-up.
 - TimeHistory: images / seconds, both summed over the records after warm-up.
@@ -16,21 +17,13 @@ log states of that time:
 from __future__ import annotations
 
 import math
+import statistics
 
-from helpers.judging.rules import RULES as OWN_RULES
-from helpers.judging.rules_publishers import RuleError
-from helpers.logs.column import median, sum_of
+from helpers.judging.rules.own import RULES as OWN_RULES
+from helpers.judging.rules.publishers import RuleError, RuleValue, if_any
 from helpers.logs.figures.doubts import doubts
-from helpers.logs.figures.rules import RULES, figure, figures, mxnet_epochs, usual_rule, warm_up_records
-from helpers.logs.figures.series import (
-    Rates,
-    RuleValue,
-    if_any,
-    images_over_seconds,
-    running_seconds,
-    samples_per_s_of,
-    stretches,
-)
+from helpers.logs.figures.rules import RULES, epoch_rates, figure, figures, records_of, usual_rule, warm_up_records
+from helpers.logs.figures.series import Means, means_of, rates_of, running_seconds, timed
 from helpers.logs.record import HONEST, Imported, LogRun, RateSpread, RecordField, RuleFigure
 from helpers.logs.settings import AUTO
 
@@ -43,7 +36,8 @@ def analyse(run: LogRun, rule: str = AUTO) -> Imported:
 
     Raises LogError for a rule that is not known.
     """
-    by_rule = figures(run)
+    records = records_of(run)
+    by_rule = figures(run, records)
     # If no publisher has a rule for such logs, the honest figure is shown first.
     usual = usual_rule(by_rule) or HONEST
     if rule == HONEST:
@@ -53,9 +47,9 @@ def analyse(run: LogRun, rule: str = AUTO) -> Imported:
         usual = wanted.rule
         if wanted.rule not in {each.rule for each in by_rule}:
             by_rule = (*by_rule, wanted)
-    honest_figure = honest(run)
-    spread = _spread(run)
-    share, reason = reader_share(run)
+    skip = warm_up_records(run, records)
+    honest_figure, spread = honest(run, skip), _spread(run, skip)
+    share = reader_share(run, skip)
     return Imported(
         source=run.source,
         sha256=run.sha256,
@@ -69,11 +63,12 @@ def analyse(run: LogRun, rule: str = AUTO) -> Imported:
         usual=usual,
         honest=honest_figure,
         reader_share=share,
-        reader_reason=reason,
+        reader_reason="" if share is not None else f"the records of {run.format.name} do not state the waits for data",
         spread=spread,
         dropped=run.dropped,
-        warnings=doubts(run, by_rule, honest_figure, spread),
+        warnings=doubts(run, by_rule, honest_figure, spread, skip),
         began=run.began,
+        unit=run.unit,
     )
 
 
@@ -83,112 +78,89 @@ def _figure_of(run: LogRun, rule: str) -> RuleFigure:
     return figure(run, rule)
 
 
-def _after_warm_up(run: LogRun) -> int:
+def _after(run: LogRun, skip: int) -> int:
     """The index of the first record after warm-up; 0 if the log ends during warm-up."""
-    start = warm_up_records(run)
-    return start if start < run.records else 0
+    return skip if skip < run.records else 0
 
 
-def _spread(run: LogRun) -> RateSpread | None:
+def _spread(run: LogRun, skip: int) -> RateSpread | None:
     """The spread of the printed rates after warm-up, or of all rates if the log ends during warm-up."""
     if not run.records or run.format.is_summary:
         return None
-    start = _after_warm_up(run)
-    try:
-        rates = Rates(run)
-    except RuleError:
+    rates = rates_of(run)[_after(run, skip) :]
+    mean = statistics.fmean(rates)
+    # statistics.stdev computes in fractions, which takes as long as reading the log.
+    squares = math.fsum((rate - mean) ** 2 for rate in rates)
+    variation = math.sqrt(squares / (len(rates) - 1)) / mean if len(rates) > 1 else 0.0
+    return RateSpread(len(rates), statistics.median(rates), variation, min(rates), max(rates))
+
+
+def reader_share(run: LogRun, skip: int) -> float | None:
+    """The share of the records' time that was spent waiting for data (0 to 1); None if the log does not state it."""
+    columns, start = run.columns.keys(), _after(run, skip)
+    if not run.records:
         return None
-    mean = rates.mean(start)
-    squares, lowest, highest = [], math.inf, -math.inf
-    for block in rates.blocks(start):
-        squares.append(sum_of((block - mean) ** 2))
-        lowest, highest = min(lowest, float(block.min())), max(highest, float(block.max()))
-    count = run.records - start
-    deviation = math.sqrt(math.fsum(squares) / (count - 1)) if count > 1 else 0.0
-    return RateSpread(count, median(rates, start), deviation / mean, lowest, highest)
-
-
-def reader_share(run: LogRun) -> tuple[float | None, str]:
-    """The share of the records' time that was spent waiting for data (0 to 1) and ""; or None and why the log does not
-    state it."""
-    columns = run.columns.keys()
-    if run.records and {RecordField.READER_SECONDS, RecordField.STEP_SECONDS} <= columns:
-        waited, total = _waited(run)
+    if {RecordField.READER_SECONDS, RecordField.STEP_SECONDS} <= columns:
+        means = means_of(run)
+        waited, total = (
+            running_seconds(run, each, means is Means.RESET)
+            if means in (Means.RUNNING, Means.RESET)
+            else math.fsum(run.columns[each][start:])
+            for each in (RecordField.READER_SECONDS, RecordField.STEP_SECONDS)
+        )
         if total > 0 and math.isfinite(waited):
-            return waited / total, ""
-    if run.records and {RecordField.COMPUTE_IMAGES_PER_S, RecordField.IMAGES_PER_S} <= columns:
-        start = _after_warm_up(run)
+            return waited / total
+    if {RecordField.COMPUTE_IMAGES_PER_S, RecordField.IMAGES_PER_S} <= columns:
         total, computing = (
-            math.fsum(sum_of(1 / block) for block in run.columns[each].blocks(start))
+            math.fsum(1 / rate for rate in run.columns[each][start:])
             for each in (RecordField.IMAGES_PER_S, RecordField.COMPUTE_IMAGES_PER_S)
         )
         if total > 0 and math.isfinite(computing):
-            return 1 - computing / total, ""
-    return None, f"the records of {run.format.name} do not state how long a step waited for data"
+            return 1 - computing / total
+    return None
 
 
-def _waited(run: LogRun) -> tuple[float, float]:
-    """Seconds spent waiting for data, and all seconds."""
-    columns = (RecordField.READER_SECONDS, RecordField.STEP_SECONDS)
-    if run.format.running_mean is not None and RecordField.STEP in run.columns:
-        waited, total = (running_seconds(run, each) for each in columns)
-        return waited, total
-    start = _after_warm_up(run)
-    waited, total = (math.fsum(sum_of(block) for block in run.columns[each].blocks(start)) for each in columns)
-    return waited, total
-
-
-def honest(run: LogRun) -> RuleFigure:
+def honest(run: LogRun, skip: int) -> RuleFigure:
     """The honest figure, or why there is none."""
     try:
-        used = _computed(run)
+        used = _computed(run, skip)
         if not (math.isfinite(used.samples_per_s) and used.samples_per_s > 0):
             raise RuleError(f"rule {HONEST}", got=used.samples_per_s, expected="a finite rate above 0")
     except RuleError as error:
         return RuleFigure(HONEST, None, how=_HOW, reason=str(error))
-    return RuleFigure(HONEST, used.samples_per_s, used.records, used.left_out, _HOW)
+    return RuleFigure(HONEST, used.samples_per_s, used.used, used.left_out, _HOW)
 
 
-def _computed(run: LogRun) -> RuleValue:
+def _computed(run: LogRun, skip: int) -> RuleValue:
     if not run.records:
         return _of_epochs(run)
     if run.format.is_summary:
-        raise RuleError(
-            f"a log of {run.format.name}",
-            got="one figure for the whole run",
-            expected="records of steps, or seconds",
-        )
-    if run.format.running_mean is not None and RecordField.STEP in run.columns:
-        return _of_running_means(run, run.format.running_mean)
-    skip = warm_up_records(run)
+        got = "one figure for the whole run"
+        raise RuleError(f"a log of {run.format.name}", got=got, expected="records of steps, or seconds")
+    if means_of(run) is not Means.OWN:
+        return _of_running_means(run, run.format.running_mean or 0)
     left = run.records - skip
     if not left:
         raise RuleError(f"rule {HONEST}", got=f"{run.records} records, all of warm-up", expected="1 or more after it")
-    return RuleValue(samples_per_s_of(run, skip, run.records), left, if_any(skip, "of warm-up"))
+    return RuleValue(timed(run).samples_per_s(skip), left, if_any(skip, "of warm-up"))
 
 
 def _of_running_means(run: LogRun, first_timed: int) -> RuleValue:
-    steps, cost, records, epochs = [], [], 0, 0
-    for each in stretches(run):
-        timed = each.steps > 0
-        steps.append(sum_of(each.steps))
-        cost.append(sum_of(each.cost))
-        records += int(timed.sum())
-        epochs += int(each.begins.sum())
-    if not math.fsum(steps):
-        got = f"no record after step {first_timed - 1} of an epoch"
+    found = timed(run)
+    records = sum(steps > 0 for steps in found.steps)
+    if not records:
+        got = f"no record from step {first_timed} of an epoch on"
         raise RuleError(f"rule {HONEST}", got=got, expected="1 or more")
-    of_epochs = f"{epochs} epochs" if epochs > 1 else "the epoch"
+    of_epochs = f"{found.epochs} epochs" if found.epochs > 1 else "the epoch"
     left_out = (
-        *if_any(run.records - records, f"up to step {first_timed - 1} of an epoch, which are timed otherwise"),
-        f"the first {first_timed - 1} steps of {of_epochs}, and the steps after the last record",
+        *if_any(run.records - records, f"before step {first_timed} of an epoch, which are timed otherwise"),
+        f"the steps before step {first_timed} of {of_epochs}, and the steps after the last record",
     )
-    return RuleValue(images_over_seconds(math.fsum(steps), math.fsum(cost)), records, left_out)
+    return RuleValue(found.samples_per_s(), records, left_out)
 
 
 def _of_epochs(run: LogRun) -> RuleValue:
-    epochs = mxnet_epochs(run)[1:]
-    if not epochs:
+    epochs = epoch_rates(run)[1:]
+    if not epochs or not all(rate > 0 for rate in epochs):
         raise RuleError(f"rule {HONEST}", got="no records", expected="records of steps, or two epochs with a figure")
-    cost = math.fsum(1 / each.samples_per_s for each in epochs)
-    return RuleValue(len(epochs) / cost, len(epochs), ("1 epoch of warm-up",))
+    return RuleValue(len(epochs) / math.fsum(1 / rate for rate in epochs), len(epochs), ("1 epoch of warm-up",))

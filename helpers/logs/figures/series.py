@@ -7,21 +7,29 @@ docs/measuring-rules.md, "What throughput means in each source".
 
 from __future__ import annotations
 
+import enum
+import itertools
 import math
-from collections.abc import Callable, Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from helpers.judging.rules_publishers import RuleError
-from helpers.logs.column import BLOCK, sum_of
+from helpers.judging.rules.publishers import RuleError
 from helpers.logs.record import HONEST, LogRun, RateOf, RecordField
 from helpers.logs.settings import NEEDED, LogSetting
 
-Floats = NDArray[np.float64]
 # How many records at the start are used to find the usual distance between records.
 _HEAD = 256
+# A difference of running means below this share of the time before it may be due to the digits that are printed.
+_ROUNDING = 1e-6
+# Two figures of the honest rule that differ by less do not need to be told apart.
+_AGREE = 0.01
+# The logarithm of a likelihood ratio of 20.
+_CERTAIN = 3.0
+_ROUNDS = 20
+# With fewer differences, a single slow record can look like the other kind.
+_ENOUGH = 20
+_SPAN = (RecordField.SPAN_SECONDS, RecordField.SPAN_START, RecordField.SPAN_END)
 
 
 def cards_of(run: LogRun) -> int:
@@ -41,206 +49,193 @@ def _whole(run: LogRun, setting: LogSetting) -> int:
     return int(stated)
 
 
-class Rates:
-    """Images/s of all cards of each record: as printed, or from its seconds if it prints no rate.
-
-    Raises RuleError if the records hold neither.
-    """
-
-    def __init__(self, run: LogRun) -> None:
-        self._run = run
-        self._scale, self._field = _scale_of(run)
-
-    def __len__(self) -> int:
-        return self._run.records
-
-    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Floats]:
-        for block in self._run.columns[self._field].blocks(start, stop):
-            yield block * self._scale if self._field is RecordField.IMAGES_PER_S else self._scale / block
-
-    def mean(self, start: int = 0, stop: int | None = None) -> float:
-        count, sums = 0, []
-        for block in self.blocks(start, stop):
-            count += len(block)
-            sums.append(sum_of(block))
-        return math.fsum(sums) / count if count else math.nan
-
-    def values(self, start: int = 0, stop: int | None = None) -> list[float]:
-        return [float(each) for block in self.blocks(start, stop) for each in block]
-
-
-def _scale_of(run: LogRun) -> tuple[float, RecordField]:
+def rates_of(run: LogRun) -> list[float]:
+    """Images/s of all cards of each record: as printed, or from its seconds if it prints no rate. Raises RuleError if
+    the records hold neither."""
     if RecordField.IMAGES_PER_S in run.columns:
-        return (cards_of(run) if run.format.rate_of is RateOf.CARD else 1), RecordField.IMAGES_PER_S
+        cards = cards_of(run) if run.rate_of is RateOf.CARD else 1
+        return [rate * cards for rate in run.columns[RecordField.IMAGES_PER_S]]
     if RecordField.STEP_SECONDS in run.columns:
-        return images_per_step(run), RecordField.STEP_SECONDS
+        images = images_per_step(run)
+        return [images / seconds for seconds in run.columns[RecordField.STEP_SECONDS]]
     raise RuleError(f"the records of {run.format.name}", got="neither a rate nor seconds", expected="one of them")
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Consecutive records from index ``first`` on. Their images/s of all cards are sum(steps) / sum(cost). A record
-    that timed no step of its own has 0 in both arrays."""
+class Timed:
+    """What each record timed. Images/s of all cards are sum(steps) / sum(cost). A record that timed no step of its own
+    has 0 in both."""
 
-    first: int
-    # For each record: how many steps it timed.
-    steps: Floats
-    # For each record: its steps times the seconds that they took per image of all cards.
-    cost: Floats
-    # For each record: whether it is the first of its epoch that timed any step.
-    begins: NDArray[np.bool_]
+    # How many steps it timed.
+    steps: Sequence[float]
+    # Its steps times the seconds that they took per image of all cards.
+    cost: Sequence[float]
+    # How many epochs have a record that timed any step.
+    epochs: int = 0
 
-    def rates(self) -> Floats:
+    def rates(self, start: int = 0, stop: int | None = None) -> list[float]:
         """Images/s of the records that timed any step."""
-        timed = (self.cost > 0) & (self.steps > 0)
-        return np.asarray(self.steps[timed] / self.cost[timed])
+        parts = zip(self.steps[start:stop], self.cost[start:stop], strict=True)
+        return [steps / cost for steps, cost in parts if steps > 0 and cost > 0]
+
+    def samples_per_s(self, start: int = 0, stop: int | None = None) -> float:
+        """Images/s of all cards of the records from ``start`` up to ``stop``. Raises RuleError if their time is not
+        above 0."""
+        steps, cost = math.fsum(self.steps[start:stop]), math.fsum(self.cost[start:stop])
+        if not cost > 0:
+            raise RuleError(f"rule {HONEST}", got=f"{cost} seconds", expected="more than 0")
+        return steps / cost
 
 
-def stretches(run: LogRun, start: int = 0, stop: int | None = None) -> Iterator[Stretch]:
-    """The records from ``start`` up to ``stop`` in blocks. Raises RuleError if they hold no time."""
-    stop = run.records if stop is None else min(stop, run.records)
-    if run.format.running_mean is not None and RecordField.STEP in run.columns:
-        yield from _running(run, run.format.running_mean, start, stop)
-        return
-    spans = {RecordField.SPAN_SECONDS, RecordField.SPAN_START, RecordField.SPAN_END} <= run.columns.keys()
-    distance = usual_distance(run)
-    for first in range(start, stop, BLOCK):
-        last = min(first + BLOCK, stop)
-        if spans:
-            steps = _part(run, RecordField.SPAN_END, first, last) - _part(run, RecordField.SPAN_START, first, last)
-            cost = _part(run, RecordField.SPAN_SECONDS, first, last) / images_per_step(run)
-        else:
-            rates = np.concatenate(list(Rates(run).blocks(first, last)))
-            steps = _covered(run, distance, first, last)
-            cost = steps / rates
-        yield Stretch(first, steps, cost, np.zeros(last - first, dtype=np.bool_))
+def timed(run: LogRun) -> Timed:
+    """What the records timed. Raises RuleError if they hold no time, or if it is not known what they are means of."""
+    means = means_of(run)
+    if means is Means.UNKNOWN:
+        raise RuleError(
+            f"the records of {run.format.name}",
+            got="means of which nothing shows whether they run on through the epoch or are reset at every record",
+            expected="one of them",
+        )
+    return _of_records(run) if means is Means.OWN else _running(run, reset=means is Means.RESET)
+
+
+def _of_records(run: LogRun) -> Timed:
+    if all(each in run.columns for each in _SPAN):
+        seconds, starts, ends = (run.columns[each] for each in _SPAN)
+        images = images_per_step(run)
+        steps = [end - start for start, end in zip(starts, ends, strict=True)]
+        return Timed(steps, [each / images for each in seconds])
+    rates, steps = rates_of(run), covered(run)
+    return Timed(steps, [each / rate for each, rate in zip(steps, rates, strict=True)])
 
 
 def usual_distance(run: LogRun) -> float:
     """Steps from one record to the next: the median over the first records, or 1 if the log has no step numbers."""
     if run.format.record_covers is not None or RecordField.STEP not in run.columns:
         return float(run.format.record_covers or 1)
-    steps = np.array(run.columns[RecordField.STEP].values(0, _HEAD))
-    between = np.diff(steps)
-    between = between[between > 0]
-    return float(np.median(between)) if len(between) else 1.0
+    steps = run.columns[RecordField.STEP][:_HEAD]
+    between = [after - here for here, after in itertools.pairwise(steps) if after > here]
+    return statistics.median(between) if between else 1.0
 
 
-def _covered(run: LogRun, distance: float, first: int, last: int) -> Floats:
-    """How many steps each record is the mean of: those since the record before it in its epoch, at most ``distance``.
+def covered(run: LogRun) -> list[float]:
+    """How many steps each record is the mean of: those since the record before it in its epoch, at most the usual
+    distance.
 
     The steps of a dropped record are counted for no other record. The first record of an epoch may be at a step below
-    ``distance``, counted from 0.
+    the distance, counted from 0.
     """
+    distance = usual_distance(run)
     if run.format.record_covers is not None or RecordField.STEP not in run.columns:
-        return np.full(last - first, distance)
-    begin = max(first - 1, 0)
-    steps = _part(run, RecordField.STEP, begin, last)
-    epochs = _part(run, RecordField.EPOCH, begin, last) if RecordField.EPOCH in run.columns else np.zeros(last - begin)
-    covered = steps + 1
-    goes_on = (epochs[1:] == epochs[:-1]) & (steps[1:] > steps[:-1])
-    covered[1:] = np.where(goes_on, np.diff(steps), covered[1:])
-    covered = np.where(np.isfinite(covered), np.minimum(covered, distance), distance)
-    return covered[first - begin :]
+        return [distance] * run.records
+    found, before = [], (math.nan, math.nan)
+    for epoch, step in _places(run):
+        steps = step - before[1] if epoch == before[0] and step > before[1] else step + 1
+        found.append(min(steps, distance) if math.isfinite(steps) else distance)
+        before = epoch, step
+    return found
 
 
-def running_seconds(run: LogRun, wanted: RecordField) -> float:
-    """The seconds of all steps of the run, from a field that holds running means: each epoch's last record gives those
-    of the epoch."""
-
-    def total_of(first: int, last: int, timed: Floats) -> Floats:
-        return timed * _part(run, wanted, first, last)
-
-    assert run.format.running_mean is not None
-    return math.fsum(sum_of(each.cost) for each in _differences(run, run.format.running_mean, total_of))
+def _places(run: LogRun) -> Iterator[tuple[float, float]]:
+    """Epoch and step of each record; epoch 0 if the format has none."""
+    steps = run.columns[RecordField.STEP]
+    return zip(run.columns.get(RecordField.EPOCH, [0.0] * len(steps)), steps, strict=True)
 
 
-def _running(run: LogRun, first_timed: int, start: int, stop: int) -> Iterator[Stretch]:
-    """The steps and time of each record alone, where records are running means: the differences from the record before
-    it in the epoch."""
-    cards = cards_of(run) if run.format.rate_of is RateOf.CARD else 1
-
-    def total_of(first: int, last: int, timed: Floats) -> Floats:
-        return timed / (_part(run, RecordField.IMAGES_PER_S, first, last) * cards)
-
-    return _differences(run, first_timed, total_of, start, stop)
+# ---- running means
 
 
-def _differences(
-    run: LogRun,
-    first_timed: int,
-    total_of: Callable[[int, int, Floats], Floats],
-    start: int = 0,
-    stop: int | None = None,
-) -> Iterator[Stretch]:
-    before = (math.nan, 0.0, 0.0)
-    stop = run.records if stop is None else stop
-    for first in range(max(start - 1, 0), stop, BLOCK):
-        last = min(first + BLOCK, stop)
-        timed = np.maximum(_part(run, RecordField.STEP, first, last) - (first_timed - 1), 0.0)
-        total = total_of(first, last, timed)
-        epochs = (
-            _part(run, RecordField.EPOCH, first, last) if RecordField.EPOCH in run.columns else np.zeros(last - first)
-        )
-        epochs_before, timed_before, total_before = (
-            np.concatenate(([earlier], values[:-1]))
-            for earlier, values in zip(before, (epochs, timed, total), strict=True)
-        )
-        before = (float(epochs[-1]), float(timed[-1]), float(total[-1]))
-        same_epoch = epochs == epochs_before
-        goes_on = same_epoch & (timed > timed_before)
-        again = same_epoch & (timed == timed_before)
-        steps = np.where(again, 0.0, timed - np.where(goes_on, timed_before, 0.0))
-        cost = np.where(again, 0.0, total - np.where(goes_on, total_before, 0.0))
-        begins = (timed > 0) & ~again & (~goes_on | (timed_before == 0))
-        # The record before ``start`` is read only for the difference from it.
-        left_out = max(start - first, 0)
-        yield Stretch(first + left_out, steps[left_out:], cost[left_out:], begins[left_out:])
+class Means(enum.Enum):
+    """What a record's rate is the mean of."""
+
+    # The steps since the record before it.
+    OWN = "own steps"
+    # All steps since a certain one of the epoch.
+    RUNNING = "running"
+    # The format's means run on in some versions, and this run's records show that they are reset at every record.
+    RESET = "reset"
+    UNKNOWN = "unknown"
 
 
-def _part(run: LogRun, wanted: RecordField, first: int, last: int) -> Floats:
-    return np.concatenate(list(run.columns[wanted].blocks(first, last)))
+def means_of(run: LogRun) -> Means:
+    """What the records are means of, told from the records themselves where the format's versions differ.
+
+    A difference of running means that is no time shows that they are reset. Else the scatter of the second differences
+    shows it.
+    """
+    if run.format.running_mean is None or RecordField.STEP not in run.columns:
+        return Means.OWN
+    running = _running(run)
+    totals = itertools.accumulate(running.cost)
+    if any(cost < -_ROUNDING * abs(total - cost) for cost, total in zip(running.cost, totals, strict=True)):
+        return Means.RESET
+    if not run.format.may_reset:
+        return Means.RUNNING
+    evidence = _evidence_of_reset(run)
+    if abs(evidence) > _CERTAIN:
+        return Means.RESET if evidence > 0 else Means.RUNNING
+    try:
+        apart = abs(running.samples_per_s() / _running(run, reset=True).samples_per_s() - 1)
+    except RuleError:
+        return Means.RUNNING
+    return Means.RUNNING if apart < _AGREE else Means.UNKNOWN
 
 
-@dataclass(frozen=True)
-class RuleValue:
-    """The figure that a measuring rule gives for a run."""
+def _evidence_of_reset(run: LogRun) -> float:
+    """The logarithm of how much better the second differences of the records' seconds agree with means that are reset
+    (they scatter alike in every step) than with running means (they scatter as 1 / step).
 
-    # Of all cards.
-    samples_per_s: float
-    # How many records (or steps, epochs, printed lines) were used, and which were left out and why.
-    records: int
-    left_out: tuple[str, ...] = ()
-
-
-def leading(run: LogRun, field: RecordField, below: float) -> int:
-    """How many records come before the first one whose ``field`` is at least ``below``; all of them if none is."""
-    if field not in run.columns:
-        return 0
-    count = 0
-    for block in run.columns[field].blocks():
-        reached = (block >= below).nonzero()[0]
-        if len(reached):
-            return count + int(reached[0])
-        count += len(block)
-    return count
+    Second differences, so that a drift counts for neither.
+    """
+    records = list(zip(_places(run), rates_of(run), strict=True))
+    alike, scaled, steps = [], [], []
+    for before, (place, rate), after in zip(records, records[1:], records[2:], strict=False):
+        change, step = 1 / after[1] - 2 / rate + 1 / before[1], place[1]
+        if before[0][0] == place[0] == after[0][0] and step > 0:
+            alike.append(change)
+            scaled.append(change * step)
+            steps.append(step)
+    if len(steps) < _ENOUGH:
+        return 0.0
+    return _likelihood(alike) - _likelihood(scaled) - math.fsum(map(math.log, steps))
 
 
-def if_any(count: int, what: str) -> tuple[str, ...]:
-    """Such as ``("10 of warm-up",)``; empty for 0."""
-    return (f"{count} {what}",) if count else ()
+def _likelihood(values: Sequence[float]) -> float:
+    """The logarithm of the greatest likelihood of values about 0 by Student's t with 4 degrees of freedom, to which a
+    few outliers are nothing strange; but for a constant."""
+    size = statistics.median(map(abs, values))
+    if not size:
+        return 0.0
+    for _ in range(_ROUNDS):
+        size = math.sqrt(statistics.fmean(5 * value**2 / (4 + (value / size) ** 2) for value in values))
+    return math.fsum(-2.5 * math.log1p((value / size) ** 2 / 4) - math.log(size) for value in values)
 
 
-def samples_per_s_of(run: LogRun, start: int, stop: int) -> float:
-    """Images/s of all cards of the records from ``start`` up to ``stop``."""
-    parts = [(sum_of(each.steps), sum_of(each.cost)) for each in stretches(run, start, stop)]
-    steps, cost = (math.fsum(each) for each in zip(*parts, strict=True))
-    return images_over_seconds(steps, cost)
+def _running(run: LogRun, reset: bool = False) -> Timed:
+    """The steps and time of each record alone, where records are running means, ``reset`` at every record or not."""
+    return _differences(run, [1 / rate for rate in rates_of(run)], reset)
 
 
-def images_over_seconds(steps: float, cost: float) -> float:
-    """``steps`` / ``cost``. Raises RuleError if the time is not above 0, which happens when running means contradict
-    each other."""
-    if not cost > 0:
-        raise RuleError(f"rule {HONEST}", got=f"{cost} seconds", expected="more than 0")
-    return steps / cost
+def running_seconds(run: LogRun, wanted: RecordField, reset: bool) -> float:
+    """The seconds of all timed steps of the run, from a field that holds such means."""
+    return math.fsum(_differences(run, run.columns[wanted], reset).cost)
+
+
+def _differences(run: LogRun, means: Sequence[float], reset: bool) -> Timed:
+    """The steps since the record before it in the epoch, and their time: the difference of ``means`` times all their
+    steps, or the mean of their own."""
+    first_timed = run.format.running_mean
+    assert first_timed is not None
+    steps, cost, epochs = [], [], 0
+    epoch_before, timed_before, total_before = math.nan, 0.0, 0.0
+    for (epoch, step), mean in zip(_places(run), means, strict=True):
+        now = max(step - (first_timed - 1), 0.0)
+        total = now * mean
+        again = epoch == epoch_before and now == timed_before
+        goes_on = epoch == epoch_before and now > timed_before
+        steps.append(0.0 if again else now - (timed_before if goes_on else 0.0))
+        before = total_before if goes_on else 0.0
+        cost.append(0.0 if again else steps[-1] * mean if reset else total - before)
+        epochs += now > 0 and not again and (not goes_on or timed_before == 0)
+        epoch_before, timed_before, total_before = epoch, now, total
+    return Timed(steps, cost, epochs)

@@ -19,7 +19,6 @@ FORMATS: Mapping[str, FormatSpec] = MappingProxyType(
             paddleclas.ELAPSE_2020,
             fleet.FLEETX,
             fleet.FLEETX_TRAINER,
-            fleet.FLEETX_DYNAMIC,
             fleet.TIPC,
             nvidia.TENSORFLOW,
             nvidia.PYTORCH,

@@ -21,10 +21,11 @@ from helpers.logs.formats.naming import settings_of_name
 from helpers.logs.record import Line, RunContext
 from helpers.logs.settings import LogSetting, Stated, has_tf32
 
-# A number as Python or C prints it; the first digits of an address, a version or a number with separators do not match.
-NUMBER = r"[-+]?(?:\d{1,32}(?:\.\d{0,32})?|\.\d{1,32})(?:[eE][-+]?\d{1,4})?(?![\w.:]|,\d)"
-# A number, for patterns that go on with fixed text behind it; nan, None and an address do not match.
-BARE_NUMBER = r"[-+]?\d{1,32}(?:\.\d{0,32})?(?:[eE][-+]?\d{1,4})?"
+# A number, for patterns that go on with fixed text behind it; nan, None and an address do not match. Separators do, and
+# values.number_of says what they mean.
+BARE_NUMBER = r"[-+]?\d{1,32}(?:,\d{1,32}){0,9}(?:\.\d{0,32})?(?:[eE][-+]?\d{1,4})?"
+# A number as Python or C prints it; the first digits of an address or a version do not match.
+NUMBER = rf"(?:{BARE_NUMBER}|[-+]?\.\d{{1,32}}(?:[eE][-+]?\d{{1,4}})?)(?![\w.:]|,\d)"
 # Every repeat in a pattern has a limit. Without one, a line made of the pattern's own beginnings would take time that
 # grows with the square of its length. The following are a count, alignment, the text between two parts of a record, and
 # the parameters before a certain one.
@@ -56,8 +57,12 @@ _CARDS = (
     re.compile(r"\bnccl context nranks: (\d+) ", re.IGNORECASE),
     re.compile(r"_worker': (\d+)\}"),
 )
-# Lines with the number of cards of one node.
+# Lines with the number of processes of one node, each of which trains on one card.
 _REPLICAS = re.compile(r"\bRun Pod: \w+, replicas (\d+), status")
+_NPROC = (
+    re.compile(r"(?:^|\s)(?:nproc_per_node|nprocs): (\d+)\s*$"),
+    re.compile(r"--nproc_per_node[= ]+['\"]?(\d+)(?![\w.])"),
+)
 _DEVICES = re.compile(
     r"(?:^|\s)(?:devices|gpus|selected_gpus|selected_devices): (\d+(?:,\d+)*)\s*$"
     r"|--(?:gpus|devices|selected_gpus|selected_devices)[= ]+['\"]?(\d+(?:,\d+)*)(?![\w.:])"
@@ -97,6 +102,10 @@ class Facts:
     context: RunContext
     parameters: Mapping[str, Stated]
     named: Mapping[LogSetting, Stated]
+
+    def fallback(self, setting: LogSetting) -> Stated | None:
+        """What the log's name says, or the user, for what follows from it together with the log's content."""
+        return self.named.get(setting) or self.context.asked.get(setting)
 
     def parameter(self, *keys: str) -> Stated | None:
         """The first of the parameters that has a value; None if none has."""
@@ -179,13 +188,6 @@ def count(stated: Stated | None) -> Stated | None:
     return Stated(str(int(stated.value)), stated.where)
 
 
-def per_card(batch: Stated | None, cards: Stated | None) -> Stated | None:
-    """One card's share of a batch of all cards; None if the batch is not a multiple of the cards."""
-    if batch is None or cards is None or int(batch.value) % int(cards.value):
-        return None
-    return Stated(str(int(batch.value) // int(cards.value)), f"{batch.where} of {cards.value} cards")
-
-
 def cards_of_nccl(facts: Facts) -> Stated | None:
     """The number of cards by NCCL's lines; None if they state none."""
     return count(facts.line(_NCCL_RANKS))
@@ -224,7 +226,7 @@ class LaunchFacts:
 
 
 def launch_of(facts: Facts) -> LaunchFacts:
-    replicas, devices = count(facts.line(_REPLICAS)), facts.line(_DEVICES)
+    replicas, devices = count(facts.line(_REPLICAS, *_NPROC)), facts.line(_DEVICES)
     per_node = replicas or (Stated(str(len(set(devices.value.split(",")))), devices.where) if devices else None)
     nodes = count(facts.line(*_NODES)) or _hosts(facts)
     cards = count(facts.line(*_CARDS))

@@ -53,14 +53,6 @@ _FP_ITEMS = {
 
 
 def of_fleetx(context: RunContext) -> Mapping[LogSetting, Stated]:
-    return _of_fleetx(context, Stated("static", "lines of FleetX's static graph"))
-
-
-def of_fleetx_dynamic(context: RunContext) -> Mapping[LogSetting, Stated]:
-    return _of_fleetx(context, Stated("dynamic", "lines of fleet's dynamic graph"))
-
-
-def _of_fleetx(context: RunContext, execution: Stated) -> Mapping[LogSetting, Stated]:
     """The batch size of a FleetX script is that of one process, so of one card."""
     facts = facts_of(context)
     arguments, launch = _arguments(facts), launch_of(facts)
@@ -71,7 +63,7 @@ def _of_fleetx(context: RunContext, execution: Stated) -> Mapping[LogSetting, St
             **_common(facts, arguments, launch, "lines of FleetX"),
             LogSetting.PRECISION: Stated("amp", strategy.where) if strategy else _fp16(arguments.get("fp16")),
             LogSetting.BATCH_SIZE_PER_CARD: count(arguments.get("batch_size")) or count(facts.line(_TRAIN_BATCH)),
-            LogSetting.EXECUTION: execution,
+            LogSetting.EXECUTION: Stated("static", "lines of FleetX's static graph"),
         },
     )
 
@@ -85,7 +77,7 @@ def of_dlperf(context: RunContext) -> Mapping[LogSetting, Stated]:
         {
             **_common(facts, arguments, launch, "lines of PaddlePaddle/models"),
             LogSetting.PRECISION: _fp16(arguments.get("use_fp16")),
-            LogSetting.BATCH_SIZE_PER_CARD: _of_node(facts, count(arguments.get("batch_size")), launch),
+            LogSetting.GLOBAL_BATCH_SIZE: _of_nodes(facts, count(arguments.get("batch_size")), launch),
             LogSetting.EXECUTION: Stated("static", "Paddle 1.8's image classification"),
             LogSetting.SEED: count(arguments.get("random_seed")),
         },
@@ -150,15 +142,13 @@ def _fp16(stated: Stated | None) -> Stated | None:
     return Stated("amp" if stated.value.lower() == "true" else "fp32", stated.where)
 
 
-def _of_node(facts: Facts, total: Stated | None, launch: LaunchFacts) -> Stated | None:
-    cards = count(launch.cards or facts.named.get(LogSetting.CARDS))
-    nodes = count(launch.nodes or facts.named.get(LogSetting.NODES))
-    if total is None or cards is None or nodes is None or int(cards.value) % int(nodes.value):
+def _of_nodes(facts: Facts, of_node: Stated | None, launch: LaunchFacts) -> Stated | None:
+    """The images of all nodes; None if their number is not known."""
+    nodes = count(launch.nodes or facts.fallback(LogSetting.NODES))
+    if of_node is None or nodes is None:
         return None
-    of_node = int(cards.value) // int(nodes.value)
-    if int(total.value) % of_node:
-        return None
-    return Stated(str(int(total.value) // of_node), f"{total.where}, of {of_node} cards of a node")
+    where = of_node.where if nodes.value == "1" else f"{of_node.where}, times {nodes.value} nodes"
+    return Stated(str(int(of_node.value) * int(nodes.value)), where)
 
 
 def _summary(line: Line | None) -> Mapping[str, object]:
@@ -217,28 +207,15 @@ FLEETX_TRAINER = FormatSpec(
     configure=of_fleetx,
     rules=("fleetx-20-100-median7",),
     record_covers=1,
-)
-
-# Fleet's dynamic example prints epoch, batch and loss. If a rate with its unit follows, it is that of one process.
-FLEETX_DYNAMIC = FormatSpec(
-    name="fleetx-dynamic",
-    title="Fleet's dynamic example with a rate ([Epoch N, batch N])",
-    marker=b", batch ",
-    record=compiled(
-        rf"\[Epoch {_EPOCH}, batch {_STEP}\]{BETWEEN}(?:ips|speed|throughput):{SPACES}"
-        f"{group('images_per_s', BARE_NUMBER)} (?:images|imgs|img|samples)/s"
-    ),
-    looked_for="lines '[Epoch N, batch N] loss: N, ... ips: N images/s'",
-    rate_of=RateOf.CARD,
-    configure=of_fleetx_dynamic,
-    rules=("fleetx-20-100-median7",),
+    # It trains BERT too.
+    unit="samples/s",
 )
 
 # Printed by PaddlePaddle/benchmark's analysis.py, which test_tipc/benchmark_train.sh calls: ips is the mean of the
 # records times the number of cards. Before 2021 the keys were FINAL_RESULT and UNIT. A line in another unit
 # (ms/iteration) is not read.
 _TIPC_MARKER = '"model_name": '
-_TIPC_RATE = f'"(?:ips|FINAL_RESULT)":{SPACES}"?{group("images_per_s", BARE_NUMBER)}"?[,}}]'
+_TIPC_RATE = f'"(?:ips|FINAL_RESULT)":{SPACES}"?' + group("images_per_s", BARE_NUMBER) + r'"?(?:,\s|}|,")'
 _TIPC_UNIT = f'"(?:speed_unit|UNIT)":{SPACES}"(?:images|imgs|samples)/s'
 _TIPC_RECORD = compiled(f"{_TIPC_MARKER}(?={BETWEEN}{_TIPC_UNIT}){BETWEEN}?{_TIPC_RATE}")
 TIPC = FormatSpec(
@@ -253,6 +230,8 @@ TIPC = FormatSpec(
     # Each line is of another job.
     starts=(_TIPC_RECORD,),
     is_summary=True,
+    # TIPC runs models of every kind, and calls the samples of most of them samples.
+    unit="samples/s",
 )
 
 # PaddlePaddle/models release/1.8, PaddleCV/image_classification: each line has the seconds of one step.
@@ -271,4 +250,6 @@ DLPERF_PADDLE = FormatSpec(
     rules=("dlperf-log", "dlperf-time"),
     starts=(compiled("-----------  Configuration Arguments -----------"),),
     record_covers=1,
+    # Its script rounds each record to 4 decimals, and subtracts the time stamps of iterations 19 and 119.
+    rounding=MappingProxyType({"record_decimals": 4, "time_steps": (19, 119)}),
 )

@@ -20,7 +20,6 @@ from helpers.logs.formats.common import (
     finished,
     group,
     mapped,
-    per_card,
     valued,
 )
 from helpers.logs.formats.naming import model_of
@@ -54,7 +53,7 @@ def of_keras(context: RunContext) -> Mapping[LogSetting, Stated]:
         LogSetting.FRAMEWORK: Stated("tensorflow", "lines of tensorflow/models' TimeHistory"),
         LogSetting.MODEL: _model(parameters.get("model.name")),
         LogSetting.PRECISION: mapped(_PRECISIONS, dtype),
-        LogSetting.BATCH_SIZE_PER_CARD: _batch(parameters, cards),
+        **_batch(parameters),
         LogSetting.CARDS: cards,
         LogSetting.NODES: count(_hosts(parameters)) if cards else None,
         LogSetting.DATA: mapped(_DATA, parameters.get("train_dataset.builder")),
@@ -117,12 +116,13 @@ def _cards(parameters: Mapping[str, Stated]) -> Stated | None:
     return Stated(str(int(gpus.value) * int(hosts.value)), where)
 
 
-def _batch(parameters: Mapping[str, Stated], cards: Stated | None) -> Stated | None:
+def _batch(parameters: Mapping[str, Stated]) -> dict[LogSetting, Stated | None]:
     batch = count(parameters.get("train_dataset.batch_size"))
     per_replica = parameters.get("train_dataset.use_per_replica_batch_size")
-    if batch is None or per_replica is None:
-        return None
-    return batch if per_replica.value == "True" else per_card(batch, cards)
+    if per_replica is None:
+        return {}
+    of_card = per_replica.value == "True"
+    return {LogSetting.BATCH_SIZE_PER_CARD if of_card else LogSetting.GLOBAL_BATCH_SIZE: batch}
 
 
 def _model(stated: Stated | None) -> Stated | None:

@@ -16,12 +16,16 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from helpers.logs.settings import LogSetting, Stated
-
-# How ``Stated.where`` begins for a setting that was read from a name.
-FILE_NAME, FOLDER_NAME = "file name", "folder name"
+from helpers.logs.settings import FILE_NAME, FOLDER_NAME, LogSetting, Stated
 
 _LARGEST = 1_000_000
+# Networks of which ResNet50 or VGG16 may be a part: faster_rcnn_r50_fpn, ssd_vgg16, deeplabv3_resnet50.
+_OTHER_NETWORK = re.compile(
+    r"(?<![a-z])(?:[a-z]{0,12}rcnn|fpn|(?:pp)?yolo[a-z0-9]{0,4}|retinanet|[a-z]{0,12}detr|solov?2?|deeplab[a-z0-9]{0,6}|pspnet"
+    r"|fcn|unet|fcos|ocrnet|arcface|ssd|centernet|moco|simclr|dino)(?![a-z])"
+)
+# What is larger is the size of an image (224x224) or of a patch of it (16x16).
+_MOST_CARDS_OF_A_NODE = 16
 _RESNET50 = "resnet50v1.5"
 _GPUS = "v100|a100|a800|a10|a30|a40|h100|h800|h200|h20|p100|p40|k80|t4|l40s|l40|l4"
 
@@ -49,6 +53,8 @@ def model_of(text: str) -> str | None:
     Plain ``ResNet50`` is v1.5 (stride in the 3x3 convolution) in every script whose logs are read here, and MXNet's
     ``v1b`` is the same network. ``ResNet50_vd`` and ``vgg16_bn`` are other networks.
     """
+    if _OTHER_NETWORK.search(text.lower()):
+        return None
     models = {value for setting, value in _found(text.lower(), _MODELS) if setting is LogSetting.MODEL}
     return models.pop() if len(models) == 1 else None
 
@@ -78,6 +84,8 @@ def _values_of_part(part: str) -> dict[LogSetting, set[str]]:
     values: dict[LogSetting, set[str]] = {}
     for setting, value in (*_found(part, _CASED), *_found(part.lower(), _PARTS)):
         values.setdefault(setting, set()).add(value)
+    if _OTHER_NETWORK.search(part.lower()):
+        values.pop(LogSetting.MODEL, None)
     if LogSetting.PRECISION in values:
         values[LogSetting.PRECISION] = _narrowed(values[LogSetting.PRECISION])
     return values
@@ -127,6 +135,8 @@ def _nodes_and_cards(nodes: int, cards: int) -> Iterator[Found]:
 
 def _nodes_times_cards(match: re.Match[str]) -> Iterator[Found]:
     nodes, cards_per_node = int(match.group(1)), int(match.group(2))
+    if cards_per_node > _MOST_CARDS_OF_A_NODE or nodes == cards_per_node == _MOST_CARDS_OF_A_NODE:
+        return
     yield from _nodes_and_cards(nodes, nodes * cards_per_node)
 
 
@@ -149,6 +159,8 @@ def _cards(match: re.Match[str]) -> Iterator[Found]:
 # Upper and lower case differ here: B200 is a GPU, b200 a batch size.
 _CASED = (
     _part(r"(?P<gpu>GB200|GB300|B100|B200|B300)(?P<before>)(?P<after>)", _gpu),
+    # The size of a model, which states nothing here: efficientnet_b4, vit_b16.
+    _part(r"(?:efficientnet|[dv]e?it|beit|mit|segformer)[-_]?(?:[a-z]{1,9}[-_])?b[-_]?\d{1,2}", lambda match: iter(())),
     _part(r"b(\d{1,7})", _number(LogSetting.BATCH_SIZE_PER_CARD)),
 )
 _MODELS = (

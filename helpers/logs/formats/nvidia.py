@@ -24,7 +24,7 @@ from functools import partial
 from types import MappingProxyType
 
 from helpers.logs.formats.common import BETWEEN, COUNT, PARAMETERS_BETWEEN, compiled, group
-from helpers.logs.formats.nvidia_settings import of_mllog, of_mxnet, of_pytorch, of_tensorflow
+from helpers.logs.formats.nvidia_settings import of_mllog, of_mxnet, of_pytorch, of_tensorflow, rate_of_mllog
 from helpers.logs.record import Configure, FormatSpec, RateOf
 
 _TENSORFLOW_RULES = ("ngc-tf-mean", "ngc-tf-average", "ngc-tf-summary")
@@ -156,7 +156,7 @@ MLLOG = FormatSpec(
         + rf'\}}?, "metadata": \{{(?:{BETWEEN}?"epoch_num": {_EPOCH})?(?:{BETWEEN}?\"step\": {_STEP})?'
     ),
     looked_for=':::MLLOG lines with the key "throughput", or "tracked_stats" with a throughput',
-    rate_of=RateOf.JOB,
+    rate_of=rate_of_mllog,
     configure=of_mllog,
     rules=(),
     starts=(compiled(f':::MLLOG {BETWEEN}"key": "run_start"'),),

@@ -18,12 +18,12 @@ from helpers.logs.formats.common import (
     finished,
     json_of,
     mapped,
-    per_card,
     valued,
 )
 from helpers.logs.formats.naming import model_of
-from helpers.logs.record import RunContext
+from helpers.logs.record import RateOf, RunContext
 from helpers.logs.settings import LogSetting, Stated
+from helpers.trainers.contract.errors import LogError
 
 _TF_CARDS = re.compile(r"\bNum GPUs:? (\d+)\b")
 _TF_BATCH = re.compile(r"\bPer-GPU Batch Size:? (\d+)\b")
@@ -38,6 +38,7 @@ _TF_DATA = (
     (re.compile(r"Using Synthetic Data"), "synthetic"),
 )
 _BENCHMARK = re.compile(r"-(\d{1,7}),(\d{1,7})$", re.ASCII)
+_RESNET50 = "resnet50v1.5"
 _DTYPES = {"float32": "fp32", "float16": "amp", "bfloat16": "bf16"}
 _HALF = ("fp16", "float16", "half", "mixed", "amp")
 _DATA = {
@@ -88,17 +89,14 @@ def of_pytorch(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 def of_mxnet(context: RunContext) -> Mapping[LogSetting, Stated]:
     facts = facts_of(context)
-    cards = _mxnet_cards(facts)
     return finished(
         facts,
         {
             LogSetting.FRAMEWORK: Stated("mxnet", "lines of NVIDIA's MXNet script"),
             LogSetting.MODEL: _mxnet_model(facts),
             LogSetting.PRECISION: valued("amp", facts.switched_on("amp")) or mapped(_DTYPES, facts.parameter("dtype")),
-            LogSetting.BATCH_SIZE_PER_CARD: per_card(
-                count(facts.parameter("batch_size")), cards or facts.named.get(LogSetting.CARDS)
-            ),
-            LogSetting.CARDS: cards,
+            LogSetting.GLOBAL_BATCH_SIZE: count(facts.parameter("batch_size")),
+            LogSetting.CARDS: _mxnet_cards(facts),
             LogSetting.DATA: mapped(_DATA, facts.parameter("data_backend")),
             LogSetting.SEED: count(facts.parameter("seed")),
         },
@@ -114,7 +112,6 @@ def of_mllog(context: RunContext) -> Mapping[LogSetting, Stated]:
         event = json_of(line, ":::MLLOG ")
         if isinstance(key := event.get("key"), str) and isinstance(value := event.get("value"), str | int):
             events.setdefault(key, Stated(str(value), f"line {line.number}: {key} {value}"))
-    cards = cards_of_lines(facts) or facts.named.get(LogSetting.CARDS)
     benchmark = events.get("submission_benchmark")
     return finished(
         facts,
@@ -122,11 +119,28 @@ def of_mllog(context: RunContext) -> Mapping[LogSetting, Stated]:
             LogSetting.MODEL: valued("resnet50v1.5", benchmark)
             if benchmark and benchmark.value == "resnet"
             else benchmark,
-            LogSetting.BATCH_SIZE_PER_CARD: per_card(count(events.get("global_batch_size")), cards),
-            LogSetting.CARDS: cards,
+            LogSetting.GLOBAL_BATCH_SIZE: count(events.get("global_batch_size")),
+            LogSetting.CARDS: cards_of_lines(facts),
             LogSetting.SEED: count(events.get("seed")),
         },
     )
+
+
+# Whose throughput each benchmark's script prints. Other benchmarks count other samples than images, or nobody knows.
+_MLPERF = {_RESNET50: RateOf.JOB, "ssd": RateOf.CARD}
+
+
+def rate_of_mllog(settings: Mapping[LogSetting, Stated]) -> RateOf:
+    """Whose rate the throughput in MLPerf's lines is. Raises LogError for a benchmark of which it is not known."""
+    benchmark = settings[LogSetting.MODEL]
+    if benchmark.value not in _MLPERF:
+        raise LogError(
+            "the throughput of MLPerf's benchmark",
+            got=f"{benchmark.value} ({benchmark.where})",
+            expected="resnet (images/s of all cards) or ssd (of one card)",
+            remedy="Of other benchmarks it is not known what they count, and on how many cards",
+        )
+    return _MLPERF[benchmark.value]
 
 
 def _model(stated: Stated | None) -> Stated | None:

@@ -6,7 +6,7 @@ which is reset at the step named):
 - static, tools/static/program.py and ppcls/static/program.py: since step 5 of the epoch; this has never changed.
 - dynamic 2.0 and 2.1, tools/program.py: since step 10. These lines have commas behind the epoch and the step.
 - dynamic 2.2 to 2.5, ppcls/engine/train/: since step 5. Since April 2024 the develop branch resets the mean at every
-  printed line (ppcls/engine/train/utils.py, 07de476). Its lines look the same; only time stamps show the difference.
+  printed line (be33107). Its lines look the same; the differences of the records show it (figures/series.py).
 - 2020, branch release/static, tools/program.py: ``elapse``. With ``ips`` it is the mean since step 5 in the published
   logs (since 2020-11-27 in that branch: since step 10, which changes a figure by less than its rounding). Without
   ``ips`` it is the seconds of the one step.
@@ -32,7 +32,6 @@ from helpers.logs.formats.common import (
     COUNT,
     SPACES,
     Facts,
-    LaunchFacts,
     compiled,
     count,
     facts_of,
@@ -43,7 +42,7 @@ from helpers.logs.formats.common import (
     quoted,
 )
 from helpers.logs.formats.naming import architecture, precision_of, settings_of_name
-from helpers.logs.record import STAMP_BEGINS, STAMP_ENDS, FormatSpec, RateOf, RunContext
+from helpers.logs.record import FormatSpec, RateOf, RunContext
 from helpers.logs.settings import LogSetting, Stated
 
 _TREE = re.compile(r"\d\d:\d\d:\d\d\]? (?:\w+ )?INFO: ( *)([\w.-]+) :(?: (.*))?$")
@@ -100,7 +99,8 @@ def _configured(context: RunContext, execution: Stated | None) -> Mapping[LogSet
             LogSetting.EXECUTION: execution or _execution(tree),
             LogSetting.FRAMEWORK_VERSION: paddle_version(facts),
             LogSetting.SEED: facts.line(_LOGGED_SEED) or tree.first("Global.seed"),
-            LogSetting.BATCH_SIZE_PER_CARD: _batch_size(facts, tree, launch),
+            LogSetting.BATCH_SIZE_PER_CARD: count(tree.first("DataLoader.Train.sampler.batch_size")),
+            LogSetting.GLOBAL_BATCH_SIZE: count(tree.first("TRAIN.batch_size")),
         },
     )
 
@@ -160,18 +160,6 @@ def _printed_precision(tree: _Tree) -> Stated | None:
     return Stated("fp32", "no AMP in the configuration") if tree.printed else None
 
 
-def _batch_size(facts: Facts, tree: _Tree, launch: LaunchFacts) -> Stated | None:
-    of_card = count(tree.first("DataLoader.Train.sampler.batch_size"))
-    if of_card is not None:
-        return of_card
-    total = count(tree.first("TRAIN.batch_size"))
-    cards = count(launch.cards or facts.named.get(LogSetting.CARDS))
-    if total is None or cards is None or int(total.value) % int(cards.value):
-        return None
-    each = int(total.value) // int(cards.value)
-    return Stated(str(each), f"{total.where}, of {cards.value} cards ({cards.where})")
-
-
 def _data(tree: _Tree) -> Stated | None:
     stated = tree.first("Global.use_dali", "use_dali")
     if stated is not None and stated.value not in _EMPTY:
@@ -196,7 +184,7 @@ def _stamp(behind: str) -> str:
     It looks back from behind the literal that begins a record, so that the search for that literal stays fast:
     ``[2022/12/02 18:10:52] ppcls INFO: epoch:``.
     """
-    return f"{STAMP_BEGINS}(?:(?<={_DAY_AND_TIME}{behind}))?{STAMP_ENDS}"
+    return f"(?:(?<={_DAY_AND_TIME}{behind}))?"
 
 
 _DAY_AND_TIME = group("time", r"\d{4}[-/]\d\d[-/]\d\d \d\d:\d\d:\d\d")
@@ -240,6 +228,7 @@ DYNAMIC = _format(
     looked_for="lines '[Train][Epoch N/N][Iter: N/N]... batch_cost: Ns, reader_cost: N, ips: N samples/s, eta: ...'",
     configure=of_paddleclas_dynamic,
     running_mean=5,
+    may_reset=True,
 )
 
 DYNAMIC_2021 = _format(

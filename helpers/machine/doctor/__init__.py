@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
+from helpers.common.unknown import Unknown
 from helpers.machine.doctor import cpu_checks, gpu_checks, library_checks, setup_checks
 from helpers.machine.doctor.finding import Check, Context, Finding, Severity, note
 from helpers.machine.tables import SystemReport, report_of
-from helpers.machine.unknown import Unknown
 
 _RANK = {severity: number for number, severity in enumerate(Severity)}
 

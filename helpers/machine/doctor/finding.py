@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from helpers.common.unknown import Unknown
 from helpers.machine.facts import Storage, SystemFacts
 from helpers.machine.host import Space
-from helpers.machine.unknown import Unknown
 from helpers.machine.watch.contention import ContentionSample
 from helpers.trainers.contract.errors import SuiteError
 
@@ -68,8 +68,6 @@ class Context:
     orphans: tuple[str, ...] = ()
     # For each framework of which no case can run: why.
     framework_problems: Mapping[str, str] = field(default_factory=dict)
-    # Why two processes of this machine cannot connect through a port.
-    loopback_problem: str = ""
     # The names of the processes on the cards, by process id.
     process_names: Mapping[int, str] = field(default_factory=dict)
     # How many bytes a night on this machine writes.
@@ -78,8 +76,6 @@ class Context:
     node_problems: tuple[str, ...] = ()
     # Why the history's database does not answer.
     history_problem: str = ""
-    # How far the wall clock moved relative to the monotonic clock while the doctor looked.
-    clock_jump_seconds: float = 0.0
     # Files whose date is in the future.
     files_from_the_future: str = ""
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from helpers.common.unknown import Unknown
 from helpers.machine.devices import GIB
 from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
 from helpers.machine.facts import UNKNOWN
-from helpers.machine.nvml import Gpu
-from helpers.machine.nvml_details import GpuDetails
-from helpers.machine.unknown import Unknown
+from helpers.machine.nvml import Gpu, GpuDetails
 from helpers.machine.watch.gpu_health import THROTTLE_REASONS
 
 # The driver uses some hundred MiB on an idle card. More than this is used by a process.
@@ -77,13 +76,6 @@ def left_out(context: Context) -> Iterator[Finding]:
             "The cards after that word are not used",
             "Name cards that nvidia-smi -L lists, by number or UUID",
         )
-    if exclusive := _with(context, lambda d: d.exclusive is True):
-        yield note(
-            "exclusive compute mode",
-            _names(exclusive),
-            "A case runs, as it has one process a card; while another process holds the card, no job starts on it",
-            f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in exclusive)} -c 0, if cards are to be shared",
-        )
 
 
 def foreign_processes(context: Context) -> Iterator[Finding]:
@@ -120,13 +112,14 @@ def foreign_processes(context: Context) -> Iterator[Finding]:
 
 def throttled(context: Context) -> Iterator[Finding]:
     for gpu, details in _cards(context):
-        bits = details.throttle_reasons
-        if isinstance(bits, Unknown):
+        state = details.state
+        if isinstance(state, Unknown):
             continue
+        bits = state.throttle_reasons
         if bad := [name for bit, name in THROTTLE_REASONS.items() if bits & bit and bit not in _HELD_BACK]:
             yield blocker(
                 "throttled card",
-                f"{_names([gpu])}: {', '.join(bad)}, now {details.sm_clock_mhz} MHz, {details.temperature_c} °C",
+                f"{_names([gpu])}: {', '.join(bad)}, now {state.sm_clock_mhz} MHz, {state.temperature_c} °C",
                 "A run is INVALID while the card is slowed",
                 "Check cooling and power: nvidia-smi -q -d PERFORMANCE,TEMPERATURE",
             )
@@ -148,7 +141,7 @@ def memory_errors(context: Context) -> Iterator[Finding]:
             f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in pending)} --gpu-reset, or reboot; if it stays, "
             "replace the card",
         )
-    if bad := _with(context, lambda d: not isinstance(d.uncorrected_ecc, Unknown) and d.uncorrected_ecc > 0):
+    if bad := _with(context, lambda d: not isinstance(d.state, Unknown) and d.state.uncorrected_ecc > 0):
         yield warning(
             "ECC errors",
             f"{_names(bad)}: uncorrected errors since the driver was loaded",
@@ -164,13 +157,6 @@ def memory_errors(context: Context) -> Iterator[Finding]:
             if mixed
             else "Data centre cards come with it on; without it a memory error stays unseen",
             f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in off)} -e 1, then a reset",
-        )
-    if pending := _with(context, lambda d: isinstance(d.pending_ecc, bool) and d.pending_ecc != d.ecc):
-        yield warning(
-            "ECC will change",
-            _names(pending),
-            "After the next reset the card measures differently",
-            "Reboot now, so that every run has the same setting",
         )
 
 
@@ -200,7 +186,7 @@ def power_and_clocks(context: Context) -> Iterator[Finding]:
                 "It bounds the card's clock",
                 f"sudo nvidia-smi -i {gpu.index} -rac",
             )
-    if hot := _with(context, lambda d: not isinstance(d.temperature_c, Unknown) and d.temperature_c >= _HOT_C):
+    if hot := _with(context, lambda d: not isinstance(d.state, Unknown) and d.state.temperature_c >= _HOT_C):
         yield warning(
             "hot card",
             f"{_names(hot)}: {_HOT_C} °C or more before the work begins",

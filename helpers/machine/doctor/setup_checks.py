@@ -6,14 +6,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from helpers.machine.devices import GIB, SHARED_MEMORY_REMEDY
+from helpers.common.inherited import withheld
+from helpers.common.unknown import Unknown
+from helpers.machine.devices import GIB
 from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
 from helpers.machine.drivers import driver_numbers, least_driver, why_driver_too_old
 from helpers.machine.environment import flags_of
 from helpers.machine.facts import FrameworkFacts
 from helpers.machine.host import UNLIMITED
 from helpers.machine.kernels import why_no_kernels
-from helpers.machine.unknown import Unknown
+from helpers.machine.surroundings import HOME_REMEDY, LOOPBACK_REMEDY, SHARED_MEMORY_REMEDY
 from helpers.trainers.contract.frameworks import FRAMEWORKS
 
 MIB = 1024**2
@@ -28,8 +30,6 @@ _DISK_WARNING, _DISK_BLOCKER = GIB, 100 * MIB
 _FILES_WARNING, _FILES_BLOCKER = 10_000, 500
 # Enough for eight ranks with their loaders and the threads of NCCL and the allocator; each thread counts as a process.
 _PROCESSES = 4096
-# Each rank needs some ports, and each of NCCL's channels to another node too.
-_FREE_PORTS = 500
 # Loader workers and eight ranks hold hundreds of files and sockets each.
 _OPEN_FILES = 4096
 # Switches for finding errors. They change the speed, so a figure measured with one is worthless.
@@ -45,7 +45,6 @@ _DEBUG_SWITCHES = (
     "MALLOC_PERTURB_",
 )
 _OFF = ("", "0", "false", "False")
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
 
 
 def memory(context: Context) -> Iterator[Finding]:
@@ -67,13 +66,6 @@ def memory(context: Context) -> Iterator[Finding]:
             f"{state.swap_used_bytes / GIB:.1f} GiB in use",
             "A page that comes back from disk stops a step",
             "sudo swapoff -a && sudo swapon -a once memory is free",
-        )
-    if state.huge_pages_defrag == "always":
-        yield warning(
-            "huge page defragmentation",
-            "always",
-            "An allocation may wait until the kernel has moved memory together",
-            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/defrag",
         )
 
 
@@ -97,6 +89,12 @@ def shared_memory(context: Context) -> Iterator[Finding]:
         yield (blocker if gpus else warning)("/dev/shm", found, why, remedy)
     elif size.free_bytes < gpus * _SHM_PER_GPU:
         yield warning("/dev/shm", found, why, remedy)
+
+
+def home(context: Context) -> Iterator[Finding]:
+    if problem := context.facts.machine.home_problem:
+        why = "Paddle makes ~/.cache/paddle/dataset when it is imported: no case of it can run"
+        yield blocker("home", problem, why, HOME_REMEDY)
 
 
 def disk(context: Context) -> Iterator[Finding]:
@@ -143,14 +141,6 @@ def limits(context: Context) -> Iterator[Finding]:
             "ulimit -l unlimited (docker run --ulimit memlock=-1)",
         )
     yield from _processes(context)
-    if state.core_bytes != 0 and not str(state.core_pattern).startswith("|"):
-        size = "without a bound" if state.core_bytes == UNLIMITED else f"up to {state.core_bytes / GIB:.1f} GiB"
-        yield note(
-            "core files",
-            f"{size}, by the pattern {state.core_pattern}",
-            "Each rank that crashes leaves a file as large as its memory on the disk of the runs",
-            "ulimit -c 0, unless the files are needed",
-        )
 
 
 def _processes(context: Context) -> Iterator[Finding]:
@@ -168,27 +158,14 @@ def _processes(context: Context) -> Iterator[Finding]:
 
 
 def network(context: Context) -> Iterator[Finding]:
-    if context.loopback_problem:
-        yield blocker(
-            "ports",
-            context.loopback_problem,
-            "Ranks meet at a port of this machine",
-            "Bring the loopback interface up (ip link set lo up), free ports (ss -s)",
-        )
-    free = context.facts.host.free_ports
-    if not isinstance(free, Unknown) and free < _FREE_PORTS:
-        yield warning(
-            "free ports",
-            f"{free} of the range that ranks and connections are given",
-            "A rank that gets none does not start",
-            "End what holds them (ss -s), or sudo sysctl net.ipv4.ip_local_port_range='15000 65000'",
-        )
+    if problem := context.facts.machine.loopback_problem:
+        yield blocker("ports", problem, "Ranks meet at a port of this machine", LOOPBACK_REMEDY)
     for problem in context.node_problems:
         yield blocker(
             "nodes",
             problem,
             "Cases of several nodes cannot run",
-            "Correct nodes in perf.yaml, or the name service; docs/multi-node.md",
+            "Correct nodes in perf.yaml or the name service, or share the runs' file system; docs/multi-node.md",
         )
 
 
@@ -222,13 +199,6 @@ def data(context: Context) -> Iterator[Finding]:
             "They are read from the page cache, as the publishers' were; cases of several nodes are not run",
             "--data FOLDER or data.root in perf.yaml, with ImageNet's layout, to measure with your own images",
         )
-    elif context.data_root is None:
-        yield note(
-            "dataset",
-            "none of your own: the small one, 256 images of ImageNet's usual size",
-            "It is decoded from the page cache: no figure here contains a disk",
-            "--data FOLDER or data.root in perf.yaml, to measure with your own images",
-        )
 
 
 def other_sessions(context: Context) -> Iterator[Finding]:
@@ -249,13 +219,13 @@ def other_sessions(context: Context) -> Iterator[Finding]:
 
 
 def shell(context: Context) -> Iterator[Finding]:
-    """Variables that reach the trainer. Only known names are looked at, and secrets are not shown."""
+    """Variables that reach the trainer, and the names of those that do not."""
     found = [each.build.framework for each in context.facts.frameworks]
     frameworks = [each.value for each in found or FRAMEWORKS]
     flags = {}
     for name, value in sorted(context.variables.items()):
         if word := next(filter(None, (flags_of({name: value}, each) for each in frameworks)), ""):
-            flags[name] = f"{name}=(hidden)" if _SECRET.search(name) else word
+            flags[name] = word
     debug = [name for name in flags if name in _DEBUG_SWITCHES and context.variables[name] not in _OFF]
     if debug:
         yield blocker(
@@ -270,6 +240,13 @@ def shell(context: Context) -> Iterator[Finding]:
             " ".join(flags[name] for name in rest),
             "They reach the trainer and are part of what a result is compared by: baselines without them do not match",
             f"unset {' '.join(rest)}, unless they are intended",
+        )
+    if names := withheld(context.variables):
+        yield note(
+            "variables that training does not get",
+            " ".join(names),
+            "Only what helpers/common/inherited.py lists reaches processes that train, probe and guard",
+            "Where a training needs one, set it in a script that starts the interpreter (frameworks.NAME.interpreter)",
         )
 
 
@@ -360,6 +337,7 @@ CHECKS: tuple[Check, ...] = (
     frameworks,
     memory,
     shared_memory,
+    home,
     disk,
     limits,
     network,

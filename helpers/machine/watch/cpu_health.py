@@ -12,10 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.machine.devices import control_groups
+from helpers.common.unknown import Unknown, ask
 from helpers.machine.environment import CPU_MHZ, CPU_MOST_MHZ
-from helpers.machine.host import frequency_bounds
-from helpers.machine.unknown import Unknown, ask
+from helpers.machine.host import control_groups, frequency_bounds
 from helpers.machine.watch import CPU_CLOCK_SHARE, Norm
 
 # The smallest change of throughput that counts (tolerances in perf.yaml). A core that was stopped for a smaller share

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from helpers.common.unknown import Unknown, known
 from helpers.machine.environment import MEMORY_MHZ, SM_MHZ
 from helpers.machine.nvml import Gpu, GpuSettings, GpuState
 from helpers.machine.watch import GPU_CLOCK_SHARE, Norm
@@ -141,7 +142,7 @@ def gpu_facts(
         "not_measured": _not_measured(cards),
     }
     limits = [card.settings[-1].power_limit_watts for card in cards if card.settings]
-    if limits and None not in limits:
+    if limits and len(known(limits)) == len(limits):
         found["gpu_power_limit_watts"] = each(limits)
     found[PCIE_FACT] = each([_usual([_pcie(settings) for settings in card.settings]) for card in cards])
     found[NVLINKS_FACT] = each([_usual([_nvlinks(settings) for settings in card.settings]) for card in cards])
@@ -170,16 +171,15 @@ def _usual(values: Sequence[str]) -> str:
 
 def _pcie(settings: GpuSettings) -> str:
     """Such as ``gen4-x16``."""
-    if settings.pcie_generation is None or settings.pcie_width is None:
+    if isinstance(settings.pcie_generation, Unknown) or isinstance(settings.pcie_width, Unknown):
         return NOT_SAID
     return f"gen{settings.pcie_generation}-x{settings.pcie_width}"
 
 
 def _nvlinks(settings: GpuSettings) -> str:
     """Such as ``11-of-12``."""
-    if settings.nvlinks is None or settings.nvlinks_active is None:
-        return NOT_SAID
-    return f"{settings.nvlinks_active}-of-{settings.nvlinks}"
+    links = settings.nvlinks
+    return NOT_SAID if isinstance(links, Unknown) else f"{sum(links)}-of-{len(links)}"
 
 
 def _throttled(looks: CardLooks) -> list[str]:
@@ -197,7 +197,7 @@ def _throttled(looks: CardLooks) -> list[str]:
 
 
 def _hot(looks: CardLooks) -> list[str]:
-    limits = [each.slowdown_c for each in looks.settings if each.slowdown_c is not None]
+    limits = known([each.slowdown_c for each in looks.settings])
     if not limits:
         return []
     from_c = min(limits) - _NEAR_SLOWDOWN_C
@@ -222,7 +222,7 @@ def _memory(looks: CardLooks) -> list[str]:
     rise = looks.states[-1].uncorrected_ecc - looks.before.uncorrected_ecc
     if rise > 0:
         found.append(f"{rise} uncorrected ECC errors during the run (reset the card; if they come back, replace it)")
-    if any(each.pages_pending for each in looks.settings):
+    if any(known([each.pages_pending for each in looks.settings])):
         found.append("memory pages wait to be retired or remapped after ECC errors (reset the card or reboot)")
     return found
 
@@ -230,7 +230,7 @@ def _memory(looks: CardLooks) -> list[str]:
 def _power_cap(looks: CardLooks, norm: Norm) -> list[str]:
     """Reasons, if the power cap is not the recorded one; without a recorded entry, if a cap below the card's default
     slowed the card down."""
-    limits = [each.power_limit_watts for each in looks.settings if each.power_limit_watts is not None]
+    limits = known([each.power_limit_watts for each in looks.settings])
     found = []
     if len(set(limits)) > 1:
         found.append(f"power cap changed during the run: {' W, '.join(map(str, limits))} W")
@@ -244,7 +244,7 @@ def _power_cap(looks: CardLooks, norm: Norm) -> list[str]:
     elif not norm.recorded:
         default = looks.settings[-1].default_power_limit_watts
         held = _often(looks.states, lambda state: bool(state.throttle_reasons & _AT_POWER_CAP))
-        if held and default is not None and now < default:
+        if held and not isinstance(default, Unknown) and now < default:
             set_back = f"sudo nvidia-smi -i {index} -pl {default}"
             found.append(
                 f"held back by a power cap of {now} W, by default {default} W ({set_back}, or record with"
@@ -259,7 +259,11 @@ def _clocks(looks: CardLooks, norm: Norm) -> list[str]:
     index = looks.gpu.index
     if not norm.recorded:
         clocks = [(s.applications_clock_mhz, s.default_applications_clock_mhz) for s in looks.settings]
-        low = [(now, usual) for now, usual in clocks if now is not None and usual is not None and now < usual]
+        low = [
+            (now, usual)
+            for now, usual in clocks
+            if not isinstance(now, Unknown) and not isinstance(usual, Unknown) and now < usual
+        ]
         text = "applications clock {} MHz, by default {} MHz (sudo nvidia-smi -i {} -rac, or record with {})"
         return [text.format(*low[-1], index, "--update-baselines")] if low else []
     free = [state for state in looks.working if not state.throttle_reasons & _AT_POWER_CAP]
@@ -299,10 +303,10 @@ def _not_measured(cards: Sequence[CardLooks]) -> str:
         ("power cap", [each.power_limit_watts for each in settings]),
         ("slowdown temperature", [each.slowdown_c for each in settings]),
         ("pending memory pages", [each.pages_pending for each in settings]),
-        ("PCI Express link", [each.pcie_width and each.pcie_generation for each in settings]),
+        ("PCI Express link", [each.pcie_width for each in settings] + [each.pcie_generation for each in settings]),
         ("NVLinks", [each.nvlinks for each in settings]),
     ):
-        if not values or None in values:
+        if not values or len(known(values)) < len(values):
             unseen.append(f"{name} (NVML does not say)")
     return "; ".join(unseen)
 

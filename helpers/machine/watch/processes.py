@@ -1,18 +1,18 @@
-"""Finds all processes of a job, and ends them.
+"""Finds all processes of a job. Its guard (helpers/launch/guard.py) ends them.
 
 A job's processes cannot be found by their process group, since launchers put ranks into sessions of their own, nor by
 their parents, since an orphan has lost its parent. But every descendant keeps its environment, which holds the job id
 and can be read in ``/proc/<pid>/environ``. Processes that cleared their environment are still descendants of the job's
 guard (``guard``).
+
+Anybody can give a process such an environment. So only processes of this user are believed.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import signal
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,7 +84,7 @@ class Processes:
         for pid in self._pids():
             variables = self._read(pid, "environ").split(b"\0")
             found = own if own_mark in variables else guards if guard_mark in variables else None
-            if found is not None:
+            if found is not None and self._is_of_this_user(pid):
                 process = self.look(pid)
                 if process is not None and process.alive:
                     found.append(process)
@@ -107,7 +107,7 @@ class Processes:
         for pid in self._pids():
             variables = self._read(pid, "environ").split(b"\0")
             owner = next((v for v in variables if v.startswith(name)), None)
-            if owner is None:
+            if owner is None or not self._is_of_this_user(pid):
                 continue
             mark = _MARK.fullmatch(owner.decode(errors="replace").partition("=")[2])
             # Process ids of another container have no meaning here.
@@ -128,6 +128,12 @@ class Processes:
         if this is None:
             raise LaunchError("supervisor", got=f"nothing in {self._proc}", expected="this process in /proc")
         return {JOB_VARIABLE: job_id, self._supervisor_variable: f"{self._namespace()}/{this.pid}/{this.started_ticks}"}
+
+    def _is_of_this_user(self, pid: int) -> bool:
+        """Whether all user ids of the process are this one's. Root can read everybody's environment, and a process that
+        hides from debuggers has a folder in /proc that is root's."""
+        ids = re.search(rb"^Uid:(.*)$", self._read(pid, "status"), re.MULTILINE)
+        return ids is not None and {int(each) for each in ids[1].split()} <= set(os.getresuid())
 
     def _namespace(self) -> str:
         return str((self._proc / "self/ns/pid").readlink())
@@ -190,20 +196,10 @@ class JobProcesses:
         self._job_id = job_id
         self._known: dict[int, int] = {}
 
-    @property
-    def known(self) -> frozenset[int]:
-        """The ids of all processes that were ever found to be the job's, living or not."""
-        return frozenset(self._known)
-
     def find(self) -> tuple[Process, ...]:
         """Search for the job's living processes: those that are marked or were found before, their descendants, and the
         guard's descendants. The guard itself is not included, since it ends by itself when its work is done."""
         return self._look()[0]
-
-    def find_with_guard(self) -> tuple[Process, ...]:
-        """The same; if nothing else is left, the guard."""
-        mine, guards, _ = self._look()
-        return mine or guards
 
     def survey(self) -> tuple[tuple[Process, ...], tuple[Process, ...]]:
         """The job's living processes with its guard, and all other processes."""
@@ -222,54 +218,3 @@ class JobProcesses:
         mine = tuple(process for process in found if process.pid not in guarding)
         self._known.update({process.pid: process.started_ticks for process in mine})
         return mine, tuple(process for process in found if process.pid in guarding), everyone
-
-
-def end_processes(
-    find: Callable[[], Collection[Process]],
-    grace_seconds: float,
-    *,
-    about: str,
-    at_once: Callable[[], bool] = lambda: False,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-    send: Callable[[int, int], None] = os.kill,
-) -> tuple[int, ...]:
-    """End all processes that ``find`` returns: with SIGTERM, and after the grace with SIGKILL, until it returns none.
-
-    ``at_once`` is called repeatedly during the grace, which ends when it returns True.
-
-    Returns the ids of the processes that needed SIGKILL. Raises LaunchError if some are left 10 s after it: a process
-    inside a system call cannot be killed, and still holds its card.
-    """
-    found = find()
-    _send_all(found, signal.SIGTERM, send)
-    # A stopped process receives the signal only when it continues.
-    _send_all([process for process in found if process.state == "T"], signal.SIGCONT, send)
-    grace_ends = clock() + grace_seconds
-    while not at_once() and find() and clock() < grace_ends:
-        sleep(0.05)
-    killed: set[int] = set()
-    deadline = clock() + 10.0
-    # The search must find nothing twice, because a process may have been started during the first search.
-    while left := find() or find():
-        if clock() >= deadline:
-            names = ", ".join(f"{process.name} ({process.pid}, state {process.state})" for process in left)
-            raise LaunchError(
-                about,
-                got=f"{names} alive after SIGKILL",
-                expected="no process of the job left",
-                remedy="Its cards are not free: look at the processes, or restart the machine",
-            )
-        killed.update(process.pid for process in left)
-        _send_all(left, signal.SIGKILL, send)
-        sleep(0.02)
-    return tuple(sorted(killed))
-
-
-def _send_all(processes: Iterable[Process], number: int, send: Callable[[int, int], None]) -> None:
-    for process in processes:
-        try:
-            send(process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            # A process that changed to another user stays; it is found again and named in the error.
-            continue

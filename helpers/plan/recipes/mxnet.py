@@ -58,7 +58,7 @@ def mxnet_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
         *scheduled_fixed(case, smoothing, source),
         Fixed("update", "by each card's own optimizer (update_on_kvstore=False)", Source(MXNET_SCRIPT)),
         *((weights,) if case.precision is Precision.AMP and on_gpu else ()),
-        *decoding(case, on_gpu, "gluon's DataLoader workers", source),
+        *decoding(case, on_gpu, "DALI", source),
         *common_fixed(case, on_gpu, "forced off (NVIDIA_TF32_OVERRIDE=0)"),
     )
 

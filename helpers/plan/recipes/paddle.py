@@ -148,7 +148,7 @@ PADDLE_DEPARTURES = (
     Departure(
         "automatic parallelism",
         "strategy.auto of 2020, of which nothing more is stated",
-        "what the installed build has of it: the step log's header says which",
+        "the installed build's own switch: the step log's header says what it chose",
         Source(VGG16, "Auto"),
         lambda case: case.auto,
     ),

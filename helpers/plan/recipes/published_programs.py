@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from helpers.judging.evidence import ProgramEvidence
+from helpers.judging.case.evidence import ProgramEvidence
 from helpers.plan.recipes import Source
 from helpers.plan.recipes.publishers import FLEETX, PADDLECLAS
 from helpers.trainers.contract.case import Case, Execution, Precision

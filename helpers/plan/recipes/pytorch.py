@@ -40,12 +40,13 @@ from helpers.plan.recipes.publishers import (
     network_recipe,
     published_recipe,
 )
+from helpers.plan.recipes.scheduled import refuse_others
 from helpers.trainers.contract.case import Case, DataSource, Precision
-from helpers.trainers.contract.errors import ConfigError
 
 # torch.nn.parallel.DistributedDataParallel's own default, in MiB.
 _BUCKET_CAP_MB = 25
 
+_PRECISIONS = tuple(each for each in Precision if each is not Precision.UNSTATED)
 _AS_PADDLE = own("as Paddle's trainer, to compare the two")
 _NOT_STATED = own("not stated: as Paddle's trainer")
 
@@ -58,7 +59,7 @@ def is_published_configuration(case: Case) -> bool:
 def pytorch_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
     """The settings of ``case``, which do not depend on the ``processor``. Raises ConfigError for what PyTorch does not
     have."""
-    _refuse(case)
+    refuse_others(case, _PRECISIONS, ("compile", "graphs"))
     return {
         **_as_paddle(case, on_gpu),
         **_precision(case, on_gpu),
@@ -96,25 +97,6 @@ PYTORCH_DEPARTURES = (
     ),
     Departure("data", "not stated", "DALI, which the draft says is on", Source(DRAFT), is_unstated),
 )  # fmt: skip
-
-
-def _refuse(case: Case) -> None:
-    for name in ("auto", "xla"):
-        if getattr(case, name):
-            raise ConfigError(
-                f"case {case.id}", field=name, got="true", expected="false: PyTorch's trainer has none",
-                remedy="compile and graphs are PyTorch's switches",
-            )  # fmt: skip
-    if case.execution is not None:
-        raise ConfigError(
-            f"case {case.id}", field="execution", got=case.execution.value, expected="none in a case of PyTorch",
-            remedy="Leave it out; compile switches torch.compile on",
-        )  # fmt: skip
-    if case.precision is Precision.UNSTATED:
-        raise ConfigError(
-            f"case {case.id}", field="precision", got=case.precision.value, expected="a precision",
-            remedy="Every published row of PyTorch states one",
-        )  # fmt: skip
 
 
 def _other(case: Case) -> Source:

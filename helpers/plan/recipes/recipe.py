@@ -7,7 +7,7 @@ which of the settings the installed build does not know. Each setting has its so
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -17,14 +17,11 @@ from helpers.plan.recipes.mxnet import MXNET_DEPARTURES, mxnet_fixed, mxnet_sett
 from helpers.plan.recipes.paddle import PADDLE_DEPARTURES, paddle_fixed, paddle_settings
 from helpers.plan.recipes.pytorch import PYTORCH_DEPARTURES, pytorch_fixed, pytorch_settings
 from helpers.plan.recipes.tensorflow import TENSORFLOW_DEPARTURES, tensorflow_fixed, tensorflow_settings
-from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import (
-    CARDS_PER_PROCESS_SETTING,
     LAUNCHER_SETTING,
-    ONE_PROCESS,
-    check_cards_per_process,
 )
 
 
@@ -36,21 +33,14 @@ class Recipe:
     fixed: Callable[[Case, bool], tuple[Fixed, ...]]
     # In what its trainer differs from the programs behind its published figures.
     departures: tuple[Departure, ...] = ()
-    # The precision that it has in the place of another framework's.
-    in_place_of: Mapping[Precision, Precision] = field(default_factory=dict)
 
-
-# Paddle has no precision that is called AMP alone: the documents compare its AMP O2 with another framework's AMP.
-# TensorFlow and MXNet have no levels.
-_PURE_AMP = MappingProxyType({Precision.AMP: Precision.AMP_O2})
-_AMP_ALONE = MappingProxyType({Precision.AMP_O1: Precision.AMP, Precision.AMP_O2: Precision.AMP})
 
 RECIPES: Mapping[Framework, Recipe] = MappingProxyType(
     {
-        Framework.PADDLE: Recipe(paddle_settings, paddle_fixed, PADDLE_DEPARTURES, _PURE_AMP),
+        Framework.PADDLE: Recipe(paddle_settings, paddle_fixed, PADDLE_DEPARTURES),
         Framework.PYTORCH: Recipe(pytorch_settings, pytorch_fixed, PYTORCH_DEPARTURES),
-        Framework.TENSORFLOW: Recipe(tensorflow_settings, tensorflow_fixed, TENSORFLOW_DEPARTURES, _AMP_ALONE),
-        Framework.MXNET: Recipe(mxnet_settings, mxnet_fixed, MXNET_DEPARTURES, _AMP_ALONE),
+        Framework.TENSORFLOW: Recipe(tensorflow_settings, tensorflow_fixed, TENSORFLOW_DEPARTURES),
+        Framework.MXNET: Recipe(mxnet_settings, mxnet_fixed, MXNET_DEPARTURES),
     }
 )
 
@@ -66,8 +56,8 @@ def sourced_settings(
     """The settings of ``case`` on ``cpu`` or ``gpu``, with their sources.
 
     ``processor`` None means this machine's. ``launcher`` is the one that perf.yaml chooses; empty means the framework's
-    own, which is no setting. With the launcher of one process a node, that process drives all cards of the node. Raises
-    ConfigError for a framework without a recipe, for anything that its recipe refuses, and for another device.
+    own, which is no setting. Raises ConfigError for a framework without a recipe, for anything that its recipe refuses,
+    and for another device.
     """
     if device not in ("cpu", "gpu"):
         raise ConfigError("recipe", field="device", got=device, expected="'cpu' or 'gpu'")
@@ -83,12 +73,10 @@ def sourced_settings(
     table = recipe.settings(case, device == "gpu", processor)
     if not launcher:
         return table
-    source = Source(f"perf.yaml, frameworks.{case.framework.value}.launcher")
-    started = {LAUNCHER_SETTING: Setting(launcher, source)}
-    if launcher == ONE_PROCESS:
-        check_cards_per_process(case, case.cards_per_node)
-        started[CARDS_PER_PROCESS_SETTING] = Setting(case.cards_per_node, source)
-    return {**table, **started}
+    return {
+        **table,
+        LAUNCHER_SETTING: Setting(launcher, Source(f"perf.yaml, frameworks.{case.framework.value}.launcher")),
+    }
 
 
 def fixed_of(case: Case, device: str) -> tuple[Fixed, ...]:

@@ -1,4 +1,5 @@
-"""What the recipes of TensorFlow and MXNet share: Paddle's settings, to compare them, and a schedule by steps."""
+"""What the recipes of other frameworks share: what they refuse; and for TensorFlow and MXNet Paddle's settings, to
+compare them, and a schedule by steps."""
 
 from __future__ import annotations
 

@@ -236,8 +236,7 @@ def _xla(case: Case, on_gpu: bool) -> dict[str, Setting]:
 
 
 def _processes(case: Case, on_gpu: bool) -> dict[str, Setting]:
-    horovod = Source(_document(case), "one process a card")
-    found = {"cards_per_process": Setting(1, horovod)}
+    found = {}
     if case.cards == 1:
         found["communication"] = Setting(None, own("one card has nothing to exchange"))
     elif on_gpu:

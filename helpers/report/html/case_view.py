@@ -10,34 +10,34 @@ from typing import Any
 
 from markupsafe import Markup
 
+from helpers.common.words import counted
 from helpers.history.results import RunResult
 from helpers.history.stored import CaseNights
-from helpers.judging.compare import evidence_text
-from helpers.judging.evidence import Build, Stage
-from helpers.judging.rates import rate_unit, sample_of
-from helpers.judging.rules import MEDIAN_STEP, run_figure
+from helpers.judging.case.evidence import Build, Stage
+from helpers.judging.rules.own import MEDIAN_STEP, run_figure
+from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
-from helpers.judging.wording import counted
 from helpers.report.explanation import about, headline, tables_of
 from helpers.report.explanation_drawing import draw_step
-from helpers.report.html.marks import markup
-from helpers.report.html.night_drawings import Level, draw_nights, draw_small
+from helpers.report.html.marks import picture
+from helpers.report.html.night_drawings import LevelLine, draw_nights, draw_small
 from helpers.report.html.run_drawings import DrawnRun, draw_pairs, draw_steps
 from helpers.report.nights import NightLine, lines_of_nights
+from helpers.report.reasons import evidence_text
 from helpers.report.row import CaseRow, ReferenceAnswer, reader_note
 from helpers.report.sentences import sentence_of
 from helpers.report.shown_figures import shown_published
 from helpers.report.table import Table
 from helpers.report.text import rules_line
 from helpers.session.case_details import CaseDetails, environment_changes, environment_of, steps_of
-from helpers.session.explain import CaseExplanation
+from helpers.session.explain.case import CaseExplanation
 from helpers.session.night import EnvironmentChange
 from helpers.session.outcome import CaseOutcome
 
 # With more runs the picture would be confusing.
 _MOST_RUNS_DRAWN = 3
 # Facts of a run that a page shows elsewhere.
-_ELSEWHERE = ("loader", "log", "log warnings", "images", "images made")
+_ELSEWHERE = ("loader", "images", "images made")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class CaseView:
     small: Markup | None
     nights: Markup | None
     lines: tuple[NightLine, ...]
-    levels: tuple[Level, ...]
+    levels: tuple[LevelLine, ...]
     # Why the nights are not known; empty if they are.
     unknown: str
     pairs: Markup | None
@@ -144,7 +144,7 @@ def case_view(
     runs = outcome.runs if outcome is not None else ()
     known = details.nights
     rates = dict(zip((each.uuid for each in known.nights), known.log_rates, strict=True))
-    lines = lines_of_nights(known.nights, lambda night: rates[night.uuid], known.acknowledgements, known.starts)
+    lines = lines_of_nights(known.nights, lambda night: rates[night.uuid], known.starts)
     levels = levels_of(row, lines)
     screened = [run for run in runs if run.stage == Stage.SCREEN.value and run.measured]
     drawn, unknown = _drawn_runs(runs, row.run_folders)
@@ -158,13 +158,13 @@ def case_view(
         gate_rule=gate_rule,
         notes=tuple(_notes(row)),
         facts=tuple(_facts(row)),
-        small=markup(draw_small(row.case_id, lines, levels)),
-        nights=markup(draw_nights(row.case_id, lines, levels)),
+        small=picture(draw_small, row.case_id, lines, levels),
+        nights=picture(draw_nights, row.case_id, lines, levels),
         lines=lines,
         levels=levels,
         unknown=known.unknown,
-        pairs=markup(draw_pairs(row.pairs, row.status, unit)),
-        steps=markup(draw_steps(drawn)),
+        pairs=picture(draw_pairs, row.pairs, row.status, unit),
+        steps=picture(draw_steps, drawn),
         drawn=drawn,
         steps_unknown=unknown,
         runs=tuple(_run_line(run, row.rule) for run in runs),
@@ -189,11 +189,11 @@ def _night_text(known: CaseNights) -> str:
 
 
 def _explained(found: CaseExplanation) -> Explained:
-    steps = None if found.explanation is None else markup(draw_step(found.explanation))
+    steps = None if found.explanation is None else picture(draw_step, found.explanation)
     return Explained(headline(found), tuple(about(found)), steps, tuple(tables_of(found)))
 
 
-def levels_of(row: CaseRow, lines: Sequence[NightLine]) -> tuple[Level, ...]:
+def levels_of(row: CaseRow, lines: Sequence[NightLine]) -> tuple[LevelLine, ...]:
     """The lines to draw, as far as they are known: the recorded level, the good build's level, and the published
     figure, with a star if it is only shown."""
     found = []
@@ -205,18 +205,18 @@ def levels_of(row: CaseRow, lines: Sequence[NightLine]) -> tuple[Level, ...]:
     if measured:
         good, when = measured[-1]
         name = row.reference_build or "the good build"
-        found.append(Level("good", "good build", f"{name}: {number(good)} by {MEDIAN_STEP}, {when}", good))
+        found.append(LevelLine("good", "good build", f"{name}: {number(good)} by {MEDIAN_STEP}, {when}", good))
     published = shown_published(row)
     if published is not None and published.reference_samples_per_s is not None:
         found.append(_level("published", "published", published))
     return tuple(found)
 
 
-def _level(kind: str, name: str, answer: ReferenceAnswer) -> Level:
+def _level(kind: str, name: str, answer: ReferenceAnswer) -> LevelLine:
     rate = answer.reference_samples_per_s
     assert rate is not None
     starred = name if answer.sets_status else f"{name}*"
-    return Level(kind, starred, f"{answer.label}: {number(rate)} by {answer.rule}", rate)
+    return LevelLine(kind, starred, f"{answer.label}: {number(rate)} by {answer.rule}", rate)
 
 
 def _notes(row: CaseRow) -> Iterator[str]:
@@ -226,9 +226,6 @@ def _notes(row: CaseRow) -> Iterator[str]:
         yield note
     if row.overrides:
         yield f"settings changed with --set: {', '.join(row.overrides)}"
-    if not row.is_measured:
-        yield f"{row.origin}: judged from logs, nothing was run"
-    yield from row.sources
     if row.quarantine:
         yield f"in quarantine: {row.quarantine}"
     if not row.judged:
@@ -249,19 +246,17 @@ def _facts(row: CaseRow) -> Iterator[Fact]:
         yield Fact("invalid", f"{number(row.invalid_samples_per_s)} {unit} by {row.rule}", "compared with nothing")
     standing = row.standing
     if standing is not None and standing.effect is not None:
-        known = standing.low is not None and standing.high is not None
-        interval = f"95% {standing.low:+.2%} to {standing.high:+.2%}, " if known else ""
-        by = f"{counted(standing.pairs, 'pair')} with the good build" if standing.pairs else "by the nights before"
-        yield Fact("change", f"{standing.effect:+.2%}", f"{interval}{by}; evidence {evidence_text(standing.evidence)}")
+        effect, pairs = standing.effect, standing.pair_count
+        by = f"{counted(pairs, 'pair')} with the good build" if pairs else "by the nights before"
+        interval = f"95% {effect.low:+.2%} to {effect.high:+.2%}, {by}"
+        yield Fact("change", f"{effect.point:+.2%}", f"{interval}; evidence {evidence_text(standing.evidence)}")
     if standing is not None and standing.smallest_drop is not None:
         yield Fact("smallest drop", f"{standing.smallest_drop:.2%}", "tonight would have found it with 80% power")
     for answer in (*([row.recorded] if row.recorded else []), *row.published):
         yield _reference(answer, row)
     if row.utilisation is not None:
-        share = row.utilisation.share
-        yield Fact(
-            "share of peak", "-" if share is None else f"{share:.1%}", row.utilisation.details(sample_of(row.case_id))
-        )
+        found = row.utilisation
+        yield Fact("share of peak", f"{found.share:.1%}", f"of {found.limit}, by the data sheet of {found.chip}")
     yield Fact("good build", row.reference_build or "none", row.why_no_reference)
     if row.framework:
         named = [row.framework.get(name, "") for name in ("framework", "version", "source")]

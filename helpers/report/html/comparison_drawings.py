@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 import svg
 
+from helpers.common.words import counted
 from helpers.drawing.axes import LABEL_HEIGHT, Scale, drawing, grid, label, level_line, line, round_numbers, span_of
-from helpers.judging.wording import counted
 from helpers.report.frameworks import NAMES
-from helpers.report.frameworks import label as configuration
 from helpers.report.scaling import Scaling
-from helpers.session.frameworks.comparison import ConfigurationOutcome, Ratio
-from helpers.session.frameworks.configurations import REFERENCE
-from helpers.trainers.contract.frameworks import Framework
+from helpers.session.side_by_side.comparison import ConfigurationOutcome, Ratio
 
 _WIDTH, _HEIGHT = 380, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 370, 22, 168
@@ -98,22 +95,16 @@ def draw_ratios(rows: Sequence[ConfigurationOutcome]) -> svg.SVG | None:
 def _lines(rows: Sequence[ConfigurationOutcome]) -> Iterator[_Line]:
     for row in rows:
         for cell in row.cells:
-            if cell.ratio is not None and cell.framework != REFERENCE.value:
-                framework = Framework(cell.framework)
-                published = row.published_of(framework)
-                name = f"{NAMES[framework]}, {row.model} {row.precision} {configuration(row)}"
-                yield _Line(name, cell.ratio, published.ratio if published else None)
+            if cell.ratio is not None:
+                yield _Line(f"{NAMES[cell.framework]}, {row.name}", cell.ratio, cell.published)
 
 
 def _ratio(each: _Line, ratios: Scale, y: float) -> Iterator[svg.Element]:
     low, high = each.ratio.low, each.ratio.high
     yield label(each.name, 0, y + 4, longest=56)
-    interval = ""
-    if low is not None and high is not None:
-        yield level_line(y, ratios.within(low), ratios.within(high), "interval")
-        interval = f" [{low:.3f}, {high:.3f}]"
+    yield level_line(y, ratios.within(low), ratios.within(high), "interval")
     if each.published is not None:
         at = ratios.within(each.published)
         yield line([(at, y - 9), (at, y + 9)], "level", "published")
     yield svg.Circle(cx=ratios(each.ratio.centre), cy=y, r=4, class_=["ratio"])
-    yield label(f"{each.ratio.centre:.3f}{interval}", _TO + 8, y + 4)
+    yield label(f"{each.ratio.centre:.3f} [{low:.3f}, {high:.3f}]", _TO + 8, y + 4)

@@ -3,17 +3,17 @@ colours."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import overload
 
 import svg
 from markupsafe import Markup
 
-from helpers.judging.verdict import Status
+from helpers.judging.case.verdict import Status
 from helpers.report.nights import CALIBRATED
+from helpers.trainers.contract.errors import printable
 
 GOOD = "good build"
 
@@ -103,14 +103,17 @@ def badge_shape(status: str) -> Markup:
     return Markup(shape.as_str())
 
 
-@overload
-def markup(drawn: svg.Element) -> Markup: ...
-
-
-@overload
-def markup(drawn: svg.Element | None) -> Markup | None: ...
-
-
-def markup(drawn: svg.Element | None) -> Markup | None:
+def markup(drawn: svg.Element) -> Markup:
     """A drawing as markup. It needs no escaping, since a drawing escapes its own texts (axes.words)."""
-    return None if drawn is None else Markup(drawn.as_str())
+    return Markup(drawn.as_str())
+
+
+def picture(draw: Callable[..., svg.Element | None], *figures: object) -> Markup | None:
+    """What ``draw`` makes of ``figures``. A sentence takes the place of a picture that cannot be drawn, since no
+    picture may cost the page its results."""
+    try:
+        drawn = draw(*figures)
+        return None if drawn is None else markup(drawn)
+    except Exception as error:  # noqa: BLE001 - the figures stand beside it
+        why = printable(f"{type(error).__name__}: {error}")
+        return Markup('<span class="missing">This picture could not be drawn ({}).</span>').format(why)

@@ -11,9 +11,9 @@ from itertools import groupby, pairwise
 import svg
 
 from helpers.drawing.axes import LABEL_HEIGHT, Scale, Steps, drawing, grid, label, level_line, line, on_its_own, span_of
-from helpers.judging.rates import rate_unit
+from helpers.judging.case.verdict import Status
+from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
-from helpers.judging.verdict import Status
 from helpers.report.html.marks import GOOD, definitions, mark, small_marks
 from helpers.report.nights import NightLine
 from helpers.session.gate import SLOWER
@@ -36,11 +36,10 @@ _FAR, _WIDE_INTERVAL = 0.25, 3
 _WIDE = 14
 # Statuses whose marks are large however many nights there are.
 _LOUD = tuple(each.value for each in (*SLOWER, Status.IMPROVEMENT))
-_FLAG = "M0 0V-11H9L6.5-8L9-5H0"
 
 
 @dataclass(frozen=True)
-class Level:
+class LevelLine:
     """A line across the nights."""
 
     # The class of the line: ``recorded``, ``good`` or ``published``.
@@ -56,7 +55,7 @@ def night_picture(title: str, case_id: str, nights: Sequence[NightLine]) -> str:
     return on_its_own(draw_nights(case_id, nights, ()) or nothing_to_draw(title), title, definitions())
 
 
-def draw_nights(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level]) -> svg.SVG | None:
+def draw_nights(case_id: str, nights: Sequence[NightLine], levels: Sequence[LevelLine]) -> svg.SVG | None:
     """The nights, oldest first, with their intervals and builds; None if no night has a figure."""
     known = [each for each in nights if each.samples_per_s is not None]
     if not known:
@@ -84,7 +83,7 @@ def nothing_to_draw(about: str) -> svg.SVG:
     return drawing(_WIDTH, _HEIGHT, f"{about}: {words}", [label(words, _WIDTH / 2, _HEIGHT / 2, "m")])
 
 
-def draw_small(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level]) -> svg.SVG | None:
+def draw_small(case_id: str, nights: Sequence[NightLine], levels: Sequence[LevelLine]) -> svg.SVG | None:
     """The same as a small picture without text; None if no night has a figure."""
     known = [each for each in nights if each.samples_per_s is not None]
     if not known:
@@ -102,7 +101,7 @@ def draw_small(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level
     return drawing(_SMALL_WIDTH, _SMALL_HEIGHT, summary_of(case_id, nights, levels), parts)
 
 
-def summary_of(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level]) -> str:
+def summary_of(case_id: str, nights: Sequence[NightLine], levels: Sequence[LevelLine]) -> str:
     """The picture in a sentence, for screen readers."""
     newest, unit = nights[-1], rate_unit(case_id)
     rate = "no figure" if newest.samples_per_s is None else f"{number(newest.samples_per_s)} {unit}"
@@ -127,7 +126,7 @@ class _Across:
         return round(self.left + (at + 0.5) * self.step, 1)
 
 
-def _axis(known: Sequence[NightLine], levels: Sequence[Level]) -> tuple[float, float]:
+def _axis(known: Sequence[NightLine], levels: Sequence[LevelLine]) -> tuple[float, float]:
     rates = [each.samples_per_s for each in known if each.samples_per_s is not None]
     rates += [each.good_samples_per_s for each in known if each.good_samples_per_s is not None]
     low, high = min(rates) * (1 - _FAR), max(rates) * (1 + _FAR)
@@ -157,7 +156,7 @@ def _segments(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Elem
         yield label(f"segment {nights[place].segment}", x + 4, _TOP - 8)
 
 
-def _levels(levels: Sequence[Level], rates: Scale) -> Iterator[svg.Element]:
+def _levels(levels: Sequence[LevelLine], rates: Scale) -> Iterator[svg.Element]:
     """The lines, each with its name and figure at the right, spaced so that names do not overlap."""
     free = float(_TOP - 2 * LABEL_HEIGHT)
     for each in sorted(levels, key=lambda level: -level.samples_per_s):
@@ -199,9 +198,6 @@ def _points(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Itera
             large.append((night, place))
         else:
             small.setdefault((night.status, night.excluded), []).append(place)
-        if night.acknowledged or night.taken_back:
-            kind = ["flag"] if night.acknowledged else ["flag", "taken-back"]
-            yield svg.Path(class_=kind, extra={"d": _FLAG}, transform=[svg.Translate(x, _BOTTOM)])
     for (status, excluded), places in small.items():
         yield small_marks(status, places, *(["excluded"] if excluded else []))
     for night, place in large:

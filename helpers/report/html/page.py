@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from helpers.common.words import counted
 from helpers.drawing.axes import shortened
 from helpers.drawing.axes import style as drawing_style
-from helpers.judging.rates import rate_unit
+from helpers.judging.case.verdict import Status
+from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
-from helpers.judging.verdict import Status
-from helpers.judging.wording import counted
-from helpers.report.frameworks import frameworks_tables
+from helpers.report.frameworks import frameworks_table
 from helpers.report.html.case_view import CaseView, case_view
 from helpers.report.html.comparison_drawings import draw_efficiency, draw_ratios
-from helpers.report.html.marks import badge_shape, definitions, markup, name_of
+from helpers.report.html.marks import badge_shape, definitions, markup, name_of, picture
+from helpers.report.reasons import reason_text
 from helpers.report.row import CaseRow, share_cell
 from helpers.report.scaling import AGAINST, ScalingTable, scaling_tables
 from helpers.report.sentences import (
@@ -91,7 +92,7 @@ class Page:
     not_reached: int
     # Each with its picture, if it has one.
     scaling: tuple[tuple[ScalingTable, Markup | None], ...]
-    frameworks: tuple[tuple[str, Table], ...]
+    frameworks: Table | None
     framework_notes: tuple[str, ...]
     # The picture of their ratios.
     ratios: Markup | None
@@ -144,7 +145,7 @@ def page_of(report: SessionReport) -> Page:
     )
     words, tone = headline(rows, report.gate, report.exit_code, report.frameworks, report.not_reached)
     counts = Counter(row.status for row in rows)
-    frameworks, notes = frameworks_tables(report.frameworks)
+    frameworks, notes = frameworks_table(report.frameworks)
     return Page(
         title=f"{words} · {report.machine['host']} · {report.session}",
         headline=words,
@@ -165,16 +166,16 @@ def page_of(report: SessionReport) -> Page:
         ),
         lost=lost_cases(rows, report.gate),
         statuses={status.value: counts[status.value] for status in Status if counts[status.value]},
-        night=None if report.night is None else (report.night.status.value, report.night.reason.message),
+        night=None if report.night is None else (report.night.status.value, reason_text(report.night.reason)),
         changes=_common_changes(cases),
         not_reached=report.not_reached,
         scaling=tuple(
-            (each, markup(draw_efficiency(each.scaling)) if each.scaling else None)
+            (each, picture(draw_efficiency, each.scaling) if each.scaling else None)
             for each in scaling_tables(report.scaling)
         ),
-        frameworks=frameworks,
+        frameworks=frameworks if report.frameworks else None,
         framework_notes=notes,
-        ratios=markup(draw_ratios(report.frameworks)),
+        ratios=picture(draw_ratios, report.frameworks),
         machine=machine,
     )
 

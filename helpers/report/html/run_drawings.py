@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import svg
 
+from helpers.common.words import counted
 from helpers.drawing.axes import Scale, drawing, grid, label, line, span_of
-from helpers.judging.evidence import Build
-from helpers.judging.wording import counted
+from helpers.judging.case.evidence import Build
 from helpers.report.html.marks import GOOD, mark
 from helpers.report.row import Pair
 from helpers.session.case_details import RunSteps

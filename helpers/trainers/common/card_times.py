@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Iterable, List, Sequence
 
-from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.phase_times import Claim, divided
-from helpers.trainers.common.step_profile import Call, Recording, rows_of
+from helpers.trainers.common.step_profile import Call, ProfileError, Recording, rows_of
 from helpers.trainers.contract.step_profile import Phase
 
 # A rank has one card. Its number is left out, or the ranks of a job would have no row in common.

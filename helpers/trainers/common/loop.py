@@ -11,10 +11,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Callable, ContextManager, Iterator, List, Optional, Protocol, Sequence, Tuple
 
-from helpers.trainers.contract.device_time import PROFILE
 from helpers.trainers.contract.errors import DatasetError, SuiteError
 from helpers.trainers.contract.step_profile import Phase
-from helpers.trainers.contract.steplog import WARMUP, WINDOW, Step, steadiness
+from helpers.trainers.contract.steplog import PROFILE, WARMUP, WINDOW, Step, steadiness
 
 Clock = Callable[[], float]
 # Returns what is entered around a part of a step.
@@ -128,10 +127,6 @@ class MoreSteps:
     def __init__(self, run: _Run) -> None:
         self._run = run
 
-    def __call__(self, steps: int) -> None:
-        """Train so many steps, to their end on the device."""
-        self._run.go_on(steps)
-
     def in_parts(self, steps: int, part: Part) -> None:
         """Train so many steps as those of the window, with the losses fetched, to their end on the device. ``part`` is
         entered around the parts of a step that are not the stepper's."""
@@ -191,16 +186,8 @@ class _Run:
         for number in range(1, steps + 1):
             self._step(phase, last=number == steps)
 
-    def go_on(self, steps: int) -> None:
-        """Train so many steps without recording them, to their end on the device."""
-        for _ in range(steps):
-            batch, _ = self._source.next()
-            self._stepper.step(batch)
-            self._io.beat(PROFILE, self._number)
-        # It waits for the device.
-        self._timer.begin()
-
     def go_on_in_parts(self, steps: int, part: Part) -> None:
+        """Train so many steps without recording them, to their end on the device."""
         for number in range(1, steps + 1):
             with part(Phase.DATA_WAIT):
                 batch, _ = self._source.next()
@@ -210,6 +197,7 @@ class _Run:
                     self._stepper.loss(handle)
             self._io.beat(PROFILE, self._number)
         with part(Phase.OTHER):
+            # It waits for the device.
             self._timer.begin()
 
     @property

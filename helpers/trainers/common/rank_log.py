@@ -26,7 +26,9 @@ def main(argv: List[str], environment: Mapping[str, str]) -> None:
         raise ConfigError("rank log", field="LOCAL_RANK", got=rank, expected="a rank's number, a folder and a command")
     folder, *command = argv
     Path(folder).mkdir(parents=True, exist_ok=True)
-    output = os.open(str(log_path(Path(folder), int(rank))), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    output = os.open(
+        str(log_path(Path(folder), int(rank))), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644
+    )
     for standard in (1, 2):
         os.dup2(output, standard)
     os.execvp(command[0], command)

@@ -27,7 +27,7 @@ from helpers.trainers.common.images import (
     synthetic_batch,
 )
 from helpers.trainers.common.loop import Batch, Reader
-from helpers.trainers.common.process import CardPlace, Refused, Trainer
+from helpers.trainers.common.process import CardPlace, Refused, Trainer, not_imported
 from helpers.trainers.common.settings import Augmentation, Dali, Settings
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.models import IMAGE_SIZE
@@ -177,7 +177,7 @@ def dali_version() -> str:
     try:
         import nvidia.dali as dali
     except ImportError as error:
-        raise Refused(f"data source dali needs NVIDIA DALI, which this interpreter lacks ({error})") from error
+        raise not_imported("NVIDIA DALI, which data source dali needs,", "nvidia.dali", error) from error
     return str(dali.__version__)
 
 
@@ -264,10 +264,11 @@ class Loaders:
     # Returns the index of the decoding card, which is the rank's own.
     gpu_index: Callable[[], int]
     dali: Callable[[ImageList, DaliPlan], Reader]
-    native: Callable[[ImageList, Share, Form], Reader]
+    # None if the trainer has no native loader.
+    native: Optional[Callable[[ImageList, Share, Form], Reader]] = None
     # Takes the number of workers and returns the header's text on the native loader. Raises Refused if that lacks a
     # part.
-    native_loader: Callable[[int], str]
+    native_loader: Callable[[int], str] = str
 
 
 def share_of(trainer: Trainer) -> Share:
@@ -312,6 +313,8 @@ def _open(trainer: Trainer, settings: Settings, loaders: Loaders, share: Share) 
     facts["images"] = str(len(images.paths))
     facts["steps_per_epoch"] = str(share.steps_per_epoch(len(images.paths)))
     if source is DataSource.NATIVE:
+        if loaders.native is None:
+            raise Refused("data source native: this framework's trainer reads through DALI alone")
         facts["loader"] = loaders.native_loader(settings.native.workers)
         return loaders.native(images, share, form)
     threads = settings.dali.threads or int(facts["threads"])
@@ -349,10 +352,8 @@ def _opencv_version() -> str:
     try:
         return str(opencv().__version__)
     except ImportError as error:
-        raise Refused(
-            f"native images are decoded by OpenCV, which this interpreter does not have ({error}): install "
-            "opencv-python-headless as requirements/ pins it, or read through DALI"
-        ) from error
+        remedy = "install opencv-python-headless as requirements/ pins it, or read through DALI"
+        raise not_imported("OpenCV, which decodes native images,", "cv2", error, remedy) from error
 
 
 class SyntheticReader:

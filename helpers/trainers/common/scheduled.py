@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Dict, Optional, Tuple
 
 from helpers.trainers.common.settings import Settings, at_least, common_facts, on, one_of, refused, switch
-from helpers.trainers.contract.job import JobSpec, finite
+from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import CLASSES
+from helpers.trainers.contract.records import finite
 
 STEP, COSINE = "step", "cosine"
 

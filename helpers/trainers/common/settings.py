@@ -21,7 +21,8 @@ from typing import Any, ClassVar, Dict, Mapping, Optional, TextIO, Tuple, Type, 
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import START_SETTINGS, JobSpec, finite
+from helpers.trainers.contract.job import START_SETTINGS, JobSpec
+from helpers.trainers.contract.records import finite
 
 # AMP level and type by precision; None if the precision leaves the type open, or has neither.
 AmpLevels = Mapping[Precision, Tuple[Optional[str], Optional[str]]]
@@ -221,7 +222,7 @@ def refused(name: str, got: object, expected: str) -> ConfigError:
 
 
 # A loss scale that rises only after so many steps is static: a static scale in the terms of a dynamic one.
-_NEVER_STEPS = 10**9
+NEVER_STEPS = 10**9
 
 
 def common_facts(settings: Settings) -> Dict[str, str]:
@@ -238,9 +239,9 @@ def common_facts(settings: Settings) -> Dict[str, str]:
     }
     if settings.loss_scaling is not None:
         rule = ", ".join(f"{name} {value}" for name, value in sorted(settings.loss_scaling_rule.items()))
-        rises = settings.loss_scaling_rule["incr_every_n_steps"] < _NEVER_STEPS
+        rises = settings.loss_scaling_rule["incr_every_n_steps"] < NEVER_STEPS
         first = settings.loss_scaling
-        falls = settings.loss_scaling_rule["decr_every_n_nan_or_inf"] < _NEVER_STEPS
+        falls = settings.loss_scaling_rule["decr_every_n_nan_or_inf"] < NEVER_STEPS
         static = f"static {first}" + (", less after overflows" if falls else ", whatever overflows")
         facts["loss_scaling"] = f"dynamic from {first}" if rises else static
         facts["loss_scaling"] += f" ({rule})"

@@ -234,7 +234,7 @@ def _tell(first: int, local: int, words: str) -> None:
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="start_ranks")
+    parser = argparse.ArgumentParser(allow_abbrev=False, prog="start_ranks")
     parser.add_argument("--ranks", type=int, required=True, help="the ranks of this node")
     parser.add_argument("--logs", type=Path, required=True, help="the folder of the ranks' output")
     parser.add_argument("--address", required=True, help="this node's address, by which other ranks reach it")

@@ -32,11 +32,10 @@ from typing import (
     Tuple,
 )
 
-from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.loop import Clock, MoreSteps
 from helpers.trainers.common.process import Trainer, one_line
-from helpers.trainers.contract.device_time import PROFILE
 from helpers.trainers.contract.step_profile import NoProfile, OperatorRow, Phase, StepProfile
+from helpers.trainers.contract.steplog import PROFILE
 
 # The methods of a stepper that are the parts of its step. One that lacks them tells no phases.
 PARTS = (("forward", Phase.FORWARD), ("backward", Phase.BACKWARD), ("optimize", Phase.OPTIMIZER))
@@ -65,6 +64,10 @@ class Recording:
     notes: Tuple[str, ...] = ()
     # The framework's own number of threads; None if it does not tell.
     threads: Optional[int] = None
+
+
+class ProfileError(Exception):
+    """The profiler recorded nothing, or not everything."""
 
 
 class StepProfiler(Protocol):

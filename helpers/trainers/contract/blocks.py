@@ -1,14 +1,13 @@
 """The exchange between a worker and its conductor: for each block of steps, one line in each direction.
 
-The conductor (``helpers/session/lockstep.py``) writes a JSON object on one line to the worker's standard input: the
-loop to run and the number of steps. The worker answers with ``@`` and a JSON object on one line of its standard output;
-other lines there come from its libraries. The worker's first line says that it is ready. The worker ends when its input
-ends.
+The conductor (``benchmarks/lockstep.py``) writes a JSON object on one line to the worker's standard
+input: the loop to run and the number of steps. The worker answers with ``@`` and a JSON object on one line of its
+standard output; other lines there come from its libraries. The worker's first line says that it is ready. The worker
+ends when its input ends.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -25,8 +24,6 @@ MARK = "@"
 TRAIN = "train"
 FOR = "for"
 BARE = "bare"
-
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -97,32 +94,6 @@ def serve(loops: Mapping[str, Train], facts: Mapping[str, str]) -> None:
     """Say that this worker is ready and send its ``facts``; then run the requested loops until the input ends."""
     for asked in requests(facts):
         reply(loops[asked.loop](asked.steps))
-
-
-def add_loop_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of all bare loops."""
-    parser.add_argument("--batch-size", type=int, default=4, help="Train on N images a step")
-    parser.add_argument("--learning-rate", type=float, default=0.1 * 4 / 256, help="Take RATE, as it stands")
-    parser.add_argument("--cores", type=int, nargs="*", default=(), help="Pin the process to these cores")
-    parser.add_argument("--steps", type=int, help="Train N steps, print images/s and end; else serve blocks")
-
-
-def run_bare_loop(arguments: argparse.Namespace, training: Callable[[argparse.Namespace], Train]) -> int:
-    """Pin this process and prepare the loop; then serve it, or print its images/s over ``--steps``. Returns the exit
-    status.
-
-    ``training`` imports the framework, which reads the number of threads at that time.
-    """
-    if arguments.cores:
-        os.sched_setaffinity(0, arguments.cores)
-        os.environ.update(dict.fromkeys(_THREADS, str(len(arguments.cores))))
-    train = training(arguments)
-    if arguments.steps is None:
-        serve({BARE: train}, {})
-        return 0
-    train(2)
-    print(f"{arguments.batch_size / train(arguments.steps).step_seconds:.4g} images/s")
-    return 0
 
 
 def requests(facts: Mapping[str, str]) -> Iterator[BlockRequest]:

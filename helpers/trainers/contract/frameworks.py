@@ -60,9 +60,6 @@ class FrameworkSpec:
     names_execution: bool = False
     # Whether one of its processes can drive several cards: its recipe then says how many (``cards_per_process``).
     several_cards: bool = False
-    # Steps that are profiled after the window of a GPU job, because the host's clock times the framework's steps. 0
-    # if the card's own events time them.
-    profiled_steps: int = 0
     # The devices (``cpu``, ``gpu``) on which its trainer reads its profiler operator by operator, for ``explain``.
     explained_on: Tuple[str, ...] = ()
     # What that profiler may leave out where it costs much, the first one first: DATA_TYPES, LAYERS.
@@ -125,9 +122,6 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
             "TF_DETERMINISTIC_OPS", "TF_USE_CUDNN_", "TF_FP16_", "TF_MKL_",
         ),
         launcher="tf.distribute",
-        several_cards=True,
-        profiled_steps=5,
-        explained_on=("cpu", "gpu"),
     ),
     Framework.MXNET: FrameworkSpec(
         "MXNet",
@@ -138,7 +132,5 @@ FRAMEWORKS: Mapping[Framework, FrameworkSpec] = {
         flags=("MXNET_",),
         launcher="process",
         several_cards=True,
-        profiled_steps=5,
-        explained_on=("cpu",),
     ),
 }  # fmt: skip

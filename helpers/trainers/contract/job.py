@@ -7,7 +7,6 @@ processes, each of which writes a step log beside the spec.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import Any
 
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.records import parsed, read_record
+from helpers.trainers.contract.records import text as as_text
 
 # 1: first format.
-# 2: warm-up until the steps are steady (steady_window_steps, most_warmup_steps).
-JOB_SCHEMA_VERSION = 2
+JOB_SCHEMA_VERSION = 1
 
 # Warm-up ends when its last windows of steps agree; this is their number (docs/verdicts.md, "Measure").
 STEADY_WINDOWS = 3
@@ -63,10 +63,8 @@ class JobSpec:
     # ``most_warmup_steps`` steps. If both are 0, warm-up has ``warmup_steps``.
     steady_window_steps: int = 0
     most_warmup_steps: int = 0
-    # So many more steps are trained after the window under the framework's profiler (``contract/device_time.py``).
-    profiled_steps: int = 0
-    # So many more steps are trained after those, under the framework's profiler with every operator recorded, so that
-    # two builds can be compared part by part (``contract/step_profile.py``).
+    # So many more steps are trained after the window, under the framework's profiler with every operator recorded, so
+    # that two builds can be compared part by part (``contract/step_profile.py``).
     explained_steps: int = 0
     # What that profiler does not record, so that it costs less (``explained_without`` of contract/frameworks.py).
     explained_without: tuple[str, ...] = ()
@@ -92,7 +90,6 @@ class JobSpec:
             "replicate",
             "steady_window_steps",
             "most_warmup_steps",
-            "profiled_steps",
             "explained_steps",
         ):
             self._at_least(name, 0)
@@ -156,9 +153,6 @@ class JobSpec:
     def heartbeat_path(self, rank: int) -> Path:
         return Path(self.run_folder) / f"rank{rank}.heartbeat"
 
-    def device_time_path(self, rank: int) -> Path:
-        return Path(self.run_folder) / f"rank{rank}.device_time.json"
-
     def step_profile_path(self, rank: int) -> Path:
         return Path(self.run_folder) / f"profile-rank{rank}.json"
 
@@ -182,37 +176,15 @@ class JobSpec:
     @staticmethod
     def from_json(text: str, about: str = "job") -> JobSpec:
         """The job from a file's text. Raises ConfigError on another schema, and on an unknown or missing key."""
-        try:
-            record = json.loads(text, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(about, got=str(error), expected="a job as JSON") from error
-        if not isinstance(record, dict):
-            raise ConfigError(about, got=type(record).__name__, expected="a JSON object")
+
+        def fail(name: str | None, got: Any, expected: str, remedy: str | None = None) -> ConfigError:
+            return ConfigError(about, field=name, got=got, expected=expected, remedy=remedy)
+
+        record = parsed(text, fail, _no_constant)
         schema = record.pop("schema", None)
-        if schema != JOB_SCHEMA_VERSION:
-            raise ConfigError(
-                about,
-                field="schema",
-                got=schema,
-                expected=str(JOB_SCHEMA_VERSION),
-                remedy="Suite and trainer must be of one checkout",
-            )
-        known = {item.name for item in fields(JobSpec)}
-        unknown = sorted(set(record) - known)
-        if unknown:
-            raise ConfigError(about, field=unknown[0], got=record[unknown[0]], expected="a known key of a job")
-        missing = sorted(
-            {"job_id", "case", "replicate", "run_folder", "device", "warmup_steps", "window_steps"} - set(record)
-        )
-        if missing:
-            raise ConfigError(about, field=missing[0], expected="a value")
-        for name, value in record.items():
-            _check_json(about, name, value)
-        record["case"] = Case.parse(record["case"])
-        record["cores"] = tuple(tuple(cores) for cores in record.get("cores", ()))
-        record["cards"] = tuple(record.get("cards", ()))
-        record["explained_without"] = tuple(record.get("explained_without", ()))
-        return JobSpec(**record)
+        if schema != JOB_SCHEMA_VERSION or isinstance(schema, bool):
+            raise fail("schema", schema, str(JOB_SCHEMA_VERSION), "Suite and trainer must be of one checkout")
+        return read_record(JobSpec, record, fail, {"Case": lambda value: Case.parse(as_text(value))})
 
 
 def check_cards_per_process(case: Case, cards: object) -> None:
@@ -232,47 +204,8 @@ def check_cards_per_process(case: Case, cards: object) -> None:
         )
 
 
-def finite(value: object) -> bool:
-    """Whether ``value`` is an int or float that is neither NaN nor infinite."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        # An int above the largest float, which no clock and no count gives.
-        return False
-
-
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
-
-
-def _check_json(about: str, name: str, value: Any) -> None:
-    """Check the type of a value in a job file; JobSpec checks the ranges of numbers."""
-    if name in ("job_id", "case", "run_folder", "device"):
-        right, expected = isinstance(value, str), "text"
-    elif name == "data_root":
-        right, expected = value is None or isinstance(value, str), "text or null"
-    elif name in ("settings", "overrides"):
-        right, expected = isinstance(value, dict), "a JSON object"
-    elif name == "environment":
-        right = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
-        expected = "a JSON object of texts"
-    elif name in ("cards", "explained_without"):
-        right, expected = isinstance(value, list) and all(isinstance(each, str) for each in value), "a list of texts"
-    elif name == "cores":
-        right = isinstance(value, list) and all(
-            isinstance(each, list) and all(_is_count(core) for core in each) for each in value
-        )
-        expected = "a list of lists of core numbers"
-    else:
-        right, expected = _is_count(value), "a whole number, not negative"
-    if not right:
-        raise ConfigError(about, field=name, got=value, expected=expected)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _plain(value: object) -> object:

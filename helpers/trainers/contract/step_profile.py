@@ -14,7 +14,17 @@ from dataclasses import asdict, dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 from helpers.trainers.contract.errors import StepLogError
-from helpers.trainers.contract.job import finite
+from helpers.trainers.contract.records import (
+    Fail,
+    Reader,
+    Unfit,
+    list_of,
+    mapping,
+    mapping_of,
+    number,
+    parsed,
+    read_record,
+)
 
 # 1: first format.
 STEP_PROFILE_SCHEMA_VERSION = 1
@@ -128,116 +138,63 @@ class NoProfile:
 
 def from_json(text: str, about: str) -> Union[StepProfile, NoProfile]:
     """The inverse of ``to_json``. Raises StepLogError, which names ``about`` and the field, on anything else."""
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StepLogError(about, got=str(error), expected="a JSON object") from error
-    if not isinstance(record, dict):
-        raise StepLogError(about, got=type(record).__name__, expected="a JSON object")
+
+    def fail(name: Optional[str], got: Any, expected: str) -> StepLogError:
+        return StepLogError(about, field=name, got=got, expected=expected)
+
+    record = parsed(text, fail)
     schema = record.pop("schema", None)
     if schema != STEP_PROFILE_SCHEMA_VERSION or isinstance(schema, bool):
-        raise StepLogError(about, field="schema", got=schema, expected=str(STEP_PROFILE_SCHEMA_VERSION))
+        raise fail("schema", schema, str(STEP_PROFILE_SCHEMA_VERSION))
     if "reason" in record:
-        return _Fields(about, record, NoProfile).made()
-    return _Fields(about, record, StepProfile).made()
+        return read_record(NoProfile, record, fail)
+    profile = read_record(StepProfile, record, fail, _READERS)
+    _check(profile, fail)
+    return profile
 
 
-@dataclass
-class _Fields:
-    """The checked fields of one record."""
-
-    about: str
-    record: Dict[str, Any]
-    kind: type
-    prefix: str = ""
-
-    def made(self) -> Any:
-        wanted, given = self.kind.__dataclass_fields__, self.record  # type: ignore[attr-defined]
-        for name in sorted(set(given) - set(wanted)):
-            raise self._error(name, given[name], "a known field")
-        for name in sorted(set(wanted) - set(given)):
-            raise self._error(name, None, "a value")
-        values = {name: _READERS[each.type](self, name, given[name]) for name, each in wanted.items()}
-        made = self.kind(**values)
-        if isinstance(made, StepProfile):
-            self._check(made)
-        return made
-
-    def _check(self, profile: StepProfile) -> None:
-        if profile.steps < 1:
-            raise self._error("steps", profile.steps, "a whole number of at least 1")
-        if profile.threads < 1:
-            raise self._error("threads", profile.threads, "a whole number of at least 1")
-        for name in ("step_seconds", "step_seconds_unprofiled"):
-            value = getattr(profile, name)
-            if value is not None and not value > 0:
-                raise self._error(name, value, "seconds above 0")
-        whole, sum_of_phases = profile.step_seconds, math.fsum(profile.phases.values())
-        if abs(sum_of_phases - whole) > _PHASES_SHARE * whole:
-            expected = f"phases that add up to step_seconds ({whole:.6g} s) within {_PHASES_SHARE:.1%}"
-            raise self._error("phases", f"{sum_of_phases:.6g} s", expected)
-        if profile.all_reduce_overlapped_seconds > whole:
-            seconds = profile.all_reduce_overlapped_seconds
-            raise self._error("all_reduce_overlapped_seconds", seconds, f"at most step_seconds ({whole:.6g} s)")
-        keys = [row.key for row in profile.operators]
-        if len(set(keys)) < len(keys):
-            twice = next(key for place, key in enumerate(keys) if key in keys[:place])
-            raise self._error("operators", twice, "rows with different keys")
-
-    def text(self, name: str, value: Any) -> str:
-        if not isinstance(value, str):
-            raise self._error(name, value, "text")
-        return value
-
-    def count(self, name: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self._error(name, value, "a whole number, not negative")
-        return value
-
-    def number(self, name: str, value: Any) -> float:
-        if not finite(value) or value < 0:
-            raise self._error(name, value, "a finite number, not negative")
-        return float(value)
-
-    def number_or_none(self, name: str, value: Any) -> Optional[float]:
-        return None if value is None else self.number(name, value)
-
-    def phase(self, name: str, value: Any) -> Phase:
-        try:
-            return Phase(value)
-        except ValueError as error:
-            raise self._error(name, value, "one of " + ", ".join(each.value for each in Phase)) from error
-
-    def phases(self, name: str, value: Any) -> Dict[Phase, float]:
-        if not isinstance(value, dict):
-            raise self._error(name, value, "an object")
-        return {self.phase(name, key): self.number(f"{name}.{key}", each) for key, each in value.items()}
-
-    def rows(self, name: str, value: Any) -> Tuple[OperatorRow, ...]:
-        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            raise self._error(name, value, "a list of objects")
-        prefix = f"{self.prefix}{name}"
-        return tuple(
-            _Fields(self.about, each, OperatorRow, f"{prefix}[{place}].").made() for place, each in enumerate(value)
-        )
-
-    def texts(self, name: str, value: Any) -> Tuple[str, ...]:
-        if not isinstance(value, list):
-            raise self._error(name, value, "a list of texts")
-        return tuple(self.text(name, each) for each in value)
-
-    def _error(self, name: str, got: Any, expected: str) -> StepLogError:
-        return StepLogError(self.about, field=self.prefix + name, got=got, expected=expected)
+def _check(profile: StepProfile, fail: Fail) -> None:
+    for name in ("steps", "threads"):
+        if getattr(profile, name) < 1:
+            raise fail(name, getattr(profile, name), "a whole number of at least 1")
+    for name in ("step_seconds", "step_seconds_unprofiled"):
+        value = getattr(profile, name)
+        if value is not None and not value > 0:
+            raise fail(name, value, "seconds above 0")
+    whole, sum_of_phases = profile.step_seconds, math.fsum(profile.phases.values())
+    if abs(sum_of_phases - whole) > _PHASES_SHARE * whole:
+        expected = f"phases that add up to step_seconds ({whole:.6g} s) within {_PHASES_SHARE:.1%}"
+        raise fail("phases", f"{sum_of_phases:.6g} s", expected)
+    if profile.all_reduce_overlapped_seconds > whole:
+        seconds = profile.all_reduce_overlapped_seconds
+        raise fail("all_reduce_overlapped_seconds", seconds, f"at most step_seconds ({whole:.6g} s)")
+    keys = [row.key for row in profile.operators]
+    if len(set(keys)) < len(keys):
+        twice = next(key for place, key in enumerate(keys) if key in keys[:place])
+        raise fail("operators", twice, "rows with different keys")
 
 
-# The reader of a field, by its type as it is written above.
-_READERS = {
-    "str": _Fields.text,
-    "int": _Fields.count,
-    "float": _Fields.number,
-    "Optional[float]": _Fields.number_or_none,
-    "Phase": _Fields.phase,
-    "Mapping[Phase, float]": _Fields.phases,
-    "Tuple[OperatorRow, ...]": _Fields.rows,
-    "Tuple[str, ...]": _Fields.texts,
+def _phase(value: Any) -> Phase:
+    try:
+        return Phase(value)
+    except ValueError as error:
+        raise Unfit("one of " + ", ".join(each.value for each in Phase), value) from error
+
+
+def _phases(value: Any) -> Dict[Phase, float]:
+    return {_phase(name): seconds for name, seconds in mapping_of(number)(value).items()}
+
+
+def _row(value: Any) -> OperatorRow:
+    def fail(name: Optional[str], got: Any, expected: str) -> Unfit:
+        return Unfit(expected, got, f".{name}")
+
+    return read_record(OperatorRow, mapping(value), fail, _READERS)
+
+
+# The readers of the fields' own types.
+_READERS: Mapping[str, Reader] = {
+    "Phase": _phase,
+    "Mapping[Phase, float]": _phases,
+    "Tuple[OperatorRow, ...]": list_of(_row),
 }

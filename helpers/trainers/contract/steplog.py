@@ -21,10 +21,8 @@ from typing import IO, Any, Tuple
 from helpers.trainers.contract.errors import StepLogError
 from helpers.trainers.contract.job import STEADY_WINDOWS
 
-# 1: first format; each process drives one card.
-# 2: the header says how many cards the process drives.
-STEP_LOG_SCHEMA_VERSION = 2
-STEP_LOG_SCHEMAS_READ = (1, 2)
+# 1: first format.
+STEP_LOG_SCHEMA_VERSION = 1
 
 WARMUP = "warm-up"
 WINDOW = "window"
@@ -37,6 +35,9 @@ STEADY_STANDARD_ERRORS = 3.0
 # once.
 STEADINESS_FACT = "steadiness"
 LOOKED_ONCE = "looked at once, at the end of the warm-up's budget"
+
+# The phase of a rank's heartbeat while it trains steps under a profiler. Its step log is complete by then.
+PROFILE = "profile"
 
 COMPLETE = "complete"
 REFUSED = "refused"
@@ -198,12 +199,17 @@ class StepLogWriter:
         self._file.flush()
 
 
+def _no_link(name: str, flags: int) -> int:
+    """Opens a file that may be there already, and raises OSError for a link that another user put in its place."""
+    return os.open(name, flags | os.O_NOFOLLOW, 0o666)
+
+
 class Heartbeat:
     """A rank's signs of life for its supervisor: phase and step, one JSON line each. No measured number is taken from
     them."""
 
     def __init__(self, path: Path) -> None:
-        self._file: IO[str] = path.open("a", encoding="utf-8")
+        self._file: IO[str] = open(path, "a", encoding="utf-8", opener=_no_link)  # noqa: SIM115
 
     def beat(self, phase: str, step: int = 0, monotonic_seconds: float = 0.0) -> None:
         """Write a sign of life. ``phase`` is free text such as ``import framework``; ``step`` counts from 1 through

@@ -1,35 +1,28 @@
-"""A job's batches for MXNet: synthetic, through DALI, or through Gluon's DataLoader. Each card has a reader."""
+"""A job's batches for MXNet: synthetic or through DALI, as the published rows were read. Each card has a reader."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Dict, Iterator, Sequence, Tuple
+from typing import Any, Callable, Dict, Sequence
 
 import mxnet as mx
 import numpy
-from mxnet.gluon.data import DataLoader, Dataset
 
 from helpers.trainers.common import readers
-from helpers.trainers.common.images import Form, ImageList, Share
-from helpers.trainers.common.loop import Batch, Reader
-from helpers.trainers.common.process import CardPlace, Refused, Trainer
-from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, KeyedBatches, KeyedImages, Plugin
-from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.common.images import ImageList
+from helpers.trainers.common.loop import Reader
+from helpers.trainers.common.process import CardPlace, Trainer
+from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, Plugin
 from helpers.trainers.mxnet.settings import MxnetSettings
 
 
 def open_reader(trainer: Trainer, settings: MxnetSettings, contexts: Sequence[Any]) -> Reader:
-    """As ``readers.open_card_readers``, with DALI and Gluon's loader."""
+    """As ``readers.open_card_readers``, with DALI."""
 
     def loaders(card: CardPlace) -> readers.Loaders:
         context = contexts[card.local]
-        feed = feed_to(context)
         return readers.Loaders(
-            feed,
-            lambda: card.local,
-            lambda images, plan: dali_reader(images, plan, context),
-            lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec, feed),
-            readers.decoding_workers("mxnet.gluon.data.DataLoader"),
+            feed_to(context), lambda: card.local, lambda images, plan: dali_reader(images, plan, context)
         )
 
     return readers.open_card_readers(trainer, settings, loaders)
@@ -85,42 +78,3 @@ class _Done:
 
     def query(self) -> bool:
         return True
-
-
-class NativeReader:
-    """Reads through Gluon's DataLoader. Its worker processes decode; they are pinned to the cores of their parent."""
-
-    def __init__(
-        self, images: ImageList, share: Share, form: Form, settings: MxnetSettings, spec: JobSpec, feed: Feed
-    ) -> None:
-        native = settings.native
-        if native.workers and not native.shared_memory:
-            raise Refused("Gluon's loader has its workers' batches in shared memory: native.shared_memory must be true")
-        self._samples = share.batch_size
-        self._feed = feed
-        self._sampler = KeyedBatches(images, share)
-        self._loader: Any = DataLoader(
-            _Images(KeyedImages(images, form, settings.augmentation, spec.seed)),
-            batch_sampler=self._sampler,
-            num_workers=native.workers,
-            prefetch=native.workers * native.prefetch_factor,
-        )
-
-    def epoch(self, number: int) -> Iterator[Batch]:
-        self._sampler.epoch = number
-        for images, labels in self._loader:
-            yield Batch(self._feed(images), self._feed(labels), self._samples)
-
-
-class _Images(Dataset):
-    """A dataset with keys of epoch and image. An image that cannot be read raises an error in the worker, which Gluon
-    raises again."""
-
-    def __init__(self, images: KeyedImages) -> None:
-        self._images = images
-
-    def __getitem__(self, key: Tuple[int, int]) -> Tuple[Any, Any]:
-        return self._images.read(key)
-
-    def __len__(self) -> int:
-        return len(self._images)

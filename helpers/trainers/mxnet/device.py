@@ -29,6 +29,8 @@ def refuse_what_cannot_run(spec: JobSpec) -> None:
     if spec.device == "cpu":
         if spec.case.precision is Precision.TF32:
             raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
+        if (spec.case.precision.is_amp or spec.case.precision is Precision.BF16) and "avx512f" not in cpu_flags():
+            raise Refused("oneDNN's bfloat16 needs a CPU with AVX-512, which this one lacks")
     else:
         _refuse_on_gpu(spec.case)
 

@@ -12,11 +12,8 @@ from mxnet.gluon import nn
 from helpers.trainers.contract.errors import entry_of
 from helpers.trainers.contract.models import (
     BottleneckLayers,
-    Connected,
     Convolution,
     ModelSpec,
-    Plain,
-    PlainLayers,
     Residual,
     ResidualLayers,
 )
@@ -37,22 +34,18 @@ class NetworkForm:
     norm_epsilon: float = 1e-5
 
 
-def _convolution(layer: Convolution, bias: bool, layout: str) -> Any:
+def _convolution(layer: Convolution, layout: str) -> Any:
     return nn.Conv2D(
         layer.outputs,
         layer.kernel,
         strides=layer.stride,
         padding=layer.kernel // 2,
         in_channels=layer.inputs,
-        use_bias=bias,
+        use_bias=False,
         layout=layout,
         # He's normal distribution over the inputs, as Paddle's default.
         weight_initializer=mx.init.Normal(math.sqrt(2.0 / (layer.inputs * layer.kernel**2))),
     )
-
-
-def _connected(layer: Connected, initializer: Any) -> Any:
-    return nn.Dense(layer.outputs, in_units=layer.inputs, weight_initializer=initializer)
 
 
 class Arriving(nn.HybridBlock):
@@ -72,7 +65,7 @@ class ConvolutionNorm(nn.HybridBlock):
     def __init__(self, layer: Convolution, form: NetworkForm, activate: bool = True) -> None:
         super().__init__()
         self._activate = activate
-        self.convolution = _convolution(layer, bias=False, layout=form.layout)
+        self.convolution = _convolution(layer, form.layout)
         self.norm = nn.BatchNorm(
             axis=form.layout.index("C"),
             momentum=form.norm_momentum,
@@ -115,37 +108,15 @@ class ResidualNetwork(nn.HybridBlock):
         self.average = nn.GlobalAvgPool2D(layout=form.layout)
         # Glorot's uniform distribution, as Paddle's default.
         glorot = mx.init.Xavier(rnd_type="uniform", factor_type="avg", magnitude=3)
-        self.classifier = _connected(layers.classifier, glorot)
+        inputs, outputs = layers.classifier.inputs, layers.classifier.outputs
+        self.classifier = nn.Dense(outputs, in_units=inputs, weight_initializer=glorot)
 
     def hybrid_forward(self, F: Any, images: Any) -> Any:
         return self.classifier(self.average(self.blocks(self.pool(self.stem(self.arriving(images))))))
 
 
-class PlainNetwork(nn.HybridBlock):
-    """From images to logits."""
-
-    def __init__(self, layers: PlainLayers, form: NetworkForm) -> None:
-        super().__init__()
-        self.arriving = Arriving(form)
-        self.features = nn.HybridSequential()
-        for stage in layers.stages:
-            for convolution in stage:
-                self.features.add(_convolution(convolution, bias=True, layout=form.layout), nn.Activation("relu"))
-            self.features.add(nn.MaxPool2D(2, strides=2, layout=form.layout))
-        self.classifier = nn.HybridSequential()
-        *hidden, last = layers.classifier
-        # The deviation used by VGG's authors. With a larger one, the first loss is three times that of a guess.
-        narrow = mx.init.Normal(0.01)
-        for layer in hidden:
-            self.classifier.add(_connected(layer, narrow), nn.Activation("relu"), nn.Dropout(0.5))
-        self.classifier.add(_connected(last, narrow))
-
-    def hybrid_forward(self, F: Any, images: Any) -> Any:
-        return self.classifier(self.features(self.arriving(images)))
-
-
 # The class that builds a network from its layers, by its kind.
-_NETWORKS: Dict[type, Type[Any]] = {Residual: ResidualNetwork, Plain: PlainNetwork}
+_NETWORKS: Dict[type, Type[Any]] = {Residual: ResidualNetwork}
 
 
 def network_of(spec: ModelSpec, form: NetworkForm) -> Any:

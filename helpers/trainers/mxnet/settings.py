@@ -27,7 +27,7 @@ class MxnetSettings(ScheduledSettings):
 
     # CAST, AMP, or None in single precision.
     amp_through: Optional[str]
-    # The kvstore that sums the gradients of the process's cards: "device" or "local"; None for a single card.
+    # The kvstore that sums the gradients of the process's cards: "device"; None for a single card.
     kvstore: Optional[str]
     # The arguments of hybridize().
     static_alloc: bool
@@ -36,7 +36,7 @@ class MxnetSettings(ScheduledSettings):
     def _check(self, spec: JobSpec) -> None:
         super()._check(spec)
         case = spec.case
-        one_of("kvstore", self.kvstore, ("device", "local") if case.cards > 1 else (None,))
+        one_of("kvstore", self.kvstore, ("device",) if case.cards > 1 else (None,))
         for name in ("static_alloc", "static_shape"):
             switch(name, getattr(self, name))
         if case.precision is Precision.AMP:

@@ -12,15 +12,11 @@ import sys
 import time
 from typing import Any
 
-from helpers.trainers.common.device_time import profile_at_the_end
 from helpers.trainers.common.engine_timer import EngineTimer
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Trainer, io_of, not_imported, plan_of, run, seed_everything, set_environment
-from helpers.trainers.common.step_profile import explain_at_the_end
 from helpers.trainers.mxnet.settings import MxnetSettings, setting_facts
 
-# Whether MXNet's engine runs operators in groups.
-_GROUPS = "MXNET_EXEC_BULK_EXEC_TRAIN"
 # Set by a launcher. Without a launcher this process is the only rank.
 RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
 
@@ -33,7 +29,6 @@ def program(trainer: Trainer) -> None:
     mx = _import_mxnet(trainer, settings)
     from helpers.trainers.mxnet import data as mxnet_data
     from helpers.trainers.mxnet import device as mxnet_device
-    from helpers.trainers.mxnet import profile as mxnet_profile
     from helpers.trainers.mxnet import steps as mxnet_steps
 
     mxnet_device.refuse_what_cannot_run(spec)
@@ -54,17 +49,11 @@ def program(trainer: Trainer) -> None:
         timer = EngineTimer(mx.nd.waitall, mxnet_device.last_of_step(stepper.weights, contexts))
         trainer.peak_device_bytes = lambda: mxnet_device.peak_device_bytes(contexts)
     trainer.beat("first step")
-    more = train(plan_of(trainer), reader, stepper, timer, io_of(trainer, lambda: None, bool))
-    profile_at_the_end(trainer, lambda: mxnet_profile.MxnetProfiler(contexts), more)
-    on_gpu = spec.device == "gpu"
-    explain_at_the_end(trainer, lambda: mxnet_profile.MxnetStepProfiler(contexts, on_gpu), stepper, more)
+    train(plan_of(trainer), reader, stepper, timer, io_of(trainer, lambda: None, bool))
 
 
 def _import_mxnet(trainer: Trainer, settings: MxnetSettings) -> Any:
     set_environment(trainer.spec, settings, os.environ)
-    if trainer.spec.explained_steps:
-        # The profiler cannot look into a group of operators.
-        os.environ[_GROUPS] = "0"
     try:
         import mxnet
     # OSError: a library that MXNet loads is missing.

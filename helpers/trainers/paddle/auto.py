@@ -1,19 +1,15 @@
-"""Automatic parallelism in the installed Paddle: the switch of 2020 if this build supports it, else today's interface.
+"""Automatic parallelism as the published auto table was measured: with the switch ``DistributedStrategy.auto``.
 
-The published auto table was measured with the switch ``DistributedStrategy.auto``. It turns on every strategy that
-fleet knows, and keeps the longest chain of them that fits together. paddlepaddle-gpu 2.6.2 and paddlepaddle 3.3.1 still
-do that. On 1 card the chain is tensor parallelism of degree 1, AMP and LARS. On several cards it is sharding, ASP, AMP
-and LARS; the sharding is always over 8 cards, so ``minimize`` fails on any other number. Today's interface is a mesh of
-cards and the placement of each tensor on it: ``shard_layer`` and a distributed batch in dynamic execution,
-``paddle.distributed.to_static`` in static execution.
+It turns on every strategy that fleet knows, and keeps the longest chain of them that fits together.
+paddlepaddle-gpu 2.6.2 and paddlepaddle 3.3.1 still do that. On 1 card the chain is tensor parallelism of degree 1, AMP
+and LARS. On several cards it is sharding, ASP, AMP and LARS; the sharding is always over 8 cards, so ``minimize`` fails
+on any other number, and such a case is refused.
 
 Nothing here depends on a version number: each build is examined for what it supports.
 """
 
 from __future__ import annotations
 
-import enum
-import inspect
 import math
 from dataclasses import dataclass
 from typing import Any, Dict, Optional, Sequence, Tuple
@@ -26,15 +22,6 @@ from helpers.trainers.contract.job import JobSpec
 
 SWITCH_NAME = "DistributedStrategy.auto"
 FACT = "auto_parallel"
-_SINGLE = (Precision.FP32, Precision.TF32)
-
-
-class Way(enum.Enum):
-    """How a case with the feature ``auto`` is trained."""
-
-    SWITCH = "the switch of 2020, a static program by fleet"
-    MESH = "a mesh of cards, dynamic"
-    MESH_PROGRAM = "a mesh of cards, static"
 
 
 @dataclass(frozen=True)
@@ -47,76 +34,18 @@ class Switch:
     obstacle: Optional[str]
 
 
-@dataclass(frozen=True)
-class Automatic:
-    """The way in which a case is trained."""
+def start(spec: JobSpec, facts: Dict[str, str]) -> None:
+    """Add the switch's choice to ``facts``, and prepare the process for it. Must be called before any program is made.
 
-    way: Way
-    # The text on it in the step log's header.
-    fact: str
-
-
-def start(spec: JobSpec, facts: Dict[str, str]) -> Automatic:
-    """Choose the case's way, add it to ``facts``, and prepare the process for it. Must be called before any program is
-    made.
-
-    Raises Refused if this device or build has no way for the case.
+    Raises Refused if the switch does not train the case with this device and build.
     """
-    automatic = choose(spec)
-    facts[FACT] = automatic.fact
-    if automatic.way is Way.SWITCH:
-        _use_program_desc()
-    return automatic
-
-
-def choose(spec: JobSpec) -> Automatic:
-    """The way of a case with the feature ``auto`` on the job's device. Raises Refused with the reason if there is
-    none."""
-    case = spec.case
-    if case.execution is Execution.TO_STATIC:
-        raise Refused("automatic parallelism has a dynamic and a static form; its static form is the execution static")
-    if case.execution is Execution.DYNAMIC:
-        return _dynamic(case)
-    return _static(case, spec.device)
-
-
-def _dynamic(case: Case) -> Automatic:
-    if case.precision is Precision.UNSTATED:
-        raise Refused("in dynamic automatic parallelism nothing chooses the precision: name fp32 or tf32")
-    _only_single_precision(case)
-    if not hasattr(paddle.distributed.auto_parallel.api, "dtensor_from_local"):
-        raise Refused(
-            "this build's dynamic automatic parallelism cannot make one batch of the ranks' own shares: it has no "
-            "dtensor_from_local (Paddle 3 has it)"
-        )
-    return Automatic(Way.MESH, f"shard_layer and a distributed batch over a mesh of {case.cards} (dynamic)")
-
-
-def _static(case: Case, device: str) -> Automatic:
-    switch = examine_switch(case, device)
-    if switch.obstacle is None:
-        return Automatic(Way.SWITCH, _switch_fact(switch.chain))
-    instead = f"{SWITCH_NAME} is not used: {switch.obstacle}"
-    if case.precision is not Precision.UNSTATED:
-        _only_single_precision(case)
-    elif device == "cpu":
-        raise Refused(f"precision unstated: on a CPU no strategy chooses it, name fp32 ({instead})")
-    if device == "cpu" and case.cards > 1:
-        raise Refused(
-            "the static form of automatic parallelism trains on several GPUs; on CPU cards use dynamic "
-            f"({instead}; paddle.distributed.to_static makes its process groups of GPUs)"
-        )
-    if "input_spec" not in inspect.signature(paddle.distributed.to_static).parameters:
-        raise Refused(
-            f"{instead}; and this build's paddle.distributed.to_static reads its data itself (it has no input_spec; "
-            "Paddle 3 has it)"
-        )
-    return Automatic(Way.MESH_PROGRAM, f"paddle.distributed.to_static over a mesh of {case.cards} ({instead})")
-
-
-def _only_single_precision(case: Case) -> None:
-    if case.precision not in _SINGLE:
-        raise Refused(f"the suite runs automatic parallelism in fp32, tf32 or unstated, not in {case.precision.value}")
+    if spec.case.execution is not Execution.STATIC:
+        raise Refused(f"automatic parallelism is {SWITCH_NAME}, the switch of a static program")
+    switch = examine_switch(spec.case, spec.device)
+    if switch.obstacle is not None:
+        raise Refused(f"{SWITCH_NAME} cannot be used: {switch.obstacle}")
+    facts[FACT] = _switch_fact(switch.chain)
+    _use_program_desc()
 
 
 def examine_switch(case: Case, device: str) -> Switch:

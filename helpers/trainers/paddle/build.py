@@ -16,7 +16,7 @@ from typing import Dict, List, MutableMapping
 
 from helpers.trainers.common.building import BuildAnswer, run_build
 from helpers.trainers.common.float32 import TF32_WANTED
-from helpers.trainers.common.process import Refused, set_environment
+from helpers.trainers.common.process import set_environment
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import COMPANION_FACT, PRETENDED_FACT, pretended_text
@@ -70,9 +70,8 @@ def _build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, 
     answer.facts["tf32_switches"] = paddle_device.set_tf32_switches(TF32_WANTED.get(spec.case.precision))
     # Without a card the program can only be placed on the CPU.
     paddle.set_device("cpu")
-    automatic = paddle_auto.start(spec, answer.facts) if spec.case.auto else None
-    if automatic is not None and automatic.way is not paddle_auto.Way.SWITCH:
-        raise Refused(f"it is made together with its first step, so it cannot be built alone: {automatic.fact}")
+    if spec.case.auto:
+        paddle_auto.start(spec, answer.facts)
     if spec.case.execution is Execution.STATIC:
         _build_static(spec, settings, answer)
     else:

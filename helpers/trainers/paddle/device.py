@@ -54,7 +54,7 @@ def _refuse_on_cpu(case: Case) -> None:
             )
         if not core.supports_bfloat16():
             raise Refused("oneDNN's bfloat16 needs a CPU with AVX-512, which this one lacks")
-    if case.execution is Execution.STATIC and case.cards > 1 and not case.auto:
+    if case.execution is Execution.STATIC and case.cards > 1:
         raise Refused("fleet's static mode trains on several GPUs (NCCL); on CPU cards use dynamic or to_static")
 
 

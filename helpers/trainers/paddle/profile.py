@@ -17,8 +17,7 @@ import paddle
 from paddle import profiler as paddle_profiler
 
 from helpers.trainers.common.card_times import RECORDED
-from helpers.trainers.common.device_time import ProfileError
-from helpers.trainers.common.step_profile import Recording, computing_threads, keep_trace
+from helpers.trainers.common.step_profile import ProfileError, Recording, computing_threads, keep_trace
 from helpers.trainers.contract.frameworks import LAYERS
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.paddle.tree import LAYER, MARK, NO_LAYERS, PART, recording_of, spans_of

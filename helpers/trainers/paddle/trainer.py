@@ -43,7 +43,8 @@ def program(trainer: Trainer) -> None:
     from helpers.trainers.paddle.libraries import refuse_wrong_majors
 
     paddle_device.refuse_what_cannot_run(spec)
-    automatic = paddle_auto.start(spec, device.facts) if spec.case.auto else None
+    if spec.case.auto:
+        paddle_auto.start(spec, device.facts)
     device.name = paddle_device.use_device(spec)
     device.facts.update(paddle_device.flag_facts(settings))
     on_gpu = spec.device == "gpu"
@@ -54,9 +55,7 @@ def program(trainer: Trainer) -> None:
         refuse_wrong_majors(loaded_facts())
     seed_everything(paddle.seed, spec.seed)
     device.facts.update(setting_facts(spec, settings))
-    # Today's automatic parallelism makes a program from a dynamic model.
-    from_dynamic = automatic is not None and automatic.way is not paddle_auto.Way.SWITCH
-    static = spec.case.execution is Execution.STATIC and not from_dynamic
+    static = spec.case.execution is Execution.STATIC
     several = trainer.ranks.world_size > 1
     agree: Any = bool
     if static:
@@ -68,7 +67,7 @@ def program(trainer: Trainer) -> None:
     feed = paddle_data.program_feed(paddle_device.place_of(spec)) if static else paddle.to_tensor
     reader = paddle_data.open_reader(trainer, settings, feed)
     trainer.beat("build model")
-    stepper = _stepper(trainer, settings, automatic)
+    stepper = _stepper(trainer, settings)
     timer: StepTimer = HostTimer(time.monotonic)
     if on_gpu:
         timer, device.facts["step_timer"] = paddle_device.event_timer(), EVENTS
@@ -107,11 +106,7 @@ def _import_paddle(trainer: Trainer, settings: PaddleSettings) -> Any:
     return paddle
 
 
-def _stepper(trainer: Trainer, settings: PaddleSettings, automatic: Any) -> Any:
-    if automatic is not None:
-        from helpers.trainers.paddle.auto_steps import automatic_step
-
-        return automatic_step(automatic, trainer, settings)
+def _stepper(trainer: Trainer, settings: PaddleSettings) -> Any:
     if trainer.spec.case.execution is Execution.STATIC:
         from helpers.trainers.paddle.program import StaticStep
 

@@ -19,9 +19,8 @@ from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from helpers.trainers.common.card_times import NOT_TRIED, UNKNOWN_OPERATOR, CardWork, recording_on_card
-from helpers.trainers.common.device_time import Operation, ProfileError, busy_seconds
-from helpers.trainers.common.phase_times import Claim
-from helpers.trainers.common.step_profile import Call, Nested, Recording, Span, nested, rows_of
+from helpers.trainers.common.phase_times import Claim, divided
+from helpers.trainers.common.step_profile import Call, Nested, ProfileError, Recording, Span, nested, rows_of
 from helpers.trainers.contract.step_profile import HOST, Phase
 
 # The scope around the reading of an image, in the loader's thread.
@@ -315,13 +314,10 @@ def _phases(operators: Sequence[_Owner], found: Sequence[Nested]) -> Dict[Phase,
     counts for the first phase that then computes. Only the wait for data is a part of its own."""
     waits = [each.span for each in found if _value(each.span, PART) == Phase.DATA_WAIT.value]
     seconds = {Phase.DATA_WAIT: sum(span.end - span.start for span in waits)}
-    spans: List[Operation] = []
-    before = 0.0
-    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.OTHER):
-        spans += [Operation("", each.span.start, each.span.end) for each in operators if each.phase is phase]
-        busy = busy_seconds(spans)
-        seconds[phase], before = busy - before, busy
-    return seconds
+    order = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.OTHER)
+    claims = [[Claim(phase, each.span.start, each.span.end) for each in operators if each.phase is phase]
+              for phase in order]  # fmt: skip
+    return {**seconds, **dict.fromkeys(order, 0.0), **divided(claims)}
 
 
 def _phase_of(around: Sequence[Span], in_parts: bool, has_gradients: bool) -> Phase:

@@ -16,8 +16,7 @@ from typing import Any, Callable, ContextManager, Dict, List, Mapping, Sequence
 import torch
 
 from helpers.trainers.common.card_times import RECORDED
-from helpers.trainers.common.device_time import ProfileError
-from helpers.trainers.common.step_profile import Recording, keep_trace
+from helpers.trainers.common.step_profile import ProfileError, Recording, keep_trace
 from helpers.trainers.contract.frameworks import DATA_TYPES, LAYERS
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.pytorch.trace import LAYER, PART, recording_of

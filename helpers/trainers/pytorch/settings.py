@@ -17,7 +17,8 @@ from helpers.trainers.common.settings import (
     switch,
 )
 from helpers.trainers.contract.case import Precision
-from helpers.trainers.contract.job import JobSpec, finite
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.records import finite
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from helpers.trainers.common.card_times import UNKNOWN_OPERATOR, CardWork, recording_on_card
-from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.phase_times import Claim, divided
-from helpers.trainers.common.step_profile import Call, Nested, Recording, Span, nested, rows_of
+from helpers.trainers.common.step_profile import Call, Nested, ProfileError, Recording, Span, nested, rows_of
 from helpers.trainers.contract.step_profile import HOST, Phase
 
 # The names of the scopes around the parts of a step and around layers begin so.

@@ -1,7 +1,4 @@
-"""A job's batches for TensorFlow: synthetic, through DALI, or through tf.data from image files or TFRecord.
-
-Each card of the process has a reader, which reads the same images as if the card had a process of its own.
-"""
+"""A job's batches for TensorFlow: synthetic, through DALI, or through tf.data from image files or TFRecord."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import tensorflow as tf
 from helpers.trainers.common import readers
 from helpers.trainers.common.images import MEAN, STD, Form, ImageList, Share, reading_error
 from helpers.trainers.common.loop import Batch, Reader
-from helpers.trainers.common.process import CardPlace, Trainer
+from helpers.trainers.common.process import Trainer
 from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, KeyedBatches, Plugin
 from helpers.trainers.common.settings import Augmentation
 from helpers.trainers.contract.models import IMAGE_SIZE
@@ -32,21 +29,17 @@ _SOURCES = {"jpeg": "from the folder's files", "tfrecord": f"from TFRecord in {F
 _JPEG = b"\xff\xd8"
 
 
-def open_reader(trainer: Trainer, settings: TensorflowSettings, devices: Tuple[str, ...]) -> Reader:
-    """As ``readers.open_card_readers``, with DALI and tf.data."""
-
-    def loaders(card: CardPlace) -> readers.Loaders:
-        device = devices[card.local]
-        feed = feed_to(device)
-        return readers.Loaders(
-            feed,
-            lambda: card.local,
-            lambda images, plan: dali_reader(images, plan, feed, device),
-            lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec.seed, device),
-            lambda workers: f"tf.data, {workers} threads, {_SOURCES[settings.native_source]}, decoding by TensorFlow",
-        )
-
-    return readers.open_card_readers(trainer, settings, loaders)
+def open_reader(trainer: Trainer, settings: TensorflowSettings, device: str) -> Reader:
+    """As ``readers.open_reader``, with DALI and tf.data."""
+    feed = feed_to(device)
+    loaders = readers.Loaders(
+        feed,
+        lambda: 0,
+        lambda images, plan: dali_reader(images, plan, feed, device),
+        lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec.seed, device),
+        lambda workers: f"tf.data, {workers} threads, {_SOURCES[settings.native_source]}, decoding by TensorFlow",
+    )
+    return readers.open_reader(trainer, settings, loaders)
 
 
 def feed_to(device: str) -> Feed:
@@ -88,7 +81,7 @@ class _Done:
         self._device = device
 
     def query(self) -> bool:
-        wait_for([self._device])
+        wait_for(self._device)
         return True
 
 

@@ -6,18 +6,19 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, ContextManager, Dict, Optional, Tuple
 
 import tensorflow as tf
 
 from helpers.trainers.common.cuda import total_memory_bytes
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
 from helpers.trainers.common.loop import HostTimer
-from helpers.trainers.common.process import CardPlace, Refused, Trainer, bfloat16_hardware, cpu_flags, cpu_name
+from helpers.trainers.common.process import Refused, Trainer, bfloat16_hardware, cpu_flags, cpu_name
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.tensorflow.settings import AUTOCLUSTERING, RING, TensorflowSettings
+from helpers.trainers.tensorflow.settings import AUTOCLUSTERING, TensorflowSettings
 
 # The first version that supports Python and CUDA of the pinned environment; the trainer was written with it.
 _LEAST_VERSION = (2, 16)
@@ -52,11 +53,6 @@ def _refuse_on_cpu(spec: JobSpec, settings: TensorflowSettings) -> None:
         raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
     if settings.layout != "NHWC":
         raise Refused(f"TensorFlow's convolutions on a CPU are NHWC, and the settings say {settings.layout}")
-    if spec.ranks > 1 and spec.cards_per_process > 1:
-        raise Refused(
-            "on CPUs several processes have one card each: MultiWorkerMirroredStrategy takes one of a process, "
-            f"{spec.cards_per_process} were asked for"
-        )
 
 
 def _refuse_on_gpu(spec: JobSpec) -> None:
@@ -65,31 +61,24 @@ def _refuse_on_gpu(spec: JobSpec) -> None:
             "this build of TensorFlow is for CPUs: make env-tensorflow installs one for CUDA where there is a GPU"
         )
     cards = tf.config.list_physical_devices("GPU")
-    if len(cards) < spec.cards_per_process:
-        raise Refused(
-            f"TensorFlow sees {len(cards)} GPUs that its CUDA works with, and this process is to drive "
-            f"{spec.cards_per_process}; the lines above, of its own, say why"
-        )
+    if not cards:
+        raise Refused("TensorFlow sees no GPU that its CUDA works with; the lines above, of its own, say why")
+    details = tf.config.experimental.get_device_details(cards[0])
+    capability, name = details.get("compute_capability", (0, 0)), details.get("device_name", cards[0].name)
     needed = spec.case.least_capability
-    for card in cards[: spec.cards_per_process]:
-        details = tf.config.experimental.get_device_details(card)
-        capability, name = details.get("compute_capability", (0, 0)), details.get("device_name", card.name)
-        if capability < needed:
-            wanted, got = (".".join(map(str, each)) for each in (needed, capability))
-            raise Refused(f"{spec.case.precision.value} needs compute capability {wanted}, {name} has {got}")
+    if capability < needed:
+        wanted, got = (".".join(map(str, each)) for each in (needed, capability))
+        raise Refused(f"{spec.case.precision.value} needs compute capability {wanted}, {name} has {got}")
 
 
-class Cards:
-    """The cards that this process drives, and the strategy that joins them with each other and with those of other
-    processes."""
+@dataclass(frozen=True)
+class Card:
+    """The card that this process drives, and the strategy that joins it with those of other processes."""
 
-    def __init__(self, devices: Sequence[str], strategy: Optional[Any] = None) -> None:
-        """``devices`` are TensorFlow's names; ``strategy`` is None for a job of one card."""
-        self.devices = tuple(devices)
-        self.strategy = strategy
-
-    def __len__(self) -> int:
-        return len(self.devices)
+    # TensorFlow's name.
+    device: str
+    # None for a job of one card.
+    strategy: Optional[Any] = None
 
     def scope(self) -> ContextManager[Any]:
         """The context in which variables are made that have a copy on every card."""
@@ -98,18 +87,8 @@ class Cards:
         scope: ContextManager[Any] = self.strategy.scope()
         return scope
 
-    def each(self, values: List[Any]) -> Any:
-        """One value for each card, as a step takes it."""
-        if len(values) == 1:
-            return values[0]
-        assert self.strategy is not None
-        first = values
-        return self.strategy.experimental_distribute_values_from_function(
-            lambda context: first[context.replica_id_in_sync_group % len(first)]
-        )
-
     def total(self) -> Callable[[float], float]:
-        """A function that sums a number over all cards of all processes; all processes must call it."""
+        """A function that sums a number over the cards of all processes; all processes must call it."""
         strategy = self.strategy
         if strategy is None:
             return float
@@ -123,45 +102,29 @@ class Cards:
         return lambda number: float(strategy.experimental_local_results(summed(tf.constant(number)))[0])
 
 
-def cards_of(trainer: Trainer, settings: TensorflowSettings) -> Cards:
-    """The devices of the process; sets its threads and memory. Must be called before anything is computed.
+def card_of(trainer: Trainer, settings: TensorflowSettings) -> Card:
+    """The device of the process; sets its threads and memory. Must be called before anything is computed.
 
-    A process with several cards mirrors its variables over them (MirroredStrategy). Several processes find each other
-    by TF_CONFIG, which the launcher sets (MultiWorkerMirroredStrategy).
+    Several processes find each other by TF_CONFIG, which the launcher sets (MultiWorkerMirroredStrategy).
     """
-    spec, cards = trainer.spec, trainer.cards
-    on_gpu = spec.device == "gpu"
-    trainer.device.facts.update(_apply_threads(trainer, settings))
-    names = tuple(f"{'GPU' if on_gpu else 'CPU'}:{card.local}" for card in cards)
+    facts, on_gpu = trainer.device.facts, trainer.spec.device == "gpu"
+    facts.update(_apply_threads(trainer, settings))
     if on_gpu:
-        _share_memory(cards, settings)
+        _share_memory(settings)
         if settings.xla_mode == AUTOCLUSTERING:
             tf.config.optimizer.set_jit("autoclustering")
-    elif len(cards) > 1:
-        (cpu,) = tf.config.list_physical_devices("CPU")
-        logical = [tf.config.LogicalDeviceConfiguration() for _ in cards]
-        tf.config.set_logical_device_configuration(cpu, logical)
-    facts = trainer.device.facts
-    if trainer.ranks.world_size > 1:
-        facts["strategy"] = "MultiWorkerMirroredStrategy"
-        options = tf.distribute.experimental.CommunicationOptions(
-            implementation=tf.distribute.experimental.CommunicationImplementation[str(settings.communication)]
-        )
-        return Cards(names, tf.distribute.MultiWorkerMirroredStrategy(communication_options=options))
-    if len(cards) == 1:
+    device = "GPU:0" if on_gpu else "CPU:0"
+    if trainer.ranks.world_size == 1:
         facts["strategy"] = "none"
-        return Cards(names)
-    facts["strategy"] = "MirroredStrategy"
-    return Cards(names, tf.distribute.MirroredStrategy(list(names), _exchange(settings)))
-
-
-def _exchange(settings: TensorflowSettings) -> Any:
-    """How a process sums the gradients of its cards; None leaves it to the strategy, which uses its own ring."""
-    return None if settings.communication == RING else tf.distribute.NcclAllReduce()
+        return Card(device)
+    facts["strategy"] = "MultiWorkerMirroredStrategy"
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=tf.distribute.experimental.CommunicationImplementation[str(settings.communication)]
+    )
+    return Card(device, tf.distribute.MultiWorkerMirroredStrategy(communication_options=options))
 
 
 def _apply_threads(trainer: Trainer, settings: TensorflowSettings) -> Dict[str, str]:
-    # The cards of a process share its threads.
     cores = len(os.sched_getaffinity(0))
     between = max(2, cores - 2) if trainer.spec.device == "gpu" else cores
     within = settings.intra_op_threads or cores
@@ -171,22 +134,20 @@ def _apply_threads(trainer: Trainer, settings: TensorflowSettings) -> Dict[str, 
     return {"intra_op_threads": str(within), "inter_op_threads": str(between)}
 
 
-def _share_memory(cards: Sequence[CardPlace], settings: TensorflowSettings) -> None:
-    physical = tf.config.list_physical_devices("GPU")
-    tf.config.set_visible_devices([physical[card.local] for card in cards], "GPU")
-    for card in cards:
-        if settings.memory_fraction is None:
-            tf.config.experimental.set_memory_growth(physical[card.local], True)
-            continue
-        mebibytes = int(settings.memory_fraction * total_memory_bytes(card.local) / 2**20)
-        limit = tf.config.LogicalDeviceConfiguration(memory_limit=mebibytes)
-        tf.config.set_logical_device_configuration(physical[card.local], [limit])
+def _share_memory(settings: TensorflowSettings) -> None:
+    card = tf.config.list_physical_devices("GPU")[0]
+    tf.config.set_visible_devices([card], "GPU")
+    if settings.memory_fraction is None:
+        tf.config.experimental.set_memory_growth(card, True)
+        return
+    mebibytes = int(settings.memory_fraction * total_memory_bytes(0) / 2**20)
+    tf.config.set_logical_device_configuration(card, [tf.config.LogicalDeviceConfiguration(memory_limit=mebibytes)])
 
 
 def device_name(trainer: Trainer) -> str:
     if trainer.spec.device == "cpu":
         return cpu_name()
-    card = tf.config.list_physical_devices("GPU")[trainer.cards[0].local]
+    card = tf.config.list_physical_devices("GPU")[0]
     return str(tf.config.experimental.get_device_details(card).get("device_name", "unknown GPU"))
 
 
@@ -230,15 +191,14 @@ def _products(on_gpu: bool) -> Tuple[float, float]:
     return float(product[0, 0]), float(convolved[0, 0, 0, 0])
 
 
-def wait_for(devices: Iterable[str]) -> None:
-    """Wait until the cards have done all their work."""
-    for device in devices:
-        with tf.device(device):
-            tf.raw_ops.SyncDevice()
+def wait_for(device: str) -> None:
+    """Wait until the card has done all its work."""
+    with tf.device(device):
+        tf.raw_ops.SyncDevice()
 
 
 class WaitingTimer(HostTimer):
-    """Times steps by the host's clock, and waits for the cards after every step. TensorFlow gives no access to the
+    """Times steps by the host's clock, and waits for the card after every step. TensorFlow gives no access to the
     stream on which it computes, so no event can be recorded there.
 
     So a step's time includes the launch of its first operations, as with a session of TensorFlow 1.
@@ -257,14 +217,14 @@ class WaitingTimer(HostTimer):
         super().mark()
 
 
-def timer_of(spec: JobSpec, cards: Cards) -> Tuple[HostTimer, str]:
+def timer_of(spec: JobSpec, card: Card) -> Tuple[HostTimer, str]:
     """The timer of the steps, and its description in words."""
     if spec.device == "cpu":
         return HostTimer(time.monotonic), "the host's clock; steps on a CPU are synchronous"
-    timer = WaitingTimer(lambda: wait_for(cards.devices), time.monotonic)
-    return timer, "the host's clock, the cards waited for after every step"
+    timer = WaitingTimer(lambda: wait_for(card.device), time.monotonic)
+    return timer, "the host's clock, the card waited for after every step"
 
 
-def peak_device_bytes(cards: Cards) -> int:
-    """The peak memory of TensorFlow's allocator, on the card on which it is largest."""
-    return max(int(tf.config.experimental.get_memory_info(device)["peak"]) for device in cards.devices)
+def peak_device_bytes(card: Card) -> int:
+    """The peak memory of TensorFlow's allocator."""
+    return int(tf.config.experimental.get_memory_info(card.device)["peak"])

@@ -6,7 +6,6 @@ Convolutions and products are computed in that type; weights are float32 and cas
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any, Dict, List, Set, Type
@@ -19,8 +18,6 @@ from helpers.trainers.contract.models import (
     Connected,
     Convolution,
     ModelSpec,
-    Plain,
-    PlainLayers,
     Residual,
     ResidualLayers,
 )
@@ -39,7 +36,6 @@ class NetworkForm:
     norm_epsilon: float = 1e-5
     # The type of the weights.
     dtype: Any = tf.float32
-    dropout: float = 0.5
 
 
 class Weights:
@@ -81,30 +77,16 @@ class Weights:
         return self.trained[name]
 
 
-def in_scope(call: Any) -> Any:
-    """Have the operations of a layer's call named after the layer; profiles and errors show it."""
-
-    @functools.wraps(call)
-    def named(layer: Any, values: Any) -> Any:
-        with tf.name_scope(layer.name):
-            return call(layer, values)
-
-    return named
-
-
 class ConvolutionLayer:
-    """A convolution; it has a bias if no batch norm follows."""
+    """A convolution without bias."""
 
-    def __init__(self, weights: Weights, name: str, layer: Convolution, bias: bool) -> None:
-        self.name = name
+    def __init__(self, weights: Weights, name: str, layer: Convolution) -> None:
         self._layer = layer
         self._layout = weights.form.layout
         shape = [layer.kernel, layer.kernel, layer.inputs, layer.outputs]
         # He's normal distribution over the inputs.
         self._kernel = weights.normal(f"{name}.weight", shape, math.sqrt(2.0 / (layer.kernel**2 * layer.inputs)))
-        self._bias = weights.constant(f"{name}.bias", layer.outputs, 0.0) if bias else None
 
-    @in_scope
     def __call__(self, images: Any) -> Any:
         layer, padding = self._layer, "SAME"
         if layer.stride > 1:
@@ -112,10 +94,7 @@ class ConvolutionLayer:
             # explicit padding in the convolution, its gradient in bfloat16 takes forty times as long on a CPU.
             images, padding = padded(images, layer.kernel // 2, self._layout), "VALID"
         kernel = tf.cast(self._kernel, images.dtype)
-        convolved = tf.nn.conv2d(images, kernel, layer.stride, padding, data_format=self._layout)
-        if self._bias is None:
-            return convolved
-        return tf.nn.bias_add(convolved, tf.cast(self._bias, images.dtype), data_format=self._layout)
+        return tf.nn.conv2d(images, kernel, layer.stride, padding, data_format=self._layout)
 
 
 def padded(images: Any, border: int, layout: str) -> Any:
@@ -130,14 +109,12 @@ class BatchNorm:
     """Batch norm. It normalises by the batch, and keeps moving statistics, which training does not use."""
 
     def __init__(self, weights: Weights, name: str, size: int) -> None:
-        self.name = name
         self._form = weights.form
         self._scale = weights.constant(f"{name}.weight", size, 1.0)
         self._offset = weights.constant(f"{name}.bias", size, 0.0)
         weights.norms.update((f"{name}.weight", f"{name}.bias"))
         self._mean, self._variance = weights.statistic(size, 0.0), weights.statistic(size, 1.0)
 
-    @in_scope
     def __call__(self, images: Any) -> Any:
         normed, mean, variance = normalised(images, self._scale, self._offset, self._mean, self._variance, self._form)
         self._mean.assign(mean)
@@ -161,7 +138,7 @@ class ConvolutionNorm:
     """Convolution without bias, and batch norm."""
 
     def __init__(self, weights: Weights, name: str, layer: Convolution) -> None:
-        self._convolution = ConvolutionLayer(weights, f"{name}.convolution", layer, bias=False)
+        self._convolution = ConvolutionLayer(weights, f"{name}.convolution", layer)
         self._norm = BatchNorm(weights, f"{name}.norm", layer.outputs)
 
     def __call__(self, images: Any) -> Any:
@@ -172,7 +149,6 @@ class Bottleneck:
     """1 x 1, 3 x 3 (with the stride), 1 x 1, around a shortcut."""
 
     def __init__(self, weights: Weights, name: str, layers: BottleneckLayers) -> None:
-        self.name = name
         self._reduce = ConvolutionNorm(weights, f"{name}.reduce", layers.reduce)
         self._spatial = ConvolutionNorm(weights, f"{name}.spatial", layers.spatial)
         self._expand = ConvolutionNorm(weights, f"{name}.expand", layers.expand)
@@ -180,7 +156,6 @@ class Bottleneck:
         if layers.shortcut is not None:
             self._shortcut = ConvolutionNorm(weights, f"{name}.shortcut", layers.shortcut)
 
-    @in_scope
     def __call__(self, images: Any) -> Any:
         shortcut = images if self._shortcut is None else self._shortcut(images)
         inner = tf.nn.relu(self._spatial(tf.nn.relu(self._reduce(images))))
@@ -188,18 +163,12 @@ class Bottleneck:
 
 
 class ConnectedLayer:
-    def __init__(self, weights: Weights, name: str, layer: Connected, deviation: float) -> None:
-        """``deviation`` 0 draws as Glorot does, uniformly."""
-        self.name = name
-        shape = [layer.inputs, layer.outputs]
-        if deviation:
-            self._matrix = weights.normal(f"{name}.weight", shape, deviation)
-        else:
-            most = math.sqrt(6.0 / (layer.inputs + layer.outputs))
-            self._matrix = weights.uniform(f"{name}.weight", shape, most)
+    def __init__(self, weights: Weights, name: str, layer: Connected) -> None:
+        # Glorot's uniform distribution.
+        most = math.sqrt(6.0 / (layer.inputs + layer.outputs))
+        self._matrix = weights.uniform(f"{name}.weight", [layer.inputs, layer.outputs], most)
         self._bias = weights.constant(f"{name}.bias", layer.outputs, 0.0)
 
-    @in_scope
     def __call__(self, values: Any) -> Any:
         return tf.nn.bias_add(
             tf.linalg.matmul(values, tf.cast(self._matrix, values.dtype)), tf.cast(self._bias, values.dtype)
@@ -213,7 +182,7 @@ class ResidualNetwork:
         self._layout = form.layout
         self._stem = ConvolutionNorm(weights, "stem", layers.stem)
         self._blocks = [Bottleneck(weights, f"blocks.{at}", each) for at, each in enumerate(layers.blocks)]
-        self._classifier = ConnectedLayer(weights, "classifier", layers.classifier, 0.0)
+        self._classifier = ConnectedLayer(weights, "classifier", layers.classifier)
 
     def __call__(self, images: Any) -> Any:
         """Logits, in the images' type, of a batch."""
@@ -225,48 +194,12 @@ class ResidualNetwork:
         return self._classifier(tf.reduce_mean(values, [1, 2] if self._layout == "NHWC" else [2, 3]))
 
 
-class PlainNetwork:
-    def __init__(self, layers: PlainLayers, form: NetworkForm) -> None:
-        self.weights = weights = Weights(form)
-        self.convolutions = convolutions_of(layers)
-        self._form = form
-        self._stages: List[List[ConvolutionLayer]] = []
-        # The numbers in Paddle's names count activations and pooling too.
-        number = 0
-        for stage in layers.stages:
-            self._stages.append([])
-            for layer in stage:
-                self._stages[-1].append(ConvolutionLayer(weights, f"features.{number}", layer, bias=True))
-                number += 2
-            number += 1
-        self._classifier = [
-            # The deviation used by VGG's authors. With a larger one, the first loss is three times that of a guess.
-            ConnectedLayer(weights, f"classifier.{3 * at}", layer, 0.01)
-            for at, layer in enumerate(layers.classifier)
-        ]
-
-    def __call__(self, images: Any) -> Any:
-        """Logits, in the images' type, of a batch."""
-        values = images
-        for stage in self._stages:
-            for convolution in stage:
-                values = tf.nn.relu(convolution(values))
-            values = tf.nn.max_pool2d(values, 2, 2, "VALID", data_format=self._form.layout)
-        values = tf.reshape(values, [values.shape[0], -1])
-        *hidden, last = self._classifier
-        for layer in hidden:
-            values = tf.nn.relu(layer(values))
-            if self._form.dropout:
-                values = tf.nn.dropout(values, self._form.dropout)
-        return last(values)
-
-
 def convolutions_of(layers: Any) -> int:
     return sum(isinstance(layer, Convolution) for layer in layers.in_order())
 
 
 # The class that builds a network from its layers, by its kind.
-_NETWORKS: Dict[type, Type[Any]] = {Residual: ResidualNetwork, Plain: PlainNetwork}
+_NETWORKS: Dict[type, Type[Any]] = {Residual: ResidualNetwork}
 
 
 def network_of(spec: ModelSpec, form: NetworkForm) -> Any:

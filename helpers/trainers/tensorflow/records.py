@@ -64,7 +64,7 @@ def write_records(images: ImageList) -> List[Path]:
 
 
 def main(arguments: List[str]) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", help="The data folder, with train_list.txt in it")
     folder = parser.parse_args(arguments).folder
     try:

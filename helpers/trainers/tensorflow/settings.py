@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Dict, Optional
 
 from helpers.trainers.common.scheduled import ScheduledSettings, scheduled_facts
-from helpers.trainers.common.settings import AmpLevels, at_least, one_of, refused
+from helpers.trainers.common.settings import NEVER_STEPS, AmpLevels, at_least, one_of, refused
 from helpers.trainers.contract.case import Precision
-from helpers.trainers.contract.job import JobSpec, finite
+from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.records import finite
 
 # What XLA compiles: the parts of the graph that it chooses, or the whole step.
 AUTOCLUSTERING, WHOLE_STEP = "autoclustering", "jit_compile"
 # How ranks exchange gradients, by tf.distribute's names.
 NCCL, RING = "NCCL", "RING"
+# Of a rule: after so many steps the loss scale changes.
+_MOVES = ("incr_every_n_steps", "decr_every_n_nan_or_inf")
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class TensorflowSettings(ScheduledSettings):
         share = self.memory_fraction
         if share is not None and (not finite(share) or not 0 < share <= 1):
             raise refused("memory_fraction", share, "a share above 0 and up to 1, or null")
+        if self.loss_scaling is not None and min(self.loss_scaling_rule[name] for name in _MOVES) < NEVER_STEPS:
+            raise refused("loss_scaling_rule", self.loss_scaling_rule, "a rule that never changes the loss scale")
         one_of("native_source", self.native_source, ("jpeg", "tfrecord"))
         at_least("shuffle_buffer", self.shuffle_buffer, 1)
 

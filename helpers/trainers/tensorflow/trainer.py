@@ -1,7 +1,7 @@
 """Trains one rank of a TensorFlow job: ``python -m helpers.trainers.tensorflow.trainer SPEC.json``.
 
-A process drives one card or all cards of its node; several processes are started by launchers/tensorflow.py. Exit
-status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
+A process drives one card; several are started by launchers/tensorflow.py. Exit status: 0 complete, 1 failed, 3 refused
+(``process.EXIT_REFUSED``); the step log's footer says why.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from functools import partial
 from typing import Any
 
-from helpers.trainers.common.device_time import profile_at_the_end
 from helpers.trainers.common.loop import train
 from helpers.trainers.common.process import Trainer, io_of, not_imported, plan_of, run, seed_everything, set_environment
-from helpers.trainers.common.step_profile import explain_at_the_end
 from helpers.trainers.tensorflow.settings import TensorflowSettings, setting_facts
 
 # Variables of the suite's launcher: rank, rank within the node, number of ranks.
@@ -32,7 +29,6 @@ def program(trainer: Trainer) -> None:
     tf = _import_tensorflow(trainer, settings)
     from helpers.trainers.tensorflow import data as tensorflow_data
     from helpers.trainers.tensorflow import device as tensorflow_device
-    from helpers.trainers.tensorflow import profile as tensorflow_profile
     from helpers.trainers.tensorflow import steps as tensorflow_steps
 
     tensorflow_device.refuse_what_cannot_run(spec, settings)
@@ -41,24 +37,21 @@ def program(trainer: Trainer) -> None:
     if several:
         trainer.beat("connect ranks")
     facts.update(tensorflow_device.build_facts(spec))
-    cards = tensorflow_device.cards_of(trainer, settings)
+    card = tensorflow_device.card_of(trainer, settings)
     facts.update(tensorflow_device.force_float32(spec))
     seed_everything(tf.random.set_seed, spec.seed)
     facts.update(setting_facts(spec, settings))
     trainer.beat("data")
-    reader = tensorflow_data.open_reader(trainer, settings, cards.devices)
+    reader = tensorflow_data.open_reader(trainer, settings, card.device)
     trainer.beat("build model")
-    stepper = tensorflow_steps.TrainingStep(trainer, settings, cards)
-    timer, facts["step_timer"] = tensorflow_device.timer_of(spec, cards)
+    stepper = tensorflow_steps.TrainingStep(trainer, settings, card)
+    timer, facts["step_timer"] = tensorflow_device.timer_of(spec, card)
     if spec.device == "gpu":
-        trainer.peak_device_bytes = lambda: tensorflow_device.peak_device_bytes(cards)
-    total = cards.total()
+        trainer.peak_device_bytes = lambda: tensorflow_device.peak_device_bytes(card)
+    total = card.total()
     trainer.beat("first step")
     io = io_of(trainer, lambda: _meet(total), lambda own: total(float(not own)) == 0)
-    more = train(plan_of(trainer), reader, stepper, timer, io)
-    profile_at_the_end(trainer, lambda: tensorflow_profile.TensorflowProfiler(cards.devices), more)
-    profiler = partial(tensorflow_profile.TensorflowStepProfiler, stepper.layers, cards.devices)
-    explain_at_the_end(trainer, profiler, stepper, more)
+    train(plan_of(trainer), reader, stepper, timer, io)
 
 
 def _meet(total: Any) -> None:

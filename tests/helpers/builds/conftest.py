@@ -99,14 +99,15 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
         monkeypatch.setenv(variable, (tmp_path / name).as_uri() if name == "index" else str(tmp_path / name))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     (tmp_path / "companions.yaml").write_text(COMPANIONS)
-    config = replace(load_config(ROOT / "perf.yaml"), path=tmp_path / "perf.yaml")
+    config = replace(load_config(ROOT / "helpers/plan/defaults.yaml"), path=tmp_path / "perf.yaml")
     settings = BuildsConfig(silence_seconds=1.0)
     return Shop(tmp_path, replace(config, builds=settings), BuildCache(tmp_path / "builds"))
 
 
 @dataclass
 class Server:
-    """Answers for the files of a folder; ``hang`` keeps silent, and ``cut`` ends a file early."""
+    """Answers for the files of a folder; ``hang`` keeps silent, and ``cut`` ends a file early. After the bytes of
+    ``drip`` one byte comes with each release of ``drop``. ``elsewhere`` is where every address redirects to."""
 
     folder: Path
     url: str = ""
@@ -114,6 +115,9 @@ class Server:
     authorised: list[str] = field(default_factory=list)
     hang: bool = False
     cut: bool = False
+    drip: bytes = b""
+    drop: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    elsewhere: str = ""
 
 
 @pytest.fixture
@@ -129,6 +133,16 @@ def server(tmp_path: Path) -> Iterator[Server]:
             found.authorised.append(self.headers.get("Authorization", ""))
             if found.hang:
                 ended.wait(30)
+                return
+            if found.elsewhere and not found.elsewhere.endswith(self.path):
+                self.send_response(302)
+                self.send_header("Location", found.elsewhere)
+                self.end_headers()
+                return
+            if found.drip:
+                self.wfile.write(found.drip)
+                while found.drop.acquire(timeout=30) and not ended.is_set():
+                    self.wfile.write(b"x")
                 return
             if not path.exists():
                 found.asked.append("404")

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+import helpers.builds.cache
 from helpers.builds.cache import BuildCache
 from helpers.builds.naming import BuildUnavailable, Why
-from helpers.machine.files import open_lock
+from helpers.common.files import open_lock
 
 DIGESTS = [f"{number:016x}" for number in range(1, 6)]
 NOTE = {"source": "s", "framework": "paddle", "distribution": "paddlepaddle", "version": "3", "commit": ""}
@@ -98,6 +99,20 @@ def test_what_is_removed_while_it_is_waited_for_is_gone(tmp_path: Path) -> None:
 
     with pytest.raises(BuildUnavailable, match="is not there any more"):
         cache.hold("b", tmp_path / DIGESTS[0] / "bin" / "python", removed)
+
+
+def test_a_maker_that_hangs_is_waited_for_some_hours_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = BuildCache(tmp_path)
+    make(cache, DIGESTS[0], 1.0)
+    maker = open_lock(tmp_path / f"{DIGESTS[0]}.lock")
+    fcntl.flock(maker, fcntl.LOCK_EX)
+    assert helpers.builds.cache._MOST_WAIT_SECONDS <= 4 * 3600
+    monkeypatch.setattr(helpers.builds.cache, "_MOST_WAIT_SECONDS", 0.0)
+    told: list[str] = []
+    with pytest.raises(BuildUnavailable, match=r"another process holds it for 0 s.*fuser"):
+        BuildCache(tmp_path).take(DIGESTS[0], "b", fill, told.append)
+    assert told == ["waiting for another session that makes b"]
+    os.close(maker)
 
 
 def test_a_file_that_several_share_counts_once(tmp_path: Path) -> None:

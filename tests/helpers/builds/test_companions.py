@@ -63,11 +63,11 @@ def test_protobuf_is_one_with_which_fleet_s_programs_build(version: str, protobu
 
 def test_the_companions_are_those_of_the_sets() -> None:
     """A build of the pinned version trains beside what the suite's own environment has."""
-    own = _pinned("cpu.txt", "suite.txt", "dali-cuda12.txt")
+    own = _pinned("cpu.txt", "numpy2.txt", "suite.txt", "dali-cuda12.txt")
     for name, version in pins("paddlepaddle", "3.3.1").items():
         if name != "setuptools":
             assert f"{name}=={version} " in own
-    older = _pinned("gpu-cuda11.txt", "suite.txt", "cuda11.txt", "dali-cuda11.txt", "dali-cuda12.txt")
+    older = _pinned("gpu-cuda11.txt", "numpy1.txt", "suite.txt", "cuda11.txt", "dali-cuda11.txt", "dali-cuda12.txt")
     for driver in ("470.256.02", "535.104.05"):
         found = pins("paddlepaddle-gpu", "2.6.2", driver=driver)
         assert found["nvidia-cudnn-cu11"] == "8.6.0.163"

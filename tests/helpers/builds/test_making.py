@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from helpers.builds import making
 from helpers.builds.cache import BuildCache
-from helpers.builds.naming import BuildUnavailable, Why
+from helpers.builds.fetching import fetch
+from helpers.builds.naming import BuildUnavailable, Why, parse_build
 from helpers.machine.frameworks import BuildFinder
 from helpers.machine.libraries import LINKS
 from helpers.plan.perf_yaml import BuildsConfig
-from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.errors import ConfigError, DeviceError
 from helpers.trainers.contract.frameworks import Framework
 from tests.faults.small_disk import small_disk, why_no_mount
 from tests.helpers.builds.conftest import PARTS, Server, Shop, make_wheel, sha256
@@ -204,8 +206,51 @@ def test_an_address_that_hangs_is_given_up(shop: Shop, server: Server, seconds: 
     server.hang = True
     error = refused(shop, f"{server.url}/paddlepaddle-3.2.2-py3-none-any.whl")
     assert error.kind is Why.NOT_FETCHED
-    assert "nothing for 1 s" in str(error)
+    assert "nothing in 1 s" in str(error)
     assert seconds() < 20
+
+
+@pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"])
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(shop: Shop, server: Server, begun: bytes) -> None:
+    """Each byte comes long before the time limit of a socket; in all, no wheel ever comes."""
+    server.drip = begun
+    at = 0.0
+
+    def clock() -> float:
+        nonlocal at
+        at += 3
+        server.drop.release()
+        return at
+
+    source = parse_build(f"{server.url}/paddlepaddle-3.2.2-py3-none-any.whl", shop.folder, shop.config)
+    with pytest.raises(BuildUnavailable, match=r"(nothing|bytes) in 30 s from .* 10 kB/s at least") as caught:
+        fetch(source, shop.folder, 30.0, clock=clock)
+    assert caught.value.kind is Why.NOT_FETCHED
+    assert at == 33
+
+
+def test_a_download_is_given_up_after_an_hour_however_fast_it_is(shop: Shop, server: Server) -> None:
+    server.drip = b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"
+    times = iter([0.0, 3600.0])
+    source = parse_build(f"{server.url}/paddlepaddle-3.2.2-py3-none-any.whl", shop.folder, shop.config)
+    with pytest.raises(BuildUnavailable, match=r"a wheel within 3600 s"):
+        fetch(source, shop.folder, 7200.0, clock=lambda: next(times))
+
+
+@pytest.mark.parametrize("elsewhere", ["ftp://USER:PW@127.0.0.1:9/x.whl", "file:///etc/passwd"])
+def test_a_redirect_to_something_else_than_http_is_not_followed(shop: Shop, server: Server, elsewhere: str) -> None:
+    server.elsewhere = elsewhere
+    error = refused(shop, f"{server.url}/paddlepaddle-3.2.2-py3-none-any.whl")
+    assert error.kind is Why.NOT_FETCHED
+    assert f"a redirect to {elsewhere[:4]}" in str(error)
+    assert "PW" not in str(error)
+
+
+def test_a_redirect_to_http_is_followed(shop: Shop, server: Server) -> None:
+    wheel = make_wheel(server.folder)
+    server.elsewhere = f"{server.url}/files/{wheel.name}"
+    source = parse_build(f"{server.url}/{wheel.name}", shop.folder, shop.config)
+    assert fetch(source, shop.folder, 30.0).sha256 == sha256(wheel)
 
 
 def test_an_address_where_nobody_listens_is_told(shop: Shop) -> None:
@@ -289,6 +334,31 @@ def test_a_build_that_does_not_work_says_so_as_that(shop: Shop, text: str, kind:
     error = refused(shop, make_wheel(shop.folder, text=text).name)
     assert error.kind is kind
     assert told in str(error)
+
+
+def test_links_that_are_never_made_are_given_up(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "links.py").write_text("import signal; signal.pause()")
+    monkeypatch.setattr(making, "_LINKS", tmp_path / "links.py")
+    monkeypatch.setattr(making, "_LINKS_SECONDS", 0.5)
+    error = refused(shop, make_wheel(shop.folder).name)
+    assert error.kind is Why.NOT_INSTALLED
+    assert "links.py takes longer than 0.5 s" in str(error)
+
+
+def test_a_home_without_room_for_paddle_is_no_fault_of_the_build(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/proc")
+    with pytest.raises(DeviceError, match="the home /proc cannot be written"):
+        making.import_build("a-build", Framework.PADDLE, Path(sys.executable))
+
+
+def test_a_build_whose_import_does_not_end_is_given_up_within_a_minute(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert making._IMPORT_SECONDS <= 60
+    monkeypatch.setattr(making, "_IMPORT_SECONDS", 1.0)
+    error = refused(shop, make_wheel(shop.folder, text="import time; time.sleep(3600)").name)
+    assert error.kind is Why.NOT_IMPORTED
+    assert "import takes longer than 1 s" in str(error)
 
 
 @pytest.mark.slow
@@ -404,7 +474,7 @@ def test_a_release_of_the_package_index_trains_here(tmp_path: Path) -> None:
     from helpers.builds.naming import parse_build
     from helpers.plan.perf_yaml import load_config
 
-    config = load_config(ROOT / "perf.yaml")
+    config = load_config(ROOT / "helpers/plan/defaults.yaml")
     try:
         build = prepare(parse_build("paddlepaddle==3.2.2", tmp_path, config), cache=BuildCache(tmp_path / "builds"))
     except BuildUnavailable as error:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.builds.naming import BuildKind, anchored, parse_build, shown_url
+from helpers.builds.naming import BuildKind, anchored, parse_build
+from helpers.common.masking import without_password
 from helpers.plan.perf_yaml import BuildsConfig
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
@@ -41,7 +42,7 @@ def test_an_address_keeps_its_password_to_itself(shop: Shop) -> None:
     assert "secret" in found.url
     assert "secret" not in found.text
     assert "key" not in found.text
-    assert shown_url(f"https://wheels.example/{name}") == f"https://wheels.example/{name}"
+    assert without_password(f"https://wheels.example/{name}") == f"https://wheels.example/{name}"
 
 
 @pytest.mark.parametrize(
@@ -84,11 +85,22 @@ def test_a_commit_without_a_template_says_what_to_set(shop: Shop) -> None:
         ("https://wheels.example/numpy-3.0-py3-none-any.whl", "a wheel of numpy"),
         ("https://wheels.example/paddlepaddle-3.0-py3-none-any.whl#md5=1", "#sha256="),
         ("https://wheels.example:port/paddlepaddle-3.0-py3-none-any.whl", "Port could not be cast"),
+        ("https://[::1/paddlepaddle-3.0-py3-none-any.whl", "Invalid IPv6 URL"),
+        ("https://%00/paddlepaddle-3.0-py3-none-any.whl", "no host is named %00"),
+        ("https://a b/paddlepaddle-3.0-py3-none-any.whl", "no host is named a b"),
+        ("https://ü..x/paddlepaddle-3.0-py3-none-any.whl", "label empty or too long"),
+        ("~no_such_user/x.whl", "home directory"),
+        ("~no_such_user", "home directory"),
+        ("x" * 5000, "File name too long"),
+        ("/dev/null", "no program that can be run, /dev/null"),
+        ("not-run", "no program that can be run"),
+        ("%00", "nothing there, and no requirement"),
         ("commit:main", "4 to 40 hexadecimal digits"),
         ("paddlepaddle==3.2.2\x1b[31m", r"\\x1b"),
     ],
 )
 def test_what_names_no_build_is_refused_with_what_does(shop: Shop, text: str, told: str) -> None:
+    (shop.folder / "not-run").touch(mode=0o600)
     with pytest.raises(ConfigError, match="build") as caught:
         parse_build(text, shop.folder, shop.config)
     assert told.replace("\\\\", "\\") in str(caught.value)

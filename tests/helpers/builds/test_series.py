@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -16,6 +17,7 @@ from helpers.launch.launchers import CHOICES
 from helpers.plan.perf_yaml import BuildsConfig, Config, load_config
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
+from tests.helpers.builds.conftest import Shop, make_wheel
 
 RELEASES = ("2.6.2", "3.0.0", "3.1.0", "3.1.1", "3.2.0", "3.3.0", "3.3.1")
 SHAS = ("a" * 40, "b" * 40, "c" * 40)
@@ -23,7 +25,7 @@ SHAS = ("a" * 40, "b" * 40, "c" * 40)
 
 @pytest.fixture(scope="module")
 def config() -> Config:
-    found = load_config(ROOT / "perf.yaml", CHOICES)
+    found = load_config(ROOT / "helpers/plan/defaults.yaml", CHOICES)
     template = "https://wheels.example/{commit}/paddlepaddle-0.0.0-cp311-cp311-linux_x86_64.whl"
     return replace(found, builds=BuildsConfig(commit_url=template))
 
@@ -113,33 +115,32 @@ def test_ends_without_releases_between_them_are_refused(good: str, bad: str, mes
         series_of_releases(good, bad, ROOT, config, newest)
 
 
-class Index:
-    """Stands where uv stands."""
-
-    def __init__(self, answer: tuple[str, ...] | BuildUnavailable) -> None:
-        self.answer = answer
-
-    def resolve(self, *_given: object, **_named: object) -> tuple[str, ...]:
-        if isinstance(self.answer, BuildUnavailable):
-            raise self.answer
-        return self.answer
+@pytest.mark.slow
+def test_the_index_is_asked_for_the_releases_until_it_has_no_more(shop: Shop, config: Config) -> None:
+    """uv itself answers, from a folder of wheels."""
+    for version in ("3.0.0", "3.1.0", "3.1.1", "3.3.1"):
+        make_wheel(shop.folder / "links", version)
+    found = series_of_releases("paddlepaddle==3.0.0", "paddlepaddle==3.3.1", ROOT, config)
+    assert list(found.builds) == requirements("3.0.0", "3.1.0", "3.1.1", "3.3.1")
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (("paddlepaddle==3.1.1 --hash=sha256:ab",), "3.1.1"),
-        (BuildUnavailable("x", Why.NOT_INSTALLED, "× No solution found when resolving dependencies"), ""),
-        (BuildUnavailable("x", Why.NOT_FETCHED, "Failed to fetch, no versions"), None),
-    ],
-)
-def test_the_index_that_does_not_answer_is_no_index_without_releases(
-    answer: tuple[str, ...] | BuildUnavailable, expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(series.Uv, "of", lambda **_: Index(answer))
-    ask = newest_of_index(BuildsConfig())
-    if expected is not None:
-        assert ask("paddlepaddle>3,<4") == expected
-    else:
-        with pytest.raises(BuildUnavailable):
-            ask("paddlepaddle>3,<4")
+@pytest.mark.slow
+def test_of_one_release_there_is_none_before_it(shop: Shop, config: Config) -> None:
+    make_wheel(shop.folder / "links", "3.1.0")
+    found = series_of_releases("paddlepaddle==3.0.0", "paddlepaddle==3.1.0", ROOT, config)
+    assert list(found.builds) == requirements("3.0.0", "3.1.0")
+
+
+@pytest.mark.slow
+def test_an_index_without_the_package_is_no_index_without_releases(shop: Shop, config: Config) -> None:
+    with pytest.raises(BuildUnavailable):
+        series_of_releases("paddlepaddle==3.0.0", "paddlepaddle==3.3.1", ROOT, config)
+
+
+def test_an_index_that_does_not_answer_is_no_index_without_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(*_given: object, **_named: object) -> tuple[str, ...]:
+        raise BuildUnavailable("x", Why.NOT_FETCHED, "Failed to fetch, there are no versions of x")
+
+    monkeypatch.setattr(series.Uv, "of", lambda **_: SimpleNamespace(resolve=resolve))
+    with pytest.raises(BuildUnavailable):
+        newest_of_index(BuildsConfig())("paddlepaddle>3,<4")

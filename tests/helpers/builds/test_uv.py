@@ -8,35 +8,19 @@ from pathlib import Path
 import pytest
 
 from helpers.builds.naming import BuildUnavailable, Why
-from helpers.builds.uv import Uv, uv_variables
+from helpers.builds.uv import Uv
 from helpers.trainers.contract.errors import ConfigError
 
 
-def test_the_indexes_of_pip_reach_uv() -> None:
-    listed = """
-:env:.find-links='/srv/wheels /srv/more'
-global.index-url='https://me:key@index.example/simple'
-global.extra-index-url='https://a.example/s\\nfile:///srv/simple'
-install.trusted-host='index.example'
-global.cert='/etc/ca.pem'
-global.find-links='/nowhere'
-global.timeout='10'
-"""
-    assert uv_variables(listed) == {
-        "UV_FIND_LINKS": "/srv/wheels,/srv/more",
-        "UV_DEFAULT_INDEX": "https://me:key@index.example/simple",
-        "UV_INDEX": "https://a.example/s file:///srv/simple",
-        "UV_INSECURE_HOST": "index.example",
-        "SSL_CERT_FILE": "/etc/ca.pem",
-        "UV_INDEX_STRATEGY": "unsafe-best-match",
-    }
-    assert uv_variables("") == {}
-    assert uv_variables("global.no-index='true'") == {"--no-index": "true"}
-    assert uv_variables("global.no-index='false'") == {}
-
-
 def test_who_tells_uv_itself_is_not_overruled_by_pip(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Uv.of({"PIP_INDEX_URL": "https://pip.example", "UV_INDEX_URL": "https://uv.example", "PATH": "/bin"})
+    found = Uv.of(
+        {
+            "PIP_CONFIG_FILE": "/dev/null",
+            "PIP_INDEX_URL": "https://pip.example",
+            "UV_INDEX_URL": "https://uv.example",
+            "PATH": "/bin",
+        }
+    )
     assert found.indexes == "UV_INDEX_URL=https://uv.example"
     found = Uv.of({"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "https://pip.example", "UV_PYTHON": "3.8"})
     assert found.variables["UV_DEFAULT_INDEX"] == "https://pip.example"

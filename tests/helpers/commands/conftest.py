@@ -10,8 +10,8 @@ import pytest
 
 import helpers.session.suite
 from helpers.machine.devices import CpuCard, Machine
-from helpers.machine.environment import Host
 from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
+from helpers.machine.host import Host
 from helpers.trainers.contract import models
 from helpers.trainers.contract.frameworks import Framework
 

@@ -3,7 +3,7 @@
 import pytest
 
 from helpers.machine.watch.contention import ContentionSample
-from helpers.session.disturbance import QuickLook
+from helpers.session.measuring.disturbance import QuickLook
 
 
 def pytest_configure(config: pytest.Config) -> None:

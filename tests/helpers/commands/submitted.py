@@ -12,6 +12,14 @@ from tests.faults.workshop import ROOT, Workshop
 from tests.slurm_cluster import SlurmCluster
 
 
+def words(workshop: Workshop, *command: str, submit: tuple[str, ...] = ()) -> list[str]:
+    """The command line of ``perfgate submit`` without the Python; its places and the command's are the workshop's."""
+    folder = workshop.folder
+    config = f"--perf-config={folder / 'perf.yaml'}"
+    places = [config, f"--baselines-dir={folder / 'baselines'}", f"--runs-dir={folder / 'runs'}"]
+    return ["submit", config, f"--runs-dir={folder / 'runs'}", *submit, "--", command[0], *places, *command[1:]]
+
+
 class Submitted:
     """``perfgate submit`` or ``perfgate fleet`` in a process of its own."""
 

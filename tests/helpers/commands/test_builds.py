@@ -1,4 +1,4 @@
-"""``perfgate builds`` and ``perfgate pin`` on real environments of small wheels."""
+"""``perfgate builds`` on real environments of small wheels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import helpers.commands.builds
-import helpers.commands.pin
 import helpers.history.taking_in
 import helpers.session.programs
 from helpers.builds.cache import cache_of
@@ -42,10 +41,9 @@ def all_built(cases: Sequence[SuiteCase], interpreter: str, on_report: OnReport)
 def here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Path:
     chosen = functools.partial(prepare, companions=shop.folder / "companions.yaml")
     monkeypatch.setattr(helpers.commands.builds, "prepare", chosen)
-    monkeypatch.setattr(helpers.commands.pin, "prepare", chosen)
     monkeypatch.setattr(helpers.session.programs, "build_programs", all_built)
     monkeypatch.chdir(shop.folder)
-    (shop.folder / "perf.yaml").write_text((ROOT / "perf.yaml").read_text())
+    (shop.folder / "perf.yaml").write_text((ROOT / "helpers/plan/defaults.yaml").read_text())
     make_wheel(shop.folder)
     return shop.folder
 
@@ -74,7 +72,7 @@ def test_a_build_is_made_listed_checked_and_removed(here: Path) -> None:
     assert "imports      paddle 3.2.2 (paddlepaddle 3.2.2)" in text
     assert "CUDA         none: for a CPU" in text
     assert "DALI         ModuleNotFoundError" in text
-    assert "trains here  24 cases of cpu" in text
+    assert "trains here  22 cases of cpu" in text
     # No case of a GPU runs here, so they are the published rows' programs.
     assert "programs     8 built (old)" in text
     build = json.loads(call(here, "builds", "check", digest[:8], "--json")[1])["build"]
@@ -114,16 +112,15 @@ def test_what_cannot_be_done_is_told(here: Path, capsys: pytest.CaptureFixture[s
         (["builds", "remove", "abcd"], "a build that is kept, by its digest: none"),
         (["builds", "check", "nowhere"], "a virtual environment's folder"),
         (["builds", "make", f"{WHEEL}#sha256={'0' * 64}"], "has the wrong digest"),
-        (["pin", WHEEL], "why it is good"),
-        (["pin"], "a build, or --list"),
-        (["pin", "none", "--reason", "r"], "set builds.good and builds.reason to null"),
+        (["builds", "pin", WHEEL], "why it is good"),
+        (["builds", "pin", "none", "--reason", "r"], "set builds.good and builds.reason to null"),
     ):
         assert call(here, *words)[0] == EXIT_USAGE
         assert told in capsys.readouterr().err
     for words, told in (
         (["builds", "make"], "required: BUILD"),
         (["builds", "list", "x"], "unrecognized arguments: x"),
-        (["builds", "frobnicate"], "choose from 'list', 'make', 'check', 'remove'"),
+        (["builds", "frobnicate"], "choose from 'list', 'make', 'check', 'remove', 'pin'"),
     ):
         with pytest.raises(SystemExit) as caught:
             call(here, *words)
@@ -147,8 +144,8 @@ def test_options_may_stand_before_the_build(here: Path) -> None:
 def test_a_pin_is_in_perf_yaml_and_who_did_it_in_the_history(here: Path) -> None:
     before = (here / "perf.yaml").read_text()
     runs = ["--runs-dir", str(here / "runs")]
-    assert call(here, "pin", "--list", *runs) == (0, "0 pinned\n")
-    status, text = call(here, "pin", WHEEL, "--reason", "the release: 3.2.2", "--who", "ana", *runs)
+    assert call(here, "builds", "pin", *runs) == (0, "0 pinned\n")
+    status, text = call(here, "builds", "pin", WHEEL, "--reason", "the release: 3.2.2", "--who", "ana", *runs)
     assert status == 0
     lasting = f"{here / WHEEL}#sha256={sha256(here / WHEEL)}"
     assert text == f"pinned by ana: {lasting} (paddlepaddle 3.2.2 abcdef0123): the release: 3.2.2\n"
@@ -157,13 +154,13 @@ def test_a_pin_is_in_perf_yaml_and_who_did_it_in_the_history(here: Path) -> None
     kept = [line for line in (here / "perf.yaml").read_text().splitlines() if line.strip().startswith("#")]
     assert kept == [line for line in before.splitlines() if line.strip().startswith("#")]
     make_wheel(here / "links", "3.1.0")
-    assert call(here, "pin", "paddlepaddle<3.2", "--reason", "back", "--who", "bo", *runs)[0] == 0
+    assert call(here, "builds", "pin", "paddlepaddle<3.2", "--reason", "back", "--who", "bo", *runs)[0] == 0
     with open_history(f"sqlite:///{here}/runs/history.sqlite") as history:
         first, second = history.pins()
     assert (first.who, first.before, first.version, first.commit) == ("ana", "", "3.2.2", "abcdef0123")
     assert (second.build, second.before, second.reason) == ("paddlepaddle==3.1.0", lasting, "back")
     assert [path.name.split("-")[1] for path in (here / "runs" / "decisions").iterdir()] == ["pin", "pin"]
-    lines = call(here, "pin", "--list", *runs)[1].splitlines()
+    lines = call(here, "builds", "pin", *runs)[1].splitlines()
     assert "ana: " in lines[0] and lines[-1] == "2 pinned"
     assert "pinned as the good build: paddlepaddle==3.1.0 (back)" in call(here, "builds")[1]
 
@@ -173,10 +170,12 @@ def test_a_build_that_cannot_be_had_is_not_pinned(here: Path, capsys: pytest.Cap
     before = (here / "perf.yaml").read_text()
     broken = make_wheel(here / "broken", text="raise ImportError('no libgomp')")
     runs = ["--runs-dir", str(here / "runs")]
-    assert call(here, "pin", str(broken), "--reason", "x", *runs)[0] == EXIT_USAGE
+    assert call(here, "builds", "pin", str(broken), "--reason", "x", *runs)[0] == EXIT_USAGE
     assert "cannot be imported" in capsys.readouterr().err
     # Nor one of which nobody could look up who pinned it.
-    assert call(here, "pin", WHEEL, "--reason", "x", "--history", "postgresql://127.0.0.1:9/x")[0] == EXIT_USAGE
+    assert (
+        call(here, "builds", "pin", WHEEL, "--reason", "x", "--history", "postgresql://127.0.0.1:9/x")[0] == EXIT_USAGE
+    )
     assert (here / "perf.yaml").read_text() == before
     assert cache_of(here, 1).kept()[0].note["source"] == WHEEL
 
@@ -187,7 +186,7 @@ def test_a_pin_stays_where_its_remark_is_on_file_and_goes_where_it_is_not(
 ) -> None:
     before = (here / "perf.yaml").read_text()
     runs = ["--runs-dir", str(here / "runs")]
-    pin = ["pin", WHEEL, "--reason", "the release", *runs]
+    pin = ["builds", "pin", WHEEL, "--reason", "the release", *runs]
     (here / "runs").mkdir()
     (here / "runs" / "decisions").touch()
     assert call(here, *pin)[0] == EXIT_USAGE
@@ -203,6 +202,6 @@ def test_a_pin_stays_where_its_remark_is_on_file_and_goes_where_it_is_not(
         assert call(here, *pin)[0] == EXIT_USAGE
     assert "It is decided, in " in capsys.readouterr().err
     assert load_config(here / "perf.yaml").builds.reason == "the release"
-    assert call(here, "pin", "--list", *runs)[1] == "0 pinned\n"
+    assert call(here, "builds", "pin", *runs)[1] == "0 pinned\n"
     assert call(here, "reindex", *runs)[0] == 0
-    assert call(here, "pin", "--list", *runs)[1].splitlines()[-1] == "1 pinned"
+    assert call(here, "builds", "pin", *runs)[1].splitlines()[-1] == "1 pinned"

@@ -14,17 +14,18 @@ import pytest
 from helpers.commands.main import main
 from helpers.history import default_url, open_history
 from helpers.history.results import RunResult
-from helpers.judging.evidence import Budget, Build
-from helpers.judging.verdict import Status
+from helpers.judging.case.evidence import Budget, Build
+from helpers.judging.case.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.proposals import Proposal, ProposalKind, write_recorded
+from helpers.report.reasons import reason_text
 from tests.helpers.session_double import GOOD, NEW
 from tests.helpers.test_session_level import World, entry
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("machine")]
 
-SLOWER, EXIT_OK, NOT_JUDGED = 1, 0, 6
+SLOWER, EXIT_OK = 1, 0
 
 
 @pytest.fixture
@@ -99,21 +100,8 @@ def test_pairs_decide_where_no_recorded_figure_can_at_night_and_in_compare(
     for against in ("commit:abcdef", "baseline"):
         status, case = compared(world, machine, empty_baselines, against, "session:night000")
         assert (status, case["status"]) == (SLOWER, "REGRESSION"), case
-        assert case["reason"]["message"] == tonight.verdict.recorded.reason.message
-        assert told in case["reason"]["message"] and "--update-baselines" in case["reason"]["message"]
-
-
-def test_without_a_good_build_another_protocol_is_to_be_recorded_again(
-    world: World, machine: Machine, empty_baselines: Path
-) -> None:
-    by_another_protocol(world)
-    tonight = world.night(95.0, reference={})
-    assert tonight.verdict.recorded is not None
-    status, case = compared(world, machine, empty_baselines, "baseline", "session:night000")
-    assert (status, case["status"]) == (NOT_JUDGED, "INCOMPARABLE"), case
-    assert case["reason"]["message"] == tonight.verdict.recorded.reason.message
-    assert "protocol window_steps: 5 → 50" in case["reason"]["message"]
-    assert "or record again: pytest perf_tests" in case["reason"]["message"]
+        assert case["sentence"] == reason_text(tonight.verdict.recorded.reason)
+        assert told in case["sentence"] and "--update-baselines" in case["sentence"]
 
 
 def test_a_lost_gain_is_a_regression_at_night_and_in_compare(
@@ -125,8 +113,8 @@ def test_a_lost_gain_is_a_regression_at_night_and_in_compare(
     assert tonight.verdict.status is Status.REGRESSION and tonight.verdict.recorded is not None
     status, case = compared(world, machine, empty_baselines, "commit:abcdef", session)
     assert (status, case["status"]) == (SLOWER, "REGRESSION")
-    assert case["reason"]["message"] == tonight.verdict.recorded.reason.message
-    assert case["reason"]["message"].startswith("slower: -")
+    assert case["sentence"] == reason_text(tonight.verdict.recorded.reason)
+    assert case["sentence"].startswith("slower: -")
     status, against_baseline = compared(world, machine, empty_baselines, "baseline", session)
     assert (status, against_baseline["reason"]) == (SLOWER, case["reason"])
 
@@ -139,7 +127,7 @@ def test_a_gain_that_stays_lost_is_one_over_both_nights(world: World, machine: M
     dates = f"date:2026-09-{first + 2:02d}..2026-09-{first + 3:02d}"
     status, case = compared(world, machine, empty_baselines, "commit:abcdef", dates)
     assert (status, case["status"], case["b"]["nights"]) == (SLOWER, "REGRESSION", 2)
-    assert "interleaved pairs at the level of the nights before (+" in case["reason"]["message"]
+    assert "interleaved pairs at the level of the nights before (+" in case["sentence"]
     # The good build itself is as fast as the new one, and no nights are its own.
     status, back = compared(world, machine, empty_baselines, dates, "commit:abcdef")
     assert (status, back["status"]) == (EXIT_OK, "PASS")

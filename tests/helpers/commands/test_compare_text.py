@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
-from helpers.commands.compare import ComparedSides, comparison_summary, exit_status, render_comparisons, render_json
-from helpers.judging.compare import CaseComparison
-from helpers.judging.compare_sides import Side
-from helpers.judging.verdict import Reason, Status
+from helpers.commands.compare import exit_status, render_comparisons
+from helpers.judging.case.compare import CaseComparison
+from helpers.judging.case.compare_sides import Side
+from helpers.judging.case.verdict import Reason, Status
+from helpers.judging.statistics import EffectSize
 
 ANSWER = CaseComparison(
     "paddle-vgg16-fp32-bs8-1x2-dali-static", "cpu", Status.REGRESSION, Reason("slower", "because " * 30),
-    Side(100.0, 8, 7), Side(95.0, 4, 3), "median-step", 0.005, "pairs", 4, -0.05, -0.06, -0.04, 333.0, 0.01, 200.0,
+    Side(100.0, 8, 7), Side(95.0, 4, 3), "median-step", 0.005, "pairs", 4,
+    EffectSize(-0.05, -0.06, -0.04), 333.0, 0.01, 200.0,
 )  # fmt: skip
 OPEN = CaseComparison("c", "cpu", Status.INCOMPARABLE, Reason("x", "y"), Side(), Side(), "median-step", 0.005)
 
@@ -34,22 +35,6 @@ def test_a_comparison_has_both_sides_effect_interval_basis_evidence_and_status(w
         assert part in text
     reasons = [line for line in text.splitlines() if "because" in line]
     assert len(reasons) > 1 and max(map(len, reasons)) <= width
-
-
-def test_the_sum_counts_what_was_compared_worst_first() -> None:
-    assert comparison_summary([OPEN, ANSWER]) == "1 of 2 cases compared: 1 REGRESSION, 1 INCOMPARABLE"
-    assert comparison_summary([]) == "0 of 0 cases compared: none"
-
-
-def test_a_record_is_plain_values() -> None:
-    (record,) = json.loads(render_json(ComparedSides("a", "b", [], [ANSWER]), 100))["cases"]
-    assert (record["status"], record["reason"]["code"], record["a"]["runs"]) == ("REGRESSION", "slower", 8)
-
-
-@pytest.mark.usefixtures("models_of_sentences")
-def test_the_unit_is_that_of_the_models_samples() -> None:
-    text = render_comparisons([ANSWER], [], 100)
-    assert "A sentences/s  B sentences/s" in text and "images" not in text
 
 
 @pytest.mark.parametrize("status", [each for each in Status if each not in (Status.PASS, Status.IMPROVEMENT)])

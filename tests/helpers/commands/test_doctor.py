@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -82,12 +81,8 @@ def test_what_a_night_writes_grows_with_the_cards(seen: SimpleNamespace) -> None
 
 
 def test_a_database_that_nobody_serves_is_told(seen: SimpleNamespace) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        call("--history", f"postgresql://ann@127.0.0.1:{port}/perf")
-        assert seen.asked["history_problem"]() == ""
-    told = seen.asked["history_problem"]()
-    assert "does not answer" in told
+    call("--history", "postgresql://ann@127.0.0.1:1/perf")
+    assert "127.0.0.1" in seen.asked["history_problem"]()
     call()
     assert seen.asked["history_problem"]() == ""
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
-import errno
 import gzip
 import io
-import itertools
 import json
-import os
 import random
 import sys
 from collections.abc import Callable
@@ -18,27 +14,25 @@ from typing import Any
 
 import pytest
 
-import helpers.judging.explanation
+import helpers.judging.parts.explanation
 import helpers.plan.installed
-import helpers.session.explain
-import helpers.session.explain_runs
+import helpers.session.explain.case
+import helpers.session.explain.runs
 from helpers.commands import explain
 from helpers.commands.main import commands, parser_of
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
-from helpers.judging.evidence import Build, Stage
-from helpers.judging.explanation import Explanation
-from helpers.judging.profile_parts import ProfiledPair
-from helpers.judging.verdict import Reason, Status, Verdict
+from helpers.judging.case.evidence import Build, Stage
+from helpers.judging.case.verdict import Reason, Status, Verdict
+from helpers.judging.parts.explanation import Explanation
+from helpers.judging.parts.step_parts import ProfiledPair
 from helpers.machine.devices import Machine
-from helpers.machine.wall_clock import utc_now
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.perf_yaml import ExplainConfig
-from helpers.session.explain import explain_case, explain_night
-from helpers.session.explain_pairs import FOLDER, PAIRS_FILE
-from helpers.session.explain_runs import ExplainRequest
-from helpers.session.night_time import NightTime
-from helpers.session.outcome import CaseEffect, CaseOutcome
+from helpers.session.explain.case import explain_case, explain_night
+from helpers.session.explain.pairs import FOLDER, PAIRS_FILE
+from helpers.session.explain.runs import ExplainRequest
+from helpers.session.outcome import CaseEffect, CaseOutcome, Gating
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
@@ -46,7 +40,9 @@ from helpers.trainers.contract.errors import ConfigError, ResultError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.step_profile import NoProfile, OperatorRow, Phase, StepProfile
 from tests.helpers.commands.conftest import MACHINE, Builds
-from tests.helpers.session_double import roles
+from tests.helpers.session_double import named_build, roles
+
+pytestmark = pytest.mark.slow
 
 CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
 OTHER = "paddle-resnet50v1.5-fp32-bs4-1x1-native-dynamic"
@@ -125,7 +121,7 @@ class Bench:
     def load(self, options: SuiteOptions) -> Suite:
         self.runner.store = ResultStore(self.runs / options.session, FOLDER)
         # An interpreter that is there, in place of a build that would have to be made.
-        given = replace(options, reference_env=sys.executable, pinned_reference=False)
+        given = replace(options, builds={"reference": named_build(sys.executable)}, pinned_reference=False)
         return Suite.load(given, runner=self.runner, machine=MACHINE)
 
 
@@ -140,8 +136,8 @@ def bench(
 
 
 def test_the_part_that_is_longer_is_named_in_the_first_sentence(bench: Bench, tmp_path: Path) -> None:
-    record, page = tmp_path / "out.json", tmp_path / "out.md"
-    status, text = bench.explain(CASE, "--pairs", "6", "--json", str(record), "--markdown", str(page))
+    record = tmp_path / "out.json"
+    status, text = bench.explain(CASE, "--pairs", "6", "--json", str(record))
     first = text.splitlines()[0]
     assert (status, first.split(",")[0]) == (0, "probably conv2d_grad of blocks.3 (backward)")
     assert "(slower at the same count), explains 8." in first
@@ -149,11 +145,8 @@ def test_the_part_that_is_longer_is_named_in_the_first_sentence(bench: Bench, tm
     found = json.loads(record.read_text())
     assert (found["line"], found["explanation"]["pairs"]) == (first, 6)
     assert found["explanation"]["named"][0]["part"]["layer"] == "blocks.3"
-    assert page.read_text().startswith(f"# Why {CASE} is slower\n")
-    # The picture is beside the one page, and not beside the other.
-    kept = (bench.runs / "s" / "explain.md").read_text()
-    assert kept.replace("](explain.svg)", "](runs/s/explain.svg)") == page.read_text() != kept
-    assert (page.parent / "runs/s/explain.svg").exists()
+    assert (bench.runs / "s" / "explain.md").read_text().startswith(f"# Why {CASE} is slower\n")
+    assert (bench.runs / "s" / "explain.svg").exists()
 
 
 def test_the_builds_run_in_turn_and_nothing_of_it_enters_history(bench: Bench) -> None:
@@ -184,94 +177,11 @@ def test_a_profiler_that_gives_nothing_is_said_after_a_few_runs(bench: Bench) ->
     assert len(bench.runner.made) == 4
 
 
-def test_a_profiler_that_fails_with_one_build_is_said_with_its_own_reason(bench: Bench) -> None:
-    bench.runner.reason, bench.runner.reason_of = "it crashed", (Build.REFERENCE,)
-    bench.runner.notes = ("kernels are not told",)
-    status, text = bench.explain(CASE)
-    assert (status, len(bench.runner.made)) == (6, 7)
-    assert "no profile of the reference: it crashed" in text.splitlines()[0]
-    # Those of runs without a partner are none of a first pair.
-    assert "traces of the first pair" not in text
-    assert not list(bench.runs.rglob("trace-rank*"))
-
-
-def test_of_several_ranks_the_one_that_says_what_is_wrong_is_named(bench: Bench) -> None:
-    bench.runner.reason, bench.runner.rank = "it crashed", 1
-    status, text = bench.explain(CASE)
-    assert status == 6
-    assert "got 'no profile of the build under test, rank 1: it crashed (a profiler)'" in text.splitlines()[0]
-    assert "note: no profile of the reference, rank 0: the process ended" in " ".join(text.split())
-
-
-def test_the_traces_are_those_of_the_first_pair_that_both_profilers_answered(bench: Bench) -> None:
-    bench.runner.answers = {1: {"reason": "it crashed"}}
-    status, text = bench.explain(CASE, "--pairs", "6")
-    assert (status, len(bench.runner.made)) == (0, 14)
-    assert "note: no profile of the build under test: it crashed (a profiler)" in " ".join(text.split())
-    assert sorted(path.parent.name for path in bench.runs.rglob("trace-rank*")) == ["r2", "r3"]
-
-
-def test_a_trace_that_cannot_be_kept_is_a_note_and_the_answer_stands(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_: Path) -> Path:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(helpers.session.explain_runs, "compressed", full)
-    status, text = bench.explain(CASE, "--pairs", "6")
-    assert (status, text.split(",")[0]) == (0, "probably conv2d_grad of blocks.3 (backward)")
-    assert "note: a trace was not kept: [Errno 28] No space left on device" in text
-    assert not list(bench.runs.rglob("trace-rank*"))
-
-
-def test_a_profiler_that_costs_much_records_less_and_the_first_pair_is_dropped(bench: Bench) -> None:
-    bench.runner.costs = [0.35] * 2 + [0.1] * 20
-    status, text = bench.explain(CASE, "--pairs", "6")
-    assert (status, text.split(",")[0]) == (0, "probably conv2d_grad of blocks.3 (backward)")
-    said = " ".join(text.split())
-    assert "note: layers are not recorded: with them the profiler made a step +35% and +35% longer" in said
-    assert "the profiler made a step +10% and +10% longer (reference and build under test) " in said
-    assert len(bench.runner.made) == 14
-    # The traces are those of the first pair that is compared.
-    kept = sorted(path.parent.name for path in bench.runs.rglob("trace-rank*"))
-    assert kept == ["r2", "r3"]
-
-
-def test_what_costs_much_with_nothing_left_to_leave_out_is_said(bench: Bench) -> None:
-    bench.runner.costs = [0.35] * 40
-    _, text = bench.explain(CASE, "--pairs", "6")
-    # Paddle can leave out its layers, and no more.
-    assert len(bench.runner.made) == 14
-    assert "+35% and +35% longer (reference and build under test): so much may change" in " ".join(text.split())
-
-
-def test_a_run_that_is_no_result_is_made_again_and_one_that_stays_so_is_the_answer(bench: Bench) -> None:
-    bench.runner.answers = {1: {"invalid": "contended"}}
-    assert bench.explain(CASE, "--pairs", "6")[0] == 0
-    assert len(bench.runner.made) == 13
-
-
 def test_what_stops_it_after_enough_pairs_is_a_note(bench: Bench) -> None:
     bench.runner.answers = {number: {"failure": "exit 137: out of memory"} for number in range(13, 40)}
     status, text = bench.explain(CASE)
     assert (status, text.split(",")[0]) == (0, "probably conv2d_grad of blocks.3 (backward)")
     assert "note: stopped after 6 of 8 pairs: run " in " ".join(text.split())
-
-
-def test_old_traces_that_cannot_be_removed_take_no_answer_with_them(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gone(*_: object) -> None:
-        raise FileNotFoundError("another session has removed it")
-
-    monkeypatch.setattr(helpers.session.explain, "clean_traces", gone)
-    assert bench.explain(CASE, "--pairs", "6")[0] == 0
-
-
-def test_a_build_that_cannot_run_is_the_answer(bench: Bench) -> None:
-    bench.runner.answers = {number: {"failure": "exit 137: out of memory"} for number in range(20)}
-    status, text = bench.explain(CASE)
-    assert (status, "exit 137: out of memory" in text) == (6, True)
 
 
 def test_when_the_time_is_over_too_few_pairs_name_nothing(bench: Bench) -> None:
@@ -281,12 +191,6 @@ def test_when_the_time_is_over_too_few_pairs_name_nothing(bench: Bench) -> None:
         6,
         "NOT EXPLAINED: the time is over after 2 of 8 pairs, and 6 or more can show what is beyond chance",
     )
-
-
-def test_when_the_time_is_over_after_enough_pairs_they_are_compared(bench: Bench) -> None:
-    times = iter([0.0, *[1800.0] * 6, *[7200.0] * 9])
-    status, text = bench.explain(CASE, "--hours", "1", clock=lambda: next(times))
-    assert (status, "note: the time is over after 6 of 8 pairs" in text) == (0, True)
 
 
 REFERENCE, CANDIDATE = Build.REFERENCE, Build.CANDIDATE
@@ -334,84 +238,17 @@ def test_what_was_compared_is_said_again_and_not_extended(bench: Bench) -> None:
         bench.explain(OTHER, named="--resume")
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_what_was_compared_with_another_build_is_made_anew(bench: Bench, number: int) -> None:
-    bench.explain(CASE, "--pairs", "6")
-    _change(bench, "result.json", number, build={"version": "another"})
-    assert _resumed(bench)[0] == 0
-    assert len(bench.runner.made) == 24
-
-
-def test_what_ended_for_lack_of_time_goes_on(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([0.0, *[1800.0] * 2, *[7200.0] * 9])
-    assert bench.explain(CASE, "--pairs", "6", "--hours", "1", clock=lambda: next(times))[0] == 6
-    assert "--resume s goes on" in capsys.readouterr().err
-    # No pair is begun after the time, whatever is there.
-    times = iter([0.0, *[7200.0] * 9])
-    assert _resumed(bench, "--hours", "1", clock=lambda: next(times))[0] == 6
-    assert len(bench.runner.made) == 4
-    assert _resumed(bench)[0] == 0
-    assert len(bench.runner.made) == 12
-
-
-def test_a_profiler_that_failed_is_tried_again(bench: Bench) -> None:
-    bench.runner.answers = {number: {"reason": "No space left on device"} for number in range(2, 6)}
-    assert bench.explain(CASE, "--pairs", "6")[0] == 6
-    assert len(bench.runner.made) == 6
-    status, text = _resumed(bench)
-    assert (status, text.split(",")[0]) == (0, "probably conv2d_grad of blocks.3 (backward)")
-    assert len(bench.runner.made) == 16
-
-
-@pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("name", ["build", "settings", "protocol", "target"])
+@pytest.mark.parametrize(("number", "name"), [(0, "build"), (1, "settings")])
 def test_a_pair_of_which_one_run_is_of_another_plan_is_made_again(
     bench: Bench, capsys: pytest.CaptureFixture[str], number: int, name: str
 ) -> None:
     _interrupted(bench, 9)
-    _change(bench, "result.json", number, **{name: "gpu" if name == "target" else {"version": "another"}})
+    _change(bench, "result.json", number, **{name: {"version": "another"}})
     assert _resumed(bench)[0] == 0
     assert "3 of 4 pairs are taken from the resumed session; the others are made again" in capsys.readouterr().err
     # Both builds begin equally many pairs, and the first pair that is made anew has its traces kept.
     assert bench.runner.made[10:] == [REFERENCE, CANDIDATE, REFERENCE, CANDIDATE, CANDIDATE, REFERENCE]
     assert sorted(path.parent.name for path in bench.runs.rglob("trace-rank*")) == ["r10", "r9"]
-
-
-def test_a_contended_pair_is_made_again_unless_contention_is_allowed(bench: Bench) -> None:
-    _interrupted(bench, 9, "--allow-contention")
-    _change(bench, "result.json", 1, marks=["contended"])
-    bench.runner.answers[13] = {"raises": KeyboardInterrupt()}
-    with pytest.raises(KeyboardInterrupt):
-        _resumed(bench, "--allow-contention")
-    assert len(bench.runner.made) == 14
-    assert _resumed(bench)[0] == 0
-    # Of five whole pairs one is left out.
-    assert len(bench.runner.made) == 14 + 4
-
-
-def test_pairs_with_another_number_of_profiled_steps_are_made_again(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _interrupted(bench, 9)
-    assert _resumed(bench, "--steps", "7")[0] == 0
-    assert "the resumed session profiled 10 steps a run: its pairs are not taken" in capsys.readouterr().err
-    assert len(bench.runner.made) == 10 + 12
-
-
-def test_what_cost_too_much_stays_left_out(bench: Bench) -> None:
-    bench.runner.costs = [0.35] * 2 + [0.1] * 20
-    _interrupted(bench, 9)
-    status, text = _resumed(bench)
-    assert (status, len(bench.runner.made)) == (0, 10 + 6)
-    assert "note: layers are not recorded: with them the profiler made a step +35% and +35%" in " ".join(text.split())
-
-
-def test_a_file_that_cannot_be_read_costs_its_pair_only(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    _interrupted(bench, 9)
-    (bench.runs / "s" / FOLDER / CASE / "r3" / "spec.json").unlink()
-    assert _resumed(bench)[0] == 0
-    assert "a pair is made again: [Errno 2] No such file" in capsys.readouterr().err
-    assert len(bench.runner.made) == 10 + 6
 
 
 def test_pairs_that_cannot_be_read_are_said(bench: Bench) -> None:
@@ -420,19 +257,16 @@ def test_pairs_that_cannot_be_read_are_said(bench: Bench) -> None:
     with pytest.raises(ResultError, match=f"{PAIRS_FILE}: got .*Without --resume the case is explained anew"):
         _resumed(bench)
     # A night's are made again.
-    suite = bench.load(SuiteOptions(ROOT / "perf.yaml", bench.baselines, bench.runs, "s", resume=True, same_build=True))
+    suite = bench.load(
+        SuiteOptions(
+            ROOT / "helpers/plan/defaults.yaml", bench.baselines, bench.runs, "s", resume=True, same_build=True
+        )
+    )
     (suite_case,) = [each for each in suite.cases if (each.case.id, each.target) == (CASE, "cpu")]
     said: list[str] = []
     assert explain_case(suite, suite_case, ExplainRequest(6, 10), said.append).explanation is not None
     assert said[0].startswith("the pairs are made again: ")
     assert len(bench.runner.made) == 10 + 12
-
-
-def test_an_interruption_before_the_first_pair_promises_nothing(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _interrupted(bench, 1)
-    assert "goes on" not in capsys.readouterr().err
 
 
 def test_a_resumed_night_goes_on_with_the_pairs_of_its_regression(bench: Bench) -> None:
@@ -449,23 +283,15 @@ def test_a_resumed_night_goes_on_with_the_pairs_of_its_regression(bench: Bench) 
 def test_a_case_whose_profile_cannot_be_read_on_its_device_is_refused_before_anything_runs(bench: Bench) -> None:
     suite = _suite_of_a_night(bench, 60)
     on_gpus = replace(suite.cases[0], case=Case.parse("mxnet-resnet50v1.5-fp32-bs4-1x1-synthetic"), target="v100")
-    with pytest.raises(ConfigError, match="MXNet's can on cpu"):
+    with pytest.raises(ConfigError, match="MXNet's can on no device"):
         explain_case(suite, on_gpus, ExplainRequest(6, 5), lambda line: None)
     assert bench.runner.made == []
 
 
-def test_a_case_without_a_good_build_is_refused_before_anything_runs(bench: Bench) -> None:
-    def load(options: SuiteOptions) -> Suite:
-        return Suite.load(replace(options, pinned_reference=False), runner=bench.runner, machine=MACHINE)
-
-    arguments = parser_of(commands()).parse_args(["explain", CASE, "--runs-dir", str(bench.runs)])
-    with pytest.raises(ConfigError, match="no good build"):
-        explain.run(arguments, io.StringIO(), load=load)
-    assert bench.runner.made == []
-
-
 def _suite_of_a_night(bench: Bench, minutes: int, *, resume: bool = False) -> Suite:
-    options = SuiteOptions(ROOT / "perf.yaml", bench.baselines, bench.runs, "night", resume=resume, same_build=True)
+    options = SuiteOptions(
+        ROOT / "helpers/plan/defaults.yaml", bench.baselines, bench.runs, "night", resume=resume, same_build=True
+    )
     suite = bench.load(options)
     suite.config = replace(suite.config, explain=ExplainConfig(minutes, pairs=6, steps=5))
     return suite
@@ -476,7 +302,7 @@ def _outcomes(suite: Suite) -> list[CaseOutcome]:
     cases = {each.case.id: each for each in suite.cases if each.target == "cpu"}
     status = {OTHER: Status.PASS, CASE: Status.REGRESSION}
     return [
-        CaseOutcome(cases[name].case, "cpu", Verdict(each, Reason("made", "")), CaseEffect.PASS)
+        CaseOutcome(cases[name].case, "cpu", Verdict(each, Reason("made", "")), Gating(CaseEffect.PASS))
         for name, each in status.items()
     ]
 
@@ -500,35 +326,9 @@ def test_that_the_build_is_slower_is_known_of_a_regression_and_not_of_builds_tha
         known.append(is_slower)
         return judged(pairs, is_slower=is_slower)
 
-    judged = helpers.judging.explanation.explain
-    monkeypatch.setattr(helpers.session.explain, "explain", explained)
+    judged = helpers.judging.parts.explanation.explain
+    monkeypatch.setattr(helpers.session.explain.case, "explain", explained)
     suite = _suite_of_a_night(bench, 60)
     list(explain_night(suite, _outcomes(suite), lambda line: None, lambda: 0.0))
     bench.explain(CASE, "--pairs", "6")
     assert known == [True, False]
-
-
-def test_a_night_says_what_kept_it_from_explaining(bench: Bench) -> None:
-    suite = _suite_of_a_night(bench, 60)
-    suite.options = replace(suite.options, reference_env=None)
-    (found,) = explain_night(suite, _outcomes(suite), lambda line: None, lambda: 0.0)
-    assert found.explanation is None and "no good build" in found.why_not
-
-
-def test_a_night_whose_time_is_over_begins_no_case(bench: Bench) -> None:
-    suite = _suite_of_a_night(bench, 60)
-    times = iter([0.0, 3600.0])
-    (found,) = explain_night(suite, _outcomes(suite), lambda line: None, lambda: next(times))
-    assert (found.why_not, bench.runner.made) == ("the time is over before its first pair", [])
-
-
-@pytest.mark.parametrize(("later", "begins"), [(300.0, True), (3000.0, False)])
-def test_in_a_night_of_limited_time_explaining_has_the_minutes_kept_for_it_and_ends_with_the_night(
-    bench: Bench, later: float, begins: bool
-) -> None:
-    suite = _suite_of_a_night(bench, 60)
-    tonight = NightTime(utc_now() + datetime.timedelta(seconds=600), 600.0, 60.0, 1, {})
-    suite.options = replace(suite.options, night=tonight.to_record())
-    times = itertools.chain([0.0], itertools.repeat(later))
-    (found,) = explain_night(suite, _outcomes(suite), lambda line: None, lambda: next(times))
-    assert (found.explanation is not None, bool(bench.runner.made)) == (begins, begins)

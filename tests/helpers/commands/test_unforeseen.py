@@ -12,9 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 import helpers.commands.main
-from helpers.commands.main import EXIT_NO_READER, EXIT_USAGE, Command, commands, main
+from helpers.commands.main import EXIT_NO_READER, EXIT_USAGE, commands, main
+from helpers.plan.perf_yaml import load_config
 from helpers.report.unforeseen import EXIT_UNFORESEEN, SAFE, unforeseen
 from helpers.trainers.contract import ROOT
 
@@ -67,51 +69,37 @@ FAULTS: dict[str, Callable[[], object]] = {
     "SyntaxError": lambda: compile("(", "x\x1b[31m", "exec"),
 }
 
-# The least of arguments with which each command comes to its work.
-ARGUMENTS = {
-    "show": ["paddle-vgg16-fp32-bs1-1x1-dali-dynamic"],
-    "compare": ["monday", "tuesday"],
-    "compare-frameworks": [],
-    "history": ["paddle-vgg16-fp32-bs1-1x1-dali-dynamic"],
-    "acknowledge": ["x", "--at", "2026-01-01", "--commit", "abcd", "--reason", "y"],
-    "verify-published": ["index.json"],
-    "exclude": ["abcdef", "--reason", "y"],
-    "import-log": ["x.log"],
-    "group-report": ["folder"],
-    "completion": ["bash"],
-    "explain": ["paddle-vgg16-fp32-bs1-1x1-dali-dynamic"],
-    "fleet": ["--report"],
-    "publish": ["site"],
-}
+
+def test_a_password_that_perf_yaml_names_is_in_no_traceback(tmp_path: Path, accidents: Path) -> None:
+    path = tmp_path / "perf.yaml"
+    config = {"history": {"url": f"postgresql://user:{SECRET}@host/db"}}
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    path.chmod(0o600)
+    load_config(path)
+    try:
+        raise RuntimeError(f"refused: {{'user': 'user', 'word': '{SECRET}'}}")
+    except RuntimeError as error:
+        sentence = unforeseen(error, ["perfgate", "history"], {})
+    (report,) = accidents.iterdir()
+    assert SECRET not in sentence + report.read_text() and "'word': '***'" in report.read_text()
 
 
-def parsed(command: Command) -> list[str]:
-    """A command line that the command's parser takes."""
-    return [command.NAME, *ARGUMENTS.get(command.NAME, [])]
-
-
-# Every command with one fault, and one command with every fault.
-@pytest.mark.parametrize(
-    ("command", "fault"),
-    [
-        *(pytest.param(each, "RuntimeError", id=each.NAME) for each in commands()),
-        *(pytest.param(commands()[0], each, id=each) for each in FAULTS if each != "RuntimeError"),
-    ],
-)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_any_command_ends_with_a_code_of_its_own_and_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     accidents: Path,
-    command: Command,
     fault: str,
 ) -> None:
+    command = commands()[0]
+
     def broken(arguments: argparse.Namespace, out: object) -> int:
         FAULTS[fault]()
         return 0
 
     monkeypatch.setattr(command, "run", broken)
     monkeypatch.setattr(helpers.commands.main, "asked_commands", lambda argv: (command,))
-    assert main(parsed(command)) == EXIT_UNFORESEEN
+    assert main([command.NAME]) == EXIT_UNFORESEEN
     told = capsys.readouterr().err
     (kept,) = accidents.glob("perfgate-error-*")
     assert told.startswith(f"perfgate {command.NAME}: unforeseen error: {fault}")
@@ -126,14 +114,6 @@ def test_any_command_ends_with_a_code_of_its_own_and_one_sentence(
     assert SECRET not in told + traceback
 
 
-def test_a_fault_before_the_command_is_known_is_no_regression_either(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], accidents: Path
-) -> None:
-    monkeypatch.setattr(helpers.commands.main, "asked_commands", lambda argv: endless())
-    assert main(["cases"]) == EXIT_UNFORESEEN
-    assert capsys.readouterr().err.startswith("perfgate: unforeseen error: RecursionError")
-
-
 @pytest.mark.slow
 def test_a_pipe_that_is_not_the_answer_s_is_told(accidents: Path) -> None:
     asked = "import sys\nfrom helpers.commands import cases, main\n"
@@ -145,17 +125,16 @@ def test_a_pipe_that_is_not_the_answer_s_is_told(accidents: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["RecursionError", "MemoryError"])
-def test_the_process_itself_ends_so_and_prints_no_traceback(accidents: Path, fault: str) -> None:
+def test_the_process_itself_ends_so_and_prints_no_traceback(accidents: Path) -> None:
     asked = "import sys\nfrom helpers.commands import cases, main\n"
     asked += "from tests.helpers.commands.test_unforeseen import FAULTS\n"
-    asked += f"cases.run = lambda arguments, out: FAULTS[{fault!r}]()\nsys.exit(main.main(['cases']))"
+    asked += "cases.run = lambda arguments, out: FAULTS['RecursionError']()\nsys.exit(main.main(['cases']))"
     done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (EXIT_UNFORESEEN, "", 1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("argv", [["cases"], ["--help"], ["show", "--help"]])
+@pytest.mark.parametrize("argv", [["cases"], ["--help"]])
 def test_without_a_reader_an_answer_ends_quietly_and_is_no_success(argv: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
@@ -166,6 +145,7 @@ def test_without_a_reader_an_answer_ends_quietly_and_is_no_success(argv: list[st
     assert (done.returncode, done.stderr) == (EXIT_NO_READER, b"")
 
 
+@pytest.mark.slow
 def test_a_closed_standard_output_is_told() -> None:
     command = f"exec {sys.executable} -m helpers.commands cases >&-"
     done = subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, stderr=subprocess.PIPE, check=False)
@@ -178,13 +158,6 @@ def test_where_no_file_can_be_written_that_is_said(accidents: Path) -> None:
     told = unforeseen(ValueError("x"), ["perfgate"])
     assert "its traceback could not be written (FileNotFoundError)" in told
     assert SAFE in told
-
-
-def test_a_long_message_fills_neither_terminal_nor_disk(accidents: Path) -> None:
-    told = unforeseen(ValueError("x" * 10_000_000), ["perfgate"])
-    (kept,) = accidents.iterdir()
-    assert len(told) < 1000
-    assert kept.stat().st_size < 1 << 20
 
 
 def test_passwords_of_the_command_line_and_of_variables_are_in_no_traceback(accidents: Path) -> None:

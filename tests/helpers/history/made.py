@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
-from helpers.judging.rules import MEDIAN_STEP
-from helpers.judging.verdict import Standing
+from helpers.judging.case.verdict import Standing
+from helpers.judging.rules.own import MEDIAN_STEP
+from helpers.judging.statistics import EffectSize
 from helpers.machine.environment import Environment
 from helpers.plan.overrides import segment_of
+from tests.helpers.standings import NAMES, with_values
 
 CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
 OTHER = "paddle-resnet50v1.5-fp32-bs8-1x2-dali-static"
@@ -27,7 +29,15 @@ ENVIRONMENT = {
 }
 SEGMENT = segment_of(ENVIRONMENT, SETTINGS, "test")
 STANDING = Standing(
-    log_rate=4.5, e_drop=1.5, evidence=1.5, accepted=True, sigma=0.003, tau=0.001, nights=20, runs=1, effect=-0.001
+    log_rate=4.5,
+    e_drop=1.5,
+    evidence=1.5,
+    accepted=True,
+    sigma=0.003,
+    tau=0.001,
+    nights=20,
+    runs=1,
+    effect=EffectSize(-0.001, -0.002, 0.001),
 )
 BUILD = {"framework": "paddle", "version": "3.3.1", "commit": "7688495538f4d6c1893f084dd238a402e8f68ab6"}
 
@@ -62,8 +72,7 @@ def run(uuid: str, log_rate: float = 4.5, session: str = "s0", **values: Any) ->
 
 def night(day: int, *log_rates: float, session: str | None = None, **values: Any) -> NightRecord:
     """The night of the ``day``; fields of the standing are taken among the others."""
-    stands = {item.name for item in fields(Standing)} - {"log_rate"}
-    standing = replace(STANDING, **{name: values.pop(name) for name in list(values) if name in stands})
+    standing = with_values(STANDING, **{name: values.pop(name) for name in list(values) if name in NAMES})
     created = values.get("created", moment(day))
     given: dict[str, Any] = {
         "session": f"s{day}" if session is None else session,

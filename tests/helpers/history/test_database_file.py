@@ -15,7 +15,6 @@ from helpers.history import open_history
 from helpers.trainers.contract.errors import HistoryError
 from tests.faults.small_disk import SmallDisk, small_disk, why_no_mount
 from tests.helpers.history.made import CASE, run
-from tests.helpers.strangers import reachable
 
 NO_MOUNT = why_no_mount()
 # A number that no user of a machine has.
@@ -79,44 +78,26 @@ def _write_and_die(path: Path) -> None:
     os._exit(0)
 
 
-def test_what_is_damaged_is_told_also_there(disk: SmallDisk) -> None:
-    path = disk.folder / "history.sqlite"
-    with path.open("r+b") as file:
-        file.write(b"no database at all" * 100)
-    disk.read_only()
-    with pytest.raises(HistoryError, match="not a database"):
-        read(path)
-    disk.writable()
-
-
-def test_an_old_history_that_cannot_be_migrated_is_refused(disk: SmallDisk) -> None:
-    path = disk.folder / "history.sqlite"
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize(
+    ("statements", "told"),
+    [
+        (["CREATE TABLE bookmarks (x)"], "bookmarks"),
+        (["CREATE TABLE results (x)", "CREATE TABLE history_version (version)"], "history_version, results"),
+    ],
+)
+def test_another_program_s_file_is_refused_and_stays_as_it_is(
+    tmp_path: Path, statements: list[str], told: str, writes: bool
+) -> None:
+    path = tmp_path / "places.sqlite"
     with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM alembic_version")
+        for each in statements:
+            connection.execute(each)
     connection.close()
-    disk.read_only()
-    with pytest.raises(HistoryError, match="unable to open"):
-        read(path)
-    disk.writable()
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_another_user_s_history_is_read(tmp_path_factory: pytest.TempPathFactory, made_file: Path) -> None:
-    folder = tmp_path_factory.mktemp("theirs")
-    reachable(folder)
-    path = folder / "history.sqlite"
-    shutil.copy(made_file, path)
-    with open_history(f"sqlite:///{path}") as history:
-        history.add_result(run("first"))
     path.chmod(0o644)
-    reader = multiprocessing.get_context("fork").Process(target=_read_as, args=(path, STRANGER))
-    reader.start()
-    reader.join()
-    assert reader.exitcode == 0
-
-
-def _read_as(path: Path, user: int) -> None:
-    os.setgroups([])
-    os.setgid(user)
-    os.setuid(user)
-    os._exit(0 if read(path) == 1 and "readonly" in refused(path) else 1)
+    before = path.read_bytes()
+    with pytest.raises(HistoryError, match=rf"another program \({told}\).*Name another"):
+        open_history(f"sqlite:///{path}", writes=writes)
+    assert path.read_bytes() == before
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [path]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,14 +11,12 @@ import pytest
 from helpers.history import open_history, taking_in
 from helpers.history.decisions import Decision, DecisionFiles
 from helpers.history.history import History
-from helpers.history.run_folders import ResultStore, sessions
-from helpers.history.stored import Acknowledgement, Calibration, Exclusion, Pin, Reindexed, SegmentStart
-from helpers.trainers.contract.errors import HistoryError, ResultError
+from helpers.history.stored import Calibration, Exclusion, Pin, Reindexed, SegmentStart
+from helpers.trainers.contract.errors import HistoryError
 from tests.helpers.history.made import CASE, SEGMENT, moment, night, run
 
 NOW = moment(60)
 PIN = Pin("paddlepaddle==3.3.1", "paddlepaddle", "3.3.1", "abc", "d1", "", "the release \x00 ü", "ada", NOW)
-ACKNOWLEDGED = Acknowledgement(CASE, "2024-01-01", "2024-01-01", "abc", "new cuDNN", "ada", NOW)
 CALIBRATION = Calibration(CASE, "cpu", SEGMENT, NOW, "s1", 10, 0.1 + 0.2, 9.0, 0.002, 1e-300, 0.01)
 START = SegmentStart(CASE, "cpu", SEGMENT, moment(3), "recorded anew", "abc")
 
@@ -36,7 +32,6 @@ def judged(history: History) -> History:
 def everything(history: History) -> list[object]:
     return [
         history.exclusions(holding_only=False),
-        history.acknowledgements(holding_only=False),
         history.pins(),
         history.calibration(CASE, "cpu", SEGMENT),
         history.segment_starts(CASE),
@@ -50,9 +45,6 @@ def decide_all(history: History) -> None:
     history.restore("aaaaaa1", "bob", moment(61), "it was tea")
     history.exclude("aaaaaa1", "ada", moment(62), "coffee after all")
     history.exclude(history.series(CASE)[1].uuid, "ada", moment(63), "a broken fan")
-    history.acknowledge(ACKNOWLEDGED)
-    history.take_back(ACKNOWLEDGED, "bob", moment(61), "it was the driver")
-    history.acknowledge(replace(ACKNOWLEDGED, created=moment(62)))
     history.pin(PIN)
     history.add_calibration(CALIBRATION)
     history.start_segment(START)
@@ -81,28 +73,19 @@ def test_the_files_bring_every_decision_back_whatever_comes_first(
         # Whoever contacts it later finds nothing to write.
         with again._database.reading() as connection:
             assert taking_in.lacking(connection, files.read()[0]) == []
-    assert len(files.read()[0]) == 10
-
-
-def test_a_decision_is_one_file_however_often_it_is_written(tmp_path: Path) -> None:
-    files = DecisionFiles(tmp_path)
-    assert files.write(PIN) == files.write(replace(PIN, created="2024-03-01T01:00:00+01:00")) == files.path(PIN)
-    assert files.path(PIN).name.startswith("20240301T000000.000000Z-pin-")
-    ((read,), refused) = files.read()
-    assert (read.created, refused) == ("2024-03-01T00:00:00.000000+00:00", ())
-    assert isinstance(read, Pin) and read.reason == "the release \\x00 ü"
+    assert len(files.read()[0]) == 7
 
 
 def test_decisions_are_read_by_the_time_of_each(tmp_path: Path) -> None:
     files = DecisionFiles(tmp_path)
-    back = replace(ACKNOWLEDGED, taken_back=moment(9), taken_back_by="bob", taken_back_reason="r", created=moment(1))
+    back = Exclusion("result", "v", "ada", moment(1), "r", moment(9), "bob", "r")
     made: list[Decision] = [back, START, Exclusion("result", "u", "ada", moment(2), "r"), CALIBRATION, PIN]
     for each in made:
         files.write(each)
     assert [type(each).__name__ for each in files.read()[0]] == [
         "Exclusion",
         "SegmentStart",
-        "Acknowledgement",
+        "Exclusion",
         "Calibration",
         "Pin",
     ]
@@ -138,23 +121,6 @@ def test_a_file_that_no_suite_wrote_is_named_and_the_others_count(tmp_path: Path
     assert str(path) in refused
 
 
-def test_an_acknowledgement_of_no_day_is_no_decision(tmp_path: Path) -> None:
-    path = DecisionFiles(tmp_path).write(ACKNOWLEDGED)
-    path.write_text(path.read_text().replace('"first":"2024-01-01"', '"first":"monday"'))
-    found, (refused,) = DecisionFiles(tmp_path).read()
-    assert found == () and str(path) in refused and "'monday'" in refused
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
-def test_what_is_no_file_is_named_and_does_not_block(tmp_path: Path, make: Callable[[Path], object]) -> None:
-    files = DecisionFiles(tmp_path)
-    path = files.write(PIN)
-    path.unlink()
-    make(path)
-    found, (refused,) = files.read()
-    assert found == () and str(path) in refused
-
-
 def test_a_decision_that_cannot_be_written_is_not_made(judged: History) -> None:
     folder = judged.decisions.runs_folder
     folder.mkdir(parents=True)
@@ -185,32 +151,6 @@ def test_a_decision_that_the_database_did_not_get_is_made_and_goes_in_later(
     (known,) = judged.exclusions()
     assert known.who == "ada"
     assert [each.session for each in judged.past(CASE, "cpu", SEGMENT, 2, "x").nights] == ["s2"]
-
-
-def test_nothing_is_decided_beside_decisions_that_cannot_be_read(judged: History) -> None:
-    judged.pin(PIN)
-    judged.decisions.path(PIN).write_text("{")
-    with pytest.raises(HistoryError, match="decision"):
-        judged.exclude("aaaaaa1", "ada", NOW, "coffee")
-    assert judged.exclusions() == ()
-
-
-def test_a_server_s_history_decides_nothing_without_a_run_folder(judged: History) -> None:
-    without = History(judged._database)
-    if "sqlite" in without.url:
-        assert without.decisions.runs_folder == Path(without.url.partition(":///")[2]).parent
-    else:
-        with pytest.raises(HistoryError, match="run folder"):
-            without.pin(PIN)
-        assert without.pins() == ()
-
-
-def test_the_folder_of_decisions_is_no_session(tmp_path: Path) -> None:
-    DecisionFiles(tmp_path).write(PIN)
-    (tmp_path / "decisions2").mkdir()
-    assert sessions(tmp_path) == ("decisions2",)
-    with pytest.raises(ResultError, match="'decisions'"):
-        ResultStore(tmp_path, "decisions")
 
 
 def test_reindex_counts_the_decisions_and_names_what_it_cannot_read(history: History, tmp_path: Path) -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from helpers.history.history import History
-from helpers.history.run_folders import ResultStore, read_night, write_night
+from helpers.history.run_folders import ResultStore, write_night
 from helpers.history.stored import Reindexed
-from helpers.judging.evidence import Compared
-from helpers.trainers.contract.errors import HistoryError
 from tests.helpers.history.made import CASE, OTHER, SEGMENT, moment, night, run
 
 RUNS = [
@@ -59,12 +57,12 @@ def test_a_second_time_changes_nothing(history: History, folders: Path) -> None:
 def test_what_cannot_be_read_is_named_and_the_rest_goes_on(history: History, folders: Path) -> None:
     damaged = folders / "s1" / CASE / "r0" / "result.json"
     damaged.write_text("{")
-    older = folders / "s2" / CASE / "r0" / "result.json"
-    older.write_text(json.dumps({**json.loads(older.read_text()), "schema_version": 1}))
+    newer = folders / "s2" / CASE / "r0" / "result.json"
+    newer.write_text(json.dumps({**json.loads(newer.read_text()), "schema_version": 2}))
     (folders / "s1" / CASE / "night.json").write_bytes(b"\xff")
     done = history.reindex(folders)
     assert (done.results, done.nights) == (2, 0)
-    assert [str(damaged) in done.refused[0], "night.json" in done.refused[1], str(older) in done.refused[2]] == [
+    assert [str(damaged) in done.refused[0], "night.json" in done.refused[1], str(newer) in done.refused[2]] == [
         True,
         True,
         True,
@@ -76,29 +74,3 @@ def test_a_night_whose_run_is_excluded_is_rebuilt_without_it(history: History, f
     history.exclude("a", "me", moment(2), "coffee")
     history.reindex(folders)
     assert history.past(CASE, "cpu", SEGMENT, 2, "x").nights == ()
-
-
-def test_the_pairs_of_a_night_are_rebuilt_from_its_file(history: History, folders: Path) -> None:
-    pairs = Compared("paddle 3.3.1 @good", (4.5,), (4.25,), teaches_good=False)
-    write_night(folders, replace(NIGHT, compared=pairs))
-    history.reindex(folders)
-    assert history.past(CASE, "cpu", SEGMENT, 2, "x").compared == (pairs,)
-
-
-def test_no_run_folder_is_no_error(history: History, tmp_path: Path) -> None:
-    assert history.reindex(tmp_path / "none") == Reindexed(0, 0, 0)
-
-
-def test_a_night_on_disk_is_replaced_whole(tmp_path: Path) -> None:
-    path = write_night(tmp_path, NIGHT)
-    assert path == tmp_path / "s1" / CASE / "night.json"
-    later = replace(NIGHT, standing=None, status="INVALID")
-    assert write_night(tmp_path, later) == path
-    assert read_night(path) == later
-    assert [each.name for each in path.parent.iterdir()] == ["night.json"]
-
-
-def test_a_night_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "s1").touch()
-    with pytest.raises(HistoryError, match=r"night\.json"):
-        write_night(tmp_path, NIGHT)

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from helpers.history import past as past_nights
 from helpers.history.history import History
 from helpers.history.nights import NightRecord
 from helpers.history.results import CONTENDED, MACHINE_SHARED
 from helpers.history.stored import SegmentStart
-from helpers.judging.evidence import Compared, Past
+from helpers.judging.case.evidence import Compared, Past
 from tests.helpers.history.made import CASE, OTHER, SEGMENT, moment, night, run, segment
 
 THIRD = "paddle-vgg16-amp_o1-bs8-1x2-dali-static"
@@ -33,10 +34,6 @@ def add(history: History, *nights: NightRecord) -> None:
 
 
 # --- which nights
-
-
-def test_an_empty_history_knows_nothing(history: History) -> None:
-    assert past(history) == Past()
 
 
 def test_a_night_comes_back_as_it_was_left(history: History) -> None:
@@ -103,16 +100,13 @@ def test_two_hosts_on_which_nothing_ran_keep_both_their_nights(history: History)
     assert [each.record.reason for each in history.series(CASE)] == ["crashed on h0", "crashed again"]
 
 
-def test_the_newest_40_accepted_nights_and_what_lies_between_and_after_them(history: History) -> None:
-    refused = {1, 7, 30, 45, 46}
-    add(history, *(night(day, day / 10, accepted=day not in refused) for day in range(1, 47)))
-    # 41 accepted nights: the second, and what is older, is left out.
-    assert [round(10 * each.log_rates[0]) for each in past(history).nights] == list(range(3, 47))
-
-
-def test_with_fewer_than_40_accepted_nights_all_count(history: History) -> None:
-    add(history, night(1, accepted=False), night(2))
-    assert days(past(history)) == [1, 2]
+def test_the_newest_accepted_nights_and_what_lies_between_and_after_them(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past_nights, "ACCEPTED_NIGHTS", 4)
+    add(history, *(night(day, day / 10, accepted=day not in {1, 4, 8, 9}) for day in range(1, 10)))
+    # 5 accepted nights: the second, and what is older, is left out.
+    assert [round(10 * each.log_rates[0]) for each in past(history).nights] == list(range(3, 10))
 
 
 # --- where a segment starts
@@ -169,18 +163,12 @@ def test_back_in_an_earlier_segment_its_nights_count_again(history: History) -> 
 # --- what is not learned from
 
 
-def test_a_night_that_answered_nothing_is_no_past(history: History) -> None:
-    add(history, night(1), replace(night(2), standing=None), replace(night(3), log_rates=()))
-    assert days(past(history)) == [1]
-
-
 @pytest.mark.parametrize(
     "values",
     [
         {"marks": (CONTENDED,)},
         {"marks": (MACHINE_SHARED,)},
         {"overrides": {"learning_rate": 0.1}},
-        {"origin": "replayed"},
         {"origin": "imported"},
     ],
 )
@@ -259,11 +247,6 @@ def test_the_pairs_of_another_stack_teach_the_level_alone(history: History) -> N
     assert days(found) == [3]
 
 
-def test_the_pairs_of_another_machine_teach_nothing(history: History) -> None:
-    add(history, night(1, compared=pairs(1.0), segment=segment(host="other")), night(2))
-    assert (past(history).compared, past(history).elsewhere) == ((), ())
-
-
 def test_of_a_case_recorded_anew_the_recorded_nights_pairs_tell_the_level(history: History) -> None:
     recorded = pairs(2.0, teaches_level=False, teaches_good=False)
     add(history, night(1, compared=pairs(1.0)), night(2, compared=recorded, status="REGRESSION"))
@@ -307,11 +290,6 @@ def test_siblings_are_the_accepted_first_log_rates_of_the_hosts_other_cases_with
     assert set(past(history).siblings) == {(5.0, 6.0), (7.0,)}
 
 
-def test_a_case_that_was_never_judged_here_has_siblings(history: History) -> None:
-    add(history, night(1, case_id=OTHER))
-    assert past(history, case_id="new").siblings == ((1.0,),)
-
-
 def test_of_a_sibling_the_newest_segment_counts(history: History) -> None:
     add(
         history,
@@ -333,14 +311,18 @@ def test_a_siblings_segment_that_began_tonight_leaves_its_older_nights(history: 
     assert past(history, session="later").siblings == ((3.0,),)
 
 
-@pytest.mark.slow
-def test_of_many_siblings_the_newest_40_nights_and_60_cases_count(history: History) -> None:
-    add(history, *(night(day, day / 10, case_id=OTHER) for day in range(45)))
-    add(history, *(night(100, 10.0, case_id=f"case-{number:02}", created=moment(100, number)) for number in range(60)))
+def test_of_many_siblings_the_newest_40_nights_and_60_cases_count(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (past_nights.ACCEPTED_NIGHTS, past_nights.SIBLINGS) == (40, 60)
+    monkeypatch.setattr(past_nights, "ACCEPTED_NIGHTS", 4)
+    monkeypatch.setattr(past_nights, "SIBLINGS", 5)
+    add(history, *(night(day, day / 10, case_id=OTHER) for day in range(6)))
+    add(history, *(night(100, 10.0, case_id=f"case-{number:02}", created=moment(100, number)) for number in range(5)))
     siblings = past(history).siblings
-    assert len(siblings) == 60
+    assert len(siblings) == 5
     assert all(each == (10.0,) for each in siblings)
     only = history.past("case-00", "cpu", segment(host="h9"), 2, "x")
     assert only.siblings == ()
     alone = history.past("case-00", "cpu", SEGMENT, 2, "s100").siblings
-    assert alone == (tuple(day / 10 for day in range(5, 45)),)
+    assert alone == (tuple(day / 10 for day in range(2, 6)),)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from helpers.history.history import History
-from helpers.history.stored import Acknowledgement, Calibration, Exclusion
-from helpers.judging.evidence import Past
+from helpers.history.stored import Calibration, Exclusion
+from helpers.judging.case.evidence import Past
 from helpers.trainers.contract.errors import HistoryError
 from tests.helpers.history.made import CASE, OTHER, SEGMENT, moment, night, run, segment
 
@@ -99,14 +99,6 @@ def test_judged_or_stored_again_an_excluded_run_stays_out(judged: History) -> No
     assert excluded == [True, False]
 
 
-def test_an_excluded_run_of_the_confirmation_leaves_the_night_as_it_is(history: History) -> None:
-    history.add_result(run("c", stage="confirm"))
-    history.add_night(night(1, run("c").log_rate or 0, run_uuids=("c",)))
-    before = past(history)
-    history.exclude("c", "me", NOW, "coffee")
-    assert past(history) == before
-
-
 def test_a_uuid_may_be_told_by_its_first_characters(judged: History) -> None:
     uuid = uuid_of(judged, 2)
     with pytest.raises(HistoryError, match="6 or more"):
@@ -129,53 +121,6 @@ def test_twice_excluded_and_restored_without_need_are_refused(judged: History) -
         judged.exclude("aaaaaa1", "you", NOW, "r")
 
 
-@pytest.mark.parametrize(("who", "created", "reason"), [("", NOW, "r"), ("me", NOW, " "), ("me", "today", "r")])
-def test_who_when_and_why_are_wanted(judged: History, who: str, created: str, reason: str) -> None:
-    with pytest.raises(HistoryError):
-        judged.exclude("aaaaaa1", who, created, reason)
-    with pytest.raises(HistoryError):
-        judged.acknowledge(Acknowledgement(CASE, "", "", "", reason, who, created))
-
-
-# --- acknowledgements
-
-
-def test_acknowledgements_are_found_by_the_cases_they_match(history: History) -> None:
-    one = Acknowledgement("paddle-vgg16-*", "2024-01-01", "", "abc", "new cuDNN", "me", NOW)
-    two = Acknowledgement(OTHER, "", "2024-02-01", "", "known \x00 ü", "you", NOW)
-    history.acknowledge(one)
-    history.acknowledge(two)
-    assert history.acknowledgements(CASE) == (one,)
-    assert history.acknowledgements() == (one, replace(two, reason="known \\x00 ü"))
-
-
-def test_an_acknowledgement_that_is_taken_back_stays_with_who_when_and_why(history: History) -> None:
-    made = Acknowledgement(CASE, "2024-01-01", "2024-01-01", "abc", "new cuDNN", "me", NOW)
-    other = replace(made, commit="def")
-    for each in (made, other):
-        history.acknowledge(each)
-    back = history.take_back(made, "you", LATER, "it was the driver")
-    assert (back.taken_back_by, back.taken_back, back.taken_back_reason) == ("you", LATER, "it was the driver")
-    assert not back.holds
-    assert history.acknowledgements() == (other,)
-    assert history.acknowledgements(holding_only=False) == (back, other)
-    assert history.nights_so_far(CASE, "cpu", "s", 9).acknowledgements == (back, other)
-
-
-def test_what_does_not_hold_is_not_taken_back(history: History) -> None:
-    made = Acknowledgement(CASE, "2024-01-01", "2024-01-01", "abc", "new cuDNN", "me", NOW)
-    with pytest.raises(HistoryError, match="one that holds"):
-        history.take_back(made, "you", moment(70), "why")
-    history.acknowledge(made)
-    with pytest.raises(HistoryError, match="reason"):
-        history.take_back(made, "you", moment(70), " ")
-    back = history.take_back(made, "you", moment(70), "why")
-    for again in (made, back):
-        with pytest.raises(HistoryError, match="one that holds"):
-            history.take_back(again, "she", moment(71), "why")
-    assert history.acknowledgements(holding_only=False) == (back,)
-
-
 # --- calibrations
 
 
@@ -188,8 +133,3 @@ def test_the_newest_calibration_of_a_segment_counts(history: History) -> None:
     assert history.calibration(CASE, "cpu", SEGMENT) == newest
     assert history.calibration(CASE, "v100", SEGMENT) is None
     assert history.calibration(OTHER, "cpu", SEGMENT) is None
-
-
-def test_a_bare_calibration_reads_back_equal(history: History) -> None:
-    history.add_calibration(CALIBRATION)
-    assert history.calibration(CASE, "cpu", SEGMENT) == CALIBRATION

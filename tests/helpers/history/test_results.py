@@ -9,15 +9,14 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from helpers.common.files import write_whole
 from helpers.history.results import RESULT_SCHEMA_VERSION, RunResult
 from helpers.history.run_folders import ResultStore, read_result, sessions
-from helpers.judging.verdict import Reason, Status, Verdict
-from helpers.machine.files import write_whole
+from helpers.judging.case.verdict import Reason, Status, Verdict
 from helpers.trainers.contract.errors import ResultError
 
 CASE_ID = "paddle-vgg16-fp32-bs8-1x2-dali-static"
@@ -76,11 +75,6 @@ def test_reads_back_what_was_written(store: ResultStore) -> None:
     assert json.loads(path.read_text())["schema_version"] == RESULT_SCHEMA_VERSION
 
 
-def test_writes_read_only_mappings(store: ResultStore) -> None:
-    path = store.write(replace(RESULT, settings=MappingProxyType(dict(RESULT.settings))))
-    assert read_result(path) == RESULT
-
-
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_keeps_the_old_result_and_tells_the_new_figure(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch, call: str
@@ -104,12 +98,6 @@ def test_an_interrupt_while_writing_leaves_no_temporary_file(tmp_path: Path, mon
     with pytest.raises(KeyboardInterrupt):
         write_whole(tmp_path / "a.json", b"text")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_on_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "mkdir", full_disk)
-    with pytest.raises(ResultError, match="No space left"):
-        ResultStore(tmp_path, "s").new_run_folder(CASE_ID, 0)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -143,19 +131,6 @@ def test_what_a_killed_run_left_is_moved_aside(store: ResultStore) -> None:
     assert store.results(CASE_ID) == ()
 
 
-def test_a_run_without_a_result_and_one_moved_aside_are_no_results(store: ResultStore) -> None:
-    store.write(RESULT)
-    store.new_run_folder(CASE_ID, 0)
-    assert store.results(CASE_ID) == ()
-
-
-def test_results_come_in_the_order_of_their_replicates(store: ResultStore) -> None:
-    for replicate in (10, 2, 1):
-        store.new_run_folder(CASE_ID, replicate)
-        store.write(replace(RESULT, replicate=replicate))
-    assert [each.replicate for each in store.results(CASE_ID)] == [1, 2, 10]
-
-
 @pytest.mark.parametrize(
     "name",
     ["", ".", "..", "../x", "a/b", "/etc", "a\\b", ".hidden", "-rf", "a\n", "a b", "ä", "a" * 101, "a\x00", "slurm"],
@@ -163,11 +138,6 @@ def test_results_come_in_the_order_of_their_replicates(store: ResultStore) -> No
 def test_a_session_name_cannot_leave_the_run_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(ResultError, match="session name"):
         ResultStore(tmp_path, name)
-
-
-@pytest.mark.parametrize("name", ["a", "slurm-1", "20240506-070809-ab12", "nightly_1.2", "a" * 100, "a..b"])
-def test_a_plain_session_name_is_a_folder_there(tmp_path: Path, name: str) -> None:
-    assert ResultStore(tmp_path, name).folder.resolve().parent == tmp_path.resolve()
 
 
 def test_sessions_are_listed_oldest_first(tmp_path: Path) -> None:
@@ -192,7 +162,19 @@ def refused(store: ResultStore, **values: Any) -> ResultError:
     return caught.value
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"schema_version": 1, "reader_share": NaN}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        '{"schema_version": 1, "reader_share": NaN}',
+        '{"schema_version": 1, "reader_share": 1e999}',
+        '{"schema_version": 1, "schema_version": 1}',
+    ],
+)
 def test_text_that_is_no_result_is_refused_by_file(store: ResultStore, text: str) -> None:
     path = store.run_folder(CASE_ID, 0) / "result.json"
     path.write_text(text)
@@ -200,30 +182,9 @@ def test_text_that_is_no_result_is_refused_by_file(store: ResultStore, text: str
         store.results(CASE_ID)
 
 
-def test_bytes_that_are_no_text_are_refused(store: ResultStore) -> None:
-    (store.run_folder(CASE_ID, 0) / "result.json").write_bytes(b"\xff")
-    with pytest.raises(ResultError):
-        store.results(CASE_ID)
-
-
-@pytest.mark.parametrize("version", [RESULT_SCHEMA_VERSION + 1, None, "1", ...])
+@pytest.mark.parametrize("version", [RESULT_SCHEMA_VERSION + 1, RESULT_SCHEMA_VERSION - 1, True, None, "1", ...])
 def test_another_version_is_refused(store: ResultStore, version: Any) -> None:
-    error = refused(store, schema_version=version)
-    assert (error.field, error.remedy) == ("schema_version", "Update the suite")
-
-
-def test_an_older_suites_result_is_to_be_measured_again(store: ResultStore) -> None:
-    error = refused(store, schema_version=RESULT_SCHEMA_VERSION - 1)
-    assert (error.field, error.remedy) == ("schema_version", "An older suite wrote it: measure again")
-
-
-def test_an_unknown_key_is_refused_by_name(store: ResultStore) -> None:
-    assert refused(store, surprise=1).field == "surprise"
-
-
-@pytest.mark.parametrize("name", ["figures", "failure", "uuid", "log_tail"])
-def test_a_missing_key_is_refused_by_name(store: ResultStore, name: str) -> None:
-    assert refused(store, **{name: ...}).field == name
+    assert refused(store, schema_version=version).field == "schema_version"
 
 
 @pytest.mark.parametrize(
@@ -270,14 +231,3 @@ def test_any_one_lost_byte_is_refused_or_changes_no_figure(store: ResultStore) -
         path.write_bytes(whole[:cut])
         with pytest.raises(ResultError):
             reads()
-
-
-def test_a_full_disk_does_not_hide_why_a_run_measured_nothing(
-    store: ResultStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ResultError, match=r"measured nothing \(rank 0 was killed\)"):
-        store.write(replace(RESULT, figures={}, failure="rank 0 was killed"))

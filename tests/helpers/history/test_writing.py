@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,14 @@ import sqlalchemy as sa
 
 from helpers.history import open_history
 from helpers.history.history import History
-from tests.helpers.history.made import CASE, moment, night, run
+from tests.helpers.history.made import CASE, run
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-WRITERS = 3
-RUNS = 12
-TOLD_BEFORE_THE_KILL = 10
+WRITERS = 2
+RUNS = 4
+TOLD_BEFORE_THE_KILL = 3
 
 
 def start(url: str, name: str, count: int) -> subprocess.Popen[str]:
@@ -51,41 +50,6 @@ def test_processes_that_make_a_history_and_write_it_at_once_lose_nothing(url: st
         assert len(nights) == WRITERS * RUNS
         assert all(len(night.rates) == 1 for night in nights)
         check_whole(history)
-
-
-def test_the_same_runs_and_nights_stored_by_several_at_once_are_stored_once(history: History) -> None:
-    def write(_: int) -> None:
-        with History.open(history.url) as own:
-            for number in range(RUNS):
-                own.add_result(run(f"u{number}", created=moment(number), system={"CPU": {"number": str(number)}}))
-                own.add_night(night(number, run_uuids=(f"u{number}",)))
-
-    with ThreadPoolExecutor(WRITERS) as pool:
-        list(pool.map(write, range(WRITERS)))
-    assert sorted(each.result.uuid for each in history.results_of("s0")) == sorted(f"u{n}" for n in range(RUNS))
-    assert len(history.series(CASE)) == RUNS
-    check_whole(history)
-
-
-def test_a_writer_sends_no_pipeline(history: History) -> None:
-    # PostgreSQL ends no transaction, however long it is idle, whose pipeline has no end yet.
-    in_pipelines = []
-
-    def sent(*given: object) -> None:
-        *_, statement, _, _, executemany = given
-        if executemany:
-            in_pipelines.append(statement)
-
-    sa.event.listen(history._database.engine, "before_cursor_execute", sent)
-    try:
-        history.add_results([run("a"), run("b"), run("c")])
-        for _ in range(2):
-            history.add_night(night(1, run_uuids=("a", "b", "c")))
-    finally:
-        sa.event.remove(history._database.engine, "before_cursor_execute", sent)
-    assert in_pipelines == []
-    (kept_night,) = history.series(CASE)
-    assert kept_night.record.run_uuids == ("a", "b", "c")
 
 
 def test_a_killed_writer_loses_at_most_what_it_was_writing(url: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helpers.judging.rates import fields_of, key_of, rate_unit, to_record
+from helpers.judging.rules.rates import fields_of, key_of, rate_unit, to_record
 from helpers.trainers.contract import models
 from helpers.trainers.contract.models import MODELS, Model
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.judging.rules import (
+from helpers.judging.rules.own import (
     MEDIAN_STEP,
     RULES,
     WALL_CLOCK,
@@ -25,7 +25,7 @@ from helpers.judging.rules import (
     wall_clock,
     window_seconds,
 )
-from helpers.judging.rules_publishers import PUBLISHERS_RULES, RuleError, paddleclas_records
+from helpers.judging.rules.publishers import PUBLISHERS_RULES, RuleError, paddleclas_records
 from helpers.trainers.contract.steplog import WARMUP, WINDOW, Step, StepLog
 from tests.helpers.judging.step_logs import first_hundred_then, log_of, logs_of
 
@@ -228,7 +228,7 @@ def test_the_order_of_independent_records_is_nothing_to_paddleclas(records: list
 @given(seconds=STEPS)
 def test_paddleclas_lies_between_the_lowest_and_the_highest_record_it_counts(seconds: list[float]) -> None:
     log = log_of(seconds)
-    counted, found = sorted(paddleclas_records([log])[10:]), rates([log])
+    counted, found = sorted(paddleclas_records([log]).rates[10:]), rates([log])
     assert counted[0] * (1 - 1e-12) <= found["paddleclas-mean"] <= counted[-1] * (1 + 1e-12)
     assert counted[5] * (1 - 1e-12) <= found["paddleclas-trimmed"] <= counted[-6] * (1 + 1e-12)
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.judging.rules import RULES, WALL_CLOCK, figures
-from helpers.judging.rules_publishers import paddleclas_records
+from helpers.judging.rules.own import RULES, WALL_CLOCK, figures
+from helpers.judging.rules.publishers import paddleclas_records
 from helpers.logs.figures.rules import figure
 from helpers.logs.importer import runs_of
-from helpers.logs.sources.source import open_logs
+from helpers.logs.source import open_logs
 from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract.steplog import StepLog
 from tests.helpers.judging.step_logs import first_hundred_then, log_of, logs_of
@@ -30,7 +30,7 @@ BATCH = 256
 @settings(max_examples=10)
 @given(st.lists(st.floats(0.01, 5), min_size=310, max_size=330), st.integers(1, 3))
 def test_records_invert_as_the_methods_say(seconds: list[float], cards: int) -> None:
-    records = paddleclas_records(logs_of(*(seconds for _ in range(cards))))
+    records = paddleclas_records(logs_of(*(seconds for _ in range(cards)))).rates
     assert len(records) == len(seconds) // 10
     for number, record in enumerate(records, 1):
         step = 10 * number
@@ -42,26 +42,26 @@ def test_a_published_log_line_comes_out_again() -> None:
     # docs/measuring-rules.md: "train step:20 ... batch_cost: 0.18624 s, ... ips: 1374.56075 samples/sec."
     cumulative_seconds = 0.18624 * (20 - 4)
     steps = [9.0] * 4 + [0.5] + [(cumulative_seconds - 0.5) / 15] * 15
-    assert paddleclas_records([log_of(steps)])[1] == pytest.approx(1374.56075, rel=2e-5)
+    assert paddleclas_records([log_of(steps)]).rates[1] == pytest.approx(1374.56075, rel=2e-5)
 
 
 def test_each_epoch_restarts_the_running_mean() -> None:
     slow, fast = [2.0] * 20, [1.0] * 20
-    assert paddleclas_records([log_of([*slow, *fast], epoch_steps=20)]) == [128.0, 128.0, 256.0, 256.0]
+    assert paddleclas_records([log_of([*slow, *fast], epoch_steps=20)]).rates == [128.0, 128.0, 256.0, 256.0]
 
 
 def test_only_step_ten_of_an_epoch_prints() -> None:
-    assert len(paddleclas_records([log_of([1.0] * 60, epoch_steps=15)])) == 4
+    assert len(paddleclas_records([log_of([1.0] * 60, epoch_steps=15)]).rates) == 4
 
 
 def test_the_time_between_steps_counts_in_records_too() -> None:
     log = log_of([1.0] * 10)
     steps = tuple(replace(step, start=step.start + 0.5) for step in log.steps)
-    assert paddleclas_records([replace(log, steps=steps)]) == [256.0]
+    assert paddleclas_records([replace(log, steps=steps)]).rates == [256.0]
 
 
 def test_rank_0_prints_for_all_cards() -> None:
-    assert paddleclas_records(logs_of([1.0] * 10, [5.0] * 10)) == [512.0]
+    assert paddleclas_records(logs_of([1.0] * 10, [5.0] * 10)).rates == [512.0]
 
 
 @pytest.mark.parametrize(("count", "dropped"), [(21, 5), (99, 5), (100, 5), (119, 5), (120, 6), (140, 7)])
@@ -128,25 +128,13 @@ def test_fleetx_is_what_its_harness_printed_however_long_the_reader_took(parts: 
 
 def test_fleetx_needs_time_beside_the_waits_for_data() -> None:
     why = str(figures([log_of([1.0] * 121, reader_seconds=1.0)])["fleetx-20-100-median7"])
-    assert "steps as long as their waits for data" in why
+    assert "got '0.0 seconds', expected more than 0" in why
 
 
-@pytest.mark.parametrize("rule", ["paddleclas-trimmed", "paddleclas-mean"])
-def test_epochs_that_print_no_paddleclas_record_are_named(rule: str) -> None:
-    reason = str(figures([log_of([1.0] * 320, epoch_steps=4)])[rule])
-    assert "got 'epochs of 4 steps, which print no record', expected epochs of 10 steps or more" in reason
-    assert "320 steps" not in reason
-
-
-@pytest.mark.parametrize(
-    ("rule", "epoch_steps", "needed"),
-    [("paddleclas-trimmed", 15, 460), ("paddleclas-trimmed", 25, 385), ("paddleclas-trimmed", 10, 310),
-     ("paddleclas-mean", 15, 160), ("paddleclas-mean", 100, 110)],
-)  # fmt: skip
-def test_the_steps_that_paddleclas_needs_depend_on_the_epochs(rule: str, epoch_steps: int, needed: int) -> None:
-    one_less = figures([log_of([1.0] * (needed - 1), epoch_steps=epoch_steps)])[rule]
-    assert f"got '{needed - 1} steps', expected {needed} or more" in str(one_less)
-    assert isinstance(figures([log_of([1.0] * needed, epoch_steps=epoch_steps)])[rule], float)
+def test_epochs_that_print_too_few_records_have_no_figure() -> None:
+    found = figures([log_of([1.0] * 320, epoch_steps=15)])
+    assert "got '11 records after the first 10', expected 21 or more" in str(found["paddleclas-trimmed"])
+    assert isinstance(found["paddleclas-mean"], float)
 
 
 def test_fleetx_counts_from_the_first_step_whatever_is_called_warm_up() -> None:
@@ -264,14 +252,14 @@ def test_a_log_that_pytorch_s_script_would_write_of_the_same_steps_gives_the_sam
     lines += [f"59.206654 - Summary: train.loss : 6.2  train.compute_ips : {mean:.2f} img/s "]
     lines[-1] += f"train.total_ips : {mean:.2f} img/s train.lr : 0.1 "
     path.write_text("".join(f"DLL 2022-06-08 06:19:{line}\n" for line in lines))
-    (log,) = open_logs(path)
+    (log,) = open_logs(path).logs
     (run,) = runs_of(log, {})
     for rule in ("ngc-pytorch-mean", "ngc-pytorch-summary", "ngc-pytorch-summary-compute"):
         assert found(rates, rule, cards) == pytest.approx(figure(run, rule).samples_per_s, abs=0.006)
 
 
 def test_every_rule_of_a_protocol_of_perf_yaml_gets_the_steps_it_needs() -> None:
-    protocols = load_config(ROOT / "perf.yaml").protocols.values()
+    protocols = load_config(ROOT / "helpers/plan/defaults.yaml").protocols.values()
     served = {rule for protocol in protocols for rule in protocol.rules}
     assert served >= {rule.name for rule in RULES.values() if rule.steps}
     for protocol in protocols:

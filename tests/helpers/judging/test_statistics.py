@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 import statistics
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.judging.statistics import (
     effect_of,
     hodges_lehmann,
-    median_interval,
     number,
     student_t_95,
     summarise,
@@ -42,16 +39,7 @@ def test_two_runs_say_that_the_interval_is_wide() -> None:
     assert summary.warnings == ("2 runs: the interval is wide, 3 or more narrow it",)
 
 
-def test_the_figure_lies_in_its_own_interval_also_where_the_mean_is_elsewhere() -> None:
-    summary = summarise((100.0,) * 6 + (110.0,) * 4)
-    assert summary.low is not None and summary.low < summary.centre == 100.0
-
-
-def test_runs_as_far_apart_as_floats_can_be_have_an_interval() -> None:
-    summary = summarise((1e-300, 1e300))
-    assert summary.low == 0.0 and summary.high is not None and math.isfinite(summary.high)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("bad_runs", [0.0, 0.07], ids=["normal", "with-bad-runs"])
 @pytest.mark.parametrize("n", [3, 5, 10])
 def test_the_interval_of_a_summary_holds_the_middle_nineteen_times_in_twenty(n: int, bad_runs: float) -> None:
@@ -64,13 +52,6 @@ def test_the_interval_of_a_summary_holds_the_middle_nineteen_times_in_twenty(n: 
         held += found.low < 1.0 < found.high
     # Bad runs widen it, and it holds the middle more often.
     assert 0.94 < held / 5_000 < (0.98 if bad_runs else 0.96)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 10])
-def test_where_sigma_is_known_the_interval_is_the_medians_too(n: int) -> None:
-    intervals = [median_interval(rates.tolist(), 0.01) for rates in _log_rates(n, 0.0)]
-    held = sum(low < 0.0 < high for low, high in intervals)
-    assert 0.94 < held / 5_000 < 0.96
 
 
 def _log_rates(n: int, bad_runs: float) -> np.ndarray:
@@ -102,34 +83,11 @@ def test_refuses_no_runs() -> None:
         summarise(())
 
 
-@given(st.lists(RATES, min_size=2, max_size=40))
-def test_the_runs_and_the_interval_hold_the_centre(rates: list[float]) -> None:
-    summary = summarise(tuple(rates))
-    assert summary.low is not None and summary.high is not None
-    # Of two middle runs the centre is the arithmetic mean, the interval's middle the geometric one.
-    geometric = math.exp(statistics.median(map(math.log, rates)))
-    assert summary.low <= geometric * (1 + 1e-12) and geometric <= summary.high * (1 + 1e-12)
-    assert min(rates) <= summary.centre <= max(rates)
-
-
-@given(st.lists(RATES, min_size=1, max_size=9), st.randoms())
-def test_the_order_of_runs_does_not_matter(rates: list[float], random: object) -> None:
-    shuffled = list(rates)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    one, other = summarise(tuple(rates)), summarise(tuple(shuffled))
-    assert (one.centre, one.spread, one.n) == (other.centre, other.spread, other.n)
-
-
 @pytest.mark.parametrize(
     ("degrees", "quantile"), [(1, 12.7062), (4, 2.7764), (30, 2.0423), (31, 2.0395), (1000, 1.9623)]
 )
 def test_student_t_is_the_printed_table(degrees: int, quantile: float) -> None:
     assert student_t_95(degrees) == pytest.approx(quantile, abs=1e-4)
-
-
-@given(st.integers(1, 200))
-def test_student_t_never_rises_with_more_runs(degrees: int) -> None:
-    assert student_t_95(degrees + 1) <= student_t_95(degrees)
 
 
 @pytest.mark.parametrize("degrees", [0, -1])
@@ -146,29 +104,13 @@ def test_rates_are_told_with_four_digits(rate: float, text: str) -> None:
     assert number(rate) == text
 
 
-@given(st.floats(1e-9, 1e9))
-def test_rates_are_told_without_an_exponent(rate: float) -> None:
-    assert re.fullmatch(r"\d+(\.\d+)?", number(rate))
-    assert float(number(rate)) == pytest.approx(rate, rel=1e-3)
-
-
 # --- how large a change is
-
-
-def test_two_differences_are_their_mean() -> None:
-    assert hodges_lehmann([-0.01, -0.03]) == pytest.approx(-0.02)
 
 
 def test_one_bad_run_in_five_hardly_moves_the_point() -> None:
     quiet = [-0.01, -0.011, -0.009, -0.0105]
     assert abs(hodges_lehmann([*quiet, -0.4]) - hodges_lehmann(quiet)) < 0.001
     assert abs(statistics.fmean([*quiet, -0.4]) - hodges_lehmann(quiet)) > 0.05
-
-
-def test_the_effect_is_a_fraction_between_its_bounds() -> None:
-    found = effect_of([math.log(0.97)] * 4, 0.002)
-    assert found.point == pytest.approx(-0.03)
-    assert found.low < found.point < found.high < 0
 
 
 def test_what_all_runs_share_widens_the_interval_however_many_there_are() -> None:
@@ -179,12 +121,6 @@ def test_what_all_runs_share_widens_the_interval_however_many_there_are() -> Non
 def test_a_single_run_never_has_a_narrow_interval() -> None:
     one, three = (effect_of([0.0] * n, 0.01) for n in (1, 3))
     assert one.high > 0.05 > 0.02 > three.high
-
-
-def test_runs_that_differ_by_57_percent_never_get_two_percent() -> None:
-    centre = (math.log(2.652) + math.log(1.691)) / 2
-    found = effect_of([math.log(rate) - centre for rate in (2.652, 1.691)], 0.0087, 0.012)
-    assert found.low < -0.2 and found.high > 0.2
 
 
 def test_a_drop_beyond_the_largest_that_the_evidence_knows_keeps_its_size() -> None:

@@ -25,7 +25,7 @@ from tests.faults.stand_in_trainer import EvenTimer, Images, NoStep
 MODULE = "tests.helpers.launch.cards_double"
 RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
 # What the launcher tells a rank; its step log repeats it.
-TOLD = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+TOLD = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OF_PERF_YAML", "OF_THE_CALLER")
 
 
 @dataclass(frozen=True)

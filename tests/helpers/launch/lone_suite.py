@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.supervisor import JobLimits, SupervisorIO, run_job
+from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
 from helpers.machine.watch.contention import CpuMeter
 from helpers.machine.watch.processes import Processes
@@ -33,12 +33,18 @@ def main(folder: str, job_id: str, variable: str, *behaviours: str) -> None:
         behaviours = behaviours[:-1]
     words = [word if "=" in word else f"{rank}={word}" for rank, word in enumerate(behaviours)]
     argv = (sys.executable, str(Path(__file__).with_name("stand_in.py")), str(spec.spec_path), *words)
-    io = SupervisorIO(processes=Processes(supervisor_variable=variable))
 
     def tell(progress: Progress) -> None:
         print(f"LOOK {progress.step}", flush=True)
 
-    outcome = run_job(spec, LaunchCommand(argv), limits, CpuMeter(()), on_progress=tell, io=io)
+    outcome = run_job(
+        spec,
+        LaunchCommand(argv),
+        limits,
+        CpuMeter(()),
+        on_progress=tell,
+        processes=Processes(supervisor_variable=variable),
+    )
     print(outcome.kind.value, outcome.reason, flush=True)
 
 

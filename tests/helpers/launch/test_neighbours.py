@@ -6,7 +6,6 @@ import getpass
 import os
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,30 +16,26 @@ import pytest
 
 import helpers.launch.nodes.connected
 import helpers.machine.near_cores
-import helpers.session.run_job
+import helpers.session.measuring.job_runner
 from helpers.history.run_folders import ResultStore
-from helpers.judging.evidence import Build, Stage
-from helpers.judging.verdict import Status
 from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.outcome import JobOutcome
 from helpers.launch.steplog_reader import read_step_log
-from helpers.launch.supervisor import JobLimits, SupervisorIO, run_job
+from helpers.launch.supervisor import JobLimits, run_job
 from helpers.machine.devices import CpuCard, Machine
-from helpers.machine.environment import Host
+from helpers.machine.host import Host
 from helpers.machine.nvml import Gpu
 from helpers.machine.watch.contention import CpuMeter
 from helpers.machine.watch.meters import GpuMeter
 from helpers.machine.watch.processes import Process, Processes
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.perf_yaml import load_config
-from helpers.session.measure import measure_case
-from helpers.session.run_job import JobRunner
+from helpers.session.measuring.job_runner import JobRunner
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.launch import cards_double
 from tests.helpers.machine.watch.test_gpu_health import GPU
 from tests.helpers.machine.watch.test_gpu_health import StandInNvml as CardStandIn
-from tests.helpers.memory_double import MemoryDouble
 from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow
@@ -55,13 +50,6 @@ CORE = min(os.sched_getaffinity(0))
 PINNED = f"import os, runpy, sys; os.sched_setaffinity(0, {{{CORE}}}); sys.argv = sys.argv[1:]; " \
          "runpy.run_path(sys.argv[0], run_name='__main__')"  # fmt: skip
 BUSY = f"import os; os.sched_setaffinity(0, {{{CORE}}})\nprint(flush=True)\nwhile True: pass"
-# Each child lives for 50 ms, much less than the time between two surveys.
-BREEDER = f"""import os, subprocess, sys
-os.sched_setaffinity(0, {{{CORE}}})
-print(flush=True)
-while True: subprocess.run([sys.executable, "-S", "-c", "import time\\nend = time.monotonic() + 0.05\\n"
-                            "while time.monotonic() < end: pass"])"""
-SLEEPS = "import time; print(flush=True); time.sleep(60)"
 
 
 @contextmanager
@@ -99,16 +87,16 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobRunner:
     def run(
         spec: JobSpec, command: LaunchCommand, limits: JobLimits, meter: CpuMeter | GpuMeter, **options: Any
     ) -> JobOutcome:
-        outcome = run_job(spec, pinned(spec), LIMITS, meter, io=SupervisorIO(processes=Family()))
+        outcome = run_job(spec, pinned(spec), LIMITS, meter, processes=Family())
         assert processes_of_job(spec.job_id) == []
         return outcome
 
-    monkeypatch.setattr(helpers.session.run_job, "run_job", run)
+    monkeypatch.setattr(helpers.session.measuring.job_runner, "run_job", run)
     # The stand-in's steps take 20 ms by the wall clock, whoever else is on its core.
-    monkeypatch.setattr(helpers.session.run_job, "why_unsteady", lambda spec, logs: None)
+    monkeypatch.setattr(helpers.session.measuring.job_runner, "why_unsteady", lambda spec, logs: None)
     card = CpuCard(0, (CORE,))
     machine = Machine(HOST, (card,))
-    return JobRunner(machine, (card,), ResultStore(tmp_path, "s"), load_config(ROOT / "perf.yaml"))
+    return JobRunner(machine, (card,), ResultStore(tmp_path, "s"), load_config(ROOT / "helpers/plan/defaults.yaml"))
 
 
 @pytest.fixture
@@ -120,48 +108,6 @@ def plan(make_plan: Callable[..., CasePlan]) -> CasePlan:
     return replace(made, suite_case=replace(made.suite_case, case=case, protocol=protocol))
 
 
-def test_a_busy_process_on_the_leased_core_makes_the_run_invalid_and_is_named(
-    runner: JobRunner, plan: CasePlan
-) -> None:
-    with neighbour(BUSY) as pid:
-        run = runner.run(plan, 0, Build.CANDIDATE, Stage.SCREEN)
-    assert run.failure is None
-    assert run.invalid is not None and "went to others" in run.invalid
-    assert f"(pid {pid}, user {getpass.getuser()}, " in run.invalid
-    assert run.foreign_share is not None and run.foreign_share > 0.2
-    assert float(run.facts["run_queue_seconds"]) > 0.1
-    assert "for a core" in run.invalid
-
-
-def test_processes_that_came_and_went_are_counted_and_traced_to_who_started_them(
-    runner: JobRunner, plan: CasePlan
-) -> None:
-    with neighbour(BREEDER) as pid:
-        run = runner.run(plan, 0, Build.CANDIDATE, Stage.SCREEN)
-    assert run.invalid is not None
-    assert "processes that came and went, or interrupts (" in run.invalid
-    assert f"children of python (pid {pid})" in run.invalid
-
-
-@pytest.mark.slow
-def test_a_disturbed_case_is_run_again_within_its_budget_and_then_invalid(runner: JobRunner, plan: CasePlan) -> None:
-    with neighbour(BUSY) as pid:
-        result = measure_case(plan, runner, runner.store, MemoryDouble())
-    assert (result.verdict.status, len(result.runs)) == (Status.INVALID, 1 + plan.budget.repeats)
-    assert f"pid {pid}" in result.verdict.reason.message
-
-
-def test_another_process_on_the_card_is_named_with_its_user(tmp_path: Path, plan: CasePlan) -> None:
-    nvml = CardStandIn()
-    spec = JobSpec(uuid.uuid4().hex, plan.case, 0, str(tmp_path / "run"), "cpu", warmup_steps=2, window_steps=20)
-    with neighbour(SLEEPS) as pid:
-        nvml.users = (pid,)
-        outcome = run_job(spec, pinned(spec), LIMITS, GpuMeter(nvml, [GPU], every_seconds=0.05))
-    assert outcome.kind is OutcomeKind.COMPLETE
-    assert outcome.contention.foreign_share == 1.0
-    assert f"(pid {pid}, user {getpass.getuser()}, " in outcome.contention.describe()
-
-
 def test_a_neighbour_on_the_cores_of_a_gpus_rank_makes_its_run_invalid(
     runner: JobRunner, plan: CasePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +115,7 @@ def test_a_neighbour_on_the_cores_of_a_gpus_rank_makes_its_run_invalid(
         def near_cpus(self, gpu: Gpu) -> frozenset[int]:
             return frozenset({CORE})
 
-    monkeypatch.setattr(helpers.session.run_job, "open_nvml", Near)
+    monkeypatch.setattr(helpers.session.measuring.job_runner, "open_nvml", Near)
     pretended = replace(plan, suite_case=replace(plan.suite_case, target="v100"))
     with neighbour(BUSY) as pid:
         run = replace(runner, cards=(GPU,)).run(pretended, 0)
@@ -191,7 +137,7 @@ def test_the_ranks_of_a_gpu_job_run_on_cores_near_their_cards_and_share_none(
         def near_cpus(self, gpu: Gpu) -> frozenset[int]:
             return frozenset({first if gpu == second else others[0]})
 
-    monkeypatch.setattr(helpers.session.run_job, "open_nvml", Crossed)
+    monkeypatch.setattr(helpers.session.measuring.job_runner, "open_nvml", Crossed)
     monkeypatch.setattr(helpers.machine.near_cores, "siblings_of", lambda cpu, root: {cpu})
     monkeypatch.setattr(helpers.machine.near_cores, "tightest_quota", lambda root: None)
     monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", cards_double.launcher_for)
@@ -199,7 +145,9 @@ def test_the_ranks_of_a_gpu_job_run_on_cores_near_their_cards_and_share_none(
     made = make_plan(target="v100", build={"interpreter": sys.executable, "framework": "tensorflow", "version": "2"})
     plan = replace(made, suite_case=replace(made.suite_case, case=case))
     machine = Machine(HOST, (CpuCard(0, (first,)),), (GPU, second), "535.1", "12.2")
-    runner = JobRunner(machine, (GPU, second), ResultStore(tmp_path, "s"), load_config(ROOT / "perf.yaml"))
+    runner = JobRunner(
+        machine, (GPU, second), ResultStore(tmp_path, "s"), load_config(ROOT / "helpers/plan/defaults.yaml")
+    )
     run = runner.run(plan, 0)
     assert run.failure is None
     logs = [read_step_log(path) for path in sorted(tmp_path.rglob("rank*.jsonl"))]

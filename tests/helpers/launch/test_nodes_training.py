@@ -10,7 +10,7 @@ import pytest
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.launch.nodes.connected import CaseNeeds, connect_nodes
-from helpers.launch.nodes.job import node_mark
+from helpers.launch.nodes.share import node_mark
 from helpers.launch.nodes.slurm import with_hosts_of_job
 from helpers.launch.steplog_reader import read_step_log
 from helpers.machine.devices import Machine, discover
@@ -19,7 +19,7 @@ from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.perf_yaml import HostConfig, NodesConfig, load_config
 from helpers.plan.recipes.recipe import settings_for
-from helpers.session.run_job import JobRunner, RunTerms
+from helpers.session.measuring.job_runner import JobRunner, RunTerms
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.job_processes import processes_of_job
@@ -44,7 +44,9 @@ def plan() -> CasePlan:
 
 
 def plan_of(case: Case) -> CasePlan:
-    interpreter = load_config(ROOT / "perf.yaml").frameworks[case.framework].interpreter or sys.executable
+    interpreter = (
+        load_config(ROOT / "helpers/plan/defaults.yaml").frameworks[case.framework].interpreter or sys.executable
+    )
     build = BuildFinder().find_build(case.framework, interpreter)
     if not isinstance(build, FrameworkBuild):
         pytest.skip(build)
@@ -60,9 +62,9 @@ def plan_of(case: Case) -> CasePlan:
 
 def train(folder: Path, plan: CasePlan, machine: Machine, nodes: NodesConfig = ADDRESSES) -> tuple[RunResult, Path]:
     """One run, after which nothing of it lives."""
-    config = replace(load_config(ROOT / "perf.yaml"), nodes=nodes)
+    config = replace(load_config(ROOT / "helpers/plan/defaults.yaml"), nodes=nodes)
     store, case = ResultStore(folder, "s"), plan.case
-    with connect_nodes(case, config.nodes, plan.build["interpreter"]) as connected:
+    with connect_nodes(case, config.nodes) as connected:
         needs = CaseNeeds(case, "cpu", plan.build, machine)
         cards = connected.prepare(needs, machine.cpu_cards[: connected.nodes_here], print)
         run = JobRunner(machine, cards, store, config, RunTerms(allow_contention=True), connected=connected).run(
@@ -89,7 +91,7 @@ def test_two_nodes_train_together_and_the_slower_ones_own_clock_counts(
     # Each node pinned its rank to a core of its own.
     assert len({log.header.facts["cores"] for log in logs}) == 2
     assert all(step.loss is not None for log in logs for step in log.steps)
-    assert (folder / "node1" / "workerlog.0").exists()
+    assert (folder / "node1" / "launch_logs" / "workerlog.0").exists()
 
 
 @pytest.mark.training

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import threading
 from collections.abc import Callable, Generator
 from types import FrameType
 
@@ -82,17 +81,6 @@ def test_a_signal_while_a_finished_job_is_ended_waits_for_its_end(numbers: tuple
     assert reached
 
 
-def test_pytest_timeouts_alarm_is_raised_at_once_or_after_the_ending() -> None:
-    with pytest.raises(TimedOutError), stop_signals():
-        send(signal.SIGALRM)
-    reached = False
-    with pytest.raises(TimedOutError), stop_signals() as stop:
-        stop.defer()
-        send(signal.SIGALRM)
-        reached = True
-    assert reached
-
-
 @pytest.mark.parametrize(
     ("numbers", "times"),
     [
@@ -112,13 +100,6 @@ def test_one_wish_told_twice_is_one(numbers: tuple[int, ...], times: int) -> Non
     asked = EndRequests()
     counted = [asked.take(number) for number in numbers]
     assert asked.times == sum(counted) == times
-
-
-def test_a_signal_is_not_lost_behind_another_fault() -> None:
-    with pytest.raises(KeyboardInterrupt), stop_signals() as stop:
-        stop.defer()
-        send(signal.SIGTERM)
-        raise ZeroDivisionError
 
 
 def test_an_interrupt_is_not_lost_behind_a_fault_of_the_ending() -> None:
@@ -148,16 +129,3 @@ def test_what_nohup_or_a_background_shell_ignores_stays_ignored() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGINT)
     assert not heeded(signal.SIGHUP) and heeded(signal.SIGTERM)
-
-
-def test_outside_the_main_thread_nothing_is_handled() -> None:
-    before, seen = signal.getsignal(signal.SIGTERM), []
-
-    def look() -> None:
-        with stop_signals():
-            seen.append(signal.getsignal(signal.SIGTERM))
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    assert seen == [before]

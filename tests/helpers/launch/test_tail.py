@@ -28,10 +28,6 @@ def step(number: int, phase: str = WARMUP) -> dict[str, object]:
     return {"kind": "step", "step": number, "phase": phase, "samples": 8, **times}
 
 
-def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
-    assert LineTail(tmp_path / "later").new_records() == []
-
-
 def test_a_half_written_line_waits_for_its_end(tmp_path: Path) -> None:
     path = tmp_path / "log"
     tail = LineTail(path)
@@ -68,20 +64,6 @@ def test_steps_give_phase_rate_of_all_ranks_and_time_left(tmp_path: Path) -> Non
     assert progress.seconds_left == pytest.approx(3 * 2.0)
 
 
-def test_the_heartbeat_leads_where_steps_are_logged_in_blocks(tmp_path: Path) -> None:
-    watch = RankWatch(job(tmp_path), 1)
-    write(tmp_path / "rank1.heartbeat", {"phase": "window", "step": 4})
-    watch.poll(1.0)
-    assert (watch.step, watch.phase) == (4, "window")
-
-
-def test_a_step_begun_is_no_step_done(tmp_path: Path) -> None:
-    watch = RankWatch(job(tmp_path), 1)
-    write(tmp_path / "rank1.heartbeat", {"phase": "window", "step": 4}, {"begun": 5})
-    watch.poll(1.0)
-    assert (watch.step, watch.begun, watch.phase) == (4, 5, "window")
-
-
 def test_an_extended_warm_up_is_called_so_and_the_steps_grow_with_it(tmp_path: Path) -> None:
     spec = replace(job(tmp_path), warmup_steps=6, steady_window_steps=2, most_warmup_steps=9)
     watch = RankWatch(spec, 0)
@@ -97,19 +79,6 @@ def test_an_extended_warm_up_is_called_so_and_the_steps_grow_with_it(tmp_path: P
     assert seen[6:9] == [(EXTENDED, 12), (EXTENDED, 12), (EXTENDED, 13)]
     assert seen[9:] == [(WINDOW, 13)] * 3
     assert watch.progress().seconds_left == pytest.approx(2.0)
-
-
-def test_the_life_signs_tell_of_an_extension_where_steps_are_logged_in_blocks(tmp_path: Path) -> None:
-    spec = replace(job(tmp_path), warmup_steps=6, steady_window_steps=2, most_warmup_steps=16)
-    watch = RankWatch(spec, 0)
-    write(spec.step_log_path(0), *map(step, range(1, 7)))
-    write(spec.heartbeat_path(0), {"phase": WARMUP, "step": 7})
-    watch.poll(1.0)
-    assert (watch.phase, watch.step, watch.steps) == (EXTENDED, 7, 12)
-    write(spec.step_log_path(0), *map(step, (7, 8)))
-    write(spec.heartbeat_path(0), {"phase": WINDOW, "step": 9})
-    watch.poll(2.0)
-    assert (watch.phase, watch.step, watch.steps) == (WINDOW, 9, 12)
 
 
 def test_nonsense_in_the_files_never_breaks_the_watch(tmp_path: Path) -> None:
@@ -130,11 +99,6 @@ def test_numbers_that_no_run_gives_are_not_shown(tmp_path: Path, numbers: tuple[
     watch = RankWatch(spec, 0)
     watch.poll(1.0)
     assert (watch.progress().samples_per_s, watch.progress().seconds_left) == (None, None)
-
-
-def test_a_record_nested_without_end_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(b"[" * 200_000 + b'\n{"a": 1}\n')
-    assert LineTail(tmp_path / "log").new_records() == [{"a": 1}]
 
 
 def test_a_file_with_a_line_without_end_is_read_no_further_and_costs_no_memory(tmp_path: Path) -> None:

@@ -60,12 +60,3 @@ def tipc_line(ips: float, batch: int = 32, cards: int = 2, precision: str = "fp3
         f'{{"model_branch": "x", "model_name": "ResNet50_bs{batch}_{precision}_DP", "batch_size": {batch}, "fp_item": '
         f'"{precision}", "device_num": "N1C{cards}", "ips": {ips}, "speed_unit": "images/s", "convergence_value": 0}}'
     )
-
-
-def fleetx_lines(seconds: float, batch: int, steps: int = 130) -> list[str]:
-    """A run of FleetX's script: every tenth batch the mean since the one before."""
-    return [
-        f"Pass 0, trainbatch {step}, loss 6.5000, acc1 0.01000, acc5 0.05000, lr 0.10000, time {seconds:.4f} sec, "
-        f"speed {batch / seconds:.2f}"
-        for step in range(0, steps + 1, 10)
-    ]

@@ -6,11 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from helpers.logs.column import NumberColumn
-from helpers.logs.record import FormatSpec, LogRun, Printed, RateOf, RecordField
-from helpers.logs.settings import LogSetting, Stated
+from helpers.logs.record import FormatSpec, LogRun, Printed, RateOf, RecordField, RunContext
+from helpers.logs.settings import LogSetting, Stated, join_global_batch
 
 SETTINGS = {
     LogSetting.FRAMEWORK: "paddle",
@@ -19,6 +16,13 @@ SETTINGS = {
     LogSetting.BATCH_SIZE_PER_CARD: "32",
     LogSetting.CARDS: "2",
 }
+
+
+def configured(format: FormatSpec, context: RunContext) -> dict[LogSetting, Stated]:
+    """What a log says, with one card's share of a batch of all cards."""
+    found = dict(format.configure(context))
+    join_global_batch("a log", found)
+    return found
 
 
 def spec(*rules: str, rate_of: RateOf = RateOf.JOB, **values: Any) -> FormatSpec:
@@ -33,12 +37,6 @@ def spec(*rules: str, rate_of: RateOf = RateOf.JOB, **values: Any) -> FormatSpec
         rules=rules,
         **values,
     )
-
-
-def column(values: Sequence[float]) -> NumberColumn:
-    made = NumberColumn()
-    made.append(np.array(values, dtype=np.float64))
-    return made
 
 
 def run(
@@ -58,7 +56,8 @@ def run(
         first_line=1,
         last_line=99,
         settings={each: Stated(value, "line 1") for each, value in said.items()},
-        columns={each: column(numbers) for each, numbers in columns.items()},
+        columns={each: list(map(float, numbers)) for each, numbers in columns.items()},
+        rate_of=format.rate_of if isinstance(format.rate_of, RateOf) else RateOf.JOB,
         printed={
             key: tuple(Printed(rate, line, epoch) for line, (epoch, rate) in enumerate(lines, 1))
             for key, lines in (printed or {}).items()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from helpers.logs.formats import FORMATS
 from helpers.logs.record import Line, RunContext
+from tests.helpers.logs.made_runs import configured
 
 TENSORFLOW_PARAMETERS = (
     "DLL 2022-03-04 05:06:07.123456 - PARAMETER arch : resnet50  mode : training_benchmark  export_dir : None  "
@@ -132,5 +133,5 @@ def settings(
     format_name: str, lines: Sequence[str], name: str = "a.log", ranks: Sequence[int] = (), runs: int = 1
 ) -> dict[str, str]:
     """What a format says of a run of ``lines``, by setting."""
-    said = FORMATS[format_name].configure(context(lines, name, ranks, runs))
+    said = configured(FORMATS[format_name], context(lines, name, ranks, runs))
     return {setting.value: each.value for setting, each in said.items()}

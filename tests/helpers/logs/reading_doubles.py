@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from helpers.logs.lines import LogLine, clean
 from helpers.logs.record import FormatSpec, LogRun, RateOf, RecordField, RunContext
 from helpers.logs.settings import LogSetting, Stated
-from helpers.logs.sources.clean import Chunk, Encoding, clean
 
 SAID = {
     LogSetting.FRAMEWORK: Stated("paddle", "test"),
@@ -61,12 +61,13 @@ class TextLog:
     source: str = "made.log"
     name: str = "folder/made.log"
 
+    @property
     def sha256(self) -> str:
         return hashlib.sha256(self.data).hexdigest()
 
-    def chunks(self) -> Iterator[Chunk]:
+    def lines(self) -> Iterator[LogLine]:
         size = self.block_bytes
-        return clean((self.data[at : at + size] for at in range(0, len(self.data), size)), Encoding())
+        return clean(self.data[at : at + size] for at in range(0, len(self.data), size))
 
 
 def text_log(*lines: str, block_bytes: int = 2**20) -> TextLog:
@@ -82,7 +83,7 @@ def records(first: int, end: int, epoch: int = 0) -> list[str]:
 
 
 def rates(run: LogRun) -> list[float]:
-    return run.columns[RecordField.IMAGES_PER_S].values()
+    return list(run.columns[RecordField.IMAGES_PER_S])
 
 
 def drops(run: LogRun) -> dict[str, tuple[int, int]]:

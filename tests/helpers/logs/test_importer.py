@@ -5,16 +5,18 @@ from __future__ import annotations
 import gzip
 import shutil
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from helpers.logs.importer import import_file, import_files
+from helpers.logs.importer import ImportBatch, ToImport, import_each
 from helpers.logs.settings import LogSetting, Stated
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.hostile_files import in_time
 from tests.helpers.logs.made_logs import fleetx_trainer_lines, tensorflow_lines, write
-from tests.helpers.replay_double import write_run
+from tests.helpers.logs.one_file import import_file
+from tests.helpers.written_run import write_run
 
 RATES = [500.0 + each for each in range(30)]
 MEAN = sum(RATES[5:]) / 25
@@ -26,13 +28,8 @@ def log(tmp_path: Path) -> Path:
     return write(tmp_path / "tf_gpu2_amp.txt", tensorflow_lines(RATES))
 
 
-def test_a_log_is_read_to_its_figures(log: Path) -> None:
-    (found,) = import_file(log, {})
-    figure = found.figure("ngc-tf-mean:skip=5")
-    assert figure is not None
-    assert (figure.samples_per_s, figure.used) == (MEAN, 25)
-    assert (found.usual, found.format, found.runs_in_file) == ("ngc-tf-mean:skip=5", "nvidia-tensorflow", 1)
-    assert found.settings[LogSetting.CARDS] == Stated("2", "file name")
+def every(paths: Sequence[Path], **values: str) -> ImportBatch:
+    return import_each([ToImport(path) for path in paths], {}, **values)
 
 
 def test_the_same_bytes_are_one_result_wherever_they_lie(log: Path, tmp_path: Path) -> None:
@@ -43,7 +40,7 @@ def test_the_same_bytes_are_one_result_wherever_they_lie(log: Path, tmp_path: Pa
     with zipfile.ZipFile(tmp_path / "logs_gpu2.zip", "w") as archive:
         archive.write(log, "a/tf_gpu2.txt")
         archive.writestr("notes.md", "not a log\n")
-    batch = import_files([log, log, copy, packed, tmp_path / "logs_gpu2.zip"], {})
+    batch = every([log, log, copy, packed, tmp_path / "logs_gpu2.zip"])
     assert len(batch.imported) == 1
     assert batch.unread == ()
     told = [note.partition(": the same bytes as ")[::2] for note in batch.notes if "the same bytes" in note]
@@ -54,7 +51,7 @@ def test_the_same_bytes_are_one_result_wherever_they_lie(log: Path, tmp_path: Pa
 
 def test_what_cannot_be_read_is_told_and_the_rest_goes_on(log: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "poem.txt", ["a line", "another one"])
-    batch = import_files([tmp_path / "missing.txt", other, log], {})
+    batch = every([tmp_path / "missing.txt", other, log])
     assert [each.source for each in batch.imported] == [str(log)]
     assert [each.source for each in batch.unread] == [str(tmp_path / "missing.txt"), str(other)]
     assert "no records of a format that is known" in batch.unread[1].error
@@ -62,18 +59,10 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(log: Path, tmp_path: P
         import_file(other, {})
 
 
-def test_what_the_log_does_not_say_is_asked_for(tmp_path: Path) -> None:
-    log = write(tmp_path / "tf.txt", tensorflow_lines(RATES))
-    with pytest.raises(LogError, match="--cards"):
-        import_file(log, {})
-    (found,) = import_file(log, {LogSetting.CARDS: Stated("4", "--cards")})
-    assert found.settings[LogSetting.CARDS].where == "--cards"
-
-
 def test_a_rule_or_format_that_is_not_known_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     for values in ({"rule": "mean"}, {"format": "tensorflow"}):
         with pytest.raises(LogError, match="one of") as error:
-            import_files([tmp_path / "missing.txt"], {}, **values)
+            every([tmp_path / "missing.txt"], **values)
         assert all(
             each in str(error.value) for each in (("honest", "wall-clock") if "rule" in values else ("steplog",))
         )
@@ -95,7 +84,7 @@ def test_the_step_logs_of_a_jobs_ranks_are_one_run(log: Path, tmp_path: Path, ru
     folder = write_run(tmp_path / "run", case, 0.5, ranks=2)
     other = write_run(tmp_path / "other", case, 0.25, ranks=2, job_id="another")
     paths = [folder / "rank1.jsonl", log, other / "rank0.jsonl", folder / "rank0.jsonl", other / "rank1.jsonl"]
-    batch = import_files(paths, {}, rule=rule)
+    batch = every(paths, rule=rule)
     ours = [each for each in batch.imported if each.format == "steplog"]
     figures = [each.figure(usual) for each in ours]
     assert [each.usual for each in ours] == [usual, usual]
@@ -106,7 +95,7 @@ def test_the_step_logs_of_a_jobs_ranks_are_one_run(log: Path, tmp_path: Path, ru
 
 def test_a_lost_rank_is_told_and_the_rest_goes_on(log: Path, tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", "paddle-vgg16-fp32-bs4-1x2-synthetic-dynamic", ranks=2)
-    batch = import_files([folder / "rank0.jsonl", log], {})
+    batch = every([folder / "rank0.jsonl", log])
     assert [each.format for each in batch.imported] == ["nvidia-tensorflow"]
     assert "rank 1" in batch.unread[0].error
 
@@ -119,15 +108,6 @@ def test_a_card_that_only_an_option_names_has_its_tf32(tmp_path: Path) -> None:
         assert found.settings[LogSetting.PRECISION].value == precision
     (named,) = import_file(write(tmp_path / "A100" / "tf_gpu2.txt", lines), {})
     assert named.settings[LogSetting.PRECISION].value == "tf32"
-
-
-def test_steps_per_second_are_seconds_of_steps(tmp_path: Path) -> None:
-    log = write(tmp_path / "vgg16_1n8g_bs32_fp32.log", fleetx_trainer_lines([4.0] * 60 + [2.0] * 60))
-    (found,) = import_file(log, {})
-    assert (found.format, found.usual) == ("fleetx-trainer", "fleetx-20-100-median7")
-    figure = found.figure(found.usual)
-    # The log begins at step 11; of steps 21 to 120 50 are at 4 steps/s and 50 at 2.
-    assert figure is not None and figure.samples_per_s == pytest.approx(100 * 32 * 8 / (50 / 4 + 50 / 2))
 
 
 @pytest.mark.parametrize("rate", ["0.0", "-4.0"])
@@ -200,13 +180,3 @@ def test_runs_that_differ_share_no_name(times: float, warned: bool, tmp_path: Pa
     assert [bool(each) for each in warnings] == [warned, warned]
     if warned:
         assert "only the log's name states cards of 2 runs in it that differ by" in warnings[0][0]
-
-
-def test_what_the_content_tells_apart_may_differ(tmp_path: Path) -> None:
-    faster = [each.replace("batch_size : 96", "batch_size : 48") for each in tensorflow_lines([800.0] * 30)]
-    assert name_warnings(write(tmp_path / "tf_gpu2.txt", [*tensorflow_lines(STEADY), *faster])) == [[], []]
-
-
-def test_what_an_option_tells_is_not_the_names(tmp_path: Path) -> None:
-    lines = [*tensorflow_lines(STEADY), *tensorflow_lines([800.0] * 30)]
-    assert name_warnings(write(tmp_path / "tf.txt", lines), "2") == [[], []]

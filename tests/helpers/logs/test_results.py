@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers.commands.main import EXIT_USAGE, main
+from helpers.commands.main import main
 from helpers.history import default_url, open_history
 from helpers.history.results import IMPORTED, RunResult
 from helpers.logs.results import SESSION, case_of, imported_result, store, stored_of
@@ -179,7 +178,7 @@ def test_history_shows_it_marked_with_figure_rule_and_log(tmp_path: Path) -> Non
     figures = {"ngc-mxnet-epochs": 1460.0, "honest": 1440.25}
     store([imported(figures=figures)], default_url(tmp_path))
     told = " ".join(asked(tmp_path, CASE_ID).split())
-    assert "imported from logs; no run is ever compared with them: 1" in told
+    assert "imported from logs; no night is compared with them: 1" in told
     assert f"{CASE_ID} [unstated] (imported) 1460 images/s by ngc-mxnet-epochs; 1440 images/s by honest" in told
     assert "folder/a.log, lines 1-90, nvidia-mxnet, sha256" in told
 
@@ -191,19 +190,3 @@ def test_it_stands_beside_the_nights(tmp_path: Path) -> None:
     told = asked(tmp_path, CASE)
     assert told.index("night01") < told.index("imported from logs")
     assert "1 night" in told
-
-
-def test_as_json(tmp_path: Path) -> None:
-    store([imported()], default_url(tmp_path))
-    record = json.loads(asked(tmp_path, CASE_ID, "--json"))
-    assert record["cases"] == []
-    (result,) = record["imported"]
-    assert (result["origin"], result["figures"]["ngc-mxnet-epochs"]) == ("imported", 1460.0)
-
-
-def test_a_plot_of_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store([imported(settings(data="dali"))], default_url(tmp_path))
-    case_id = "mxnet-resnet50v1.5-amp-bs256-1x1-dali"
-    argv = ["history", case_id, "--plot", str(tmp_path / "x.svg"), "--runs-dir", str(tmp_path)]
-    assert main(argv, io.StringIO()) == EXIT_USAGE
-    assert "no nights" in capsys.readouterr().err

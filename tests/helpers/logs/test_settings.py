@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
-
 import pytest
 
 from helpers.logs.settings import (
     NEEDED,
     LogSetting,
     Stated,
-    card_of_folders,
     card_words,
     has_tf32,
-    is_of_target,
     same_card,
     settle,
 )
@@ -95,14 +91,6 @@ def test_whether_two_names_may_mean_one_card(one: str, other: str, same: bool) -
     assert same_card(one, other) is same_card(other, one) is same
 
 
-@pytest.mark.parametrize(
-    ("name", "target", "is_one"),
-    [("Tesla V100-PCIE-16GB", "v100", True), ("V100", "a100", False), ("A100 MIG 1g.5gb", "a100", False)],
-)
-def test_the_target_of_a_card(name: str, target: str, is_one: bool) -> None:
-    assert is_of_target(name, target) is is_one
-
-
 @pytest.mark.parametrize("name", ["A100", "NVIDIA H200", "GB200", "GH200", "L40S", "RTX-A6000", "A100 MIG 1g.5gb"])
 def test_cards_with_tf32(name: str) -> None:
     assert has_tf32(name)
@@ -111,8 +99,3 @@ def test_cards_with_tf32(name: str) -> None:
 @pytest.mark.parametrize("name", ["V100", "Tesla P100", "T4", ""])
 def test_cards_without(name: str) -> None:
     assert not has_tf32(name)
-
-
-def test_the_innermost_folder_with_a_name_of_its_own_counts() -> None:
-    assert card_of_folders(PurePath("A100/x/V100-SXM2/logs/a.log")) == ("V100-SXM2", "V100-SXM2")
-    assert card_of_folders(PurePath("a/V100.log")) is None

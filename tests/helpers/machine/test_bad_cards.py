@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from helpers.machine.devices import Machine, discover, why_not_run
-from helpers.machine.environment import Host
+from helpers.machine.host import Host
 from helpers.machine.nvml import Gpu, open_nvml
-from helpers.machine.nvml_details import open_details
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError
@@ -119,10 +118,6 @@ def test_a_prohibited_card_and_one_split_by_mig_are_left_out_and_an_exclusive_on
     machine = found(tmp_path, machine_of(A100, 8, modes))
     assert [card.index for card in machine.cards_of("a100")] == [2, 3, 4, 5, 6, 7]
     assert machine.left_out == "; left out: GPU0 (its compute mode is PROHIBITED), GPU1 (split by MIG)"
-    with loaded(tmp_path / "libnvidia-ml.so.1"):
-        nvml = open_details()
-        assert not isinstance(nvml, str)
-        assert [nvml.details(gpu).exclusive for gpu in machine.gpus[:2]] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -133,10 +128,9 @@ def test_memory_that_waits_to_be_taken_out_of_use_is_seen_by_the_doctor_and_in_e
     card: Any, damage: dict[str, bool], tmp_path: Path
 ) -> None:
     with loaded(nvml_library(tmp_path, machine_of(card, 2, {1: damage}))):
-        nvml, details = open_nvml(), open_details()
-        assert not isinstance(nvml, str) and not isinstance(details, str)
+        nvml = open_nvml()
+        assert not isinstance(nvml, str)
         assert [nvml.settings(gpu).pages_pending for gpu in nvml.gpus()] == [False, True]
-        assert [details.details(gpu).pages_pending for gpu in nvml.gpus()] == [False, True]
 
 
 def test_sixteen_cards_are_sixteen(tmp_path: Path) -> None:

@@ -11,50 +11,20 @@ from helpers.machine.devices import (
     Machine,
     discover,
     environment_of,
-    parse_cpu_list,
-    physical_cores,
     split_cores,
     visible_gpus,
     why_not_run,
 )
-from helpers.machine.environment import Host
-from helpers.machine.nvml import Gpu, GpuSettings, GpuState
+from helpers.machine.host import Host, parse_cpu_list, physical_cores
+from helpers.machine.nvml import Gpu
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError
+from tests.helpers.machines import StandInNvml
 
 HOST = Host("node7", "0123456789abcdef", "Debian 12", "6.1", "AMD EPYC", 2, 25 * 1024**3)
 A100 = [Gpu(index, f"GPU-{index}{index}", "NVIDIA A100-SXM4-40GB", 40 * 1024**3, (8, 0), 400) for index in range(8)]
 CPU_MACHINE = Machine(HOST, (CpuCard(0, (0,)), CpuCard(1, (1,))), gpu_note="no libnvidia-ml.so.1")
-GPU_MACHINE = replace(CPU_MACHINE, gpus=tuple(A100), driver="525.60", cuda_driver="12.0", gpu_note="")
-
-
-class StandInNvml:
-    def __init__(self, gpus: list[Gpu]) -> None:
-        self._gpus = tuple(gpus)
-
-    def driver(self) -> str:
-        return "525.60"
-
-    def cuda_driver(self) -> str:
-        return "12.0"
-
-    def gpus(self) -> tuple[Gpu, ...]:
-        return self._gpus
-
-    def state(self, gpu: Gpu) -> GpuState:
-        return GpuState(1410, 50, 300.0, 0, 0)
-
-    def settings(self, gpu: Gpu) -> GpuSettings:
-        return GpuSettings()
-
-    def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
-        return ()
-
-    def near_cpus(self, gpu: Gpu) -> frozenset[int]:
-        return frozenset()
-
-    def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
-        return ()
+GPU_MACHINE = replace(CPU_MACHINE, gpus=tuple(A100), driver="525.60.11", cuda_driver="12.0", gpu_note="")
 
 
 def case(cards: str, batch: int = 256) -> Case:
@@ -76,13 +46,15 @@ def test_a_machine_whose_processes_cannot_share_memory_says_why(tmp_path: Path) 
 
 
 def test_a_machine_with_gpus_knows_their_driver(tmp_path: Path) -> None:
-    assert found(StandInNvml(A100), tmp_path) == replace(GPU_MACHINE, card_ids=tuple(gpu.uuid for gpu in A100))
+    assert found(StandInNvml(tuple(A100), {}), tmp_path) == replace(
+        GPU_MACHINE, card_ids=tuple(gpu.uuid for gpu in A100)
+    )
 
 
 def test_cuda_visible_devices_bounds_what_is_used(tmp_path: Path) -> None:
-    machine = found(StandInNvml(A100), tmp_path, CUDA_VISIBLE_DEVICES="3,1")
+    machine = found(StandInNvml(tuple(A100), {}), tmp_path, CUDA_VISIBLE_DEVICES="3,1")
     assert [gpu.index for gpu in machine.gpus] == [1, 3]
-    hidden = found(StandInNvml(A100), tmp_path, CUDA_VISIBLE_DEVICES="")
+    hidden = found(StandInNvml(tuple(A100), {}), tmp_path, CUDA_VISIBLE_DEVICES="")
     assert hidden.gpus == () and "CUDA_VISIBLE_DEVICES is empty" in hidden.describe()
 
 
@@ -210,7 +182,7 @@ def test_the_environment_of_a_gpu_result_holds_its_cards_and_of_a_cpu_result_its
         facts=facts,
         variables={"OMP_X": "1", "MXNET_X": "1"},
     )
-    assert (gpu.cards, gpu.card_ids, gpu.driver) == ("2 x NVIDIA A100-SXM4-40GB", "GPU-00 GPU-11", "525.60")
+    assert (gpu.cards, gpu.card_ids, gpu.driver) == ("2 x NVIDIA A100-SXM4-40GB", "GPU-00 GPU-11", "525.60.11")
     assert (gpu.cuda, gpu.cudnn, gpu.power_limit_watts, gpu.flags) == ("11.8", "8.6", "400", "OMP_X=1")
     cpu = environment_of(
         GPU_MACHINE, GPU_MACHINE.cpu_cards, framework="paddle", framework_version="3.3.1", facts=facts, variables={}

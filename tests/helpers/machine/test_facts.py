@@ -39,8 +39,36 @@ def test_changed_files_are_told(checkout: Path) -> None:
     assert suite_commit(checkout) == _git(checkout, "rev-parse", "HEAD")[:12] + "-dirty"
 
 
-def test_a_folder_without_git_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+def test_in_a_hook_of_another_repository_it_is_still_the_suite_s_own(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, other = _git(checkout, "rev-parse", "HEAD")[:12], tmp_path_factory.mktemp("other")
+    _git(other, "init", "-q")
+    _git(other, "commit", "-qm", "another", "--allow-empty")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
+    assert suite_commit(checkout) == commit
+
+
+def test_git_s_own_reason_comes_before_its_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git = tmp_path / "git"
+    lines = [
+        "fatal: detected dubious ownership in repository at '/x'", "To add an exception for this directory, call:", "",
+        "\tgit config --global --add safe.directory /x",
+    ]  # fmt: skip
+    git.write_text("#!/bin/sh\ncat >&2 <<'END'\n" + "\n".join(lines) + "\nEND\nexit 128\n")
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(ValueError) as caught:
+        suite_commit(tmp_path)
+    assert str(caught.value) == (
+        "git: detected dubious ownership in repository at '/x'. To add an exception for this directory, call: "
+        "git config --global --add safe.directory /x"
+    )
+
+
+def test_a_folder_without_git_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a git repository"):
         suite_commit(tmp_path)
 

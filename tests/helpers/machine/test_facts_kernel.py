@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.common.unknown import Unknown
 from helpers.machine.facts import (
     UNKNOWN,
     Adapter,
@@ -15,14 +16,13 @@ from helpers.machine.facts import (
     cpu_list,
     infiniband_adapters,
     interconnect,
-    library_versions,
     nvidia_cards_on_bus,
     pci_relation,
     storage_of,
     topology_of,
 )
-from helpers.machine.nvml_details import TO_UNKNOWN, Link
-from helpers.machine.unknown import Unknown
+from helpers.machine.libraries import library_versions
+from helpers.machine.nvml import TO_UNKNOWN, Link
 from tests.helpers.machines import StandInNvml, a100s, mesh_details, switch_details, v100s, write
 
 # The FleetX source document's `nvidia-smi topo -m` of its V100 machine.
@@ -210,5 +210,6 @@ def test_a_librarys_version_is_its_file_names(tmp_path: Path) -> None:
     write(
         tmp_path, {"libcudnn.so.8.9.7": "", "libcudnn.so.8": "", "libcudnn_ops.so.8.9.7": "", "libnccl.so.2.18.5": ""}
     )
-    assert library_versions("cudnn", [tmp_path, tmp_path / "none"]) == ("8.9.7",)
-    assert library_versions("nccl", [tmp_path]) == ("2.18.5",)
+    variables = {"LD_LIBRARY_PATH": str(tmp_path)}
+    assert library_versions("cudnn", variables, tmp_path) == ("8.9.7",)
+    assert library_versions("nccl", variables, tmp_path) == ("2.18.5",)

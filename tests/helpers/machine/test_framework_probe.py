@@ -1,12 +1,14 @@
 """Which build of a framework an interpreter has, and where that is asked."""
 
 import sys
+import venv
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from helpers.machine.framework_probe import identity, libraries, probe, without_dali
+from helpers.machine import frameworks
+from helpers.machine.framework_probe import identity, libraries, probe, why_missing
 from helpers.machine.frameworks import BuildFinder, BuildIdentity, FrameworkBuild
 from helpers.trainers.contract.frameworks import Framework
 
@@ -75,6 +77,15 @@ def test_an_interpreter_that_does_not_answer_is_a_reason_with_its_words(tmp_path
     assert "no such encoding" in str(trainers(tmp_path, "mxnet").find_build(Framework.MXNET, str(broken)))
 
 
+def test_an_interpreter_that_hangs_is_a_reason_with_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "_PROBE_SECONDS", 0.5)
+    hanging = tmp_path / "python"
+    hanging.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
+    hanging.chmod(0o755)
+    reason = str(trainers(tmp_path, "mxnet").find_build(Framework.MXNET, str(hanging)))
+    assert "does not answer which mxnet it has within 0.5 s: look what it waits for" in reason
+
+
 VERSION_FILE = """
 nccl_version     = '0'
 cuda_version     = '11.8'
@@ -140,14 +151,22 @@ def test_an_interpreter_without_the_framework_still_tells_its_python(installed: 
     assert set(libraries("mxnet")) == {"python"}
 
 
-def test_a_missing_dali_has_the_reason_that_the_set_up_wrote(tmp_path: Path) -> None:
-    assert without_dali(str(tmp_path)) == "it is not installed"
+def test_a_missing_part_has_the_reason_that_the_set_up_wrote(tmp_path: Path) -> None:
+    assert why_missing(str(tmp_path), "dali") == ""
     stamp = tmp_path / ".perfgate-stamp.json"
     stamp.write_text('{"missing": {"cuda11": "no index", "dali-cuda11": "URLError: no such host"}}')
-    assert without_dali(str(tmp_path)) == "make env could not have it: URLError: no such host"
+    assert why_missing(str(tmp_path), "dali") == "make env could not have it: URLError: no such host"
+    assert why_missing(str(tmp_path), "paddle") == ""
     for text in ('{"missing": {}}', '{"parts": {}}', '{"missing": ["dali"]}'):
         stamp.write_text(text)
-        assert without_dali(str(tmp_path)) == "it is not installed"
+        assert why_missing(str(tmp_path), "dali") == ""
+
+
+def test_a_framework_that_could_not_be_had_is_said_to_be_missing_for_that_reason(tmp_path: Path) -> None:
+    venv.create(tmp_path, with_pip=False)
+    (tmp_path / ".perfgate-stamp.json").write_text('{"missing": {"paddle": "no index has it"}}')
+    found = BuildFinder().find_build(Framework.PADDLE, str(tmp_path / "bin" / "python"))
+    assert "(make env could not have it: no index has it)" in str(found)
 
 
 def test_another_interpreters_libraries_are_asked_once(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from typing import Any, cast
 import pytest
 
 from helpers.machine.nvml import Gpu, GpuSettings, GpuState, PyNvml, open_pynvml
-from helpers.machine.nvml_details import PyNvmlDetails
 from helpers.machine.watch.meters import GpuMeter
 from helpers.trainers.contract.errors import DeviceError
 
@@ -139,13 +138,13 @@ def test_the_cuda_that_a_driver_serves_is_told_by_old_ones_too() -> None:
 
 
 def test_the_report_names_a_card_s_users_on_an_old_driver() -> None:
-    assert PyNvmlDetails(_load(Driver(V2, users=users()))).details(GPU).processes == (4, 9)
+    assert opened(Driver(V2, users=users())).details(GPU).processes == (4, 5, 9)
 
 
 @pytest.mark.parametrize("mig", [True, False], ids=["not for this card", "not in this driver"])
 def test_a_driver_from_before_mig_has_cards_without_it(mig: bool) -> None:
     nvml = opened(Driver(FIRST, users=users(), mig=mig))
-    assert nvml._optional((0, 0), nvml.library.nvmlDeviceGetMigMode, 0) == (0, 0)
+    assert nvml._optional((0, 0), nvml._library.nvmlDeviceGetMigMode, 0) == (0, 0)
 
 
 @pytest.mark.parametrize("versions", [(V3, V2), (V2,), (FIRST,)])
@@ -169,8 +168,7 @@ def test_every_versioned_question_of_the_suite_has_older_entry_points_or_an_answ
     pynvml = importlib.import_module("pynvml")
     source = Path(str(pynvml.__file__)).read_text(encoding="utf-8")
     own = "".join(
-        (Path(__file__).parents[3] / "helpers" / "machine" / name).read_text(encoding="utf-8")
-        for name in ("nvml.py", "nvml_details.py")
+        (Path(__file__).parents[3] / "helpers" / "machine" / name).read_text(encoding="utf-8") for name in ("nvml.py",)
     )
     asked = set(re.findall(r"nvml(?:Device|System)[A-Za-z]+", own))
     mismatching = set(re.findall(r"@throwOnVersionMismatch\ndef (\w+)", source))

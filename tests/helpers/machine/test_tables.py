@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import helpers.machine.tables
+from helpers.common.unknown import Unknown
 from helpers.machine.facts import FrameworkFacts, gather
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.machine.tables import SystemReport, report_of, session_tables
-from helpers.machine.unknown import Unknown
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.machine.doctor.context import BUILD, LIBRARIES, facts, without_gpus
@@ -139,7 +139,7 @@ def test_a_session_on_a_machine_without_cards_does_not_open_nvml(
     def refuse() -> str:
         raise AssertionError("NVML was opened")
 
-    monkeypatch.setattr(helpers.machine.tables, "open_details", refuse)
+    monkeypatch.setattr(helpers.machine.tables, "open_nvml", refuse)
     tables = session_tables(CPU_MACHINE, Builds(), interpreters={Framework.PADDLE: None}, data="x", folders={})
     assert tables["GPU"]["GPU"] == "none (no libnvidia-ml.so.1)"
 
@@ -148,7 +148,7 @@ def test_an_nvml_that_fails_does_not_stop_a_session(monkeypatch: pytest.MonkeyPa
     def broken() -> str:
         raise DeviceError("NVML", got="gone")
 
-    monkeypatch.setattr(helpers.machine.tables, "open_details", broken)
+    monkeypatch.setattr(helpers.machine.tables, "open_nvml", broken)
     tables = session_tables(gpu_machine(v100s()), Builds(), interpreters={}, data="x", folders={})
     assert tables["GPU"]["GPU"] == "Tesla V100-SXM2-32GB * 8"
     assert tables["GPU"]["ECC"] == "unknown"

@@ -12,21 +12,19 @@ from helpers.trainers.contract.errors import ConfigError
 def read(folder: Path, text: str) -> dict[str, ClusterConfig]:
     path = folder / "perf.yaml"
     path.write_text(text)
-    return dict(read_clusters(YamlValue(str(path), "clusters", read_yaml(path).value), ["node"]))
+    return dict(read_clusters(YamlValue(str(path), "clusters", read_yaml(path).value)))
 
 
 def test_everything_that_a_cluster_can_say_is_read(tmp_path: Path) -> None:
     text = (
-        "c: {partition: gpu, account: perf, gres: 'gpu:a100', exclusive: false, container: /i.sqsh, target: a100, "
-        "machine: node, options: ['--constraint=a&b', --no-kill]}\nd: {}"
+        "c: {partition: gpu, account: perf, gres: 'gpu:a100', exclusive: false, container: /i.sqsh, "
+        "options: ['--constraint=a&b', --no-kill]}\nd: {}"
     )
     assert read(tmp_path, text) == {
-        "c": ClusterConfig(
-            "c", "gpu", "perf", "gpu:a100", False, "/i.sqsh", "a100", "node", ("--constraint=a&b", "--no-kill")
-        ),
+        "c": ClusterConfig("c", "gpu", "perf", "gpu:a100", False, "/i.sqsh", ("--constraint=a&b", "--no-kill")),
         "d": ClusterConfig("d"),
     }
-    assert read_clusters(None, []) == {}
+    assert read_clusters(None) == {}
 
 
 @pytest.mark.parametrize(
@@ -35,11 +33,11 @@ def test_everything_that_a_cluster_can_say_is_read(tmp_path: Path) -> None:
         ("c: {queue: x}", "one of the keys partition, account"),
         ("c: {partition: 'a b'}", "clusters.c.partition"),
         ('c: {account: "a\\nb"}', "clusters.c.account"),
-        ("c: {machine: other}", "one of node"),
         ("c: {exclusive: 1}", "true or false"),
         ("c: {options: [-p gpu]}", "a long option of sbatch"),
         ('c: {options: ["--x=1\\n#SBATCH --y"]}', "a long option of sbatch"),
         ("c: {options: [--nodes=4]}", "perfgate submit does not state itself"),
+        ("c: {options: [--export=ALL]}", "perfgate submit does not state itself"),
     ],
 )
 def test_what_sbatch_could_read_otherwise_is_an_error(tmp_path: Path, text: str, told: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.cpu_twin import cpu_twin, differences
+from helpers.plan.cpu_twin import cpu_twin
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.trainers.contract.case import Case
 
@@ -44,17 +44,10 @@ def test_a_case_of_a_gpu_is_no_twin() -> None:
         ("pytorch-resnet50v1.5-amp-bs256-1x8-dali_cpu", "pytorch-resnet50v1.5-amp-bs4-1x2-dali_cpu"),
         ("pytorch-resnet50v1.5-amp-bs256-1x8-dali_cpu", "pytorch-resnet50v1.5-amp_o1-bs4-1x2-dali"),
         ("tensorflow-resnet50v1.5-amp-bs224-1x1-dali", "tensorflow-resnet50v1.5-bf16-bs4-1x1-dali"),
-        ("paddle-vgg16-unstated-bs32-1x1-dali-static-auto", "paddle-vgg16-fp32-bs1-1x2-dali-static-auto"),
-        ("paddle-vgg16-unstated-bs32-1x1-dali-static-auto", "paddle-vgg16-amp_o1-bs1-1x2-dali-static-auto"),
     ],
 )
 def test_what_a_cpu_lacks_has_its_stand_in(case_id: str, stands_in: str) -> None:
     assert twin_of(case_id, stands_in) == stands_in
-
-
-def test_mixed_precision_stands_for_an_unstated_one_before_single() -> None:
-    single, mixed = "paddle-vgg16-fp32-bs1-1x1-dali-static-auto", "paddle-vgg16-amp_o1-bs2-1x1-dali-static-auto"
-    assert twin_of("paddle-vgg16-unstated-bs32-1x1-dali-static-auto", single, mixed) == mixed
 
 
 def test_of_several_the_nearest_in_nodes_cards_and_data_counts_then_the_smaller_batch() -> None:
@@ -64,19 +57,3 @@ def test_of_several_the_nearest_in_nodes_cards_and_data_counts_then_the_smaller_
     assert twin_of(FP32, one, two, nodes) == two
     assert twin_of(FP32, one, larger, two, native) == native
     assert twin_of(FP32.replace("1x8", "4x8"), one, two, nodes) == nodes
-
-
-def test_automatic_parallelism_has_a_twin_of_another_execution_which_is_told() -> None:
-    auto, dynamic = "paddle-vgg16-unstated-bs32-1x8-dali-static-auto", "paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto"
-    assert twin_of(auto, dynamic) == dynamic
-    static = dynamic.replace("dynamic", "static")
-    assert twin_of(auto, dynamic, static) == static
-    told = differences(Case.parse(dynamic), Case.parse(auto))
-    assert told == ("fp32 for unstated", "dynamic for static", "2 cards for 8 cards")
-
-
-def test_in_what_a_twin_differs_is_told_beside_its_batch() -> None:
-    twin = Case.parse("paddle-resnet50v1.5-fp32-bs4-1x1-dali-static")
-    told = differences(twin, Case.parse("paddle-resnet50v1.5-tf32-bs256-4x8-native-static"))
-    assert told == ("fp32 for tf32", "1 card for 4x8 cards", "dali for native")
-    assert differences(twin, Case.parse("paddle-resnet50v1.5-fp32-bs256-1x1-dali-static")) == ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
 
 import pytest
 
@@ -12,9 +11,7 @@ from helpers.plan.overrides import (
     effective,
     leaves,
     neutral_reason,
-    neutral_reasons,
     parse_overrides,
-    setting,
     settings_segment,
     with_overrides,
 )
@@ -33,15 +30,10 @@ SETTINGS = {"learning_rate": 0.1, "dali": {"threads": 1, "seed": 42}, "amp_level
     [
         ("learning_rate=0.2", 0.2),
         ("weight_decay=1e-5", 1e-5),
-        ("weight_decay=1.5e-5", 1.5e-5),
         ("amp_level=null", None),
-        ("enable_addto=true", True),
         ("augmentation.crop_area=[0.08, 1]", [0.08, 1]),
         ("layout=NHWC", "NHWC"),
-        ("layout=a=b", "a=b"),
         ("environment.FLAGS_conv_workspace_size_limit=4000", "4000"),
-        ("environment.FLAGS_fraction_of_gpu_memory_to_use=0.80", "0.80"),
-        ("environment.FLAGS_apply_pass_to_program=true", "true"),
         ("environment.A='4000'", "4000"),
     ],
 )
@@ -57,7 +49,6 @@ def test_a_value_is_yaml_and_a_variable_s_is_text(word: str, value: object) -> N
         (["seed=1", "seed=2"], "'seed'.*given twice"),
         (["layout=[1"], "'layout'.*YAML"),
         (["layout=2024-13-45"], "'layout'.*YAML"),
-        (["layout=" + "[" * 3000], "'layout'.*YAML"),
     ],
 )
 def test_a_word_that_is_no_key_and_value_is_refused(words: list[str], told: str) -> None:
@@ -79,13 +70,9 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
     [
         ("learning_rat", 1, "one of amp_level, dali, environment, learning_rate"),
         ("dali.thread", 1, "one of seed, threads"),
-        ("learning_rate.x", 1, "one of amp_level, dali"),
         ("learning_rate", "fast", "a value like 0.1"),
-        ("learning_rate", None, "got 'null', expected a value like 0.1"),
-        ("dali", 3, "a value like"),
         ("learning_rate", True, "a value like 0.1"),
         ("learning_rate", float("nan"), "finite numbers"),
-        ("learning_rate", float("inf"), "finite numbers"),
         ("amp_level", datetime.date(2024, 1, 2), "finite numbers, texts, lists"),
     ],
 )
@@ -94,26 +81,10 @@ def test_an_override_of_nothing_or_of_another_kind_is_refused(key: str, value: o
         with_overrides(SETTINGS, {key: value}, "a case")
 
 
-def test_an_override_in_an_empty_group_says_that_it_is_empty() -> None:
-    with pytest.raises(ConfigError, match="fleet has none here"):
-        with_overrides({"fleet": {}}, {"fleet.nccl_comm_num": 2}, "a case")
-
-
 def test_an_override_equal_to_the_value_is_none() -> None:
     overrides = {"learning_rate": 0.1, "dali.seed": 42.0, "dali.threads": 2}
     assert effective(SETTINGS, overrides, "a case") == {"dali.threads": 2}
     assert type(with_overrides(SETTINGS, {"dali.seed": 42.0}, "a case")["dali"]["seed"]) is int
-
-
-def test_a_wrong_override_is_refused_even_among_those_without_effect() -> None:
-    with pytest.raises(ConfigError, match="no_such"):
-        effective(SETTINGS, {"learning_rate": 0.1, "no_such": 1}, "a case")
-
-
-def test_a_setting_is_read_by_its_dotted_key() -> None:
-    assert setting(SETTINGS, "dali.seed") == 42
-    with pytest.raises(ConfigError, match=r"dali\.sed"):
-        setting(SETTINGS, "dali.sed")
 
 
 # --- what does not matter
@@ -160,11 +131,6 @@ def test_what_touches_arithmetic_memory_or_the_data_path_is_never_neutral(key: s
     assert neutral_reason(key, 1) is None
 
 
-def test_only_the_neutral_ones_of_several_are_told() -> None:
-    overrides: dict[str, Any] = {"layout": "NHWC", "momentum": 0, "learning_rate": 0.2}
-    assert list(neutral_reasons(overrides)) == ["learning_rate"]
-
-
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_every_neutral_key_is_a_setting_whose_usual_value_is_of_the_neutral_kind(device: str) -> None:
     cases = ("paddle-resnet50v1.5-fp32-bs256-1x1-dali-static", "tensorflow-resnet50v1.5-fp32-bs256-1x1-dali")
@@ -183,7 +149,3 @@ def test_the_settings_that_matter_are_facts_of_a_segment() -> None:
         "setting amp_level": "null",
         "setting environment.A": '"0.80"',
     }
-
-
-def test_a_neutral_key_with_a_value_that_is_not_is_a_fact_too() -> None:
-    assert settings_segment({"momentum": 0, "weight_decay": 1e-4}) == {"setting momentum": "0"}

@@ -11,22 +11,13 @@ from helpers.plan.proposals import (
     Candidate,
     ProposalKind,
     RecordedAnswer,
-    how_to_accept,
     parse_accepted,
-    reason_for,
     refuse_unmatched,
     write_recorded,
 )
 from helpers.plan.recorded import load_recorded
 from helpers.trainers.contract.errors import BaselineError
 from tests.helpers.plan.recorded_entries import KNOWN, MACHINE, A, B, created, entry, proposed, recorded
-
-
-def test_a_case_without_an_entry_is_created() -> None:
-    (proposal,) = proposed(recorded(), Candidate(entry(50.0)))
-
-    assert (proposal.kind, proposal.old, proposal.new) == (ProposalKind.CREATED, None, entry(50.0))
-    assert proposal.change is None
 
 
 @pytest.mark.parametrize(
@@ -48,13 +39,6 @@ def test_the_verdict_decides_and_not_the_figure(
 
     assert proposal.kind is kind
     assert proposal.change == pytest.approx(samples_per_s / 100 - 1)
-
-
-@pytest.mark.parametrize("answer", [RecordedAnswer.SLOWER, RecordedAnswer.SLOWER_UNCONFIRMED, RecordedAnswer.UNSETTLED])
-def test_a_refusal_tells_the_verdict_and_how_to_record_the_level_all_the_same(answer: RecordedAnswer) -> None:
-    (proposal,) = proposed(recorded(entry()), Candidate(entry(90.0), answer=answer, why="-10.0% in 4 pairs"))
-
-    assert proposal.reason == f"{answer.value}: -10.0% in 4 pairs; {how_to_accept(A)}"
 
 
 def test_an_answer_by_pairs_needs_no_entry() -> None:
@@ -84,19 +68,6 @@ def test_a_case_judged_without_an_entry_does_not_replace_one() -> None:
     assert "another process recorded 150.00 images/s" in proposal.reason
 
 
-def test_a_slow_drift_is_not_adopted_step_by_step(tmp_path: Path) -> None:
-    path = tmp_path / "m.json"
-    write_recorded(path, MACHINE, created(entry(100.0)))
-
-    for samples_per_s in (99.8, 99.6, 99.4):
-        proposals = proposed(
-            load_recorded(path, MACHINE), Candidate(entry(samples_per_s), answer=RecordedAnswer.NO_WORSE)
-        )
-        assert write_recorded(path, MACHINE, proposals)[0].kind is ProposalKind.UNCHANGED
-
-    assert load_recorded(path, MACHINE).entries[A].samples_per_s == 100.0
-
-
 @pytest.mark.parametrize("answer", [RecordedAnswer.SLOWER, RecordedAnswer.SLOWER_UNCONFIRMED, RecordedAnswer.UNSETTLED])
 def test_an_accepted_level_is_recorded_with_its_reason(answer: RecordedAnswer) -> None:
     slower = Candidate(entry(80.0), answer=answer)
@@ -117,25 +88,10 @@ def test_a_reason_names_its_case(text: str) -> None:
     assert '"paddle-vgg16-*-1x8-*=' in str(caught.value)
 
 
-def test_of_several_reasons_for_a_case_the_last_counts() -> None:
-    accepted = parse_accepted(["paddle-vgg16-*=kernels", f"{A}=this very case = slower", "paddle-resnet*=other"])
-
-    assert reason_for(A, accepted) == "this very case = slower"
-    assert reason_for(B, accepted) == "kernels"
-    assert reason_for("pytorch-vgg16-fp32-bs8-1x1-dali", accepted) is None
-
-
 def test_a_reason_for_no_selected_case_is_an_error() -> None:
     refuse_unmatched(parse_accepted([f"{A}=x"]), [A, B])
     with pytest.raises(BaselineError, match="paddle-vgg19"):
         refuse_unmatched(parse_accepted(["paddle-vgg16-*=x", "paddle-vgg19-*=x"]), [A, B])
-
-
-def test_a_reason_for_one_case_does_not_take_in_another() -> None:
-    two = [Candidate(entry(80.0, case_id), answer=RecordedAnswer.UNSETTLED) for case_id in (A, B)]
-    proposals = proposed(recorded(entry(100.0, A), entry(100.0, B)), *two, accepted=parse_accepted([f"{A}=known"]))
-
-    assert {each.case_id: each.kind for each in proposals} == {A: ProposalKind.UPDATED, B: ProposalKind.REFUSED}
 
 
 def test_accepting_a_regression_does_not_admit_an_unhealthy_run() -> None:
@@ -150,12 +106,6 @@ def test_accepting_a_regression_does_not_admit_what_cannot_be_compared() -> None
     (proposal,) = proposed(recorded(entry()), incomparable, accepted=KNOWN)
 
     assert (proposal.kind, proposal.reason) == (ProposalKind.REFUSED, "not comparable: settings changed")
-
-
-def test_accepting_a_regression_leaves_a_case_that_is_no_worse_as_it_is() -> None:
-    no_worse = Candidate(entry(99.9), answer=RecordedAnswer.NO_WORSE)
-
-    assert proposed(recorded(entry()), no_worse, accepted=KNOWN)[0].kind is ProposalKind.UNCHANGED
 
 
 @pytest.mark.parametrize(("own", "kept"), [(None, 0.2), (0.5, 0.5)])
@@ -201,33 +151,6 @@ def test_a_new_segment_replaces_the_entry_and_says_what_differs() -> None:
     )
 
 
-def test_a_figure_by_another_rule_replaces_the_entry() -> None:
-    old = recorded(replace(entry(100.0), rule="wall-clock"))
-    (proposal,) = proposed(old, Candidate(entry(150.0), answer=RecordedAnswer.INCOMPARABLE))
-
-    assert (proposal.kind, proposal.reason) == (ProposalKind.UPDATED, "new rule: wall-clock → median-step")
-    assert proposal.new == entry(150.0)
-
-
-@pytest.mark.parametrize("refusal", ["unhealthy", "contended", "inconclusive", ""])
-def test_a_candidate_with_a_refusal_is_refused_even_where_none_is_recorded(refusal: str) -> None:
-    (proposal,) = proposed(recorded(), Candidate(entry(), refusal))
-
-    assert proposal.kind is ProposalKind.REFUSED
-
-
-def test_a_crashed_case_has_no_entry_and_is_refused_with_its_reason() -> None:
-    (proposal,) = proposed(recorded(entry()), Candidate(None, "crashed: exit status 1", A))
-
-    assert (proposal.kind, proposal.new, proposal.reason) == (ProposalKind.REFUSED, None, "crashed: exit status 1")
-
-
-def test_a_candidate_without_entry_or_reason_or_of_two_cases_is_an_error() -> None:
-    for new, refusal, case_id in ((None, None, ""), (None, "crashed", ""), (None, None, A), (entry(), None, B)):
-        with pytest.raises(BaselineError, match="baseline candidate"):
-            Candidate(new, refusal, case_id)
-
-
 def test_a_measured_case_without_a_candidate_is_refused() -> None:
     (proposal,) = proposed(recorded(entry()), measured=[A])
 
@@ -250,12 +173,3 @@ def test_entries_of_cases_that_no_longer_exist_are_reported_and_stay(tmp_path: P
         B: ProposalKind.UNUSED,
     }
     assert set(load_recorded(path, MACHINE).entries) == {A, B}
-
-
-def test_entries_that_were_not_measured_tonight_are_not_mentioned() -> None:
-    assert proposed(recorded(entry(case_id=B)), known=[A, B]) == ()
-
-
-def test_a_case_proposed_twice_is_an_error() -> None:
-    with pytest.raises(BaselineError, match="two candidates"):
-        proposed(recorded(), Candidate(entry(1.0)), Candidate(entry(2.0)))

@@ -7,18 +7,17 @@ import errno
 import json
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from filelock import FileLock
 from PIL import Image
 
 from helpers.plan import image_folder, small_dataset
 from helpers.plan.image_folder import DatasetFacts, check_dataset
-from helpers.plan.small_dataset import PHOTOGRAPHS, make_small_dataset, photographs_folder
+from helpers.plan.small_dataset import PHOTOGRAPHS, make_small_dataset
 from helpers.trainers.common.images import read_train_list
 from helpers.trainers.contract.errors import DatasetError
 from tests.hostile_strings import TEXTS
@@ -51,25 +50,13 @@ def test_a_good_folder_with_spaces_and_chinese_names_gives_its_facts(folder: Pat
     assert check_dataset(folder).digest == facts.digest
 
 
-def test_the_digest_tells_another_label(folder: Path) -> None:
-    before = check_dataset(folder).digest
-    _write(folder, "train/n 01/b 猫.jpeg 998")
-    assert check_dataset(folder).digest != before
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("train/" + "n" * 300 + ".jpeg 0", ["train_list.txt:2", "File name too long"]),
         ("train/x.jpeg", ["train_list.txt:2", "PATH LABEL"]),
-        (" 0", ["train_list.txt:2", "PATH LABEL"]),
         ("train/x.jpeg zero", ["train_list.txt:2", "'label'", "'zero'", "0 to 999"]),
-        ("train/x.jpeg -1", ["'label'", "'-1'"]),
-        ("train/x.jpeg 1.0", ["'label'", "'1.0'"]),
-        ("train/x.jpeg ٣", ["'label'"]),
         ("train/x.jpeg 1000", ["'label'", "'1000'", "1000 classes"]),
-        ("train/x.jpeg " + "9" * 5000, ["'label'"]),
-        ("/etc/passwd 0", ["'path'", "inside the data folder"]),
         ("train/../../x.jpeg 0", ["'path'", "inside the data folder"]),
         ("train/missing.jpeg 0", ["train_list.txt:2", "train/missing.jpeg", "No such file"]),
         ("train/n 01 0", ["'path'", "a file"]),
@@ -80,32 +67,6 @@ def test_a_bad_line_is_named_with_file_line_and_field(folder: Path, line: str, w
     with pytest.raises(DatasetError) as refused:
         check_dataset(folder)
     assert [word for word in words if word not in str(refused.value)] == []
-
-
-def test_a_folder_that_is_missing_or_a_file_is_refused(folder: Path) -> None:
-    with pytest.raises(DatasetError, match="no such folder"):
-        check_dataset(folder / "none")
-    with pytest.raises(DatasetError, match="not a folder"):
-        check_dataset(folder / "train_list.txt")
-
-
-def test_a_folder_without_its_list_is_refused_with_an_example(folder: Path) -> None:
-    (folder / "train_list.txt").unlink()
-    with pytest.raises(DatasetError, match=r"train_list\.txt.*train/n01440764/x\.jpeg 0"):
-        check_dataset(folder)
-
-
-@pytest.mark.parametrize("text", [b"", b"\n \n"])
-def test_an_empty_list_is_refused(folder: Path, text: bytes) -> None:
-    (folder / "train_list.txt").write_bytes(text)
-    with pytest.raises(DatasetError, match="no line"):
-        check_dataset(folder)
-
-
-def test_a_list_that_is_no_text_is_refused(folder: Path) -> None:
-    (folder / "train_list.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DatasetError, match="UTF-8"):
-        check_dataset(folder)
 
 
 def test_images_that_are_empty_cut_or_no_jpeg_are_refused_by_name(folder: Path) -> None:
@@ -141,45 +102,13 @@ def test_what_imagenet_itself_holds_under_the_name_of_a_jpeg_is_taken(folder: Pa
     assert check_dataset(folder).images == 2
 
 
-@pytest.mark.parametrize("form", ["crlf", "bom", "both"])
-def test_a_list_of_another_system_is_read_alike(folder: Path, form: str) -> None:
-    path = folder / "train_list.txt"
-    before, text = check_dataset(folder), path.read_bytes()
-    text = text if form == "bom" else text.replace(b"\n", b"\r\n")
-    path.write_bytes(text if form == "crlf" else b"\xef\xbb\xbf" + text)
-    assert check_dataset(folder) == before
-    assert read_train_list(str(folder)).paths == ("train/n 01/a 猫.jpeg", "train/n 01/b 猫.jpeg")
-
-
-def test_a_name_with_a_line_separator_of_unicode_is_one_name(folder: Path) -> None:
-    name = "train/n 01/c\u2028d\x85.jpeg"
-    _image(folder / name)
-    _write(folder, f"{name} 1")
-    assert check_dataset(folder).images == 2
-    assert read_train_list(str(folder)).paths[1] == name
-
-
-def test_an_empty_class_folder_and_an_image_that_no_line_lists_are_nobody_s_business(folder: Path) -> None:
-    before = check_dataset(folder)
-    (folder / "train" / "n 02").mkdir()
-    (folder / "train" / "n 01" / "unlisted.jpeg").write_bytes(b"")
-    assert check_dataset(folder) == before
-
-
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"train_list\.txt.*no such file"):
-        check_dataset(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: path.symlink_to(path), "Too many levels of symbolic links"),
         (lambda path: path.symlink_to(path.with_name("nowhere")), "No such file"),
-        (lambda path: path.mkdir(), "expected a file"),
         (lambda path: os.mkfifo(path), "expected a file"),
     ],
-    ids=["a link to itself", "a dangling link", "a folder", "a pipe"],
+    ids=["a dangling link", "a pipe"],
 )
 def test_what_is_no_file_under_the_name_of_one_is_refused(
     folder: Path, make: Callable[[Path], None], words: str
@@ -188,47 +117,6 @@ def test_what_is_no_file_under_the_name_of_one_is_refused(
     _write(folder, "train/x.JPEG 0")
     with pytest.raises(DatasetError, match=rf"train_list\.txt:2: field 'path': got 'train/x\.JPEG'.*{words}"):
         check_dataset(folder)
-
-
-def test_a_folder_that_links_to_itself_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(DatasetError, match="Too many levels of symbolic links"):
-        check_dataset(tmp_path / "loop")
-
-
-@pytest.fixture
-def readable_by_others() -> Iterator[Path]:
-    """A folder that another user reaches; pytest's own are its owner's alone."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-@contextlib.contextmanager
-def _without_rights() -> Iterator[None]:
-    """As another user where this one is root, whom no permission stops."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-
-
-@pytest.mark.parametrize("part", ["train/x.jpeg", "train", "train_list.txt", "."])
-def test_what_may_not_be_read_is_refused_by_name(readable_by_others: Path, part: str) -> None:
-    root = readable_by_others / "data"
-    _image(root / "train" / "x.jpeg")
-    (root / "train_list.txt").write_text("train/x.jpeg 0\n")
-    (root / part).chmod(0)
-    try:
-        with _without_rights(), pytest.raises(DatasetError, match=r"(?i)permission denied") as refused:
-            check_dataset(root)
-    finally:
-        (root / part).chmod(0o755)
-    assert str(root / part if part != "train" else root / "train_list.txt:1") in str(refused.value)
 
 
 def test_of_a_large_folder_an_even_sample_is_decoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,6 +147,7 @@ def test_the_small_dataset_passes_the_check_of_a_real_one(tmp_path: Path, photog
     assert [path.name for path in tmp_path.iterdir() if "making" in path.name] == []
 
 
+@pytest.mark.slow
 def test_it_is_made_once_and_the_same_everywhere(tmp_path: Path, photographs: Path) -> None:
     first = _make(tmp_path / "one", photographs)
     with mock.patch.object(small_dataset, "_draw", side_effect=AssertionError("made again")):
@@ -266,7 +155,8 @@ def test_it_is_made_once_and_the_same_everywhere(tmp_path: Path, photographs: Pa
     assert _make(tmp_path / "two", photographs).digest == first.digest
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut", "older", "facts"])
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["missing", "older"])
 def test_a_damaged_or_older_one_of_ours_is_made_again(tmp_path: Path, photographs: Path, damage: str) -> None:
     root = tmp_path / "small"
     facts = _make(root, photographs)
@@ -296,11 +186,13 @@ def test_a_folder_that_is_not_ours_is_never_touched(tmp_path: Path, photographs:
     assert (root / "precious.txt").read_text() == "keep"
 
 
-def test_makers_at_the_same_time_make_one(tmp_path: Path, photographs: Path) -> None:
-    with mock.patch.object(small_dataset, "_draw", wraps=small_dataset._draw) as draw, ThreadPoolExecutor(4) as pool:
-        all_facts = set(pool.map(lambda _: _make(tmp_path / "small", photographs), range(4)))
-    assert len(all_facts) == 1
-    assert draw.call_count == 1
+def test_a_maker_that_hangs_is_not_waited_for_for_ever(
+    tmp_path: Path, photographs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_dataset, "_MOST_WAIT_SECONDS", 0.0)
+    other = FileLock(str(tmp_path / ".small.lock"), is_singleton=False)
+    with other, pytest.raises(DatasetError, match=r"another process makes it for 0 s.*fuser"):
+        _make(tmp_path / "small", photographs)
 
 
 def test_a_full_disk_is_an_error_that_leaves_nothing_behind(tmp_path: Path, photographs: Path) -> None:
@@ -313,35 +205,11 @@ def test_a_full_disk_is_an_error_that_leaves_nothing_behind(tmp_path: Path, phot
     assert [path.name for path in tmp_path.iterdir()] == [".small.lock"]
 
 
-def test_what_a_killed_maker_left_is_removed(tmp_path: Path, photographs: Path) -> None:
-    (tmp_path / ".small.making-dead" / "train").mkdir(parents=True)
-    _make(tmp_path / "small", photographs)
-    assert not (tmp_path / ".small.making-dead").exists()
-
-
-def test_without_scikit_image_the_error_names_the_requirements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small_dataset.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DatasetError, match=r"no scikit-image.*requirements/dataset\.txt"):
-        photographs_folder()
-
-
-def test_the_photographs_are_found_without_importing_scikit_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "skimage", None)
-    monkeypatch.delitem(__import__("sys").modules, "skimage")
-    folder = photographs_folder()
-    assert "skimage" not in __import__("sys").modules
-    assert (folder / "astronaut.png").is_file()
-
-
+@pytest.mark.slow
 def test_the_real_one_has_imagenet_s_usual_file_size(tmp_path: Path) -> None:
     facts = make_small_dataset(tmp_path / "small", images_per_class=4)
     assert 90_000 < facts.mean_bytes < 130_000
     shutil.rmtree(tmp_path / "small")
-
-
-def test_no_images_asked_for_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="images_per_class"):
-        make_small_dataset(tmp_path / "small", images_per_class=0)
 
 
 @pytest.mark.parametrize("trick", TEXTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.judging.bisection import BisectAnswer, BisectEnd, BuildFinding
+from helpers.judging.bisect.search import BisectAnswer, BisectEnd, BuildFinding
 from helpers.judging.statistics import EffectSize
 from helpers.report.bisect import headline, render_search
 from helpers.session.bisect import CaseSearch

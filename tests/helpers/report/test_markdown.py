@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from benchmarks.made_sessions import session_of
-from helpers.judging.night import NightVerdict
-from helpers.judging.verdict import Reason, Status
+from helpers.judging.case.verdict import Reason, Status
+from helpers.judging.night.verdict import NightVerdict
 from helpers.report.markdown import results_markdown
 from helpers.report.scaling import scalings
 from helpers.session.gate_verdict import NOT_REACHED, GateCase, GateState, GateVerdict
@@ -14,6 +16,8 @@ from tests.for_each import for_each
 from tests.helpers.report.test_frameworks import ROW
 from tests.helpers.report.test_results import PASSED, SKIPPED, report_of
 from tests.hostile_strings import TEXTS, check_markdown
+
+pytestmark = pytest.mark.slow
 
 FAILED = replace(PASSED, case_id="c-case", status="REGRESSION", effect="fail", reason="slow; 3.1%", owner="ada",
                  marks=("contended in 1 of 2 runs: make",))  # fmt: skip
@@ -40,16 +44,6 @@ def test_the_verdict_and_the_cases_that_need_someone_come_first_and_all_else_is_
     assert table.startswith("<summary>All 3 cases: 1 REGRESSION, 1 PASS, 1 not run</summary>\n\n| case |")
     assert "- c-case [cpu]: slow; 3.1%" in verdicts and "- a-case [cpu]: fine" in verdicts
     assert "2 cores" in machine
-
-
-def test_a_session_has_the_local_time_at_which_it_began() -> None:
-    first, *_ = results_markdown(report_of(PASSED, began="2026-11-20T23:50:00-08:00")).split("<details>")
-    assert "h · 2026-11-20 23:50 (UTC-08:00) · s" in first
-
-
-def test_a_night_in_which_all_passed_is_short() -> None:
-    first, *_ = results_markdown(report_of(PASSED)).replace("Selected cases", "").split("<details>")
-    assert "someone" not in first and len(first.splitlines()) < 8
 
 
 def test_a_gate_s_line_stands_below_the_verdict_and_a_lost_case_needs_someone() -> None:

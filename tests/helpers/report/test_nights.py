@@ -1,4 +1,4 @@
-"""A night as a line: its interval, the good build's figure beside it, and what somebody acknowledged."""
+"""A night as a line: its interval, the good build's figure beside it, and the slope of its segment."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.history.stored import Acknowledgement, StoredNight
-from helpers.judging.evidence import Compared
+from helpers.history.stored import StoredNight
+from helpers.judging.case.evidence import Compared
 from helpers.report.nights import good_rate, interval_of, lines_of_nights
-from tests.helpers.history.made import CASE, night
+from tests.helpers.history.made import night
 
 
 def stored(day: int, *rates: float, **values: object) -> StoredNight:
@@ -44,21 +44,3 @@ def test_a_night_of_which_nothing_ran_begins_no_segment() -> None:
     nights = [stored(1, 4.5), lost, stored(3, 4.5)]
     lines = lines_of_nights(nights, lambda each: each.record.log_rates)
     assert [each.segment for each in lines] == [1, 1, 1] and [each.notes for each in lines] == [(), (), ()]
-
-
-def test_a_line_says_whether_its_night_is_acknowledged() -> None:
-    known = Acknowledgement(CASE, "2024-01-03", "2024-01-03", "", "new kernels", "ada", "")
-    nights = [stored(1, 4.5), stored(2, 4.4), replace(stored(3, 4.4), segment_digest="other")]
-    lines = lines_of_nights(nights, lambda each: each.record.log_rates, [known])
-    assert [each.acknowledged for each in lines] == [False, True, False]
-    assert [each.segment for each in lines] == [1, 1, 2]
-    assert lines[1].notes == ("acknowledged by ada: new kernels",)
-
-
-def test_a_line_whose_acknowledgement_was_taken_back_says_so_and_has_no_flag() -> None:
-    known = Acknowledgement(
-        CASE, "2024-01-03", "2024-01-03", "abc", "new kernels", "ada", "", "2024-01-05", "bob", "the driver"
-    )
-    (line,) = lines_of_nights([stored(2)], lambda night: (4.5,), [known])
-    assert not line.acknowledged and line.taken_back
-    assert line.notes == ("acknowledged by ada: abc, new kernels; taken back by bob on 2024-01-05: the driver",)

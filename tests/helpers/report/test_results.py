@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from helpers.judging.night import NightVerdict
-from helpers.judging.rules import CaseFigure
-from helpers.judging.verdict import Reason, Status
+from helpers.judging.case.verdict import Reason, Status
+from helpers.judging.night.verdict import NightVerdict
+from helpers.judging.rules.own import CaseFigure
 from helpers.report.formats import RESULTS_FORMATS, format_of
 from helpers.report.markdown import results_markdown
 from helpers.report.results import RESULTS_SCHEMA_VERSION, SessionReport, results_json
@@ -47,7 +47,6 @@ def test_holds_the_session_and_every_case() -> None:
         "reader_bound_share": 0.1,
         "scaling": [],
         "night": None,
-        "night_plan": None,
     }
     assert [case["case_id"] for case in cases] == ["a-case", "b-case", "c-case"]
     assert cases[0]["images_per_s"] == 3.5
@@ -77,7 +76,7 @@ def test_holds_the_verdict_on_the_night() -> None:
     written = text(PASSED, night=night)
     assert json.loads(written)["night"] == {
         "status": "PASS",
-        "reason": {"code": "quiet", "message": "no group fell together"},
+        "reason": {"code": "quiet", "text": "no group fell together", "findings": []},
         "cases": 4,
         "suspect": "",
         "groups": [],
@@ -92,7 +91,7 @@ def test_refuses_to_write_nan(value: float) -> None:
 
 
 def test_the_name_s_ending_chooses_the_format_and_any_other_gets_json() -> None:
-    assert [each.ending for each in RESULTS_FORMATS if each.listed] == [".json", ".md", ".html"]
+    assert [each.ending for each in RESULTS_FORMATS] == [".json", ".md", ".html"]
     for each in RESULTS_FORMATS:
         assert format_of(Path(f"results{each.ending}")) is each
     report = report_of(PASSED)

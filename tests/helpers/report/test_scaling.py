@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.judging.rules import MEDIAN_STEP, WALL_CLOCK, CaseFigure
+from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK, CaseFigure
 from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.report.row import CaseRow
 from helpers.report.scaling import THIS_SESSION, Scaling, apart_from_cards, scalings

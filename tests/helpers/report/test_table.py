@@ -23,16 +23,6 @@ def test_a_column_is_as_wide_as_its_widest_cell_or_its_heading() -> None:
     assert Table.of((NAME, RATE), ROWS[1:]).grid().text_width == 16
 
 
-def test_a_table_of_no_rows_is_its_headings() -> None:
-    table = Table.of((NAME, RATE), ())
-    assert (table.grid().heading, table.grid().lines) == ("name  images/s", ())
-    assert table.markdown() == ["| name | images/s |", "| --- | ---: |"]
-
-
-def test_a_column_less_leaves_the_others() -> None:
-    assert Table.of((NAME, RATE, LAST), ROWS).without("images/s").grid().lines == ("a      → why", "longer →")
-
-
 def test_markdown_has_the_alignment_below_the_heading_and_cells_as_they_are_shown() -> None:
     centred: Column[Sequence[str]] = Column("c", itemgetter(2), Align.CENTRE)
     assert Table.of((NAME, RATE, centred), ROWS[:1]).markdown(str.upper) == [
@@ -49,13 +39,6 @@ def test_padded_markdown_is_a_table_on_a_terminal_too() -> None:
         "| a      |      1.5 |",
         "| longer |      100 |",
     ]
-
-
-def test_cells_are_asked_for_row_by_row() -> None:
-    asked: list[str] = []
-    column: Column[str] = Column("", lambda row: asked.append(row) or row)  # type: ignore[func-returns-value]
-    Table.of((column, column), ("a", "b"))
-    assert asked == ["a", "a", "b", "b"]
 
 
 @pytest.mark.parametrize(

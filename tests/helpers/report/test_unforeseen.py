@@ -12,12 +12,8 @@ from helpers.trainers.contract.errors import ConfigError
 
 # They run in a framework's own interpreter or below another program, which reads what they print.
 WORKERS = {
+    "benchmarks/bare_loop",
     "benchmarks/explain_worker",
-    "benchmarks/history_runners",
-    "benchmarks/importing_worker",
-    "benchmarks/paddleclas_worker",
-    "benchmarks/product_error",
-    "tests/faults/relay",
     "tests/faults/stand_in_trainer",
     "tests/fuzz/atheris_engine",
 }

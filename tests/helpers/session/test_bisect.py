@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from helpers.judging.evidence import Build, Evidence, RunEvidence, Stage
-from helpers.judging.verdict import NeedRuns, Verdict
+from helpers.judging.case.evidence import Build, Evidence, RunEvidence, Stage
+from helpers.judging.case.verdict import NeedRuns, Verdict
 from helpers.session.bisect import BISECTED, beside_good
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from helpers.trainers.contract import ROOT
 
-pytestmark = [pytest.mark.training, pytest.mark.untimed, pytest.mark.usefixtures("small_images")]
+pytestmark = [pytest.mark.training, pytest.mark.untimed]
 
 CASE = "paddle-resnet50v1.5-fp32-bs1-1x1-synthetic-dynamic"
 # Half the speed: a busy machine makes no such difference. It computes and does not sleep, because a process that sleeps
@@ -75,6 +75,7 @@ def environment(folder: Path, *, slow: bool) -> Path:
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "ours.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    (packages / "sitecustomize.py").write_text((ROOT / "tests" / "small_images" / "sitecustomize.py").read_text())
     if slow:
         (packages / "made_slow.py").write_text(SLOW)
         (packages / "made_slow.pth").write_text("import made_slow\n")
@@ -82,7 +83,7 @@ def environment(folder: Path, *, slow: bool) -> Path:
 
 
 def perf_yaml(folder: Path) -> Path:
-    text = (ROOT / "perf.yaml").read_text()
+    text = (ROOT / "helpers/plan/defaults.yaml").read_text()
     for heading, content in (("protocols:\n", PROTOCOL), ("matrix:\n  cpu:\n", MATRIX)):
         assert text.count(f"\n{heading}") == 1
         text = text.replace(f"\n{heading}", f"\n{content}")

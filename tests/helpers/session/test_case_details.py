@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from helpers.session.case_details import RUN_SECTION, environment_changes, environment_of, steps_of
+from helpers.session.case_details import environment_changes, steps_of
 from helpers.trainers.contract.steplog import (
     COMPLETE,
     STEP_LOG_SCHEMA_VERSION,
@@ -48,12 +48,6 @@ def test_a_log_that_is_gone_or_damaged_takes_only_the_warm_up_with_it(tmp_path: 
         file.write("{}\n")
     found = steps_of(RUN, str(tmp_path))
     assert (found.warmup, found.window) == ((), (0.1, 0.2)) and "rank0.jsonl" in found.unknown
-
-
-def test_the_environment_is_the_machines_tables_and_the_runs_own_without_what_is_empty() -> None:
-    found = environment_of(replace(RUN, environment={"driver": "550", "cuda": ""}))
-    assert found == {"CPU": {"cores": "2"}, RUN_SECTION: {"driver": "550"}}
-    assert environment_of(replace(RUN, environment={}, system={})) == {}
 
 
 def test_changes_name_section_fact_and_both_values() -> None:

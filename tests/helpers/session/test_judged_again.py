@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.judging.evidence import Budget, Build, Stage
-from helpers.judging.judge import judge
-from helpers.judging.verdict import NeedRuns, Status, Verdict
+from helpers.judging.case.evidence import Budget, Build, Stage
+from helpers.judging.case.judge import judge
+from helpers.judging.case.verdict import NeedRuns, Status, Verdict
+from helpers.report.reasons import reason_text
 from helpers.session.judged_again import judge_again
-from tests.helpers.judging.plain_evidence import evidence, pairs, recorded, run
+from tests.helpers.judging.case.plain_evidence import evidence, pairs, recorded, run
 
 # The nights before were recorded with the good build itself, so nothing asks how they stand against it.
 BESIDE = {"reference_build": "good", "reference_id": "good-id", "recorded": recorded(build="good-id")}
@@ -37,7 +38,7 @@ def test_what_a_session_would_run_more_of_is_inconclusive() -> None:
     assert isinstance(judge(given), NeedRuns)
     again = judge_again(given)
     assert (again.status, again.reason.code) == (Status.INCONCLUSIVE, "no-more-runs")
-    assert "3 kept runs do not settle it" in again.reason.message
+    assert "3 kept runs do not settle it" in reason_text(again.reason)
 
 
 @pytest.mark.parametrize(

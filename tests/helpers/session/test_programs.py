@@ -25,7 +25,6 @@ from helpers.session.programs import (
 from helpers.session.suite import Suite
 from helpers.trainers.contract.program import (
     COMPANION_FACT,
-    PRETENDED_FACT,
     PROGRAM_COUNTS_FACT,
     PROGRAM_FACT,
     counts_text,
@@ -77,11 +76,6 @@ def _static(suite_case: SuiteCase) -> bool:
     return programs.is_built_ahead(suite_case)
 
 
-def test_what_runs_here_is_checked_before_what_is_published(suite: Suite) -> None:
-    here = case_of(suite, ONE_RUN, "v100")
-    assert cases_to_check(suite.cases, lambda each: each is here or each.device == "cpu") == [here]
-
-
 def test_a_broken_program_is_refused_with_the_error_the_case_and_its_owner(
     suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,26 +90,6 @@ def test_a_broken_program_is_refused_with_the_error_the_case_and_its_owner(
     assert ONE_RUN in told
 
 
-def test_a_package_beside_the_build_is_blamed_for_its_own_fault_and_its_remedy_is_whole(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reason = "protobuf 7.36.2, beside Paddle 3.1.1: " + "a long error, " * 30 + "Install protobuf==6.33.0 beside it"
-    fault = replace(BROKEN, reason=reason, facts={COMPANION_FACT: "protobuf"})
-    monkeypatch.setattr(programs, "build_programs", Answers(amp_o2=fault))
-    found = built_ahead(published(suite), "python", lambda line: None)
-    with pytest.raises(BuildUnavailable) as caught:
-        refuse_broken("night.whl", found)
-    told = str(caught.value)
-    assert told.startswith("build night.whl stands beside a package that does not fit it: got '2 of 8 programs failed'")
-    assert told.count("Install protobuf==6.33.0 beside it") == 2
-
-
-def test_a_broken_program_s_lines_are_those_of_a_check(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "build_programs", Answers(amp_o2=BROKEN))
-    found = built_ahead(published(suite), "python", lambda line: None)
-    assert f"  failed: {ONE_RUN}" in "\n".join(program_lines(found))
-
-
 def test_a_program_that_a_build_refuses_is_told_and_not_broken(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "build_programs", Answers(amp_o2=BuildReport(BuildState.REFUSED, "no float16")))
     found = built_ahead(published(suite), "python", lambda line: None)
@@ -123,13 +97,6 @@ def test_a_program_that_a_build_refuses_is_told_and_not_broken(suite: Suite, mon
     lines = program_lines(found)
     assert lines[0] == "programs     2 refused, 6 built (old)"
     assert sum("no float16" in line for line in lines) == 2
-
-
-def test_what_a_build_for_cpus_pretends_is_told(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {PRETENDED_FACT: "float16 kernels pretended"}
-    monkeypatch.setattr(programs, "build_programs", Answers(amp_o2=replace(built("old"), facts=said)))
-    found = built_ahead([case_of(suite, ONE_RUN, "v100")], "python", lambda line: None)
-    assert program_lines(found)[-1] == "  built with float16 kernels pretended"
 
 
 def test_kind_and_differences_of_each_program_are_told(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,10 +117,10 @@ def test_a_gate_is_refused_by_a_broken_program_and_measures_cpu_cases_without_bu
     monkeypatch.setattr(programs, "build_programs", answers := Answers(amp_o2=BROKEN))
     suite = bench.suite(machine_with(SXM2), gate=[rule(ONE_RUN, target="v100")], real_runner=True)
     with pytest.raises(BuildUnavailable, match=r"paddlepaddle-gpu 3\.0\.0 does not build a program"):
-        suite.check_programs([case_of(suite, ONE_RUN, "v100")], lambda line: None)
+        suite.measurer.check_programs([case_of(suite, ONE_RUN, "v100")], lambda line: None)
     assert answers.asked == [ONE_RUN]
     on_cpu = bench.suite(CPU_MACHINE, gate=[rule("*")], real_runner=True)
-    on_cpu.check_programs([each for each in on_cpu.cases if each.target == "cpu"], lambda line: None)
+    on_cpu.measurer.check_programs([each for each in on_cpu.cases if each.target == "cpu"], lambda line: None)
     assert answers.asked == [ONE_RUN]
 
 

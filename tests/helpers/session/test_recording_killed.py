@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import pytest
 
 import helpers.plan.proposals
+from helpers.common.wall_clock import utc_now
 from helpers.history import default_url, open_history, taking_in
 from helpers.history.codec import utc
 from helpers.history.decisions import DecisionFiles
 from helpers.history.run_folders import ResultStore, read_night
 from helpers.history.stored import SegmentStart
-from helpers.judging.verdict import Status
-from helpers.machine.wall_clock import utc_now
+from helpers.judging.case.verdict import Status
 from helpers.plan.proposals import parse_accepted
 from helpers.plan.recorded import RecordedEntry
+from helpers.report.reasons import reason_text
 from helpers.session.outcome import CaseOutcome
 from helpers.session.suite import Suite
 from tests.helpers.session.workshop import SYNTHETIC, Bench, case_of
@@ -57,13 +57,15 @@ def session(bench: Bench, day: int, samples_per_s: float) -> tuple[Suite, CaseOu
     bench.runner.usual = {"samples_per_s": samples_per_s}
     bench.runner.store = ResultStore(bench.folder / "runs", f"s{day}")
     suite = bench.suite(to_record=True)
-    suite.prepare([case_of(suite, SYNTHETIC)])
-    return suite, suite.measure(case_of(suite, SYNTHETIC))
+    suite.measurer.prepare([case_of(suite, SYNTHETIC)])
+    return suite, suite.measurer.measure(case_of(suite, SYNTHETIC))
 
 
 def recorded(bench: Bench, day: int, samples_per_s: float) -> None:
     suite, outcome = session(bench, day, samples_per_s)
-    suite.write_baselines([outcome], suite.propose([outcome], parse_accepted([f"{SYNTHETIC}=checks every image"])))
+    suite.recorder.write(
+        [outcome], suite.recorder.propose([outcome], parse_accepted([f"{SYNTHETIC}=checks every image"]))
+    )
 
 
 def in_another_process(work: Callable[[], object]) -> int:
@@ -77,6 +79,7 @@ def in_another_process(work: Callable[[], object]) -> int:
     return os.WTERMSIG(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_a_session_killed_while_it_records_has_recorded_all_or_nothing(
     lab: Bench, monkeypatch: pytest.MonkeyPatch, place: str
@@ -97,7 +100,7 @@ def test_a_session_killed_while_it_records_has_recorded_all_or_nothing(
     entry = entry_of(lab)
     assert entry.samples_per_s == (85.0 if written else 100.0)
     _, outcome = session(lab, on_day(5), entry.samples_per_s)
-    assert outcome.status is Status.PASS, outcome.reason
+    assert outcome.status is Status.PASS, outcome.told(reason_text)
     standing = outcome.verdict.standing
     assert standing is not None and (standing.nights == 0) is written
     with open_history(default_url(lab.folder / "runs")) as history:
@@ -116,14 +119,3 @@ def test_a_session_killed_while_it_records_has_recorded_all_or_nothing(
 
 def entry_of(bench: Bench) -> RecordedEntry:
     return bench.suite().baselines.load("cpu").entries[SYNTHETIC]
-
-
-def test_an_entry_that_does_not_say_when_begins_no_segment(lab: Bench) -> None:
-    from helpers.session.suite_history import begin_recorded
-
-    recorded(lab, 0, 100.0)
-    entry = entry_of(lab)
-    silent = replace(entry, provenance=replace(entry.provenance, begins=""))
-    before = DecisionFiles(lab.folder / "runs").read()
-    begin_recorded(lab.folder / "runs", [("cpu", silent), ("cpu", entry)])
-    assert DecisionFiles(lab.folder / "runs").read() == before

@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 
 import helpers.session.suite
-from helpers.history.results import CONTENDED, MACHINE_SHARED, interleaved_pairs
+from helpers.history.results import interleaved_pairs
 from helpers.history.run_folders import ResultStore
 from helpers.history.session_file import SessionRecord
-from helpers.judging.verdict import Status
+from helpers.judging.case.verdict import Status
 from helpers.machine.devices import Machine
 from helpers.plan.perf_yaml import load_config
 from helpers.plan.proposals import Proposal, ProposalKind, parse_accepted
 from helpers.plan.recorded import load_recorded
 from helpers.report.row import row_of
-from helpers.report.scaling import scalings
 from helpers.session.outcome import CaseOutcome
 from helpers.session.suite import Suite
 from helpers.trainers.contract.errors import HistoryError
@@ -38,52 +37,22 @@ from tests.helpers.session.workshop import (
 
 
 def kinds(suite: Suite, rows: Sequence[CaseOutcome], *reasons: str) -> list[tuple[str, ProposalKind]]:
-    return [(each.case_id, each.kind) for each in suite.propose(rows, parse_accepted(reasons))]
+    return [(each.case_id, each.kind) for each in suite.recorder.propose(rows, parse_accepted(reasons))]
 
 
 def test_a_first_result_is_proposed_written_and_then_compared_with(bench: Bench) -> None:
     late = "2026-11-20T23:50:00-08:00"
     suite = bench.suite(to_record=True, record=SessionRecord(began=late))
-    outcome = suite.measure(case_of(suite, SYNTHETIC))
-    proposals = suite.propose([outcome])
+    outcome = suite.measurer.measure(case_of(suite, SYNTHETIC))
+    proposals = suite.recorder.propose([outcome])
     assert [(each.case_id, each.kind) for each in proposals] == [(SYNTHETIC, ProposalKind.CREATED)]
     path = suite.baselines.path("cpu")
     assert not path.exists()
-    suite.write_baselines([outcome], proposals)
+    suite.recorder.write([outcome], proposals)
     entry = load_recorded(path, CPU_MACHINE.machine_key("cpu")).entries[SYNTHETIC]
     assert (entry.samples_per_s, entry.replicates) == (100.0, (100.0,) * 3)
     assert entry.provenance.date == late
-    assert row_of(bench.suite().measure(case_of(suite, SYNTHETIC))).status == "PASS"
-
-
-@pytest.mark.parametrize("mark", [CONTENDED, MACHINE_SHARED])
-def test_a_marked_result_is_refused_and_never_written(bench: Bench, mark: str) -> None:
-    bench.runner.answers = [{}, {"marks": (mark,)}]
-    suite = bench.suite(allow_contention=True)
-    outcome = suite.measure(case_of(suite, SYNTHETIC))
-    (proposal,) = suite.propose([outcome])
-    assert proposal.kind is ProposalKind.REFUSED
-    assert mark in proposal.reason
-    assert suite.write_baselines([outcome], [proposal]) == () or not suite.baselines.load("cpu").entries
-
-
-def test_a_case_that_broke_off_is_refused_and_one_that_did_not_run_is_left_alone(bench: Bench) -> None:
-    bench.runner.answers = [{"failure": "exit 137", "figures": {}}]
-    suite = bench.suite()
-    crashed = suite.measure(case_of(suite, SYNTHETIC))
-    skipped = suite.measure(case_of(suite, ONE_RUN, "v100"))
-    assert kinds(suite, [crashed, skipped]) == [(SYNTHETIC, ProposalKind.REFUSED)]
-
-
-def test_a_slower_result_is_refused_without_a_reason(bench: Bench) -> None:
-    record(bench, SYNTHETIC)
-    bench.runner.usual = {"samples_per_s": 85.0}
-    suite = bench.suite(reference_env=bench.good_python, to_record=True)
-    outcome = suite.measure(case_of(suite, SYNTHETIC))
-    row = row_of(outcome)
-    assert (row.status, row.effect) == ("REGRESSION", "fail")
-    assert kinds(suite, [outcome]) == [(SYNTHETIC, ProposalKind.REFUSED)]
-    assert kinds(suite, [outcome], f"{SYNTHETIC}=the data grew") == [(SYNTHETIC, ProposalKind.UPDATED)]
+    assert row_of(bench.suite().measurer.measure(case_of(suite, SYNTHETIC))).status == "PASS"
 
 
 def test_a_figure_between_the_good_build_and_what_was_accepted_is_no_improvement(bench: Bench) -> None:
@@ -91,14 +60,14 @@ def test_a_figure_between_the_good_build_and_what_was_accepted_is_no_improvement
     bench.runner.usual = {"samples_per_s": 105.0}
     record(bench, SYNTHETIC)
     bench.runner.usual = {"samples_per_s": 102.0}
-    suite = bench.suite(reference_env=bench.good_python, to_record=True)
-    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    suite = bench.suite(builds=bench.good, to_record=True)
+    outcome = suite.measurer.measure(case_of(suite, SYNTHETIC))
     row = row_of(outcome)
     assert row.status not in ("IMPROVEMENT", "PASS")
-    (proposal,) = suite.propose([outcome])
+    (proposal,) = suite.recorder.propose([outcome])
     assert proposal.kind is ProposalKind.REFUSED
     assert f'--accept-regression "{SYNTHETIC}=REASON"' in proposal.reason
-    suite.write_baselines([outcome], [proposal])
+    suite.recorder.write([outcome], [proposal])
     assert suite.baselines.load("cpu").entries[SYNTHETIC].samples_per_s == 105.0
 
 
@@ -111,19 +80,21 @@ def test_a_slower_setting_of_the_shell_does_not_become_the_baseline_by_itself(
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
     bench.runner.usual = {"samples_per_s": 80.0}
     suite = bench.suite(to_record=True)
-    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    outcome = suite.measurer.measure(case_of(suite, SYNTHETIC))
     row = row_of(outcome)
     assert row.status == "INCOMPARABLE"
-    (refused,) = suite.propose([outcome])
+    (refused,) = suite.recorder.propose([outcome])
     assert refused.kind is ProposalKind.REFUSED
     assert refused.reason.startswith("new segment: flags ")
     assert "'NCCL_P2P_DISABLE=1" in refused.reason
     assert "lower: -23.8% against the recorded 105.00 images/s" in refused.reason
     assert f'--accept-regression "{SYNTHETIC}=REASON"' in refused.reason
-    suite.write_baselines([outcome], [refused])
+    suite.recorder.write([outcome], [refused])
     assert suite.baselines.load("cpu").entries[SYNTHETIC].samples_per_s == 105.0
-    (accepted,) = suite.propose([outcome], parse_accepted(["paddle-*-synthetic-*=the cards' link is broken for good"]))
-    suite.write_baselines([outcome], [accepted])
+    (accepted,) = suite.recorder.propose(
+        [outcome], parse_accepted(["paddle-*-synthetic-*=the cards' link is broken for good"])
+    )
+    suite.recorder.write([outcome], [accepted])
     entry = suite.baselines.load("cpu").entries[SYNTHETIC]
     assert (entry.samples_per_s, entry.provenance.reason) == (
         80.0,
@@ -131,104 +102,42 @@ def test_a_slower_setting_of_the_shell_does_not_become_the_baseline_by_itself(
     )
 
 
-def test_a_figure_by_another_protocol_is_not_comparable_and_says_in_what(bench: Bench) -> None:
-    record(bench, SYNTHETIC)
-    suite = bench.suite()
-    case = case_of(suite, SYNTHETIC)
-    row = row_of(suite.measure(replace(case, protocol=replace(case.protocol, warmup_steps=20, window_steps=60))))
-    assert row.status == "INCOMPARABLE"
-    assert "protocol warmup_steps: 9 → 20" in row.reason
-    assert "protocol window_steps: 5 → 60" in row.reason
-
-
 def test_a_case_below_its_published_figure_is_no_baseline_without_a_reason(bench: Bench) -> None:
     bench.runner.usual = {"figures": dict.fromkeys(("wall-clock", "median-step", "paddleclas-trimmed"), 100.0)}
     suite = bench.suite(machine_with(SXM2), to_record=True)
-    outcome = suite.measure(case_of(suite, ONE_RUN, "v100"))
+    outcome = suite.measurer.measure(case_of(suite, ONE_RUN, "v100"))
     row = row_of(outcome)
     assert (row.status, row.runs) == ("BELOW_PUBLISHED", 3)
-    (refused,) = suite.propose([outcome])
+    (refused,) = suite.recorder.propose([outcome])
     assert refused.kind is ProposalKind.REFUSED
     assert refused.reason.startswith("BELOW_PUBLISHED: ")
     assert kinds(suite, [outcome], f"{ONE_RUN}=a V100 at 250 W") == [(ONE_RUN, ProposalKind.CREATED)]
 
 
-def test_runs_far_apart_are_no_baseline_without_a_reason(bench: Bench) -> None:
-    """2.652 and 1.691 images/s were recorded without a word, and a PASS beside them claimed to see 5.5%."""
-    bench.runner.answers = [{"samples_per_s": rate} for rate in (2.652, 1.691, 1.8)]
-    suite = bench.suite(to_record=True)
-    outcome = suite.measure(case_of(suite, SYNTHETIC))
-    (refused,) = suite.propose([outcome])
-    assert refused.kind is ProposalKind.REFUSED
-    assert "its 3 runs (2.652, 1.691, 1.8 images/s) scatter 6.8 times as far as is usual" in refused.reason
-    assert kinds(suite, [outcome], f"{SYNTHETIC}=it is so") == [(SYNTHETIC, ProposalKind.CREATED)]
-
-
 def test_a_case_is_recorded_with_pairs_where_a_reference_build_is_at_hand(bench: Bench) -> None:
     bench.runner.usual = {"samples_per_s": 101.0}
-    suite = bench.suite(reference_env=bench.good_python, to_record=True)
-    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    suite = bench.suite(builds=bench.good, to_record=True)
+    outcome = suite.measurer.measure(case_of(suite, SYNTHETIC))
     pairs = interleaved_pairs(outcome.runs)
     assert len(pairs) >= 3
-    (proposal,) = suite.propose([outcome])
-    beside = f"+1.00% against paddle 3.0.0 @abcdef in envs/good beside it, {len(pairs)} pairs"
+    (proposal,) = suite.recorder.propose([outcome])
+    beside = f"+1.00% against paddle 3.0.0 @abcdef (good) beside it, {len(pairs)} pairs"
     assert (proposal.kind, proposal.reason) == (ProposalKind.CREATED, f"none recorded before; {beside}")
-    suite.write_baselines([outcome], [proposal])
+    suite.recorder.write([outcome], [proposal])
     entry = suite.baselines.load("cpu").entries[SYNTHETIC]
     assert entry.provenance.reason == f"recorded with --update-baselines; {beside}"
     (night,) = bench.memory.nights
     assert night.compared is not None and len(night.compared.new) == len(pairs)
 
 
-def test_pairs_far_apart_are_no_level_without_a_reason(bench: Bench) -> None:
-    pairs = [rate for _ in range(8) for rate in (130.0, 130.0, 80.0, 80.0)]
-    bench.runner.answers = [{"samples_per_s": rate} for rate in (100.0, 100.2, 100.1, *pairs)]
-    suite = bench.suite(reference_env=bench.good_python, to_record=True)
-    outcome = suite.measure(case_of(suite, SYNTHETIC))
-    (refused,) = suite.propose([outcome])
-    assert refused.kind is ProposalKind.REFUSED
-    assert "pairs with paddle 3.0.0 @abcdef in envs/good (+30.0% -20.0% " in refused.reason
-    assert "times as far as is usual for the case, more than 6: find out why, or measure again" in refused.reason
-    assert kinds(suite, [outcome], f"{SYNTHETIC}=it is so") == [(SYNTHETIC, ProposalKind.CREATED)]
-
-
 def test_a_build_slower_than_the_reference_beside_it_is_no_first_entry_without_a_reason(bench: Bench) -> None:
     bench.runner.usual = {"samples_per_s": 95.0}
-    suite = bench.suite(reference_env=bench.good_python, to_record=True)
-    outcome = suite.measure(case_of(suite, SYNTHETIC))
-    (refused,) = suite.propose([outcome])
+    suite = bench.suite(builds=bench.good, to_record=True)
+    outcome = suite.measurer.measure(case_of(suite, SYNTHETIC))
+    (refused,) = suite.recorder.propose([outcome])
     assert refused.kind is ProposalKind.REFUSED
-    assert refused.reason.startswith("confirmed slower: slower: -5.00% ")
+    assert refused.reason.startswith("confirmed slower: confirmed-regression")
     assert kinds(suite, [outcome], f"{SYNTHETIC}=checks every image now") == [(SYNTHETIC, ProposalKind.CREATED)]
-
-
-def test_what_ran_less_than_three_times_is_no_entry(bench: Bench) -> None:
-    suite = bench.suite()
-    outcome = suite.measure(case_of(suite, SYNTHETIC))
-    row = row_of(outcome)
-    (proposal,) = suite.propose([outcome])
-    assert (proposal.kind, row.runs) == (ProposalKind.REFUSED, 2)
-    assert proposal.reason.startswith("2 runs, an entry rests on 3 or more")
-
-
-def test_each_device_has_its_own_file(bench: Bench) -> None:
-    fast = dict.fromkeys(("wall-clock", "median-step", "paddleclas-trimmed"), 1e6)
-    bench.runner.answers, bench.runner.usual = [{}, {}, {}], {"figures": fast}
-    suite = bench.suite(machine_with(SXM2), to_record=True)
-    rows = [suite.measure(case_of(suite, SYNTHETIC)), suite.measure(case_of(suite, ONE_RUN, "v100"))]
-    suite.write_baselines(rows, suite.propose(rows))
-    assert set(suite.baselines.load("cpu").entries) == {SYNTHETIC}
-    assert set(suite.baselines.load("gpu").entries) == {ONE_RUN}
-    assert suite.baselines.path("cpu") != suite.baselines.path("gpu")
-
-
-def test_the_recorded_figure_of_one_card_is_what_several_are_held_against(bench: Bench) -> None:
-    one, two = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic", "paddle-vgg16-fp32-bs1-1x2-dali-dynamic"
-    record(bench, one)
-    suite = bench.suite()
-    (found,) = scalings([row_of(suite.measure(case_of(suite, two)))], suite.recorded_entry)
-    assert (found.reference.case_id, found.reference.samples_per_s) == (one, 100.0)
-    assert (found.rows[0].speed_up, found.rows[0].efficiency) == (1.0, 0.5)
 
 
 def test_what_was_recorded_begins_a_segment_of_the_history(bench: Bench) -> None:
@@ -239,18 +148,18 @@ def test_what_was_recorded_begins_a_segment_of_the_history(bench: Bench) -> None
     assert created.commit == entry.provenance.commit
     assert "created" in created.reason
     suite = bench.suite()
-    outcome = suite.measure(case_of(suite, SYNTHETIC))
-    unchanged = suite.write_baselines([outcome], suite.propose([outcome]))
+    outcome = suite.measurer.measure(case_of(suite, SYNTHETIC))
+    unchanged = suite.recorder.write([outcome], suite.recorder.propose([outcome]))
     assert [each.kind for each in unchanged] == [ProposalKind.UNCHANGED]
     assert bench.memory.starts == [created]
 
 
 def test_a_history_that_fails_after_the_write_says_that_the_baselines_are_there(bench: Bench) -> None:
     suite = bench.suite(to_record=True)
-    outcome = suite.measure(case_of(suite, SYNTHETIC))
+    outcome = suite.measurer.measure(case_of(suite, SYNTHETIC))
     bench.memory.fails = ("start_segment",)
     with pytest.raises(HistoryError, match="The baselines are written"):
-        suite.write_baselines([outcome], suite.propose([outcome]))
+        suite.recorder.write([outcome], suite.recorder.propose([outcome]))
     assert set(suite.baselines.load("cpu").entries) == {SYNTHETIC}
 
 
@@ -262,8 +171,8 @@ def at(
     bench.runner.usual["environment"] = {**ENVIRONMENT.to_mapping(), **_place(machine, target)}
     suite = bench.suite(machine, to_record=True, session=f"s{len(bench.runner.asked)}")
     suite.store = bench.runner.store = ResultStore(bench.folder / "runs", suite.options.session)
-    outcome = suite.measure(case_of(suite, case_id, target))
-    suite.write_baselines([outcome], suite.propose([outcome]))
+    outcome = suite.measurer.measure(case_of(suite, case_id, target))
+    suite.recorder.write([outcome], suite.recorder.propose([outcome]))
     return outcome
 
 
@@ -304,19 +213,10 @@ def test_what_was_recorded_under_a_machine_s_own_id_is_found_when_it_gets_a_name
     at(bench, named, 100.0, DALI)
     entries = bench.suite(named).baselines.load("cpu").entries
     assert {each.segment["host"] for each in entries.values()} == {"lab"} and len(entries) == 2
-    outcome = bench.suite(named).measure(case_of(bench.suite(named), SYNTHETIC))
+    outcome = bench.suite(named).measurer.measure(case_of(bench.suite(named), SYNTHETIC))
     for kind, files in ((ProposalKind.CREATED, (suite.baselines.path("cpu"),)), (ProposalKind.UNCHANGED, ())):
-        assert suite.baseline_files([outcome], [Proposal(SYNTHETIC, kind, None, None, "x")]) == files
+        assert suite.recorder.files([outcome], [Proposal(SYNTHETIC, kind, None, None, "x")]) == files
     assert at(bench, _node("b", name="other"), 100.0).status is Status.NO_BASELINE
-
-
-def test_a_container_known_by_its_name_until_now_keeps_its_baselines(bench: Bench) -> None:
-    before = _node("a")
-    at(bench, before, 100.0)
-    facts = replace(before.facts, host_id="f" * 16, id_by="its cards' UUIDs", former_ids=(before.host_id,))
-    now = replace(before, facts=facts)
-    assert at(bench, now, 100.0).status is Status.PASS
-    assert "by its cards' UUIDs" in bench.suite(now).baselines.describe()
 
 
 def test_nodes_of_a_pool_are_compared_with_one_another_and_others_are_not(bench: Bench) -> None:

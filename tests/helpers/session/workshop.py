@@ -9,26 +9,28 @@ from typing import Any
 
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
-from helpers.judging.evidence import Build, Stage
+from helpers.judging.case.evidence import Build, Stage
 from helpers.launch.nodes.connected import ConnectedNodes
 from helpers.machine.devices import CpuCard, Machine
-from helpers.machine.environment import Host
 from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
+from helpers.machine.host import Host
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.image_folder import DatasetFacts
+from helpers.plan.installed import REFERENCE
 from helpers.plan.perf_yaml import load_config
 from helpers.plan.published import PublishedSet
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.memory_double import MemoryDouble
-from tests.helpers.session_double import roles
+from tests.helpers.session_double import named_build, roles
 
 ROOT = Path(__file__).resolve().parents[3]
 HOST = Host("h", "0123456789abcdef", "Linux", "6.1", "AMD EPYC", 4, 8 * 1024**3)
 CPU_MACHINE = Machine(HOST, (CpuCard(0, (0,)), CpuCard(1, (1,))), gpu_note="no libnvidia-ml.so.1")
 SXM2, PCIE, A100 = "Tesla V100-SXM2-32GB", "Tesla V100-PCIE-16GB", "NVIDIA A100-SXM4-40GB"
 H200 = "NVIDIA H200"
+GOOD_PYTHON = "/opt/good/bin/python"
 CAPABILITIES = {A100: (8, 0), H200: (9, 0), "NVIDIA H100 PCIe": (9, 0)}
 PHOTOGRAPHS = DatasetFacts(Path("photographs"), 8, 2, 1e5, 500.0, 375.0, "0" * 64)
 # As many as every published comparison on one node needs.
@@ -119,13 +121,9 @@ class Bench:
     memory: Any = field(default_factory=MemoryDouble)
 
     @property
-    def good_python(self) -> str:
-        """The interpreter of a reference build."""
-        path = self.folder / "envs" / "good" / "bin" / "python"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("#!/bin/sh\n")
-        path.chmod(0o755)
-        return str(path)
+    def good(self) -> dict[str, dict[str, str]]:
+        """A good build, as it is named."""
+        return {REFERENCE: named_build(GOOD_PYTHON)}
 
     @property
     def baselines(self) -> Path:
@@ -133,8 +131,8 @@ class Bench:
 
     def options(self, gate: Sequence[dict[str, str]] = (), **changes: Any) -> SuiteOptions:
         """Options with a perf.yaml of this folder; ``gate`` are the rules in it, which turn ``--gate`` on."""
-        text = (ROOT / "perf.yaml").read_text(encoding="utf-8")
-        assert "machines: {}" in text
+        text = (ROOT / "helpers/plan/defaults.yaml").read_text(encoding="utf-8")
+        text += "\nmachines: {}\nowners: []\nquarantine: []\n"
         rules = "".join(f"\n      - {rule}" for rule in gate)
         if rules:
             text = text.replace("machines: {}", f"machines:\n  here:\n    host: '*'\n    gate:{rules}")
@@ -181,6 +179,6 @@ def rule(cases: str, needs: str = "recorded", **more: str) -> dict[str, str]:
 def record(bench: Bench, case_id: str) -> None:
     """Measure a case on the CPU machine and write it as its baseline."""
     suite = bench.suite(to_record=True)
-    outcome = suite.measure(case_of(suite, case_id))
-    suite.write_baselines([outcome], suite.propose([outcome]))
+    outcome = suite.measurer.measure(case_of(suite, case_id))
+    suite.recorder.write([outcome], suite.recorder.propose([outcome]))
     bench.runner.asked.clear()

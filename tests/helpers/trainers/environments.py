@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,17 +46,19 @@ class FrameworkEnvironment:
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
-    def build(self, folder: Path, case_id: str, **overrides: Any) -> tuple[int, dict[str, Any]]:
-        """Build the program of a GPU's case without a GPU: the exit status, and the answer
-        (helpers/trainers/common/building.py). ``overrides`` are settings that differ from the case's recipe."""
-        case = Case.parse(case_id)
-        settings = {**settings_for(case, "gpu"), **overrides}
-        spec = JobSpec("j", case, 0, str(folder), "gpu", 0, 1, settings=settings, overrides=overrides)
-        spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-        argv = [self.interpreter, "-m", f"helpers.trainers.{self.name}.build", str(spec.spec_path)]
-        environment = {**os.environ, **self.variables}
-        done = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-        return done.returncode, json.loads(done.stdout.splitlines()[-1])
+    def build(self, folder: Path, cases: Sequence[Case]) -> list[tuple[int, dict[str, Any]]]:
+        """Build the programs of GPU cases without a GPU, in one process: of each the exit status and the answer
+        (helpers/trainers/common/building.py)."""
+        specs = []
+        for case in cases:
+            (folder / case.id).mkdir()
+            settings = settings_for(case, "gpu")
+            specs.append(JobSpec("j", case, 0, str(folder / case.id), "gpu", 0, 1, settings=settings))
+            specs[-1].spec_path.write_text(specs[-1].to_json(), encoding="utf-8")
+        told = self.run(
+            "-m", f"tests.helpers.trainers.{self.name}.build_worker", *(str(each.spec_path) for each in specs)
+        )
+        return [(status, answer) for status, answer in json.loads(told.splitlines()[-1])]
 
 
 PYTORCH = FrameworkEnvironment("pytorch", {"OMP_NUM_THREADS": "1"})

@@ -18,7 +18,7 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from tests.helpers.trainers.environments import EACH, FrameworkEnvironment
+from tests.helpers.trainers.environments import EACH, PYTORCH, FrameworkEnvironment
 from tests.helpers.trainers.parity_batch import beyond
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed]
@@ -36,8 +36,8 @@ class Parity:
     steps: int
     parameters: int
     # Relative to Paddle's: of every loss, and of every tensor's first gradient by its norm. Measured, in
-    # float64: PyTorch's and TensorFlow's gradients are up to 2.7e-8 off, as both take the loss in float32, and MXNet's
-    # 1.2e-11. In float32: up to 1.9e-6, 2.5e-6 and 2.2e-6.
+    # float64: TensorFlow's gradients are up to 2.7e-8 off, as it takes the loss in float32, and MXNet's 1.2e-11. In
+    # float32: up to 1.9e-6, 2.5e-6 and 2.2e-6.
     tolerance: float
 
     @property
@@ -98,6 +98,8 @@ def test_the_first_losses_and_gradients_are_paddle_s(
     tmp_path: Path, paddle: PaddleSteps, environment: FrameworkEnvironment
 ) -> None:
     name, parity = environment.name, paddle.parity
+    if parity.model == "vgg16" and environment is not PYTORCH:
+        pytest.skip("VGG16 is Paddle's and PyTorch's")
     spec = _job_file(tmp_path, f"{name}-{parity.case}", parity.steps)
     script = HERE / name / f"parity_{name}.py"
     found = json.loads(environment.run(str(script), str(spec), *paddle.files, parity.dtype).splitlines()[-1])

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.commands.proof.few_steps import Found, look_at, spec_of, unequal
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import ResultError, SuiteError
+from helpers.trainers.contract.errors import ResultError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import COUNTED, PROGRAM_COUNTS_FACT, counts_text
 from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Heartbeat, Step, StepLogWriter
@@ -84,8 +84,3 @@ def test_a_rank_that_wrote_no_weights_or_no_life_signs_is_an_error(tmp_path: Pat
     spec.heartbeat_path(0).write_text("")
     with pytest.raises(ResultError, match="life signs"):
         look_at(spec, compare_ranks=False)
-
-
-def test_a_folder_without_a_job_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SuiteError, match=r"spec\.json"):
-        spec_of(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +12,6 @@ from helpers.commands.proof.probing import (
     ProbeAnswer,
     ask_probe,
     look_at_programs,
-    paddleclas_argv,
-    paddleclas_rate,
     program_faults,
 )
 from helpers.launch.programs import BuildReport, BuildState
@@ -24,7 +21,7 @@ from helpers.plan.recipes.published_programs import published_program
 from helpers.plan.recipes.recipe import settings_for
 from helpers.session.programs import BuiltProgram
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import ConfigError, LaunchError, SuiteError
+from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import (
     PRETENDED_FACT,
@@ -119,6 +116,7 @@ def python_that(folder: Path, does: str) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("does", "expected"),
     [
@@ -137,38 +135,3 @@ def test_a_probe_answers_or_is_an_error(tmp_path: Path, does: str, expected: str
         return
     with pytest.raises(LaunchError, match=expected):
         ask_probe("libraries", spec, python_that(tmp_path, does), seconds)
-
-
-def checkout(folder: Path) -> Path:
-    program = folder / "PaddleClas" / "ppcls" / "static" / "train.py"
-    program.parent.mkdir(parents=True)
-    program.touch()
-    (folder / "train_list.txt").write_text("a.jpeg 0\nb.jpeg 1\n")
-    return folder / "PaddleClas"
-
-
-def test_paddleclas_trains_the_same_case_on_as_many_images_as_its_steps_take(tmp_path: Path) -> None:
-    spec = job(tmp_path, "paddle-resnet50v1.5-amp_o2-bs256-1x1-dali-static", "gpu")
-    argv = paddleclas_argv(spec, checkout(tmp_path), "python")
-    assert "ResNet50_amp_O2_ultra.yaml" in argv[4] and "Global.use_dali=True" in argv
-    assert "DataLoader.Train.sampler.batch_size=256" in argv
-    assert len((tmp_path / "paddleclas_list.txt").read_text().splitlines()) == 2560
-    with pytest.raises(ConfigError, match="a checkout of PaddleClas"):
-        paddleclas_argv(spec, tmp_path, sys.executable)
-
-
-@pytest.mark.parametrize(
-    ("does", "expected"),
-    [
-        ("echo 'epoch:0   train step:10   lr: 0.1, loss: 6.9, ips: 123.45000 samples/sec.'", 123.45),
-        ("echo 'No module named visualdl' >&2; exit 1", "PaddleClas's program did not train: exit status 1: No module"),
-    ],
-)
-def test_its_last_images_per_second_are_taken_and_without_them_it_was_not_run(
-    tmp_path: Path, does: str, expected: float | str
-) -> None:
-    spec = job(tmp_path, "paddle-resnet50v1.5-fp32-bs2-1x1-native-static")
-    found = paddleclas_rate(spec, checkout(tmp_path), python_that(tmp_path, does), 60.0)
-    assert found == expected if isinstance(expected, float) else str(found).startswith(expected)
-    with pytest.raises(SuiteError, match="no images/s"):
-        paddleclas_rate(spec, tmp_path / "PaddleClas", python_that(tmp_path, "exit 0"), 60.0)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-import helpers.logs.figures.series
-from helpers.logs.column import NumberColumn
-from helpers.logs.figures.analysis import analyse, honest, reader_share
-from helpers.logs.figures.doubts import by_stamps, doubts, drift_of
+from helpers.logs.figures.analysis import analyse
 from helpers.logs.figures.rules import figure, figures
-from helpers.logs.figures.series import running_seconds, stretches
-from helpers.logs.record import Dropped, Line, LogRun, RateOf, RecordField, Stamp
+from helpers.logs.figures.series import Means, means_of
+from helpers.logs.record import Dropped, Line, LogRun, RateOf, RecordField, RuleFigure, Stamp
 from helpers.logs.settings import LogSetting
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.made_runs import paddleclas, rates, run, spec
@@ -25,6 +20,14 @@ from tests.helpers.logs.made_runs import paddleclas, rates, run, spec
 RANDOM = random.Random(5)
 STEADY = [100.0 + RANDOM.gauss(0, 0.5) for _ in range(65)]
 TENSORFLOW = spec("ngc-tf-mean", record_covers=1)
+
+
+def honest(given: LogRun) -> RuleFigure:
+    return analyse(given).honest
+
+
+def reader_share(given: LogRun) -> float | None:
+    return analyse(given).reader_share
 
 
 def warnings(given: LogRun) -> tuple[str, ...]:
@@ -38,16 +41,6 @@ def one_warning(given: LogRun, beginning: str) -> str:
 
 def test_a_steady_run_is_doubted_in_nothing() -> None:
     assert warnings(rates(TENSORFLOW, STEADY)) == ()
-
-
-def test_everything_of_the_run_is_passed_on() -> None:
-    given = rates(TENSORFLOW, STEADY)
-    found = analyse(given)
-    for name in ("source", "sha256", "number", "runs_in_file", "first_line", "last_line", "settings", "dropped"):
-        assert getattr(found, name) == getattr(given, name)
-    assert (found.format, found.usual) == ("made", "ngc-tf-mean:skip=5")
-    assert found.honest == honest(given)
-    assert found.figures == figures(given)
 
 
 def test_a_rule_that_is_asked_for_is_the_figure_even_where_it_gives_none() -> None:
@@ -91,7 +84,7 @@ def test_the_readers_share_of_running_means_is_that_of_the_epochs_last_records()
         RecordField.READER_SECONDS: run(spec(), {RecordField.STEP: waits}).columns[RecordField.STEP],
     }
     waited, total = 0.1 * 26 + 0.4 * 16, 1.0 * 26 + 2.0 * 16
-    assert reader_share(replace(given, columns=columns)) == (pytest.approx(waited / total), "")
+    assert reader_share(replace(given, columns=columns)) == pytest.approx(waited / total)
 
 
 def test_the_readers_share_of_pytorch_is_what_computing_alone_does_not_take() -> None:
@@ -100,17 +93,9 @@ def test_the_readers_share_of_pytorch_is_what_computing_alone_does_not_take() ->
         RecordField.IMAGES_PER_S: [80.0, 40.0],
         RecordField.COMPUTE_IMAGES_PER_S: [100.0, 40.0],
     }
-    share, reason = reader_share(run(spec("ngc-pytorch-mean"), columns))
-    assert share == pytest.approx(1 - (1 / 100 + 1 / 40) / (1 / 80 + 1 / 40))
-    assert reason == ""
-
-
-def test_a_log_that_does_not_tell_the_readers_share_says_so() -> None:
-    share, reason = reader_share(rates(TENSORFLOW, STEADY))
-    assert share is None
-    assert "do not state how long a step waited for data" in reason
-    gap = {RecordField.STEP_SECONDS: [1.0], RecordField.READER_SECONDS: [float("nan")]}
-    assert reader_share(run(spec(), gap))[0] is None
+    assert reader_share(run(spec("ngc-pytorch-mean"), columns)) == pytest.approx(
+        1 - (1 / 100 + 1 / 40) / (1 / 80 + 1 / 40)
+    )
 
 
 # ---- doubts
@@ -119,23 +104,6 @@ def test_a_log_that_does_not_tell_the_readers_share_says_so() -> None:
 def test_few_records_are_told() -> None:
     assert one_warning(rates(TENSORFLOW, STEADY[:25]), "few") == ("few records: 20 after 5 of warm-up, fewer than 21")
     assert warnings(rates(TENSORFLOW, STEADY[:26])) == ()
-
-
-def test_a_drift_is_told_and_scatter_is_none() -> None:
-    falling = [rate * (1 - 0.001 * index) for index, rate in enumerate(STEADY)]
-    told = one_warning(rates(TENSORFLOW, falling), "drift")
-    assert told.startswith("drift: the last third of the run is 4.")
-    assert "slower than the first" in told
-    wild = [100 + RANDOM.gauss(0, 20) for _ in range(300)]
-    assert drift_of(rates(TENSORFLOW, wild), 5) is None
-    assert drift_of(rates(TENSORFLOW, falling[:8]), 5) is None
-
-
-def test_drift_of_running_means_is_of_what_each_record_timed() -> None:
-    """A slow start stays in a running mean to the end; the steps behind it are steady."""
-    given = paddleclas([[0.2] * 5 + [1.0] * 60 + [0.2] * 600])
-    assert drift_of(given, 10) is None
-    assert drift_of(paddleclas([[0.2] * 300 + [0.21] * 300]), 10) is not None
 
 
 def test_a_slow_last_record_is_told() -> None:
@@ -172,12 +140,6 @@ def test_a_printed_summary_that_the_records_do_not_give_is_told(printed: float, 
     assert all(each.startswith("the script's own 'train_throughput' is ") for each in found)
 
 
-def test_rules_that_disagree_are_told() -> None:
-    format = spec("ngc-tf-summary", "ngc-tf-mean", record_covers=1)
-    given = rates(format, STEADY, printed={"train_throughput": [(None, 105.0)]})
-    assert one_warning(given, "the rules differ by ").endswith("ngc-tf-mean:skip=5 100, ngc-tf-summary 105 images/s")
-
-
 def clocked(step_seconds: float, resolution: float = 0.001) -> LogRun:
     seconds = [step_seconds * each // resolution * resolution for each in range(65)]
     stamps = tuple(Stamp(index, each) for index, each in enumerate(seconds))
@@ -203,19 +165,7 @@ def test_a_batch_size_that_the_records_contradict_is_told() -> None:
     format = spec("paddleclas-mean", rate_of=RateOf.CARD)
     assert "64 a card and step, the configuration says 32 (line 1)" in one_warning(run(format, columns), "the rec")
     agreed = run(format, columns, {LogSetting.BATCH_SIZE_PER_CARD: "64"})
-    assert doubts(agreed, (), honest(agreed), None) == ()
-
-
-def test_a_run_without_records_is_analysed_all_the_same() -> None:
-    empty: dict[RecordField, Sequence[float]] = {
-        RecordField.EPOCH: [],
-        RecordField.STEP: [],
-        RecordField.IMAGES_PER_S: [],
-    }
-    for rule in ("paddleclas-trimmed", "ngc-mxnet-epochs", "dlperf-log", "fleetx-20-100-median7"):
-        found = analyse(run(spec(rule), empty))
-        assert found.honest.samples_per_s is None
-        assert [each.samples_per_s for each in found.figures] == [None]
+    assert warnings(agreed) == ()
 
 
 def test_a_summary_of_a_whole_run_has_its_figure_and_nothing_beside_it() -> None:
@@ -242,7 +192,7 @@ def test_a_running_mean_is_turned_back_into_images_and_seconds() -> None:
     found = honest(given)
     assert found.samples_per_s == pytest.approx(IMAGES / SECONDS)
     assert found.used == 40
-    assert found.unused == ("the first 4 steps of the epoch, and the steps after the last record",)
+    assert found.unused == ("the steps before step 5 of the epoch, and the steps after the last record",)
     publishers = figure(given, "paddleclas-trimmed").samples_per_s
     assert publishers is not None
     assert abs(publishers / found.samples_per_s - 1) > 0.05
@@ -252,7 +202,7 @@ def test_each_epoch_counts_by_its_last_record_alone() -> None:
     given = paddleclas([SLOW_THEN_FAST, [9.0] * 5 + [0.1] * 16, [1.0] * 3, SLOW_THEN_FAST[:105]])
     images = 2 * 32 * (396 + 16 + 96)
     assert value(given) == pytest.approx(images / (SECONDS + 16 * 0.1 + 96 * 0.4))
-    assert "the first 4 steps of 3 epochs" in honest(given).unused[0]
+    assert "the steps before step 5 of 3 epochs" in honest(given).unused[0]
 
 
 def test_the_records_up_to_step_4_of_the_first_generation_are_left_out() -> None:
@@ -266,29 +216,7 @@ def test_the_records_up_to_step_4_of_the_first_generation_are_left_out() -> None
     }
     found = honest(run(spec("paddleclas-mean", rate_of=RateOf.CARD, running_mean=5), columns))
     assert found.samples_per_s == pytest.approx(2 * 32 / 0.4)
-    assert (found.used, found.unused[0]) == (3, "5 up to step 4 of an epoch, which are timed otherwise")
-
-
-def test_running_means_are_read_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = paddleclas([SLOW_THEN_FAST, SLOW_THEN_FAST[:205], [1.0] * 90])
-    whole = [list(part) for part in zip(*((each.steps, each.cost) for each in stretches(given)), strict=True)]
-    seconds = running_seconds(given, RecordField.STEP_SECONDS)
-    for size in (1, 2, 7):
-        monkeypatch.setattr(helpers.logs.figures.series, "BLOCK", size)
-        parts = [(each.steps, each.cost) for each in stretches(given)]
-        assert len(parts) > 1
-        assert [np.concatenate(each).tolist() for each in zip(*parts, strict=True)] == [
-            np.concatenate(each).tolist() for each in whole
-        ]
-        assert running_seconds(given, RecordField.STEP_SECONDS) == pytest.approx(seconds)
-    assert seconds == pytest.approx(SECONDS + 100 * 0.4 + 96 * 0.2 + 76 * 1.0)
-
-
-def test_a_stretch_from_the_middle_has_its_own_time_only() -> None:
-    given = paddleclas([SLOW_THEN_FAST])
-    (part,) = stretches(given, 20, 22)
-    assert part.steps.tolist() == [10.0, 10.0]
-    assert part.rates().tolist() == pytest.approx([2 * 32 / 0.2] * 2)
+    assert (found.used, found.unused[0]) == (3, "5 before step 5 of an epoch, which are timed otherwise")
 
 
 def test_rates_of_equal_steps_have_their_harmonic_mean_after_warm_up() -> None:
@@ -346,42 +274,7 @@ def test_a_summary_of_a_whole_run_permits_no_honest_figure() -> None:
     assert "got 'one figure for the whole run', expected records of steps, or seconds" in found.reason
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (rates(spec("ngc-tf-mean"), [1.0] * 5), "5 records, all of warm-up"),
-        (rates(spec("ngc-tf-mean"), []), "got 'no records'"),
-        (paddleclas([[1.0] * 9]), "no records"),
-        (
-            run(
-                spec("dlperf-log"), {RecordField.STEP: [30.0], RecordField.STEP_SECONDS: [1.0]}, {LogSetting.CARDS: "?"}
-            ),
-            "cards",
-        ),
-    ],
-)
-def test_what_is_missing_is_told(given: LogRun, told: str) -> None:
-    found = honest(given)
-    assert found.samples_per_s is None
-    assert told in found.reason
-
-
 # ---- by the clock
-
-
-def stamps(seconds: list[float]) -> tuple[Stamp, ...]:
-    return tuple(Stamp(index, each) for index, each in enumerate(seconds))
-
-
-def test_time_stamps_tell_the_same_stretch() -> None:
-    values = [1.0] * 5 + [64.0] * 20
-    clock = [1000.0 + 1.5 * each for each in range(25)]
-    found = by_stamps(rates(spec("ngc-tf-mean"), values, stamps=stamps(clock)))
-    assert found is not None
-    assert (found.first, found.last, found.seconds) == (5, 24, 28.5)
-    assert found.samples_per_s == pytest.approx(64 / 1.5)
-    assert found.records_samples_per_s == pytest.approx(64.0)
-    assert found.difference == pytest.approx(1 / 1.5 - 1)
 
 
 def test_stamps_of_another_epoch_are_not_compared() -> None:
@@ -390,43 +283,66 @@ def test_stamps_of_another_epoch_are_not_compared() -> None:
         RecordField.STEP: [0.0, 1.0, 2.0, 0.0],
         RecordField.IMAGES_PER_S: [64.0] * 4,
     }
-    found = by_stamps(run(spec(), columns, stamps=stamps([0.5, 1.5, 2.5, 60.0])))
-    assert found is not None and (found.first, found.last) == (0, 2)
+    stamps = tuple(Stamp(index, each) for index, each in enumerate([0.5, 2.5, 4.5, 60.0]))
+    told = one_warning(run(spec(), columns, stamps=stamps), "by the time stamps of records 1 and 3, 4 s apart")
+    assert "-50.0% from the 64" in told
 
 
-def test_records_without_a_step_have_no_stretch() -> None:
-    columns = {RecordField.STEP: [math.nan] * 4, RecordField.IMAGES_PER_S: [64.0] * 4}
-    assert by_stamps(run(spec(), columns, stamps=stamps([0.5, 1.5, 2.5, 60.0]))) is None
+# ---- whether means run on or are reset at every record
 
 
-@pytest.mark.parametrize("clock", [[], [1.0], [5.0] * 25, [25.0 - each for each in range(25)]])
-def test_stamps_that_tell_nothing_are_no_reason_to_doubt(clock: list[float]) -> None:
-    assert by_stamps(rates(spec("ngc-tf-mean"), [64.0] * 25, stamps=stamps(clock))) is None
+def windows(seconds: Sequence[float], *, reset: bool, may_reset: bool = True, since: int = 5) -> LogRun:
+    """Records of an epoch of steps that took so many seconds, as PaddleClas' dynamic graph prints them."""
+    made = paddleclas([seconds])
+    if reset:
+        means = [statistics.fmean(seconds[max(step - 9, since) : step + 1]) for step in range(10, len(seconds), 10)]
+        columns = {
+            **made.columns,
+            RecordField.IMAGES_PER_S: [32 / each for each in means],
+            RecordField.STEP_SECONDS: means,
+        }
+        made = replace(made, columns=columns)
+    return replace(made, format=replace(made.format, running_mean=since, may_reset=may_reset))
 
 
-def test_a_column_of_many_blocks_gives_the_same_figure() -> None:
-    size = helpers.logs.figures.series.BLOCK + 100
-    values = np.random.default_rng(1).uniform(50, 150, size)
-    given = rates(spec("ngc-tf-mean", record_covers=1), [1.0])
-    long = NumberColumn()
-    long.append(values)
-    steps = NumberColumn()
-    steps.append(np.arange(size, dtype=np.float64))
-    columns = {RecordField.STEP: steps, RecordField.IMAGES_PER_S: long}
-    big = LogRun(**{**vars(given), "columns": columns})
-    assert value(big) == pytest.approx(float(1 / np.mean(1 / values[5:])), rel=1e-9)
+def noisy(steps: int, share: float, seed: int, last: float = 1.0) -> list[float]:
+    draw = random.Random(seed)
+    return [0.2 * (1 + draw.gauss(0, share)) for _ in range(steps - 10)] + [0.2 * last] * 10
 
 
-def test_running_means_that_contradict_each_other_tell_no_time() -> None:
-    """By the last record all of the epoch took no time, though the first took some."""
-    format = spec("paddleclas-mean", rate_of=RateOf.CARD, running_mean=5, name="paddleclas")
-    columns = {RecordField.EPOCH: [0.0, 0.0], RecordField.STEP: [10.0, 20.0], RecordField.IMAGES_PER_S: [1.0, 1e90]}
-    found = honest(run(format, columns))
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("share", [0.003, 0.03])
+@pytest.mark.parametrize("last", [1.0, 3.0, 0.5])
+def test_the_records_tell_whether_their_means_are_reset(share: float, seed: int, last: float) -> None:
+    seconds = noisy(601, share, seed, last)
+    true = 2 * 32 * 596 / sum(seconds[5:])
+    running, own = windows(seconds, reset=False), windows(seconds, reset=True)
+    assert (means_of(running), means_of(own)) == (Means.RUNNING, Means.RESET)
+    assert value(running) == pytest.approx(true)
+    assert value(own) == pytest.approx(true)
+    assert any(each.startswith("means of their own") for each in warnings(own))
+    assert any(each.startswith("running means") for each in warnings(running))
+
+
+def test_where_the_records_do_not_tell_and_it_matters_there_is_no_figure() -> None:
+    found = honest(windows([0.2] * 21 + [0.6] * 10, reset=True))
     assert found.samples_per_s is None
-    assert "expected more than 0" in found.reason
-    window = {
-        RecordField.EPOCH: [0.0] * 3,
-        RecordField.STEP: [24.0, 74.0, 124.0],
-        RecordField.IMAGES_PER_S: [1.0, 1.0, 1e90],
-    }
-    assert "expected more than 0" in figure(run(format, window), "fleetx-20-100-median7").reason
+    assert "means of which nothing shows" in found.reason
+    assert value(windows([0.2] * 31, reset=True)) == pytest.approx(2 * 32 / 0.2)
+
+
+def test_running_means_whose_difference_is_no_time_are_reset_in_any_format() -> None:
+    format = spec("paddleclas-mean", rate_of=RateOf.CARD, running_mean=5, name="paddleclas")
+    columns = {RecordField.EPOCH: [0.0, 0.0], RecordField.STEP: [14.0, 24.0], RecordField.IMAGES_PER_S: [1.0, 1e3]}
+    given = run(format, columns)
+    assert means_of(given) is Means.RESET
+    assert value(given) == pytest.approx(2 * 20 / (10 / 1.0 + 10 / 1e3))
+
+
+# ---- whose rate, of what unit
+
+
+@pytest.mark.parametrize(("model", "unit"), [("resnet50v1.5", "images/s"), ("bert", "samples/s")])
+def test_the_unit_is_the_models_or_the_formats(model: str, unit: str) -> None:
+    given = run(spec("tipc-summary", unit="samples/s"), {RecordField.IMAGES_PER_S: [5.0]}, {LogSetting.MODEL: model})
+    assert analyse(given).unit == unit

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from helpers.logs.figures.rules import RULES, figure, figures, usual_rule, warm_up_records
+from helpers.logs.formats.fleet import DLPERF_PADDLE
 from helpers.logs.record import LogRun, RateOf, RecordField, Stamp
 from helpers.logs.settings import LogSetting
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.made_runs import rates, run, spec
 
 ONE_CARD = {LogSetting.CARDS: "1"}
+PADDLE = DLPERF_PADDLE.rounding
 RISING = [float(100 + each) for each in range(140)]
 
 
@@ -160,10 +162,10 @@ def test_dlperf_rounds_as_its_scripts_do() -> None:
     given = rates(spec("dlperf-log", name="dlperf-tensorflow1"), [10.004] * 120)
     assert value(given, "dlperf-log") == 10.0
     seconds = {RecordField.STEP: [float(each) for each in range(120)], RecordField.STEP_SECONDS: [0.3] * 120}
-    paddle = run(spec("dlperf-log", name="dlperf-paddle", rate_of=RateOf.CARD), seconds)
+    paddle = run(spec("dlperf-log", rounding=PADDLE, rate_of=RateOf.CARD), seconds)
     assert value(paddle, "dlperf-log") == 213.33
     # 4 decimals a record: with 2, 40 of these would be 100.01 and the mean 100.00.
-    finer = rates(spec("dlperf-log", name="dlperf-paddle"), [100.0049] * 80 + [100.0149] * 40)
+    finer = rates(spec("dlperf-log", rounding=PADDLE), [100.0049] * 80 + [100.0149] * 40)
     assert value(finer, "dlperf-log") == 100.01
 
 
@@ -171,9 +173,9 @@ def test_dlperf_rounds_as_its_scripts_do() -> None:
     ("steps", "told"),
     [
         (range(119), "99 records from iteration 20 on"),
-        ((each for each in range(130) if each != 50), "no record after that of iteration 49"),
+        ((each for each in range(130) if each != 50), "no record after that of step 49"),
         ((each for each in range(140) if each != 20), "no record of iteration 20"),
-        (range(0, 1400, 10), "no record after that of iteration 20"),
+        (range(0, 1400, 10), "no record after that of step 20"),
     ],
 )
 def test_a_window_with_a_hole_gives_no_figure(steps: Sequence[int], told: str) -> None:
@@ -186,7 +188,7 @@ def test_dlperf_time_is_of_the_stamps() -> None:
     stamps = tuple(Stamp(index, 1000 + 0.5 * index + (3 if index > 60 else 0)) for index in range(140))
     tensorflow = rates(spec("dlperf-time", name="dlperf-tensorflow1"), RISING, stamps=stamps)
     assert value(tensorflow, "dlperf-time") == round(99 * 64 / (99 * 0.5 + 3), 2)
-    paddle = rates(spec("dlperf-time", name="dlperf-paddle"), RISING, stamps=stamps)
+    paddle = rates(spec("dlperf-time", rounding=PADDLE), RISING, stamps=stamps)
     assert value(paddle, "dlperf-time") == round(100 * 64 / (100 * 0.5 + 3), 2)
     bare = rates(spec("dlperf-time"), RISING)
     assert "records without a time stamp" in reason(bare, "dlperf-time")
@@ -251,15 +253,6 @@ def test_fleetx_refuses_a_hole() -> None:
 def test_a_rule_that_is_not_known_is_refused(rule: str) -> None:
     with pytest.raises(LogError):
         figure(rates(spec(), RISING), rule)
-
-
-def test_all_of_the_publishers_rules_are_known() -> None:
-    """docs/measuring-rules.md, "What throughput means in each source"; TIPC's line is in none of its sources."""
-    assert set(RULES) - {"tipc-summary"} == {
-        "paddleclas-trimmed", "paddleclas-mean", "fleetx-20-100-median7", "dlperf-log", "dlperf-time", "dlperf-tf2",
-        "ngc-tf-mean", "ngc-tf-average", "ngc-tf-summary", "ngc-pytorch-mean", "ngc-pytorch-summary",
-        "ngc-pytorch-summary-compute", "ngc-mxnet-epochs",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))

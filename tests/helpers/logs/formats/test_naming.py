@@ -148,3 +148,17 @@ def test_of_two_sayings_one_says_more(setting: LogSetting, more: str, less: str)
     assert more_exact(setting, more, less)
     assert not more_exact(setting, less, more)
     assert not more_exact(setting, more, more)
+
+
+@pytest.mark.parametrize("name", ["faster_rcnn_r50_fpn_1x_coco_bs2_fp32", "ssd_vgg16_300", "deeplabv3_resnet50_os8"])
+def test_a_part_of_another_network_is_not_the_model(name: str) -> None:
+    assert model_of(name) is None
+    assert LogSetting.MODEL not in settings_of_name(f"{name}.log")
+
+
+@pytest.mark.parametrize("name", ["resnet50_224x224_bs256", "vit_b16_224x224", "efficientnet_b4", "mixer_16x16"])
+def test_the_size_of_an_image_or_a_model_is_no_setting(name: str) -> None:
+    found = settings_of_name(f"{name}.log")
+    assert not {LogSetting.NODES, LogSetting.CARDS} & found.keys()
+    batch = found.get(LogSetting.BATCH_SIZE_PER_CARD)
+    assert (batch.value if batch else None) == ("256" if "bs256" in name else None)

@@ -147,7 +147,6 @@ def test_mxnet_divides_the_batch_of_all_cards() -> None:
     [
         (("num_layers : 50", "num_layers : 101"), "model", "resnetv15-101"),
         (("resnetv15", "resnetv1"), "model", "resnetv1-50"),
-        (("batch_size : 384", "batch_size : 385"), "batch_size_per_card", None),
         (("float16", "float64"), "precision", None),
         (("amp : False", "amp : True"), "precision", "amp"),
     ],

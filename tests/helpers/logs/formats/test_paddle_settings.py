@@ -7,6 +7,8 @@ import pytest
 from helpers.logs.formats import FORMATS
 from helpers.logs.record import FormatSpec, Line, RunContext
 from helpers.logs.settings import LogSetting
+from helpers.trainers.contract.errors import LogError
+from tests.helpers.logs.made_runs import configured
 
 _SUMMARY = (
     '{"model_branch": "main", "model_name": "ResNet50_bs64_fp32_DP", "batch_size": 64, "fp_item": "fp16", '
@@ -24,7 +26,7 @@ def _said(spec: FormatSpec, lines: tuple[str, ...], log: str, first: str) -> dic
         [Line(number, text) for number, text in enumerate(lines, 1)],
         first_record=Line(len(lines) + 1, first) if first else None,
     )
-    return {setting: (said.value, said.where) for setting, said in spec.configure(context).items()}
+    return {setting: (said.value, said.where) for setting, said in configured(spec, context).items()}
 
 
 _STAMP = "[2031/02/03 04:05:06] ppcls INFO: "
@@ -115,7 +117,8 @@ def test_the_old_batch_size_is_of_all_cards() -> None:
 def test_without_cards_the_old_batch_size_is_not_said() -> None:
     settings = _settings("paddleclas-2020", *_OLD)
     assert "batch_size_per_card" not in settings and "cards" not in settings
-    assert "batch_size_per_card" not in _settings("paddleclas-2020", *_OLD, log="gpu3.log")
+    with pytest.raises(LogError, match=r"got '3 cards \(file name\)', expected a share of 256 images of all cards"):
+        _settings("paddleclas-2020", *_OLD, log="gpu3.log")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +185,7 @@ def test_fleetx() -> None:
         "execution": "static",
     }
     assert _settings("fleetx", "train_batch_size: 24 device_num:8")["batch_size_per_card"] == "24"
-    assert _settings("fleetx-dynamic", "|  amp = True <-> amp_configs  |")["precision"] == "amp"
+    assert _settings("fleetx", "|  amp = True <-> amp_configs  |")["precision"] == "amp"
 
 
 def test_dlperfs_batch_size_is_of_a_node() -> None:

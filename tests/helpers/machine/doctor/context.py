@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ from helpers.machine.doctor.finding import Context
 from helpers.machine.facts import FrameworkFacts, Storage, SystemFacts, Topology, topology_of
 from helpers.machine.frameworks import FrameworkBuild
 from helpers.machine.host import Space
-from helpers.machine.nvml_details import GpuDetails
+from helpers.machine.nvml import GpuDetails, GpuState
 from helpers.machine.watch.contention import ContentionSample
 from helpers.trainers.contract.frameworks import Framework
-from tests.helpers.machines import GIB, StandInNvml, gpu_machine, host_state, mesh_details, v100s
+from tests.helpers.machines import GIB, HEALTHY_STATE, StandInNvml, gpu_machine, host_state, mesh_details, v100s
 
 BUILD = FrameworkBuild("/opt/python", Framework.PADDLE, "paddlepaddle-gpu", "2.6.2", "8ce0de58")
 LIBRARIES = {"python": "3.11.7", "cuda": "11.8", "cudnn": "8.6.0", "dali_wheel": "nvidia-dali-cuda110 1.50.0"}
@@ -59,7 +59,10 @@ def with_card(index: int = 3, **values: Any) -> Context:
     """The machine with one card in another state."""
     details: dict[str, GpuDetails] = mesh_details()
     uuid = f"GPU-{index}"
-    details[uuid] = replace(details[uuid], **values)
+    of_state = {item.name for item in fields(GpuState)}
+    state = replace(HEALTHY_STATE, **{name: value for name, value in values.items() if name in of_state})
+    rest = {name: value for name, value in values.items() if name not in of_state}
+    details[uuid] = replace(details[uuid], state=state, **rest)
     return context(facts=facts(details=details))
 
 

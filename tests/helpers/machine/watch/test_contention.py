@@ -1,11 +1,9 @@
-import json
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from helpers.launch.nodes.others import contention_from
 from helpers.machine.watch.contention import (
     ContentionSample,
     CpuMeter,
@@ -249,25 +247,6 @@ def test_the_supervisor_is_no_other_process() -> None:
 def test_a_leased_core_that_is_offline_is_an_error() -> None:
     with pytest.raises(LaunchError, match="no core 7"):
         CpuMeter((0, 7), stat=lambda: BEFORE).sample(0.0, (), None)
-
-
-def test_what_a_node_tells_comes_back_whole_and_nonsense_does_not() -> None:
-    sample = ContentionSample(
-        0.2,
-        (ForeignProcess("cc1plus", 7, 0.5, "ann"),),
-        5.0,
-        0.1,
-        "",
-        "4 others (0.2 s)",
-        0.3,
-        "make (pid 7)",
-        0.2,
-        1.5,
-    )
-    assert contention_from(json.loads(json.dumps(asdict(sample)))) == sample
-    for name in ("unnamed_seconds", "waited_seconds", "runnable"):
-        with pytest.raises(LaunchError):
-            contention_from({**asdict(sample), name: -1.0})
 
 
 def test_a_quiet_sample_describes_itself() -> None:

@@ -9,12 +9,13 @@ from helpers.machine.watch import Norm
 from helpers.machine.watch.gpu_health import HealthSample, facts_of_nodes, gpu_facts, unhealthy_reasons
 from helpers.machine.watch.meters import GpuMeter
 from tests.for_each import for_each
+from tests.helpers import machines
 
 GPU = Gpu(0, "GPU-a", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300)
 WINDOW = (10.0, 20.0)
 
 
-USUAL = GpuSettings(300, 300, 1290, 1290, 90, False, 3, 16, 6, 6)
+USUAL = GpuSettings(300, 300, 1290, 1290, 90, False, 3, 16, (True,) * 6)
 RECORDED = Norm(True, frozenset({300}), {"sm_clock_mhz": (1290.0,), "memory_clock_mhz": (877.0,)})
 
 
@@ -28,25 +29,17 @@ def reasons(states: Sequence[GpuState], settings: GpuSettings = USUAL, norm: Nor
     return unhealthy_reasons([HealthSample(1.0, GPU.uuid, state(), settings), *inside], [GPU], WINDOW, norm)
 
 
-class StandInNvml:
+class StandInNvml(machines.StandInNvml):
     """One GPU whose users and throttle reasons a test sets."""
 
     def __init__(self) -> None:
+        super().__init__((GPU,), {})
         self.users: tuple[int, ...] = ()
         self.drawers: tuple[int, ...] = ()
         self.now = state()
         self.limits = USUAL
         self.looks = 0
         self.closer_looks = 0
-
-    def driver(self) -> str:
-        return "525"
-
-    def cuda_driver(self) -> str:
-        return "12.0"
-
-    def gpus(self) -> tuple[Gpu, ...]:
-        return (GPU,)
 
     def state(self, gpu: Gpu) -> GpuState:
         self.looks += 1
@@ -58,9 +51,6 @@ class StandInNvml:
 
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
         return self.users
-
-    def near_cpus(self, gpu: Gpu) -> frozenset[int]:
-        return frozenset()
 
     def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
         return self.drawers
@@ -259,7 +249,7 @@ def test_the_window_is_told_in_medians_a_card() -> None:
 
 
 def test_the_links_are_those_of_the_window_and_what_nvml_does_not_say_is_unknown() -> None:
-    idle, narrow = replace(USUAL, pcie_generation=1), replace(USUAL, pcie_width=8, nvlinks_active=5)
+    idle, narrow = replace(USUAL, pcie_generation=1), replace(USUAL, pcie_width=8, nvlinks=(True,) * 5 + (False,))
     looks = [(1.0, idle), (11.0, narrow), (13.0, narrow), (14.0, narrow), (15.0, idle), (25.0, idle)]
     facts = gpu_facts([HealthSample(at, "GPU-a", state(), each) for at, each in looks], [GPU], WINDOW)
     assert (facts["gpu_pcie_link"], facts["gpu_nvlinks_active"]) == ("gen3-x8", "5-of-6")
@@ -267,7 +257,7 @@ def test_the_links_are_those_of_the_window_and_what_nvml_does_not_say_is_unknown
     assert (silent["gpu_pcie_link"], silent["gpu_nvlinks_active"]) == ("unknown", "unknown")
     unseen = "PCI Express link (NVML does not say); NVLinks (NVML does not say)"
     assert silent["not_measured"].endswith(unseen)
-    without = gpu_facts([HealthSample(12.0, "GPU-a", state(), replace(USUAL, nvlinks=0))], [GPU], WINDOW)
+    without = gpu_facts([HealthSample(12.0, "GPU-a", state(), replace(USUAL, nvlinks=()))], [GPU], WINDOW)
     assert without["not_measured"] == "Xid errors (the suite does not read the kernel's log)"
 
 

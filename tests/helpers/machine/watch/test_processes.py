@@ -13,7 +13,6 @@ from helpers.machine.watch.processes import (
     JobProcesses,
     Process,
     Processes,
-    end_processes,
     parse_stat,
 )
 from helpers.trainers.contract.errors import LaunchError
@@ -119,64 +118,6 @@ def test_processes_of_a_killed_supervisor_are_orphans(change: str) -> None:
 def test_marks_of_another_container_or_none_of_ours_are_left_alone(owner: str) -> None:
     with family({SUPERVISOR: owner}, "kept", "stay") as members:
         assert not pids(Processes(supervisor_variable=SUPERVISOR).orphans()) & set(members)
-
-
-def test_processes_that_heed_sigterm_are_not_killed() -> None:
-    with family({JOB_VARIABLE: JOB}, "kept", "go"):
-        job = JobProcesses(Processes(), JOB)
-        assert end_processes(job.find, 5.0, about=JOB) == ()
-        assert job.find() == ()
-
-
-def test_a_process_that_ignores_sigterm_is_killed_after_the_grace() -> None:
-    code = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
-    stubborn = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, JOB_VARIABLE: JOB},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert stubborn.stdin is not None and stubborn.stdout is not None
-    stubborn.stdout.readline()
-    assert end_processes(JobProcesses(Processes(), JOB).find, 0.1, about=JOB) == (stubborn.pid,)
-    assert stubborn.wait() == -signal.SIGKILL
-    stubborn.stdin.close()
-    stubborn.stdout.close()
-
-
-def test_a_process_that_nothing_ends_is_an_error_with_its_state() -> None:
-    now, sent = [0.0], []
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    with pytest.raises(LaunchError, match=r"nfsd \(7, state D\) alive after SIGKILL"):
-        end_processes(
-            lambda: (Process(7, 1, "nfsd", "D", 0.0, 1, 0),),
-            1.0,
-            about="job",
-            sleep=sleep,
-            clock=lambda: now[0],
-            send=lambda pid, number: sent.append(number),
-        )
-    assert sent[0] == signal.SIGTERM and set(sent[1:]) == {signal.SIGKILL}
-
-
-def test_a_process_that_became_another_users_is_named_and_keeps_no_other_alive() -> None:
-    now, sent = [0.0], []
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    def send(pid: int, number: int) -> None:
-        if pid == 7:
-            raise PermissionError
-        sent.append((pid, number))
-
-    found = (Process(7, 1, "sudo", "S", 0.0, 1, 0), Process(8, 1, "rank", "S", 0.0, 1, 0))
-    with pytest.raises(LaunchError, match=r"sudo \(7, state S\), rank \(8, state S\) alive after SIGKILL"):
-        end_processes(lambda: found, 1.0, about="job", sleep=sleep, clock=lambda: now[0], send=send)
-    assert (8, signal.SIGTERM) in sent and (8, signal.SIGKILL) in sent
 
 
 def test_a_missing_proc_is_an_error(tmp_path: Path) -> None:

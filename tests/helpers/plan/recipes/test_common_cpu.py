@@ -48,12 +48,6 @@ def test_the_processor_is_read_from_its_first_description(tmp_path: Path) -> Non
     assert read_processor(cpuinfo) == Processor("AuthenticAMD", frozenset({"fpu", "avx2", "fma"}))
 
 
-def test_a_processor_that_does_not_say_what_it_is_gets_no_kernels_named(tmp_path: Path) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")
-    assert read_processor(cpuinfo) == Processor("", frozenset())
-
-
 def test_the_variables_stand_in_the_settings_of_a_cpu_case_and_of_no_other() -> None:
     case = Case.parse("paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic")
     processor = Processor("AuthenticAMD", AVX512)

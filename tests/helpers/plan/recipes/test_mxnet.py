@@ -36,10 +36,6 @@ def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
     return settings_for(Case.parse(case_id), device)
 
 
-def test_the_published_rows_are_ten() -> None:
-    assert len(FIGURES) == len({name_of(each) for each in FIGURES}) == 10
-
-
 @pytest.mark.parametrize("figure", FIGURES, ids=name_of)
 def test_a_published_row_is_trained_as_the_script_says(figure: PublishedFigure) -> None:
     case, written = figure.case, settings_for(figure.case, "gpu")
@@ -116,6 +112,7 @@ def test_what_mxnet_has_nothing_for_is_refused(case_id: str, field: str) -> None
     assert caught.value.field == field
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 @pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
 def test_the_trainer_reads_what_the_recipe_writes(model: str, device: str) -> None:

@@ -45,11 +45,6 @@ def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
 # --- docs/measuring-rules.md, "The other frameworks' configurations": PyTorch (NGC 21.03)
 
 
-def test_the_published_rows_are_twelve() -> None:
-    assert len(FIGURES) == 12
-    assert len({(figure.target, figure.case.id) for figure in FIGURES}) == 12
-
-
 @pytest.mark.parametrize("figure", FIGURES, ids=name_of)
 def test_a_published_row_is_trained_as_methods_says(figure: PublishedFigure) -> None:
     told = settings_for(figure.case, "gpu")
@@ -73,14 +68,6 @@ def test_a_published_amp_row_has_a_static_loss_scale_of_256(figure: PublishedFig
     # No run has so many steps, so the scale never rises.
     assert told["loss_scaling_rule"]["incr_every_n_steps"] == 10**9
     assert sourced_settings(figure.case, "gpu")["loss_scaling"].source.where == PYTORCH
-
-
-@pytest.mark.parametrize("figure", [each for each in FIGURES if not each.case.precision.is_amp], ids=name_of)
-def test_a_published_single_precision_row_has_no_amp(figure: PublishedFigure) -> None:
-    told = settings_for(figure.case, "gpu")
-    assert (told["amp_level"], told["amp_dtype"], told["loss_scaling"], told["loss_scaling_rule"]) == (
-        None, None, None, {},
-    )  # fmt: skip
 
 
 # --- every other case
@@ -119,11 +106,6 @@ def test_pure_half_precision_is_channels_last_with_four_channels_for_resnet50_al
     assert (resnet50["loss_scaling"], vgg16["loss_scaling"]) == (128.0, 32768.0)
 
 
-def test_compile_is_the_case_s_switch() -> None:
-    assert settings("pytorch-vgg16-fp32-bs8-1x1-synthetic")["compile_mode"] is None
-    assert settings("pytorch-vgg16-fp32-bs8-1x1-synthetic-compile")["compile_mode"] == "default"
-
-
 @pytest.mark.parametrize(
     ("case_id", "field"),
     [
@@ -139,6 +121,7 @@ def test_what_pytorch_has_nothing_for_is_refused(case_id: str, field: str) -> No
     assert caught.value.field == field
 
 
+@pytest.mark.slow
 @for_each("device", ["cpu", "gpu"])
 @for_each("model", ["resnet50v1.5", "vgg16"])
 @for_each("precision", ["fp32", "tf32", *MIXED])

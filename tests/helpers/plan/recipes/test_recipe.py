@@ -12,9 +12,9 @@ import pytest
 
 from helpers.plan.overrides import settings_segment
 from helpers.plan.published import load_published
-from helpers.plan.recipes import Setting, own, plain_values, recipe
+from helpers.plan.recipes import plain_values
 from helpers.plan.recipes.common import cpu_environment, read_processor
-from helpers.plan.recipes.recipe import RECIPES, Recipe, departures_of, settings_for, sourced_settings
+from helpers.plan.recipes.recipe import RECIPES, departures_of, settings_for, sourced_settings
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
@@ -95,13 +95,6 @@ def test_on_a_cpu_pure_half_precision_is_bfloat16_in_the_published_layout() -> N
     assert (settings["input_dtype"], settings["loss_scaling"], settings["loss_scaling_rule"]) == ("float32", None, {})
 
 
-def test_on_a_cpu_the_learning_rate_falls_with_the_global_batch() -> None:
-    one = _settings("paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic", "cpu")["learning_rate"]
-    two = _settings("paddle-resnet50v1.5-fp32-bs4-1x2-dali-dynamic", "cpu")["learning_rate"]
-    assert one == 0.1 * 4 / 256
-    assert two == 0.1 * 8 / 256
-
-
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 @pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
 def test_the_trainer_reads_what_the_recipe_writes(model: str, device: str) -> None:
@@ -161,16 +154,3 @@ def test_a_chosen_launcher_is_a_setting_with_its_source_and_keeps_results_apart(
     assert job.launcher == "torchrun"
     # How the ranks were started is no part of what the trainer reads.
     assert Settings.of(job) == Settings.of(JobSpec("j", case, 0, "r", "cpu", 0, 1, settings=plain_values(usual)))
-
-
-def test_one_process_a_node_is_a_choice_of_perf_yaml_for_frameworks_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    one_a_card = {"cards_per_process": Setting(1, own("the publisher's"))}
-    recipes = {**RECIPES, Framework.MXNET: Recipe(lambda case, on_gpu, processor: one_a_card, lambda case, on_gpu: ())}
-    monkeypatch.setattr(recipe, "RECIPES", recipes)
-    case = Case.parse("mxnet-resnet50v1.5-fp32-bs8-1x2-dali")
-    assert plain_values(sourced_settings(case, "cpu")) == {"cards_per_process": 1}
-    chosen = sourced_settings(case, "cpu", launcher="process")
-    assert plain_values(chosen) == {"cards_per_process": 2, "launcher": "process"}
-    assert str(chosen["cards_per_process"].source) == "perf.yaml, frameworks.mxnet.launcher"
-    with pytest.raises(ConfigError, match="One process of Paddle drives one card"):
-        sourced_settings(Case.parse("paddle-vgg16-fp32-bs8-1x2-dali-static"), "cpu", launcher="process")

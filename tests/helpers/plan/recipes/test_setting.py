@@ -8,7 +8,7 @@ from helpers.plan.baseline_files import BASELINES
 from helpers.plan.overrides import leaves
 from helpers.plan.perf_yaml import load_config
 from helpers.plan.published import load_published
-from helpers.plan.recipes import OWN, Setting, Source, group, plain_values
+from helpers.plan.recipes import OWN, plain_values
 from helpers.plan.recipes.recipe import RECIPES, fixed_of, settings_for, sourced_settings
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
@@ -19,7 +19,7 @@ def every_case() -> list[tuple[Case, str]]:
     published = [
         each for card in ("v100", "a100") for each in load_published(BASELINES / f"published/{card}.json").cases()
     ]
-    own = load_config(ROOT / "perf.yaml").matrix
+    own = load_config(ROOT / "helpers/plan/defaults.yaml").matrix
     found = [(case, "gpu") for case in published if case.framework in RECIPES]
     return found + [(each.case, "cpu" if each.target == "cpu" else "gpu") for each in own]
 
@@ -45,6 +45,7 @@ def variants() -> list[tuple[Case, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_every_setting_has_a_source_and_a_choice_its_reason() -> None:
     for case, device in [*every_case(), *variants()]:
         table = sourced_settings(case, device)
@@ -66,19 +67,3 @@ def test_a_cpu_s_learning_rate_is_told_from_the_rate_it_is_in_proportion_to(mode
     case = Case.parse(f"paddle-{model}-fp32-bs1-1x1-dali-dynamic")
     assert f"{rate:g} " in sourced_settings(case, "cpu")["learning_rate"].source.reason
     assert settings_for(case, "cpu")["learning_rate"] == rate / 256
-
-
-def test_groups_are_nested_in_their_order_and_an_empty_one_is_an_empty_mapping() -> None:
-    table = {"a": Setting(1, Source("x")), **group("b", {"d": [2], "c": None}, Source("x"))}
-    table |= group("e", {}, Source("x"))
-    assert list(plain_values(table).items()) == [("a", 1), ("b", {"d": [2], "c": None}), ("e", {})]
-
-
-def test_a_source_reads_as_its_section_and_its_remark() -> None:
-    assert str(Source("a page, x")) == "a page, x"
-    assert str(Source(OWN, "because")) == "suite's choice: because"
-
-
-def test_settings_are_listed_by_dotted_keys_and_an_empty_group_is_one() -> None:
-    listed = list(leaves({"a": 1, "b": {"c": [1, 2], "d": {}}, "e": {}}))
-    assert listed == [("a", 1), ("b.c", [1, 2]), ("b.d", {}), ("e", {})]

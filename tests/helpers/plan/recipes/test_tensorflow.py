@@ -13,7 +13,7 @@ from helpers.plan.published import PublishedFigure, load_published
 from helpers.plan.recipes import OWN
 from helpers.plan.recipes.publishers import DLPERF, DLPERF_CALLS, TENSORFLOW
 from helpers.plan.recipes.recipe import departures_of, fixed_of, settings_for, sourced_settings
-from helpers.plan.recipes.tensorflow import is_dlperf, is_ngc
+from helpers.plan.recipes.tensorflow import is_dlperf
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
@@ -44,16 +44,6 @@ def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
 # --- docs/measuring-rules.md, "The other frameworks' configurations"
 
 
-def test_the_published_rows_are_thirty_four() -> None:
-    assert (len(FIGURES), len(OF_DLPERF), len(OF_NVIDIA), len(OF_THE_DRAFT)) == (34, 24, 8, 2)
-
-
-@for_each("figure", FIGURES, ids=name_of)
-def test_every_published_row_is_of_the_kind_that_its_document_is(figure: PublishedFigure) -> None:
-    assert is_dlperf(figure.case) is (figure in OF_DLPERF)
-    assert is_ngc(figure.case) is (figure not in OF_DLPERF)
-
-
 @for_each("figure", OF_DLPERF, ids=name_of)
 def test_dlperf_s_rows_are_trained_as_its_scripts_say(figure: PublishedFigure) -> None:
     case, written = figure.case, settings_for(figure.case, "gpu")
@@ -61,7 +51,7 @@ def test_dlperf_s_rows_are_trained_as_its_scripts_say(figure: PublishedFigure) -
     assert written["learning_rate"] == pytest.approx(rate * case.batch_size_per_card * case.cards / 256)
     expected = {
         "momentum": 0.875, "weight_decay": 2**-15, "label_smoothing": 0.1, "learning_rate_schedule": "cosine",
-        "learning_rate_warmup_steps": 960, "decay_norms": False, "layout": "NHWC", "cards_per_process": 1,
+        "learning_rate_warmup_steps": 960, "decay_norms": False, "layout": "NHWC",
     }  # fmt: skip
     assert {key: written[key] for key in expected} == expected
     assert written["learning_rate_decay_steps"] == 90 * 1_281_167 // (case.batch_size_per_card * case.cards)
@@ -76,7 +66,7 @@ def test_nvidia_s_rows_are_trained_as_the_report_says(figure: PublishedFigure) -
     expected = {
         "momentum": 0.9, "weight_decay": 1e-4, "label_smoothing": 0.0, "learning_rate_schedule": "step",
         "learning_rate_boundaries": [30, 60, 80, 90], "decay_norms": False, "xla_mode": "autoclustering",
-        "memory_fraction": None, "cards_per_process": 1,
+        "memory_fraction": None,
     }  # fmt: skip
     assert {key: written[key] for key in expected} == expected
     assert sourced_settings(case, "gpu")["learning_rate"].source.where == TENSORFLOW
@@ -148,12 +138,6 @@ def test_tfrecord_files_are_read_where_the_publishers_read_them() -> None:
     assert settings(f"tensorflow-{rest}")["native_source"] == "jpeg"
 
 
-def test_xla_is_the_case_s_switch() -> None:
-    assert settings("tensorflow-vgg16-fp32-bs8-1x1-synthetic")["xla_mode"] is None
-    assert settings("tensorflow-vgg16-fp32-bs8-1x1-synthetic-xla")["xla_mode"] == "autoclustering"
-    assert settings("tensorflow-vgg16-fp32-bs8-1x1-synthetic-xla", "cpu")["xla_mode"] == "jit_compile"
-
-
 @pytest.mark.parametrize(
     ("case_id", "field"),
     [
@@ -171,6 +155,7 @@ def test_what_tensorflow_has_nothing_for_is_refused(case_id: str, field: str) ->
     assert caught.value.field == field
 
 
+@pytest.mark.slow
 @for_each("device", ["cpu", "gpu"])
 @for_each("model", ["resnet50v1.5", "vgg16"])
 @for_each("precision", ["fp32", "tf32", "bf16", "amp"])

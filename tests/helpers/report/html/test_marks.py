@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree
 
-from helpers.judging.verdict import Status
+from helpers.judging.case.verdict import Status
 from helpers.report.html.marks import GOOD, definitions, mark, name_of
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from helpers.history import open_history
 from helpers.history.history import History
 from helpers.history.nights import NightRecord
+from helpers.report.site.pages import Look
 from helpers.report.site.publish import Published, publish
-from helpers.report.site.rendering import Look
 from tests.helpers.history.made import BUILD, moment, night, run, segment
 
 SLOW = "paddle-vgg16-fp32-bs8-1x2-dali-static"
@@ -61,15 +61,14 @@ def fill(url: str, days: Iterable[int]) -> None:
                 add_night(history, day, QUIET, host="h1")
 
 
-def published(url: str, folder: Path, look: Look = LOOK) -> tuple[Published, list[str]]:
-    """What publishing did, and what it said."""
-    said: list[str] = []
+def published(url: str, folder: Path, look: Look = LOOK) -> Published:
+    """What publishing did."""
     with open_history(url) as history:
-        return publish(history, folder, look, said.append), said
+        return publish(history, folder, look, print)
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    """Every file of the site besides its state and its lock."""
+    """Every file of the site besides its lock."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,9 +13,19 @@ import pytest
 
 from helpers.launch.steplog_reader import read_step_log
 from helpers.trainers.common.loop import Batch, HostTimer, LoopIO, LoopPlan, LossError, train
-from helpers.trainers.contract.device_time import PROFILE
 from helpers.trainers.contract.errors import DatasetError
-from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLogWriter, steadiness
+from helpers.trainers.contract.step_profile import Phase
+from helpers.trainers.contract.steplog import (
+    COMPLETE,
+    PROFILE,
+    WARMUP,
+    WINDOW,
+    Footer,
+    Header,
+    Step,
+    StepLogWriter,
+    steadiness,
+)
 
 
 @dataclass
@@ -95,10 +106,18 @@ def test_steps_are_contiguous_and_hold_their_reading_time() -> None:
 def test_steps_after_the_window_go_on_with_the_data_and_are_not_recorded() -> None:
     world = World(batches_per_epoch=4)
     io = LoopIO(world.record, lambda phase, step: world.beats.append((phase, step)), world.barrier, world.clock)
-    go_on = train(LoopPlan(1, 2, 1), world, world, HostTimer(world.clock), io)
+    more = train(LoopPlan(1, 2, 1), world, world, HostTimer(world.clock), io)
     before = world.now
-    go_on(2)
+    parts: list[Phase] = []
+
+    @contextmanager
+    def part(phase: Phase) -> Iterator[None]:
+        parts.append(phase)
+        yield
+
+    more.in_parts(2, part)
     assert world.now - before == 2 * 1.25
+    assert parts == [Phase.DATA_WAIT, Phase.OTHER] * 2 + [Phase.OTHER]
     assert (len(world.steps), world.epochs, world.beats[3:]) == (3, [0, 1], [(PROFILE, 3)] * 2)
 
 

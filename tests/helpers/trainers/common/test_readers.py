@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from helpers.trainers.common import readers as dali_data
 from helpers.trainers.common.images import Form, ImageList, Share
 from helpers.trainers.common.loop import Batch
-from helpers.trainers.common.process import CardPlace, RankPlace, Trainer
+from helpers.trainers.common.process import CardPlace, RankPlace, Refused, Trainer
 from helpers.trainers.common.readers import (
     CardReaders,
     DaliPlan,
@@ -172,3 +173,26 @@ def test_every_card_s_reader_comes_to_the_end_of_its_epoch() -> None:
     for number in range(2):
         assert [batch.images for batch in cards.epoch(number)] == [["first", "second"]]
     assert ended == [("first", 0), ("second", 0), ("first", 1), ("second", 1)]
+
+
+@pytest.mark.parametrize(
+    ("module", "ask"), [("nvidia.dali", dali_data.dali_version), ("cv2", dali_data._opencv_version)]
+)
+def test_a_package_of_the_readers_that_is_not_there_differs_from_one_that_cannot_be_imported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str, ask: Callable[[], str]
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(Refused, match="is not installed in this interpreter"):
+        ask()
+    top, _, below = module.partition(".")
+    broken = tmp_path / top / below
+    broken.mkdir(parents=True)
+    (tmp_path / top / "__init__.py").touch()
+    (broken / "__init__.py").write_text("raise ImportError('libGL.so.1: cannot open shared object file')")
+    for name in {top, module}:
+        # Set first, so that what the test imports is taken away afterwards.
+        monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Refused, match=r"is installed .* importing it failed: ImportError: libGL\.so\.1: .* again"):
+        ask()

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from helpers.trainers.common.device_time import ProfileError
 from helpers.trainers.common.loop import Batch, HostTimer, LoopIO, LoopPlan, MoreSteps, train
 from helpers.trainers.common.process import RankPlace, Trainer
 from helpers.trainers.common.step_profile import (
     Call,
+    ProfileError,
     Recording,
     Span,
     computing_threads,

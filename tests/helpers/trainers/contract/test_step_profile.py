@@ -50,7 +50,7 @@ def test_the_cost_of_profiling_is_what_a_step_is_longer() -> None:
         ({"phases": {"forwards": 0.11}}, "'phases'.*data_wait"),
         ({"phases": {"forward": -0.1}}, "'phases.forward'"),
         ({"all_reduce_overlapped_seconds": 0.2}, "'all_reduce_overlapped_seconds'"),
-        ({"operators": [[]]}, "'operators'"),
+        ({"operators": [[]]}, r"'operators\[0\]'"),
         ({"threads": 0}, "'threads'"),
         ({"notes": "all"}, "'notes'"),
         ({"more": 1}, "'more'"),

@@ -1,6 +1,5 @@
-"""Reads two epochs through Gluon's own loader, or through DALI, and prints what came, as JSON; in .venv-mxnet.
-Kinds: native, dali, and card, which is DALI as on a card, over a pipeline on the CPU
-(tests/helpers/trainers/readings.py).
+"""Reads two epochs through DALI, and prints what came, as JSON; in .venv-mxnet. Kinds: dali, and card, which is DALI as
+on a card, over a pipeline on the CPU (tests/helpers/trainers/readings.py).
 """
 
 from __future__ import annotations
@@ -8,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import mxnet as mx
@@ -30,15 +28,9 @@ def reader(images: ImageList, share: Share, workers: int, kind: str) -> Any:
     plan = DaliPlan(share, FORM, AUGMENTATION, Dali(1, 2, 42, 100, 0, 0), 1, gpu=None)
     if kind == "dali":
         return mxnet_data.dali_reader(images, plan, CONTEXT)
-    if kind == "card":
-        on_cpu: Any = lambda images, plan, runner: DaliSource(images, dataclasses.replace(plan, gpu=None), runner)  # noqa: E731
-        readers.DaliSource = on_cpu
-        return mxnet_data.dali_reader(images, dataclasses.replace(plan, gpu=0), CONTEXT)
-    settings: Any = SimpleNamespace(
-        native=SimpleNamespace(workers=workers, prefetch_factor=2, shared_memory=True), augmentation=AUGMENTATION
-    )
-    spec: Any = SimpleNamespace(seed=share.seed)
-    return mxnet_data.NativeReader(images, share, FORM, settings, spec, mxnet_data.feed_to(CONTEXT))
+    on_cpu: Any = lambda images, plan, runner: DaliSource(images, dataclasses.replace(plan, gpu=None), runner)  # noqa: E731
+    readers.DaliSource = on_cpu
+    return mxnet_data.dali_reader(images, dataclasses.replace(plan, gpu=0), CONTEXT)
 
 
 def main(root: Path, share: Share, workers: int, kind: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from helpers.trainers.common.process import DeviceRecord
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.mxnet.models import trained
 from helpers.trainers.mxnet.settings import MxnetSettings
-from helpers.trainers.mxnet.steps import TrainingStep, blocks_of
+from helpers.trainers.mxnet.steps import TrainingStep
 from tests.helpers.trainers.parity_batch import parity_batch, relative_errors, shrink_images
 
 
@@ -62,9 +62,6 @@ def load(network: Any, given: dict[str, Any]) -> None:
         if value.shape != tuple(weights.shape):
             raise SystemExit(f"{name}: {value.shape}, expected {tuple(weights.shape)}")
         weights.set_data(mx.nd.array(value, dtype=value.dtype))
-    for block in blocks_of(network):
-        if isinstance(block, mx.gluon.nn.Dropout):
-            block._rate = 0.0
 
 
 def paddle_names(network: Any) -> dict[str, Any]:

@@ -19,7 +19,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import mxnet as mx
 import numpy
 
-from helpers.trainers.common.device_time import ProfileError, busy_seconds
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, cards_of
 from helpers.trainers.contract.case import Case
@@ -28,7 +27,6 @@ from helpers.trainers.contract.models import MODELS, Model
 from helpers.trainers.mxnet.data import copied, feed_to
 from helpers.trainers.mxnet.device import contexts_of, force_float32, last_of_step, pin_workers, refuse_what_cannot_run
 from helpers.trainers.mxnet.models import NetworkForm, network_of, trained
-from helpers.trainers.mxnet.profile import card_name, timelines_of
 from helpers.trainers.mxnet.settings import MxnetSettings
 from helpers.trainers.mxnet.steps import (
     SmoothedLoss,
@@ -243,34 +241,6 @@ def pinned(spec: JobSpec) -> list[list[int]]:
     return [each for each in threads if len(each) == 1]
 
 
-def profiles() -> dict[str, Any]:
-    """What is read from a trace as MXNet writes it of cards, and from others."""
-
-    def event(phase: str, pid: int, at: int, name: str = "Convolution", cat: str = "operator") -> dict[str, Any]:
-        return {"name": name, "cat": cat, "ph": phase, "ts": at, "pid": pid, "tid": 7}
-
-    devices = [{"ph": "M", "args": {"name": f"gpu/{card}"}, "pid": card, "name": "process_name"} for card in (0, 1)]
-    # Two threads of the engine at once on gpu/0, and every operator once more as a task.
-    overlapping = [event("B", 0, 1_000_000), event("E", 0, 2_000_000)]
-    overlapping += [event("B", 0, 1_500_000), event("E", 0, 3_500_000)]
-    task = [event("b", 0, 0, cat="operator"), event("B", 0, 0, cat="memory"), event("E", 0, 9_000_000, cat="memory")]
-    other = [event("B", 1, 0, "[sgd_mom_update]"), event("E", 1, 500_000, "[sgd_mom_update]")]
-    told: dict[str, Any] = {}
-    traces = {
-        "known": json.dumps({"traceEvents": [*devices, *overlapping, *task, *other]}),
-        "unpaired": json.dumps({"traceEvents": [*devices, event("E", 0, 1)]}),
-        "no trace": "{",
-        "no event": json.dumps({"traceEvents": devices}),
-    }
-    for name, trace in traces.items():
-        try:
-            told[name] = {card: [len(each), busy_seconds(each)] for card, each in timelines_of(trace).items()}
-        except ProfileError as error:
-            told[name] = str(error)
-    told["cards"] = [card_name(mx.gpu(3)), card_name(mx.cpu(1))]
-    return told
-
-
 def main(given: dict[str, str]) -> dict[str, Any]:
     specs = {name: JobSpec.from_json(text) for name, text in given.items()}
     one, two = specs["one"], specs["two"]
@@ -287,7 +257,7 @@ def main(given: dict[str, str]) -> dict[str, Any]:
         # First of all: threads that stand keep their cores.
         "pinned": pinned(two),
         "refused": refused_on_a_cpu(cases),
-        "parameters": [parameters(Model.RESNET50, 3), parameters(Model.RESNET50, 4), parameters(Model.VGG16, 3)],
+        "parameters": [parameters(Model.RESNET50, 3), parameters(Model.RESNET50, 4)],
         "proofs": proofs(settings),
         "cast": cast(settings, one),
         "smoothed": smoothed(settings),
@@ -295,7 +265,6 @@ def main(given: dict[str, str]) -> dict[str, Any]:
         "fed": fed(),
         "dali": from_dali(),
         "precise": force_float32(one, mx.cpu(0)),
-        "profiles": profiles(),
     }
     use_small_network()
     return {**told, "together": together(one, two), "marked": marked(one), "rates": rates(one)}

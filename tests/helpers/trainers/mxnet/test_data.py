@@ -1,8 +1,7 @@
-"""Gluon's own loader and DALI without a plug-in, by counting: every image is its own label, its red 10 x the label."""
+"""DALI without a plug-in, by counting: every image is its own label, its red 10 x the label."""
 
 from __future__ import annotations
 
-import collections
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,8 @@ from tests.helpers.trainers.readings import Reading, asked
 pytestmark = [pytest.mark.slow, MXNET.needs]
 
 READINGS = {
-    "alone": Reading("1 2 2", 0, "native"),
-    "helped": Reading("1 2 2", 2, "native"),
-    "rank 0": Reading("0 2 3", 1, "native"),
-    "rank 1": Reading("1 2 3", 1, "native"),
     "dali": Reading("0 1 4", 0, "dali"),
     "card": Reading("0 1 4", 0, "card"),
-    "broken, alone": Reading("0 1 4", 0, "native", broken=True),
-    "broken, helped": Reading("0 1 4", 2, "native", broken=True),
     "broken, card": Reading("0 1 4", 0, "card", broken=True),
 }
 
@@ -40,21 +33,6 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
 
 
-def test_workers_read_the_same_batches_as_none(read: dict[str, Any]) -> None:
-    alone = read["alone"]
-    assert alone == read["helped"]
-    assert alone["epochs"][0] != alone["epochs"][1]
-
-
-def test_no_image_is_read_twice_an_epoch_over_all_ranks_and_labels_stay_with_their_images(read: dict[str, Any]) -> None:
-    ranks = [read[f"rank {rank}"] for rank in range(2)]
-    for number in range(2):
-        seen = collections.Counter(label for rank in ranks for label in rank["epochs"][number])
-        assert set(seen) == set(range(12)) and set(seen.values()) == {1}
-    for rank in ranks:
-        assert [round(red / 10) for red in rank["reds"]] == [label for epoch in rank["epochs"] for label in epoch]
-
-
 @pytest.mark.parametrize("kind", ["dali", "card"])
 def test_dali_reads_every_image_once_an_epoch_with_its_label(read: dict[str, Any], kind: str) -> None:
     told = read[kind]
@@ -62,9 +40,8 @@ def test_dali_reads_every_image_once_an_epoch_with_its_label(read: dict[str, Any
     assert [round(red / 10) for red in told["reds"]] == [label for epoch in told["epochs"] for label in epoch]
 
 
-@pytest.mark.parametrize("way", ["alone", "helped", "card"])
-def test_a_broken_image_is_named_alone(read: dict[str, Any], way: str) -> None:
-    error = read[f"broken, {way}"]["error"]
+def test_a_broken_image_is_named_alone(read: dict[str, Any]) -> None:
+    error = read["broken, card"]["error"]
     assert error.startswith(f"{read['cut']}: got ")
     assert error.endswith("Copy it again, or take it out of the list")
     assert "Traceback" not in error

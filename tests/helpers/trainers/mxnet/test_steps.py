@@ -54,7 +54,7 @@ def test_what_a_cpu_cannot_run_is_refused_with_its_reason(told: dict[str, Any], 
 
 
 def test_the_models_have_paddle_s_numbers_of_parameters(told: dict[str, Any]) -> None:
-    assert told["parameters"] == [25_557_032, 25_560_168, 138_357_544]
+    assert told["parameters"] == [25_557_032, 25_560_168]
 
 
 def test_convolutions_and_weights_of_another_type_or_layout_are_refused(told: dict[str, Any]) -> None:
@@ -76,15 +76,6 @@ def test_a_network_in_float16_keeps_its_norms_and_the_optimizer_s_weights_in_flo
         "shapes": {"stem.convolution.weight": [64, 7, 7, 4], "classifier.weight": [1000, 2048]},
         "master_copies": True,
     }
-
-
-def test_a_card_s_time_is_that_of_the_engine_s_operators_on_it(told: dict[str, Any]) -> None:
-    profiles = told["profiles"]
-    assert profiles["cards"] == ["gpu/3", "cpu/1"]
-    assert profiles["known"] == {"gpu/0": [2, pytest.approx(2.5)], "gpu/1": [1, pytest.approx(0.5)]}
-    assert profiles["no event"] == {}
-    for name in ("unpaired", "no trace"):
-        assert profiles[name].startswith("mx.profiler's trace is not in its format (")
 
 
 def test_labels_are_smoothed_by_the_formula(told: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ MOST_GIGABYTES = 60
 def interpreter_of() -> Iterator[Callable[[str], str]]:
     """The interpreter of a build by its name, such as ``paddlepaddle==3.0.0``; a GPU's wheel as on a machine without
     one. Environments stay in .cache/builds."""
-    config = load_config(ROOT / "perf.yaml")
+    config = load_config(ROOT / "helpers/plan/defaults.yaml")
     with cache_of(ROOT, MOST_GIGABYTES) as cache:
 
         def make(build: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.trainers.colours import learn, two_colours
-from tests.helpers.trainers.cores import own_cores
+from tests.helpers.trainers.cores import NO_BFLOAT16, lacks_bfloat16, own_cores
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed, pytest.mark.usefixtures("small_images")]
 
@@ -51,5 +51,8 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )  # fmt: skip
 def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[str, str]) -> None:
     learnt = learn(tmp_path, case, colours, sys.executable, CORES)
+    if lacks_bfloat16(case):
+        assert NO_BFLOAT16 in learnt.errors
+        return
     assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
     assert facts.items() <= learnt.facts.items()

@@ -208,7 +208,7 @@ def test_the_suite_measures_with_the_interpreter_that_perf_yaml_names(
     other_build: FrameworkBuild, tmp_path: Path, images: Path
 ) -> None:
     build = other_build
-    config = yaml.safe_load((ROOT / "perf.yaml").read_text(encoding="utf-8"))
+    config = yaml.safe_load((ROOT / "helpers/plan/defaults.yaml").read_text(encoding="utf-8"))
     config["frameworks"]["paddle"]["interpreter"] = build.interpreter
     config["protocols"]["cpu"] = {"warmup_steps": 1, "window_steps": 3, "runs": 1}
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")

@@ -14,8 +14,11 @@ import pytest
 paddle: Any = pytest.importorskip("paddle")
 nn = paddle.nn
 
-from helpers.trainers.common.device_time import ProfileError  # noqa: E402
-from helpers.trainers.common.step_profile import Recording, computing_threads  # noqa: E402
+from helpers.trainers.common.step_profile import (  # noqa: E402
+    ProfileError,
+    Recording,
+    computing_threads,
+)
 from helpers.trainers.contract import ROOT  # noqa: E402
 from helpers.trainers.contract.step_profile import Phase  # noqa: E402
 from helpers.trainers.paddle.profile import PaddleProfiler  # noqa: E402

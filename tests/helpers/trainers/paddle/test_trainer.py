@@ -32,7 +32,7 @@ from helpers.trainers.contract.job import WEIGHTS_VARIABLE, JobSpec
 from helpers.trainers.contract.step_profile import Phase, StepProfile
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, StepLog, steadiness
 from tests.helpers.trainers.colours import LEARNING_RATES, has_fallen, two_colours
-from tests.helpers.trainers.cores import own_cores
+from tests.helpers.trainers.cores import NO_BFLOAT16, lacks_bfloat16, own_cores
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed, pytest.mark.usefixtures("small_images")]
 
@@ -150,6 +150,8 @@ def test_one_card_trains_with_dali_on_the_cpu(tmp_path: Path, images: Path, monk
 def test_all_ranks_learn_and_warm_up_until_all_are_steady_or_the_budget_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case_id: str, facts: dict[str, str]
 ) -> None:
+    if lacks_bfloat16(case_id):
+        pytest.skip("this CPU has no AVX-512: Paddle refuses bfloat16, as the cases of one card show")
     monkeypatch.setenv(WEIGHTS_VARIABLE, "1")
     case = Case.parse(case_id)
     rate, colours = LEARNING_RATES[case.model.value], two_colours(tmp_path / "colours")
@@ -172,16 +174,6 @@ def test_all_ranks_learn_and_warm_up_until_all_are_steady_or_the_budget_is_used(
     _check_two_ranks(*ran.logs)
     _check_profiles(tmp_path, tells_layers=case.execution is Execution.DYNAMIC)
     _check_phases(tmp_path, made)
-
-
-@pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
-def test_two_ranks_over_a_mesh_train_together(tmp_path: Path, images: Path) -> None:
-    # This network has no batch norm, which Paddle cannot share out over a mesh. test_auto.py shows that ranks learn so.
-    ran = _run(tmp_path, "paddle-vgg16-fp32-bs1-1x2-dali-dynamic-auto", images, steps=(1, 1))
-    _complete(ran, 2, (1, 1))
-    shared = {"precision": "float32", "auto_parallel": "shard_layer and a distributed batch over a mesh of 2 (dynamic)"}
-    assert all(shared.items() <= log.header.facts.items() for log in ran.logs)
-    _check_two_ranks(*ran.logs)
 
 
 def _weights(folder: Path, rank: int) -> float:
@@ -249,7 +241,7 @@ def test_what_imagenet_holds_beside_plain_jpegs_is_trained(tmp_path: Path, loade
     _complete(_run(tmp_path, f"{RESNET50}-fp32-bs4-1x1-{loader}-dynamic", data, steps=(0, 1)), steps=(0, 1))
 
 
-@pytest.mark.parametrize("execution", ["dynamic", "static", "static-auto"])
+@pytest.mark.parametrize("execution", ["dynamic", "static"])
 def test_the_learning_rate_changes_at_its_epoch_and_a_training_that_diverges_fails(
     tmp_path: Path, images: Path, execution: str
 ) -> None:
@@ -282,7 +274,8 @@ def test_mixed_precision_on_a_cpu_is_refused_where_static_programs_are_not_pir(t
     old = {"FLAGS_enable_pir_api": "0", "FLAGS_enable_pir_in_executor": "0"}
     ran = _run(tmp_path, f"{RESNET50}-amp_o1-bs1-1x1-synthetic-static", None, environment=old)
     assert ran.exit_status == EXIT_REFUSED
-    assert "PIR programs alone" in ran.logs[0].footer.reason
+    why = NO_BFLOAT16 if lacks_bfloat16(f"{RESNET50}-amp_o1-bs1-1x1-synthetic-static") else "PIR programs alone"
+    assert why in ran.logs[0].footer.reason
 
 
 @pytest.mark.parametrize("loader", ["dali", "native"])

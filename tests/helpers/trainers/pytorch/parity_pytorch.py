@@ -33,6 +33,8 @@ def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str,
     model: Any = step._model
     if dtype == "float64":
         model.double()
+        # The loss is taken in float64 too: each step would enlarge the error of one in float32.
+        torch.Tensor.float = torch.Tensor.double  # type: ignore[method-assign]
         for state in step._optimizer.state.values():
             state["momentum_buffer"] = state["momentum_buffer"].double()
         # No case is computed in float64.

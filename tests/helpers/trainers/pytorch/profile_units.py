@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from helpers.trainers.common.device_time import ProfileError
-from helpers.trainers.common.step_profile import Recording, computing_threads
+from helpers.trainers.common.step_profile import ProfileError, Recording, computing_threads
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.pytorch.profile import PytorchStepProfiler

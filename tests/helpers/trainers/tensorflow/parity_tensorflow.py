@@ -24,10 +24,10 @@ from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.tensorflow import models
-from helpers.trainers.tensorflow.device import Cards
+from helpers.trainers.tensorflow.device import Card
 from helpers.trainers.tensorflow.settings import TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, form_of
-from tests.helpers.trainers.parity_batch import SIZE, parity_batch, relative_errors, shrink_images
+from tests.helpers.trainers.parity_batch import parity_batch, relative_errors, shrink_images
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
@@ -37,13 +37,13 @@ def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str,
     if dtype == "float64":
         fused: Any = models
         fused.normalised = normalised
-    form = replace(form_of(settings, spec.seed), dtype=tf.as_dtype(dtype), dropout=0.0)
-    step = TrainingStep(trainer, settings, Cards(["CPU:0"]), form)
+    form = replace(form_of(settings, spec.seed), dtype=tf.as_dtype(dtype))
+    step = TrainingStep(trainer, settings, Card("CPU:0"), form)
     trained = step.network.weights.trained
     with numpy.load(weights) as given:
         load(trained, {name: given[name] for name in given.files})
     images, labels, samples = parity_batch(spec, settings, dtype)
-    batch = Batch([tf.constant(images)], [tf.constant(labels)], samples)
+    batch = Batch(tf.constant(images), tf.constant(labels), samples)
     step.begin_epoch(0)
     begun = {name: each.numpy() for name, each in trained.items()}
     losses = [step.loss(step.step(batch))]
@@ -53,7 +53,7 @@ def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str,
     }
     losses += [step.loss(step.step(batch)) for _ in range(spec.window_steps - 1)]
     with numpy.load(gradients) as given:
-        errors = relative_errors(found, {name: turned(name, given[name]) for name in given.files})
+        errors = relative_errors(found, {name: turned(given[name]) for name in given.files})
     parameters = sum(int(tf.size(each)) for each in trained.values())
     return {"losses": losses, "parameters": parameters, "gradient_errors": errors}
 
@@ -71,18 +71,12 @@ def load(trained: dict[str, Any], given: dict[str, Any]) -> None:
     if set(trained) != set(given):
         raise SystemExit(f"other weights: {sorted(set(trained) ^ set(given))}")
     for name, variable in trained.items():
-        variable.assign(turned(name, given[name]))
+        variable.assign(turned(given[name]))
 
 
-def turned(name: str, value: Any) -> Any:
+def turned(value: Any) -> Any:
     """From Paddle's order into TensorFlow's."""
-    if value.ndim == 4:
-        return value.transpose(2, 3, 1, 0)
-    if name == "classifier.0.weight":
-        # Its inputs are flattened from channels, rows, columns there, and from rows, columns, channels here.
-        side = SIZE // 32
-        return value.reshape(512, side, side, -1).transpose(1, 2, 0, 3).reshape(value.shape)
-    return value
+    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import tempfile
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,25 +12,22 @@ from typing import Any
 
 import numpy
 import tensorflow as tf
-from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from helpers.trainers.common.device_time import ProfileError, busy_seconds
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, one_line
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import Model
 from helpers.trainers.tensorflow.data import feed_to
-from helpers.trainers.tensorflow.device import Cards, WaitingTimer, refuse_what_cannot_run, wait_for
+from helpers.trainers.tensorflow.device import Card, WaitingTimer, refuse_what_cannot_run, wait_for
 from helpers.trainers.tensorflow.models import NetworkForm, network_of, normalised
-from helpers.trainers.tensorflow.profile import TensorflowStepProfiler, kernels_of, planes_of, timelines_of
 from helpers.trainers.tensorflow.settings import WHOLE_STEP, TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, cross_entropy, plain_error
 from tests.helpers.trainers.small_network import use_small_network
 from tests.helpers.trainers.tensorflow.parity_tensorflow import normalised as written_out
 
-CPU = Cards(["CPU:0"])
-RULE = {"incr_every_n_steps": 2, "decr_every_n_nan_or_inf": 1, "incr_ratio": 2.0, "decr_ratio": 0.5}
+CPU = Card("CPU:0")
+STATIC = {"incr_every_n_steps": 10**9, "decr_every_n_nan_or_inf": 10**9, "incr_ratio": 2.0, "decr_ratio": 0.5}
 
 
 def refusal(act: Any) -> str:
@@ -52,7 +48,6 @@ def parameters() -> dict[str, int]:
     return {
         "resnet50": count(Model.RESNET50, 3),
         "four_channels": count(Model.RESNET50, 4),
-        "vgg16": count(Model.VGG16, 3),
     }
 
 
@@ -84,60 +79,53 @@ def labels(settings: TensorflowSettings) -> dict[str, float]:
     }
 
 
-def trained_steps(
-    spec: JobSpec, settings: TensorflowSettings, images: Any, number: int, steeper: float = 1.0
-) -> list[Any]:
-    """The loss, the scale and whether a weight moved, step by step. ``steeper`` multiplies the classifier's weights,
-    and so the gradients of all others."""
-    trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
-    step = TrainingStep(trainer, settings, CPU)
-    weights = step.network.weights.trained
-    stem, classifier = weights["stem.convolution.weight"], weights["classifier.weight"]
-    classifier.assign(classifier * steeper)
-    told = []
-    for _ in range(number):
-        before = stem.numpy()
-        loss = step.loss(step.step(Batch([images], [tf.constant([1, 2], tf.int64)], 2)))
-        told.append((loss, float(step._scale.value), bool((stem.numpy() != before).any())))
+def scaling(spec: JobSpec, settings: TensorflowSettings) -> dict[str, list[float]]:
+    """The losses of three steps with a loss scale, without one, and compiled by XLA."""
+    images, labels = tf.random.stateless_normal([2, 64, 64, 3], [1, 2]), tf.constant([1, 2], tf.int64)
+    half = dataclasses.replace(settings, amp_level="O1", amp_dtype="bfloat16", learning_rate=0.01)
+    ways = {
+        "scaled": dataclasses.replace(half, loss_scaling=8.0, loss_scaling_rule=STATIC),
+        "plain": dataclasses.replace(half, loss_scaling_rule={}),
+        "float32": dataclasses.replace(settings, learning_rate=0.01),
+        "xla": dataclasses.replace(settings, learning_rate=0.01, xla_mode=WHOLE_STEP),
+    }
+    told = {}
+    for name, wanted in ways.items():
+        trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
+        step = TrainingStep(trainer, wanted, CPU)
+        told[name] = [step.loss(step.step(Batch(images, labels, 2))) for _ in range(3)]
     return told
 
 
-def scaling(spec: JobSpec, settings: TensorflowSettings) -> dict[str, Any]:
-    images = tf.random.stateless_normal([2, 64, 64, 3], [1, 2])
-    half = dataclasses.replace(settings, amp_level="O1", amp_dtype="bfloat16", loss_scaling_rule=RULE)
-    static = {**RULE, "incr_every_n_steps": 10**9, "decr_every_n_nan_or_inf": 10**9}
-    return {
-        "overflows": trained_steps(spec, dataclasses.replace(half, loss_scaling=2.0**127), images, 3, steeper=1e3),
-        "rises": trained_steps(spec, dataclasses.replace(half, loss_scaling=8.0), images, 3),
-        "static": trained_steps(spec, dataclasses.replace(half, loss_scaling=8.0, loss_scaling_rule=static), images, 3),
-        "none": trained_steps(spec, dataclasses.replace(half, loss_scaling_rule={}), images, 3),
-    }
-
-
 def mirrored(spec: JobSpec, settings: TensorflowSettings) -> dict[str, Any]:
-    """The losses of two cards of one process, whose exchange XLA does not compile; of two cards with the same images,
-    and of one alone; how far the weights of two cards with other images are apart."""
+    """The losses of two cards with the same images and of one alone, and how far the weights of two cards with other
+    images are apart. Both cards are this process's here, each a rank's of its own elsewhere."""
+    names = ["CPU:0", "CPU:1"]
     images = tf.random.stateless_normal([2, 2, 64, 64, 3], [1, 2])
     labels = tf.constant([[1, 2], [3, 4]], tf.int64)
-    names = ["CPU:0", "CPU:1"]
 
-    def trained(cards: Cards, chosen: list[int], mode: str | None = None) -> tuple[list[float], Any]:
+    def trained(chosen: list[int]) -> tuple[list[float], Any]:
+        strategy = tf.distribute.MirroredStrategy(names) if len(chosen) > 1 else None
         trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
-        step = TrainingStep(trainer, dataclasses.replace(settings, xla_mode=mode, learning_rate=0.01), cards)
-        batch = Batch([images[each] for each in chosen], [labels[each] for each in chosen], 2 * len(chosen))
+        step = TrainingStep(trainer, dataclasses.replace(settings, learning_rate=0.01), Card("CPU:0", strategy))
+        # The proof counts the convolutions of one card.
+        step._proven = True
+
+        def each(values: Any) -> Any:
+            if strategy is None:
+                return values[chosen[0]]
+            return strategy.experimental_distribute_values_from_function(
+                lambda context: values[chosen[context.replica_id_in_sync_group]]
+            )
+
+        batch = Batch(each(images), each(labels), 2)
         return [step.loss(step.step(batch)) for _ in range(3)], step.network.weights.trained
 
-    def both() -> Cards:
-        return Cards(names, tf.distribute.MirroredStrategy(names))
-
-    plain, weights = trained(both(), [0, 1])
-    copies = [each.values for each in weights.values()]
+    copies = [each.values for each in trained([0, 1])[1].values()]
     return {
-        "plain": plain,
         "apart": max(float(tf.reduce_max(tf.abs(first - second))) for first, second in copies),
-        "xla": trained(both(), [0, 1], WHOLE_STEP)[0],
-        "same": trained(both(), [0, 0])[0],
-        "alone": trained(CPU, [0])[0],
+        "same": trained([0, 0])[0],
+        "alone": trained([0])[0],
     }
 
 
@@ -190,7 +178,7 @@ def waiting() -> list[Any]:
     done: list[Any] = []
     clock = iter((1.0, 2.5, 4.0))
     timer = WaitingTimer(lambda: done.append("wait"), lambda: done.append("clock") or next(clock))
-    wait_for(["CPU:0"])
+    wait_for("CPU:0")
     timer.begin()
     timer.mark()
     timer.mark()
@@ -208,67 +196,6 @@ def lending() -> dict[str, bool]:
         told[name] = float(tensor[0]) == 5.0
         array[0] = 0.0
     return told
-
-
-def profiles() -> dict[str, Any]:
-    """What is read from profiles as TensorFlow writes them of cards."""
-    known = xplane_pb2.XSpace()
-    _add_plane(
-        known,
-        "/device:GPU:0",
-        {
-            "Stream #7(Kernel,MemcpyD2D)": [(0.0, 1.0, "conv"), (2.0, 0.5, "conv")],
-            # At the same time as the first kernel.
-            "Stream #9(MemcpyH2D)": [(0.5, 1.0, "copy")],
-            "CUPTI overhead": [(3.0, 5.0, "flush")],
-            "TensorFlow Ops": [(0.0, 9.0, "Conv2D")],
-        },
-    )
-    _add_plane(known, "/device:GPU:1", {"Stream #7(Kernel)": [(0.0, 3.0, "conv")]})
-    _add_plane(known, "/host:CPU", {"tf_Compute": [(0.0, 9.0, "Conv2D")]})
-    _add_plane(known, "/host:CUPTI", {"Host Threads/1": [(0.0, 9.0, "cuLaunchKernel")]})
-    dropped = xplane_pb2.XSpace(planes=known.planes, warnings=["Detected GPU events dropped on host: 5 events dropped"])
-    told: dict[str, Any] = {}
-    for name, space in {"known": known, "dropped": dropped, "none": xplane_pb2.XSpace()}.items():
-        try:
-            timelines = timelines_of(space.SerializeToString())
-            told[name] = {card: [len(each), busy_seconds(each)] for card, each in timelines.items()}
-        except ProfileError as error:
-            told[name] = str(error)
-    stream = known.planes[0].lines[0]
-    for key, name in {1: "tf_op", 2: "blocks.0/Conv2D:Conv2D"}.items():
-        known.planes[0].stat_metadata[key].name = name
-    stream.events[0].stats.add(metadata_id=1, ref_value=2)
-    stream.events[1].stats.add(metadata_id=1, str_value="Relu:Relu")
-    kernels = [
-        each for each in kernels_of(planes_of(known.SerializeToString())) if each.lane.startswith("/device:GPU:0")
-    ]
-    told["kernels"] = [[each.name, each.start, each.end, each.operation] for each in kernels]
-    told["gpus"] = []
-    for devices in (["GPU:0"], ["GPU:0", "GPU:1"]):
-        try:
-            # Here there is no card: what the host does must not be taken for its work.
-            profiler = TensorflowStepProfiler(set(), devices)
-            profiler.start()
-            tf.zeros([2, 2])
-            with tempfile.TemporaryDirectory() as folder:
-                profiler.stop(1, Path(folder) / "trace.json")
-        except ProfileError as error:
-            told["gpus"].append(str(error))
-    told["names"] = sorted({each.name for each in timelines_of(known.SerializeToString())["/device:GPU:0"]})
-    return told
-
-
-def _add_plane(space: Any, name: str, lines: dict[str, list[tuple[float, float, str]]]) -> None:
-    """Events as start, duration, both in seconds, and name."""
-    plane = space.planes.add(name=name)
-    for line_name, events in lines.items():
-        # A date: events are counted from it.
-        line = plane.lines.add(name=line_name, timestamp_ns=1_795_000_000_000_000_000)
-        for start, seconds, of in events:
-            key = sum(of.encode())
-            plane.event_metadata[key].name = of
-            line.events.add(metadata_id=key, offset_ps=int(start * 1e12), duration_ps=int(seconds * 1e12))
 
 
 def refusals(settings: TensorflowSettings) -> dict[str, str]:
@@ -293,7 +220,7 @@ def main(spec: JobSpec) -> dict[str, Any]:
     with ThreadPoolExecutor() as pool:
         failing = errors(pool)
         told = {"parameters": parameters(), "batch_norm": batch_norm(), "labels": labels(settings)}
-        told |= {"lending": lending(), "refusals": refusals(settings), "waiting": waiting(), "profiles": profiles()}
+        told |= {"lending": lending(), "refusals": refusals(settings), "waiting": waiting()}
         use_small_network()
         told |= {"scaling": scaling(spec, settings), "proofs": proofs(spec, settings)}
         told["mirrored"] = mirrored(spec, settings)

@@ -1,0 +1,372 @@
+"""One case for ``perfgate cases CASE``: its published figures, protocol, settings with their sources and commands, and
+whether this machine runs it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from helpers.commands.loading import json_text
+from helpers.common.words import counted
+from helpers.judging.rules.rates import rate_unit, to_record
+from helpers.judging.statistics import number
+from helpers.launch.launchers import launcher_for
+from helpers.launch.launchers.launcher import LaunchCommand, Place
+from helpers.launch.programs import check_settings
+from helpers.plan.case_plan import SuiteCase, draft_job
+from helpers.plan.image_folder import images_needed
+from helpers.plan.matrix import MeasuringProtocol
+from helpers.plan.overrides import effective, neutral_reason, setting, with_overrides
+from helpers.plan.published import PublishedFigure, title_of
+from helpers.plan.recipes import Fixed, SettingsTable, plain_values
+from helpers.plan.recipes.published_programs import published_program
+from helpers.plan.recipes.recipe import departures_of, fixed_of, sourced_settings
+from helpers.report.text import hanging
+from helpers.session.suite import Suite
+from helpers.trainers.contract.case import Case, DataSource, Precision
+from helpers.trainers.contract.errors import ConfigError, LaunchError, printable
+from helpers.trainers.contract.frameworks import FRAMEWORKS
+from helpers.trainers.contract.job import JobSpec
+
+# 1: first format.
+SHEET_SCHEMA_VERSION = 1
+
+WIDTH = 100
+_INDENT = "  "
+_PRECISIONS = {
+    Precision.FP32: "32-bit floats, TF32 off",
+    Precision.TF32: "32-bit floats, TF32 on",
+    Precision.BF16: "bfloat16",
+    Precision.AMP_O1: "automatic mixed precision, level O1",
+    Precision.AMP_O2: "automatic mixed precision, level O2 (pure fp16)",
+    Precision.AMP: "the framework's own automatic mixed precision",
+    Precision.UNSTATED: "not stated by the source: the strategy chooses, the result records it",
+}
+_DATA = {
+    DataSource.DALI: "JPEG files through NVIDIA DALI",
+    DataSource.DALI_CPU: "JPEG files through NVIDIA DALI, decoded on the CPU",
+    DataSource.NATIVE: "JPEG files through the framework's own loader",
+    DataSource.SYNTHETIC: "synthetic batches",
+    DataSource.UNSTATED: "not stated by the source",
+}
+# The fields of a published figure that are shown as they are.
+_OF_A_FIGURE = (
+    "samples_per_s", "gpu", "precision_printed", "rule", "source", "table", "note",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SettingLine:
+    """One setting."""
+
+    # The key, with dots between groups.
+    key: str
+    value: Any
+    # The case's own value, its source and the source's remark.
+    usual: Any
+    source: str
+    reason: str = ""
+    # Why a change does not affect the throughput; None if nothing is changed or if it may.
+    neutral: str | None = None
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.value != self.usual)
+
+
+@dataclass(frozen=True)
+class CaseSheet:
+    """One case on one target. Tolerances are fractions. A text is empty if there is nothing to say."""
+
+    case_id: str
+    target: str
+    # The device for which settings and command are.
+    device: str
+    # The case's dimensions, each with its title.
+    words: Mapping[str, str]
+    figures: tuple[Mapping[str, Any], ...]
+    protocol: MeasuringProtocol
+    published_tolerance: float
+    recorded_tolerance: float
+    settings: tuple[SettingLine, ...]
+    # What no setting changes.
+    fixed: tuple[Fixed, ...]
+    environment: Mapping[str, str]
+    commands: tuple[tuple[str, ...], ...]
+    # Why this machine does not run the case; None if it does.
+    here: str | None
+    machine: str
+    # Why there are no settings or no command, or what the trainer refuses in them.
+    problem: str = ""
+    # This machine's recorded figure.
+    recorded: str = ""
+    # How many images a comparison with the published figure needs.
+    images_needed: str = ""
+    # The differences of the suite's program from the publisher's: about, published, here, and the source for the
+    # publisher's. Empty for a case without a published figure.
+    departures: tuple[Mapping[str, str], ...] = ()
+    # The operators of one rank's program behind the published figures, by the names of contract.program.COUNTED; empty
+    # if nobody knows them.
+    operators: Mapping[str, int] | None = None
+    operators_source: str = ""
+
+    @property
+    def changed(self) -> tuple[SettingLine, ...]:
+        return tuple(each for each in self.settings if each.changed)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether a result with these settings may be compared with a published figure."""
+        return all(each.neutral is not None for each in self.changed)
+
+
+def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], device: str | None = None) -> CaseSheet:
+    """The sheet of a case. Settings and command are those for ``device``, by default the target's device.
+
+    Raises ConfigError on an override that the case's settings do not have.
+    """
+    case = suite_case.case
+    device = device or suite_case.device
+    problem, table = "", {}
+    try:
+        table = dict(sourced_settings(case, device, launcher=suite.config.launcher_for(case)))
+    except ConfigError as error:
+        if overrides:
+            raise
+        problem = f"none: {error}"
+    usual = plain_values(table)
+    changes = effective(usual, overrides, case.id)
+    settings = with_overrides(usual, changes, case.id)
+    job = draft_job(suite_case, settings, device=device, run_folder="RUN")
+    if settings and (refused := check_settings([job])[0]):
+        problem = f"the trainer refuses them: {refused}"
+    started: tuple[LaunchCommand, ...] = ()
+    try:
+        started = _launch_commands(case, job)
+    except LaunchError as error:
+        problem = problem or str(error)
+    needed = images_needed(case, (figure.rule for figure in suite_case.figures))
+    known = published_program(case, suite_case.device)
+    tolerances = suite.config.tolerances.of(case.id)
+    return CaseSheet(
+        case_id=case.id,
+        target=suite_case.target,
+        device=device,
+        words=_words(case),
+        figures=tuple(map(_figure, suite_case.figures)),
+        protocol=suite_case.protocol,
+        published_tolerance=tolerances.published,
+        recorded_tolerance=tolerances.recorded,
+        settings=_lines(table, settings, changes),
+        fixed=fixed_of(case, device),
+        departures=_departures(suite, suite_case),
+        environment={**job.environment, **(started[0].environment if started else {})},
+        commands=tuple(each.argv for each in started),
+        here=suite.why_not(suite_case),
+        machine=suite.machine.describe(),
+        problem=problem,
+        recorded=_recorded(suite, suite_case),
+        images_needed=needed.describe() if needed else "",
+        operators=known.of(case) if known else None,
+        operators_source=str(known.source) if known else "",
+    )
+
+
+def _figure(figure: PublishedFigure) -> dict[str, Any]:
+    version = f"{figure.case.framework.value} {figure.framework_version}"
+    shown = {name: getattr(figure, name) for name in _OF_A_FIGURE}
+    return {**shown, "framework_version": version, "status": figure.status.value}
+
+
+def _departures(suite: Suite, suite_case: SuiteCase) -> tuple[Mapping[str, str], ...]:
+    """How the suite's program differs from that of the case's published figures; empty if it has none."""
+    if not suite_case.figures:
+        return ()
+    build, title = suite.build(suite_case), suite_case.case.framework.spec.title
+    here = build if isinstance(build, str) else f"{build.distribution} {build.version}"
+    versions = ", ".join(dict.fromkeys(f"{title} {each.framework_version}" for each in suite_case.figures))
+    documents = ", ".join(dict.fromkeys(title_of(each.source) for each in suite_case.figures))
+    found = [("version", versions, here, documents)]
+    for each in departures_of(suite_case.case):
+        found.append((each.about, each.published, each.here, str(each.source)))
+    return tuple(dict(zip(("about", "published", "here", "source"), each, strict=True)) for each in found)
+
+
+def _launch_commands(case: Case, job: JobSpec) -> tuple[LaunchCommand, ...]:
+    """The commands that start the job, one for each node."""
+    launcher = launcher_for(job)
+    if case.nodes == 1:
+        return (launcher.command(job, "PYTHON"),)
+    places = [Place(node, case.nodes, f"NODE{node}", "NODE0:PORT") for node in range(case.nodes)]
+    return tuple(launcher.command(job, "PYTHON", place) for place in places)
+
+
+def _lines(table: SettingsTable, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[SettingLine, ...]:
+    """A line for each setting. A whole group that was changed with ``--set`` is one line."""
+    lines: dict[str, SettingLine] = {}
+    usual = plain_values(table)
+    for key, decided in table.items():
+        group = next((each for each in changes if key == each or key.startswith(f"{each}.")), key)
+        value = setting(settings, group)
+        neutral = neutral_reason(group, value) if group in changes else None
+        source = decided.source
+        line = SettingLine(group, value, setting(usual, group), source.where, source.reason, neutral)
+        lines.setdefault(group, line)
+    return tuple(lines.values())
+
+
+def _recorded(suite: Suite, suite_case: SuiteCase) -> str:
+    entry = suite.baselines.load(suite_case.device).entries.get(suite_case.case.id)
+    if entry is None:
+        return ""
+    rate = f"{number(entry.samples_per_s)} {rate_unit(suite_case.case.id)} by {entry.rule}"
+    origin = entry.provenance
+    return f"{rate}, {len(entry.replicates)} runs, {origin.date[:10]}, {origin.commit[:12]}"
+
+
+def _words(case: Case) -> dict[str, str]:
+    cards = counted(case.cards_per_node, "card")
+    batch = counted(case.batch_size_per_card, "image")
+    words = {
+        "framework": FRAMEWORKS[case.framework].title,
+        "model": case.model.spec.title,
+        "precision": _PRECISIONS[case.precision],
+        "batch": f"{batch} a card, {case.batch_size_per_card * case.cards} a step",
+        "cards": cards if case.nodes == 1 else f"{case.nodes} nodes of {cards}, {case.cards} in all",
+        "data": _DATA[case.data],
+    }
+    if case.execution is not None:
+        words["execution"] = case.execution.value
+    if case.features:
+        words["switched on"] = ", ".join(case.features)
+    return words
+
+
+def render_sheets(sheets: Sequence[CaseSheet], width: int) -> str:
+    return "\n\n\n".join(render(sheet, width) for sheet in sheets)
+
+
+def sheets_json(sheets: Sequence[CaseSheet], _width: int) -> str:
+    cases = [{**to_record(sheet), "comparable": sheet.comparable} for sheet in sheets]
+    return json_text({"schema_version": SHEET_SCHEMA_VERSION, "cases": cases})
+
+
+def render(sheet: CaseSheet, width: int = WIDTH) -> str:
+    """The sheet as text of at most ``width`` columns; longer words and commands are not broken."""
+    sections = (
+        ("case", _named(sheet.words)),
+        ("published", _figures(sheet)),
+        ("protocol", _protocol(sheet)),
+        ("changed with --set", _changes(sheet)),
+        (
+            f"settings on a {sheet.device.upper()}, by source",
+            [*filter(None, [sheet.problem]), *_by_source(sheet.settings)],
+        ),
+        ("the same whatever the settings say", [f"{each.name}: {each.value} ({each.source})" for each in sheet.fixed]),
+        ("departures from the program behind the published figures", _departed(sheet)),
+        ("operators of the published program of one rank", _operators(sheet)),
+        ("on this machine", _here(sheet)),
+    )
+    lines = [f"{sheet.case_id} [{sheet.target}]"]
+    for title, body in sections:
+        if body:
+            lines += ["", title, *(line for text in body for line in _wrapped(text, width))]
+    variables = [f"{name}={value}" for name, value in sheet.environment.items()]
+    lines += ["", "command of one run (RUN: its folder, PYTHON: the framework's interpreter)"]
+    lines += [_INDENT + shlex.join(["env", *variables, *each]) for each in sheet.commands]
+    return "\n".join(printable(line).rstrip() for line in lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """A line under a title; it goes on further to the right."""
+    indent = _INDENT + " " * (len(text) - len(text.lstrip(" ")))
+    return hanging(text.lstrip(" "), width, indent, indent + _INDENT)
+
+
+def _named(values: Mapping[str, str]) -> list[str]:
+    widest = max(map(len, values), default=0)
+    return [f"{name:{widest}}  {value}" for name, value in values.items()]
+
+
+def _figures(sheet: CaseSheet) -> list[str]:
+    lines = []
+    for each in sheet.figures:
+        rate = f"{each['samples_per_s']} {rate_unit(sheet.case_id)} on {each['gpu']}, {each['framework_version']}"
+        lines.append(f"{rate}; status {each['status']}; by {each['rule']}")
+        printed = f'printed as {each["precision_printed"]} in "{each["table"]}" of {title_of(each["source"])}'
+        lines.append("; ".join(filter(None, [_INDENT + printed, each["note"]])))
+    needs = [f"needs {sheet.images_needed}"] if sheet.images_needed else []
+    return [*lines, *needs] if lines else ["none"]
+
+
+def _protocol(sheet: CaseSheet) -> list[str]:
+    protocol = sheet.protocol
+    steady = protocol.most_warmup_steps > protocol.warmup_steps
+    warm_up = f"{protocol.warmup_steps}{f' to {protocol.most_warmup_steps} (until steady)' if steady else ''}"
+    return [
+        f"{protocol.name}: {warm_up} steps of warm-up, {protocol.window_steps} measured, "
+        f"{counted(protocol.runs, 'run')} in fresh processes",
+        f"tolerance: -{sheet.published_tolerance:.1%} against a published figure; ±{sheet.recorded_tolerance:.1%} is "
+        "the smallest change that counts against the reference build",
+    ]
+
+
+def _changes(sheet: CaseSheet) -> list[str]:
+    lines = []
+    for each in sheet.changed:
+        lines.append(f"{each.key}: {value_text(each.usual)} → {value_text(each.value)}")
+        lines.append(_INDENT + (f"does not matter: {each.neutral}" if each.neutral else "may matter to the throughput"))
+    if not lines:
+        return []
+    if sheet.figures:
+        still = "still compared" if sheet.comparable else "INCOMPARABLE"
+        lines.append(f"a result is {still} with the published figure")
+    text = "a recorded figure is only for the case as it stands: a result enters no baseline"
+    return [*lines, text + (" and is INCOMPARABLE with the recorded one" if sheet.recorded else "")]
+
+
+def _by_source(settings: Sequence[SettingLine]) -> list[str]:
+    """The settings grouped by source, each with the source's remark."""
+    lines: list[str] = []
+    for source in dict.fromkeys(each.source for each in settings):
+        alike = [each for each in settings if each.source == source]
+        widest = max(len(each.key) for each in alike)
+        lines.append(source)
+        for each in alike:
+            changed = " (changed)" if each.changed else ""
+            text = f"{each.key:{widest}}  {value_text(each.value)}{changed}"
+            lines.append(f"{_INDENT}{text}  {each.reason}".rstrip())
+    return lines
+
+
+def _departed(sheet: CaseSheet) -> list[str]:
+    return [
+        line
+        for each in sheet.departures
+        for line in (each["about"], f"  published: {each['published']} ({each['source']})", f"  here: {each['here']}")
+    ]
+
+
+def _operators(sheet: CaseSheet) -> list[str]:
+    counts = {name: str(count) for name, count in (sheet.operators or {}).items() if count}
+    return [*_named(counts), f"source: {sheet.operators_source}"] if counts else []
+
+
+def _here(sheet: CaseSheet) -> list[str]:
+    here = "runs" if sheet.here is None else f"not run: {sheet.here}"
+    return [sheet.machine, here, f"recorded: {sheet.recorded or 'nothing'}"]
+
+
+def value_text(value: Any) -> str:
+    """A setting's value as ``--set`` takes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(value_text, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {value_text(each)}" for key, each in value.items()) + "}"
+    return str(value)

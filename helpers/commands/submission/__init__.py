@@ -1,1 +1,0 @@
-"""The jobs of ``perfgate submit``: what they need, the script that Slurm runs, and the wait for its end."""

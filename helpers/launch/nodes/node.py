@@ -1,0 +1,157 @@
+"""Another node of a case, as the first one sees it: the host's connect command runs the node's program (``share``)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from helpers.launch.failure import exit_text
+from helpers.launch.nodes.lines import ALIVE_SECONDS, Lines, Lost, Message
+from helpers.plan.perf_yaml import HostConfig
+from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.errors import LaunchError
+
+PROGRAM = "helpers.launch.nodes.share"
+_CLOSE_SECONDS = 5.0
+_SHOWN_LINES = 3
+T = TypeVar("T")
+
+
+class Node:
+    """The connection to one node. ``lost`` says why it no longer answers; a lost node stays lost."""
+
+    def __init__(self, host: HostConfig, number: int, words: tuple[str, ...]) -> None:
+        """``words`` run, on that host, what is appended to them."""
+        self.host = host
+        self.number = number
+        self.name = f"{host.name} ({host.address})"
+        self.boot_id = ""
+        self.lost: str | None = None
+        self._argv = (*words, *program_words(host))
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the connection
+        try:
+            # In a session of its own, so that Ctrl-C reaches only the suite, which then ends the job in order.
+            self._process = subprocess.Popen(
+                self._argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+                start_new_session=True, bufsize=0,
+            )  # fmt: skip
+        except OSError as error:
+            self._errors.close()
+            raise LaunchError(
+                f"node {self.name}",
+                field="connect",
+                got=f"{self._argv[0]} ({error})",
+                expected="a program that starts",
+                remedy="Correct the host's connect command in perf.yaml",
+            ) from error
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._lines = Lines(self._stdout.fileno(), self._stdin.fileno())
+
+    def send(self, kind: str, **values: Any) -> None:
+        self._try(lambda: self._lines.send(kind, **values))
+
+    def show_life(self) -> None:
+        self._try(self._lines.show_life)
+
+    def keep_in_touch(self) -> None:
+        """While a job runs: show this side's life, and check that of the other."""
+        self.show_life()
+        self._try(self._lines.check_silence)
+
+    def listen_anew(self) -> None:
+        self._lines.listen_anew()
+
+    def receive(self, seconds: float = 0.0) -> list[Message]:
+        return self._try(lambda: self._lines.receive(seconds)) or []
+
+    def wait_for(
+        self, kind: str, seconds: float, on_wait: Callable[[str], None], meanwhile: Callable[[], None]
+    ) -> Message:
+        """The next message of this kind. Raises LaunchError if the node refuses, is lost or does not answer in time."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for message in self.receive(min(ALIVE_SECONDS, max(0.0, deadline - time.monotonic()))):
+                if message["kind"] == kind:
+                    return message
+                if message["kind"] == "error":
+                    raise LaunchError(f"node {self.name}: {message['text']}")
+                if message["kind"] == "waiting":
+                    on_wait(f"{self.host.name}: {message['obstacle']}")
+            if self.lost is None and time.monotonic() >= deadline:
+                self.lost = f"no {kind} within {seconds:.3g} s{self._last_output()}"
+            if self.lost is not None:
+                raise self.refusal()
+            meanwhile()
+
+    def refusal(self) -> LaunchError:
+        """The error of a node that is lost."""
+        return LaunchError(
+            f"node {self.name}",
+            got=self.lost,
+            expected="its program to answer",
+            remedy=f"Try it: {shlex.join(self._argv)} </dev/null",
+        )
+
+    def close(self) -> None:
+        """Close the connection, which ends the node's program and its job; then end the connect command."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            if number is not None:
+                # The whole session: a connect command may be a script that waits for another program.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.5 if self.lost is not None else _CLOSE_SECONDS)
+                break
+        self._stdout.close()
+        self._errors.close()
+
+    def _try(self, act: Callable[[], T]) -> T | None:
+        """Do this, unless the node is lost; it may become so."""
+        if self.lost is None:
+            try:
+                return act()
+            except Lost as loss:
+                self.lost = f"{loss}{self._how_it_ended()}{self._last_output()}"
+        return None
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return ""
+        # ssh's own failure is 255, which stands for no signal.
+        return f", it {exit_text(code)}" if code < 0 else f", it exited with {code}"
+
+    def _last_output(self) -> str:
+        """The last lines that came beside the messages, to be appended to an error's text."""
+        self._errors.seek(0)
+        lines = [*self._lines.chatter, *self._errors.read().decode(errors="replace").splitlines()]
+        shown = [" ".join(line.split()) for line in lines if line.strip()][-_SHOWN_LINES:]
+        text = "".join(char if char.isprintable() else " " for char in " | ".join(shown))
+        return f": {text}" if text else ""
+
+
+def program_words(host: HostConfig) -> tuple[str, ...]:
+    """The command of the node's program: of this checkout and this Python, which the host has at the same places. Each
+    word must mean the same with and without a shell; all else travels through the pipe."""
+    words = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-u", "-m", PROGRAM)
+    for word in words:
+        if shlex.quote(word) != word:
+            raise LaunchError(
+                f"node {host.name}",
+                got=word,
+                expected="a path of letters, digits and /._-+=@%:,",
+                remedy="Move the checkout to such a path",
+            )
+    return words

@@ -1,0 +1,1 @@
+"""Jobs of Slurm that ``perfgate submit`` and ``perfgate fleet`` make."""

@@ -1,1 +1,0 @@
-"""``--replay``: judges logs in place of runs, from a folder (``logs``) to verdicts (``suite.ReplaySuite``)."""

@@ -1,1 +1,0 @@
-"""Opens files and archives, and reads them as cleaned lines: ``source.open_logs``."""

@@ -1,0 +1,290 @@
+"""The files of a site, by their paths: pages by templates, the feed, badges, stylesheet and script.
+
+A content security policy in each page allows only the site's own files, and all links are relative.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import svg
+from jinja2 import Environment
+from markupsafe import Markup
+
+from helpers.common.words import counted
+from helpers.drawing.axes import shortened, words
+from helpers.judging.rules.rates import rate_unit
+from helpers.judging.statistics import number
+from helpers.report.html.case_view import Fact
+from helpers.report.html.marks import definitions, markup, picture
+from helpers.report.html.night_drawings import LevelLine, draw_nights, draw_small
+from helpers.report.html.page import environment, page_script, page_style, source
+from helpers.report.nights import slope_text
+from helpers.report.site.content import (
+    STALE_DAYS,
+    Site,
+    SiteCase,
+    SiteNight,
+    SiteSession,
+    counts_of,
+    days_before,
+    is_fine,
+)
+
+if TYPE_CHECKING:
+    from helpers.history.history import History
+
+# A text near the beginning of every file of the site, which distinguishes these files from others.
+MARKER = "perfgate publish"
+_POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'"
+_FEED = uuid.UUID("3f1de7a2-6f0f-4c5c-8f0b-9c1d7a6f2c55")
+_SMALL_NIGHTS, _DRAWN_NIGHTS, _LISTED_NIGHTS = 30, 120, 500
+_CARDS, _REMARKS, _SESSIONS, _ENTRIES = 24, 20, 100, 50
+_LATELY_DAYS = 7
+
+
+@dataclass(frozen=True)
+class Look:
+    """The user's choices for a site."""
+
+    title: str
+    # The address of the site, for the feed; empty if it is not known.
+    url: str
+
+
+def files_of(site: Site, history: History, look: Look) -> dict[str, str]:
+    """The text of every file, by its path in the site's folder."""
+    headline, tone = site.headline()
+    files = {
+        "index.html": _index(site, history, look),
+        "feed.xml": _feed(site, look),
+        "style.css": f"/* {MARKER} */\n{page_style()}{source('site/site.css')}",
+        "script.js": f"// {MARKER}\n{page_script()}",
+        "badges/all.svg": badge(look.title, headline, tone),
+    }
+    for case in site.cases:
+        files[f"{case.page}.html"] = _case(site, case, history, look)
+        effect = case.newest.line.effect
+        text = case.status if effect is None else f"{case.status} {effect:+.1%}"
+        files[case.badge] = badge(case.case_id, text, case.tone)
+    files |= {f"{each.page}.html": _session(each, look) for each in site.sessions}
+    return files
+
+
+@cache
+def _templates() -> Environment:
+    made = environment().overlay()
+    made.filters["rate"] = lambda value: "-" if value is None else number(value)
+    made.filters["percent"] = lambda value: "-" if value is None else f"{value:+.2%}"
+    return made
+
+
+def _page(look: Look, path: str, template: str, *, title: str, tone: str, **values: Any) -> str:
+    """The page at ``path`` (without its ending)."""
+    made = _templates().get_template(f"site/{template}.html")
+    return made.render(
+        policy=_POLICY,
+        marker=MARKER,
+        definitions=_definitions(),
+        root="../" if "/" in path else "",
+        site_title=look.title,
+        page_title=f"{title} · {look.title}",
+        tone=tone,
+        **values,
+    )
+
+
+@cache
+def _definitions() -> Markup:
+    return markup(definitions())
+
+
+def _index(site: Site, history: History, look: Look) -> str:
+    headline, tone = site.headline()
+    lately = days_before(site.newest, _LATELY_DAYS)
+    changed = [each for each in site.current if each.since.line.date >= lately and _is_change(each)]
+    return _page(
+        look,
+        "index",
+        "index",
+        title=headline,
+        tone=tone,
+        headline=headline,
+        extent=site.extent(),
+        lately_from=lately,
+        cards=[(each, _small(each)) for each in changed[:_CARDS]],
+        cards_left_out=max(0, len(changed) - _CARDS),
+        remarks=_remarks(site, history),
+        statuses=counts_of(each.status for each in site.cases),
+        unit=rate_unit(*dict.fromkeys(each.case_id for each in site.cases)),
+        cases=[(each, _small(each)) for each in site.cases],
+        sessions=site.sessions[:_SESSIONS],
+        sessions_left_out=max(0, len(site.sessions) - _SESSIONS),
+    )
+
+
+def _is_change(case: SiteCase) -> bool:
+    return bool(case.before) or not is_fine(case.status)
+
+
+def _small(case: SiteCase) -> Markup | None:
+    return picture(draw_small, case.case_id, [each.line for each in case.nights[-_SMALL_NIGHTS:]], _levels(case))
+
+
+def _levels(case: SiteCase) -> tuple[LevelLine, ...]:
+    """The good build's newest level; empty if the nights have none."""
+    for each in reversed(case.nights):
+        if (rate := each.line.good_samples_per_s) is not None:
+            return (LevelLine("good", "good build", f"the good build's runs, {each.line.date}", rate),)
+    return ()
+
+
+def _remarks(site: Site, history: History) -> list[str]:
+    """Exclusions of the last STALE_DAYS days, the newest first."""
+    begin = days_before(site.newest, STALE_DAYS)
+    found = sorted(history.exclusions(), key=lambda each: each.created, reverse=True)
+    texts = [
+        f"{each.created[:10]}: {each.who} excluded {each.subject} {each.uuid[:12]}: {each.reason}"
+        for each in found
+        if each.created >= begin
+    ]
+    return texts[:_REMARKS]
+
+
+def _case(site: Site, case: SiteCase, history: History, look: Look) -> str:
+    levels, drawn = _levels(case), case.nights[-_DRAWN_NIGHTS:]
+    return _page(
+        look,
+        case.page,
+        "case",
+        title=f"{case.case_id} {case.target}",
+        tone=case.tone,
+        case=case,
+        facts=_facts(case, history),
+        drawn=len(drawn),
+        picture=picture(draw_nights, case.case_id, [each.line for each in drawn], levels),
+        levels=levels,
+        statuses=list(counts_of(each.line.status for each in drawn)),
+        nights=case.nights[: -_LISTED_NIGHTS - 1 : -1],
+        left_out=max(0, len(case.nights) - _LISTED_NIGHTS),
+        elsewhere=[each for each in site.cases if each.case_id == case.case_id and each is not case],
+        command=f"perfgate history {case.case_id} --target {case.target}",
+    )
+
+
+def _facts(case: SiteCase, history: History) -> list[Fact]:
+    line = case.newest.line
+    facts = []
+    if line.samples_per_s is not None:
+        interval = "" if line.low is None or line.high is None else f"95% {number(line.low)} to {number(line.high)}, "
+        facts.append(Fact("newest night", f"{number(line.samples_per_s)} {case.unit}", f"{interval}{line.date}"))
+    if line.effect is not None:
+        facts.append(Fact("change", f"{line.effect:+.2%}", "against its reference that night"))
+    if case.smallest_drop is not None:
+        drop, date = case.smallest_drop
+        facts.append(Fact("smallest drop", f"{drop:.2%}", f"the night of {date} would have found it with 80% power"))
+    if text := slope_text([each.line for each in case.nights]):
+        facts.append(Fact("slope", *text))
+    measured = history.calibration(case.case_id, case.target, case.newest.night.record.segment)
+    if measured is not None:
+        text_of = f"{counted(measured.runs, 'run')} on {measured.created[:10]}: what a night would find with 80% power"
+        facts.append(Fact("smallest drop by calibration", f"{measured.smallest_drop:.2%}", text_of))
+    return facts
+
+
+def _session(session: SiteSession, look: Look) -> str:
+    return _page(
+        look,
+        session.page,
+        "session",
+        title=f"{session.session}, {session.began}",
+        tone=session.tone,
+        session=session,
+        unit=rate_unit(*dict.fromkeys(each.case_id for each in session.nights)),
+        excluded=sum(each.line.excluded for each in session.nights),
+    )
+
+
+def _feed(site: Site, look: Look) -> str:
+    """The beginnings of regressions in Atom, the newest first."""
+    found = sorted(
+        (each for case in site.cases for each in case.regressions()),
+        key=lambda each: (each.line.created, each.line.uuid),
+        reverse=True,
+    )
+    created = sorted(each.line.created for case in site.cases for each in case.nights)
+    first = next(iter(sorted((each.line.created, each.line.uuid) for case in site.cases for each in case.nights)), None)
+    newest = found[0].line.created if found else created[-1] if created else "1970-01-01T00:00:00+00:00"
+    return (
+        _templates()
+        .get_template("site/feed.xml")
+        .render(
+            marker=MARKER,
+            base=f"{look.url.rstrip('/')}/" if look.url else "",
+            # The first night makes it unique, and stays.
+            feed_id=str(uuid.uuid5(_FEED, first[1] if first else "")),
+            site_title=look.title,
+            updated=newest,
+            entries=[_entry(each) for each in found[:_ENTRIES]],
+        )
+    )
+
+
+def _entry(night: SiteNight) -> dict[str, str]:
+    line = night.line
+    change = "" if line.effect is None else f" {line.effect:+.2%}"
+    return {
+        "urn": str(uuid.uuid5(_FEED, line.uuid)),
+        "title": f"{line.status}{change}: {night.case_id} [{night.target}] on {night.host or '?'}",
+        "summary": f"build {night.build or '?'}: {line.reason}",
+        "status": line.status,
+        "created": line.created,
+        "page": night.case_page,
+    }
+
+
+# ---- badges
+
+_HEIGHT, _LETTER, _ROOM = 20, 6.6, 7
+_BADGE_COLOURS = {"fail": "#b3261e", "warn": "#7d5a00", "pass": "#1a7340"}
+
+
+def badge(name: str, status: str, tone: str) -> str:
+    """A small picture with a name and a status, for a README or a dashboard."""
+    left, right = shortened(name, 70), shortened(status, 90)
+    first, second = (round(len(text) * _LETTER + 2 * _ROOM) for text in (left, right))
+    width = first + second
+    elements: list[svg.Element] = [
+        svg.Title(text=words(f"{left}: {right}")),
+        svg.Desc(text=MARKER),
+        svg.Rect(width=first, height=_HEIGHT, fill="#3b444d"),
+        svg.Rect(x=first, width=second, height=_HEIGHT, fill=_BADGE_COLOURS[tone]),
+        *_badge_text(left, first / 2, first - 2 * _ROOM),
+        *_badge_text(right, first + second / 2, second - 2 * _ROOM),
+    ]
+    picture = svg.SVG(
+        width=width,
+        height=_HEIGHT,
+        viewBox=svg.ViewBoxSpec(0, 0, width, _HEIGHT),
+        extra={"role": "img", "aria-label": words(f"{left}: {right}")},
+        elements=elements,
+    )
+    return f"{picture}\n"
+
+
+def _badge_text(text: str, middle: float, length: float) -> Iterator[svg.Element]:
+    """A text of fixed width, whatever font the browser uses."""
+    yield svg.Text(
+        text=words(text),
+        x=middle,
+        y=14,
+        fill="#fff",
+        font_family="Verdana, DejaVu Sans, sans-serif",
+        font_size=11,
+        text_anchor="middle",
+        textLength=round(length, 1),
+    )

@@ -1,0 +1,92 @@
+"""A night of limited time (``budgets.night_minutes``): the cases that waited longest come first, until the clock."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from helpers.history import open_history
+from helpers.judging.case.verdict import Reason, Status, Verdict
+from helpers.plan.case_plan import CasePlan, SuiteCase
+from helpers.session.measuring.case_loop import CaseResult
+from helpers.session.outcome import OUT_OF_TIME
+from helpers.session.suite_history import history_url, is_there
+from helpers.trainers.contract.errors import HistoryUnreachable, NoHistory
+
+if TYPE_CHECKING:
+    from helpers.session.suite import Suite
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class NightLimit:
+    """When a night begins no further case. One that has begun is measured to its verdict."""
+
+    minutes: float
+    # In UTC.
+    ends: datetime.datetime
+    # The cases in the order of measuring.
+    order: tuple[Key, ...]
+    # Why nobody knows which case waited longest; empty if it is known.
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        text = f"until {self.minutes:g} min are over (budgets.night_minutes), the case that waited longest first"
+        return f"{text}, in the usual order because {self.note}" if self.note else text
+
+    def why_not(self, now: datetime.datetime) -> str:
+        """Why no further case is begun; empty if one is."""
+        return f"not reached: the night's {self.minutes:g} min (budgets.night_minutes) are over" * (now >= self.ends)
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain values, which are sent to the workers of xdist."""
+        return {"minutes": self.minutes, "ends": self.ends.isoformat(), "order": list(map(list, self.order))}
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> NightLimit:
+        ends = datetime.datetime.fromisoformat(record["ends"])
+        return NightLimit(record["minutes"], ends, tuple((target, case_id) for target, case_id in record["order"]))
+
+
+def begin_night(suite: Suite, here: Collection[Key], now: datetime.datetime) -> NightLimit | None:
+    """The limit of a night of the cases of ``here`` that begins now. None if perf.yaml limits no night, and for a
+    session that records baselines. A session that is resumed has the whole time again."""
+    minutes = suite.config.night_minutes
+    if minutes is None or suite.options.to_record:
+        return None
+    cases = suite.in_order(case for case in suite.cases if case.key in here)
+    last, note = {}, ""
+    try:
+        last = _last_measured(suite, cases)
+    except HistoryUnreachable as error:
+        # The night goes on, and its runs wait on disk for the history.
+        note = str(error)
+    order = sorted(cases, key=lambda case: last.get(case.key, ""))
+    return NightLimit(minutes, now + datetime.timedelta(minutes=minutes), tuple(case.key for case in order), note)
+
+
+def _last_measured(suite: Suite, cases: Iterable[SuiteCase]) -> dict[Key, str]:
+    """When each case was last measured here before this session; without those that never were."""
+    options, place = suite.options, suite.machine.place
+    found = {}
+    if is_there(options, suite.config):
+        with (
+            contextlib.suppress(NoHistory),
+            open_history(history_url(options, suite.config), writes=False) as history,
+        ):
+            for case in cases:
+                # The newest may be of this session, which is resumed.
+                for night in history.nights_here(case.case.id, case.target, place, 2):
+                    if night.record.session != options.session:
+                        found[case.key] = night.record.created
+    return found
+
+
+def out_of_time(case: SuiteCase, why: str) -> CaseResult:
+    """The result of a case that the night has not reached."""
+    return CaseResult(CasePlan(case), Verdict(Status.NOT_RUN, Reason(OUT_OF_TIME, why)))

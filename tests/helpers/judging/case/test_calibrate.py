@@ -1,0 +1,222 @@
+"""What A/A runs say of a case's noise: spreads with their intervals, the tolerance, the judge that asks for them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from helpers.judging.case.calibrate import (
+    CaseNoise,
+    calibrating,
+    chi_square_quantile,
+    deviation_of_nights,
+    deviation_of_runs,
+    drifts,
+    noise_of,
+    recommended_tolerance,
+)
+from helpers.judging.case.evidence import Budget, Build, Evidence, Night, Past, RunEvidence, Stage
+from helpers.judging.case.verdict import NeedRuns, Status, Verdict
+from helpers.trainers.contract.errors import SuiteError
+
+pytestmark = pytest.mark.slow
+
+C, R = Build.CANDIDATE, Build.REFERENCE
+
+
+def gaussian(count: int, sigma: float, seed: int = 1, mean: float = 1.0) -> list[float]:
+    source = random.Random(seed)
+    return [source.gauss(mean, sigma) for _ in range(count)]
+
+
+def noise(
+    log_rates: Sequence[float], past: Past | None = None, tolerance: float = 0.005, budget: Budget | None = None
+) -> CaseNoise:
+    runs = [RunEvidence(log_rate=rate) for rate in log_rates]
+    return noise_of(
+        runs,
+        past or Past(),
+        budget or Budget(),
+        case_id="c",
+        target="cpu",
+        tolerance=tolerance,
+        least=0.005,
+    )
+
+
+# --- spreads
+
+
+@pytest.mark.parametrize(
+    ("share", "degrees", "value"),
+    [(0.975, 9, 19.0228), (0.025, 9, 2.70039), (0.5, 1, 0.454936), (0.025, 1, 0.000982069), (0.975, 100, 129.561)],
+)
+def test_chi_square_quantiles_are_the_tables(share: float, degrees: int, value: float) -> None:
+    assert chi_square_quantile(share, degrees) == pytest.approx(value, rel=1e-4)
+
+
+def test_the_deviation_of_runs_is_about_the_mean_of_each_build() -> None:
+    """Two builds that differ by 10% have no more noise than one."""
+    one, other = [1.0, 1.002, 0.998], [1.1, 1.101, 1.099]
+    found = deviation_of_runs((one, other))
+    assert found.degrees_of_freedom == 4
+    assert found.value == pytest.approx(math.sqrt((2 * 0.002**2 + 2 * 0.001**2) / 4))
+    assert found.low < found.value < found.high
+
+
+def test_the_deviation_of_nights_is_what_runs_do_not_explain() -> None:
+    source = random.Random(4)
+    nights = []
+    for _ in range(400):
+        offset = source.gauss(0, 0.004)
+        nights.append([offset + source.gauss(0, 0.002) for _ in range(3)])
+    found = deviation_of_nights(nights, deviation_of_runs(nights))
+    assert found is not None
+    assert found.value == pytest.approx(0.004, rel=0.1)
+    assert found.low < 0.004 < found.high
+    assert found.degrees_of_freedom == 399
+
+
+def test_what_one_night_or_one_run_cannot_tell() -> None:
+    assert deviation_of_nights([[1.0, 1.1]], deviation_of_runs([[1.0, 1.1]])) is None
+    with pytest.raises(SuiteError, match="2 or more of one build"):
+        deviation_of_runs([[1.0], [1.1]])
+
+
+# --- drift
+
+
+def test_a_drift_is_seen_and_chance_is_not() -> None:
+    assert drifts([1.0 + 0.001 * number for number in range(10)])
+    seen = sum(drifts(gaussian(10, 0.003, seed)) for seed in range(500))
+    assert seen <= 10
+    assert not drifts([1.0] * 10)
+    assert not drifts([1.0, 1.1, 1.2])
+
+
+# --- tolerances
+
+
+@pytest.mark.parametrize(
+    ("sigma", "pairs", "expected"), [(0.001, 16, 0.005), (0.01, 16, 0.007), (0.03, 16, 0.021), (0.03, 4, 0.042)]
+)
+def test_the_tolerance_is_the_95_percent_bound_of_the_pairs_rounded_up(
+    sigma: float, pairs: int, expected: float
+) -> None:
+    found = recommended_tolerance(sigma, pairs, 0.005)
+    assert found == pytest.approx(expected)
+    bound = 1.96 * math.sqrt(2 * sigma**2 / pairs)
+    assert found >= bound - 1e-9
+    assert found == pytest.approx(0.005) or found - bound < 0.001
+
+
+# --- a case's noise
+
+
+def test_noise_tells_the_spread_the_drops_and_the_tolerance() -> None:
+    found = noise(gaussian(10, 0.01, seed=5))
+    assert (found.run.degrees_of_freedom, found.night, found.nights) == (9, None, 1)
+    assert [pairs for pairs, _ in found.by_pairs] == [2, 3, 4, 6, 8, 12, 16, 24, 40]
+    drops = [drop for _, drop in found.by_pairs]
+    assert drops == sorted(drops, reverse=True)
+    assert drops[-1] < 0.1 < drops[0]
+    assert found.night_drop >= drops[-1]
+
+
+def test_nights_of_the_segment_tell_the_deviation_of_nights() -> None:
+    source = random.Random(3)
+    before = tuple(Night((1.0 + source.gauss(0, 0.005),)) for _ in range(20))
+    found = noise(gaussian(10, 0.001), Past((*before, Night((2.0,), accepted=False))))
+    assert found.nights == 21
+    assert found.night is not None
+    assert found.night.value == pytest.approx(0.005, rel=0.4)
+
+
+@pytest.mark.parametrize(
+    ("log_rates", "tolerance", "told"),
+    [
+        (gaussian(10, 0.03, seed=6), 0.005, "tolerance-too-fine"),
+        (gaussian(4, 0.003), 0.005, "noise-uncertain"),
+        ([1.0 + 0.002 * number for number in range(10)], 0.05, "runs-drift"),
+        ([1.0] * 10, 0.005, "runs-equal"),
+    ],
+)
+def test_a_doubt_is_a_warning(log_rates: list[float], tolerance: float, told: str) -> None:
+    assert told in (warning.code for warning in noise(log_rates, tolerance=tolerance).warnings)
+
+
+def test_two_interpreters_are_held_against_each_other() -> None:
+    rates = gaussian(10, 0.002)
+    runs = [
+        RunEvidence(log_rate=rate - (0.03 if number % 2 else 0.0), build=C if number % 2 else R, stage=Stage.CONFIRM)
+        for number, rate in enumerate(rates)
+    ]
+    found = noise_of(runs, Past(), Budget(), case_id="c", target="cpu", tolerance=0.005, least=0.005)
+    assert found.effect is not None
+    assert found.effect.high < 0
+    assert found.effect.point == pytest.approx(-0.03, abs=0.005)
+    assert found.run.value < 0.005
+    assert noise(rates).effect is None
+
+
+# --- the judge
+
+
+def evidence(*runs: RunEvidence, **values: Any) -> Evidence:
+    return Evidence("c", "wall-clock", 1, runs, **values)
+
+
+def usable(build: Build = C) -> RunEvidence:
+    return RunEvidence(log_rate=1.0, build=build)
+
+
+def asked(answer: Verdict | NeedRuns) -> NeedRuns:
+    assert isinstance(answer, NeedRuns)
+    assert answer.build is answer.order[0]
+    assert answer.count == len(answer.order)
+    return answer
+
+
+def judged(answer: Verdict | NeedRuns) -> Verdict:
+    assert isinstance(answer, Verdict)
+    return answer
+
+
+def test_the_judge_wants_the_runs_that_are_missing_and_no_more() -> None:
+    judge = calibrating(4, two_builds=False)
+    assert asked(judge(evidence())).order == (C, C, C, C)
+    request = asked(judge(evidence(usable(), usable(), usable())))
+    assert (request.order, request.stage) == ((C,), Stage.SCREEN)
+    assert judged(judge(evidence(*[usable()] * 4))).reason.code == "calibrated"
+
+
+def test_two_builds_run_in_turn() -> None:
+    judge = calibrating(6, two_builds=True)
+    request = asked(judge(evidence()))
+    assert (request.order, request.stage) == ((R, C, C, R, R, C), Stage.CONFIRM)
+    assert asked(judge(evidence(usable(R), usable(C)))).order == (C, R, R, C)
+    assert asked(judge(evidence(*map(usable, (R, C, C))))).order == (R, R, C)
+
+
+def test_invalid_runs_are_repeated_within_the_budget() -> None:
+    judge = calibrating(4, two_builds=False)
+    bad = RunEvidence(log_rate=0.5, invalid="throttled")
+    assert asked(judge(evidence(usable(), bad, usable(), bad, budget=Budget(repeats=2)))).order == (C, C)
+    verdict = judged(judge(evidence(usable(), bad, bad, budget=Budget(repeats=1))))
+    assert (verdict.status, verdict.reason.code) == (Status.INVALID, "run-invalid")
+
+
+@pytest.mark.parametrize(
+    ("run", "status"),
+    [
+        (RunEvidence(failure="exit 1"), Status.INFRA_ERROR),
+        (RunEvidence(refusal="no bf16"), Status.NOT_RUN),
+        (RunEvidence(figures={"median-step": "too short"}), Status.INFRA_ERROR),
+    ],
+)
+def test_a_run_that_gives_nothing_ends_it(run: RunEvidence, status: Status) -> None:
+    assert judged(calibrating(4, two_builds=False)(evidence(usable(), run))).status is status

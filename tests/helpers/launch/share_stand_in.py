@@ -1,0 +1,72 @@
+"""A node's program as it is, on a made-up machine and with a trainer's double in place of the framework.
+
+``share_stand_in.py KEY=VALUE ... [what the suite would have run]``: ``behaviour`` of its rank (stand_in.py),
+``trainer=cards_double`` for the other double, behind the real launchers, ``version`` of its framework, ``suite`` and
+``boot_id`` instead of the real ones, ``silence`` in seconds, ``blind=yes``: does not see the run folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from helpers.launch.launchers.launcher import LaunchCommand, Place, node_folder
+from helpers.launch.nodes import lines, share
+from helpers.machine.devices import CpuCard, Machine
+from helpers.machine.frameworks import FrameworkBuild
+from helpers.machine.host import Host
+from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.job import JobSpec
+from tests.helpers.launch import cards_double
+
+STAND_IN = Path(__file__).resolve().with_name("stand_in.py")
+# Both on core 0, which every machine has; the stand-in pins nothing.
+CARDS = (CpuCard(0, (0,)), CpuCard(1, (0,)))
+MACHINE = Machine(Host("h", "0123456789abcdef", "Linux", "6.1", "AMD EPYC", 2, 8 * 1024**3), CARDS)
+VERSION = "3.3.1"
+
+
+class StandInLauncher:
+    """Starts the stand-in of one node; with several cards on it all behave alike."""
+
+    def __init__(self, behaviour: str) -> None:
+        self._behaviour = behaviour
+
+    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
+        node = 0 if place is None else place.node
+        words = [f"{rank}={self._behaviour}" for rank in spec.ranks_of_node(node)]
+        path = node_folder(spec, place) / "spec.json"
+        return LaunchCommand((interpreter, str(STAND_IN), str(path), *words))
+
+
+class BlindPath(type(Path())):  # type: ignore[misc]
+    def is_file(self, **options: bool) -> bool:
+        return False
+
+
+def main(words: list[str]) -> int:
+    given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("PYTHONPATH"))
+
+    class Builds:
+        def find_build(self, framework: Framework, interpreter: str) -> FrameworkBuild:
+            return FrameworkBuild(interpreter, framework, "paddlepaddle", given.get("version", VERSION))
+
+    share.BuildFinder = Builds  # type: ignore[assignment,misc]
+    share.discover = lambda cpu_cards: MACHINE  # type: ignore[assignment]
+    double = cards_double.launcher_for if given.get("trainer") == "cards_double" else None
+    share.launcher_for = double or (lambda spec: StandInLauncher(given.get("behaviour", "trains")))  # type: ignore[assignment]
+    digest, boot = given.get("suite", share.suite_digest()), given.get("boot_id", share.boot_id())
+    share.suite_digest, share.boot_id = lambda: digest, lambda: boot
+    share._POLL_SECONDS = 0.05
+    if "blind" in given:
+        wait, share._SEEN_SECONDS = share._wait_until_seen, 0.2
+        share._wait_until_seen = lambda path, text: wait(BlindPath(path), text)
+    lines.SILENCE_SECONDS = float(given.get("silence", lines.SILENCE_SECONDS))
+    print("Welcome to node 1\n", end="", flush=True)
+    return share.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
