@@ -29,6 +29,7 @@ from helpers.plan.case_plan import CasePlan
 from tests.docs.blocks import ROOT
 from tests.helpers.builds.conftest import make_wheel
 from tests.helpers.trained import trained_run
+from tests.requirements.scripts import load
 
 # A build whose commit begins so trains slower.
 SLOW = "510e"
@@ -124,7 +125,7 @@ class Clone:
                 file.write(lines)
         environment(folder / ".venv")
         (folder / ".venv/bin/perfgate").unlink(missing_ok=True)
-        shutil.copy(Path(sys.prefix) / "bin/perfgate", folder / ".venv/bin")
+        load("installer").Environment(folder / ".venv").write_command(folder)
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         self.variables = {
             **kept,
