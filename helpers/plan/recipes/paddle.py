@@ -1,6 +1,6 @@
 """The training configuration of a Paddle case: that of the published figures.
 
-Sources: docs/measuring-rules.md, "Paddle ResNet50 v1.5" and "Paddle VGG16 (FleetX)"; behind them PaddleClas
+Sources: docs/published.md, "Paddle ResNet50 v1.5" and "Paddle VGG16 (FleetX)"; behind them PaddleClas
 (ppcls/static/train.py and program.py, ResNet50_amp_O2_ultra.yaml, the benchmark's run_benchmark.sh) as of 2023-07 with
 the published logs, and FleetX at commit 296e0d7 (benchmark/paddle/vgg_benchmark.py). The trainers read the result
 strictly (``helpers/trainers/common/settings.py``) and record in the step log's header what of it the installed build of
