@@ -221,7 +221,7 @@ class HistoryConfig:
 
 @dataclass(frozen=True)
 class BuildsConfig:
-    """How builds are found and kept (docs/builds.md)."""
+    """How builds are found and kept (docs/choosing.md)."""
 
     # The pinned good build, named as ``--reference-build`` names one, and why it is good; None without one.
     good: str | None = None

@@ -210,7 +210,7 @@ def _pure_layout(on_gpu: bool) -> dict[str, Setting]:
 
 
 def _on_cpu(processor: Processor) -> dict[str, Setting]:
-    flags = own("the published flags are a GPU's; the fastest of docs/cpu-settings.md")
+    flags = own("the published flags are a GPU's; the fastest of docs/evidence/cpu-settings.md")
     none = own("the published strategies are for programs on a GPU; none is set on a CPU")
     return {**group("environment", cpu_environment(processor), flags), **empty_groups(STRATEGIES, none)}
 
