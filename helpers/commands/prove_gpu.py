@@ -2,7 +2,8 @@
 
 It runs the steps of ``proof/plan.py`` in order, the probes in processes of their own and the rest through sessions of
 the suite. Finished steps are kept in the output folder, so that a second call continues. Without a GPU it does the same
-on the CPU with the smallest batches. ``docs/evidence/gpu-proof.md`` says which results are right, and which files are left.
+on the CPU with the smallest batches. ``docs/evidence/gpu-proof.md`` says which results are right, and which files are
+left.
 """
 
 from __future__ import annotations

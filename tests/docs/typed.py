@@ -1,8 +1,8 @@
 """A fresh clone in which a reader types the blocks of a page. Only these stand for the real ones there:
 
 - what trains (``trained`` below, where the clone would start a job), and what builds a static program;
-- the package index: a folder of small wheels of the releases that docs/evidence/releases.md measured, of the paddlepaddle-gpu
-  that ``make env`` installs, and of what stands beside them; ``.venv`` has the packages of this Python;
+- the package index: a folder of small wheels of the releases that docs/evidence/releases.md measured, of the
+  paddlepaddle-gpu that ``make env`` installs, and of what stands beside them; ``.venv`` has this Python's packages;
 - the look whether others use the machine: it is quiet.
 """
 
