@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 AREAS = ("helpers", "fixtures", "perf_tests", "benchmarks", "tests", "requirements", "docs", ".github", ".ci")
 SUFFIXES = (".py", ".md", ".yaml", ".yml", ".txt", ".toml")
 
-PAGE = re.compile(r"(?<![\w/.-])(docs/[a-z-]+\.md|[A-Z]{3,}\.md)\b")
+PAGE = re.compile(r"(?<![\w/.-])(docs/(?:evidence/)?[a-z-]+\.md|[A-Z]{3,}\.md)\b")
 # Of the folder that --series names.
 ELSEWHERE = ("INDEX.md",)
 # A link of a page to a file or a heading, or both.
@@ -58,6 +58,7 @@ def test_the_index_lists_every_page_and_links_between_pages_lead_somewhere() -> 
     pages = sorted((ROOT / "docs").glob("*.md"))
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
     assert [page.name for page in pages if page.name != "README.md" and f"]({page.name})" not in index] == []
+    pages += sorted((ROOT / "docs/evidence").glob("*.md"))
     pages += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
     links = [(page, *link) for page in pages for link in LINK.findall(page.read_text(encoding="utf-8"))]
     assert links
