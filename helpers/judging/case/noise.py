@@ -17,8 +17,8 @@ from helpers.judging.case.evidence import Night, Past
 from helpers.judging.statistics import SIGMA_PER_MAD, robust_sigma
 
 # An entry with a larger entry_scatter() has runs that scatter far more than is usual for the case (docs/verdicts.md,
-# "The minimum detectable drop"). With an unknown usual scatter, 3 honest runs reach 4 in 4% of entries and 6 in 1%, if they are drawn
-# as the e-value expects of an unknown spread.
+# "The minimum detectable drop"). With an unknown usual scatter, 3 honest runs reach 4 in 4% of entries and 6 in 1%, if
+# they are drawn as the e-value expects of an unknown spread.
 MOST_SCATTER, MOST_SCATTER_UNKNOWN = 4.0, 6.0
 # So many nights make a history. With fewer nights other rules apply (docs/verdicts.md, "The first nights").
 KNOWN_NIGHTS = 15
