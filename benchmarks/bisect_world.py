@@ -1,4 +1,4 @@
-"""Builds of which one brought a drop, measured with the noise of docs/verdicts.md, "What the nights are".
+"""Builds of which one brought a drop, measured with the noise of docs/accuracy.md, "What the nights are".
 
 Every pair is drawn from a seed of its own (search, build, repeat), so that all rules are asked about the same
 measurements, in whatever order they want them.

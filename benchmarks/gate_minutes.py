@@ -24,7 +24,7 @@ from helpers.session import SuiteOptions
 from helpers.session.suite import Suite
 from helpers.trainers.contract import ROOT
 
-# Above the runs that a case makes in any case; docs/verdicts.md, "How good it is": about 1.95 runs a case of one run.
+# Above the runs that a case makes in any case; docs/accuracy.md, "How good it is": about 1.95 runs a case of one run.
 MORE_RUNS = 0.95
 # The pairs of a case that looks slower: mostly 2 to 6 settle it (perf.yaml, budgets.pairs).
 PAIRS = 6

@@ -76,7 +76,7 @@ def _on_many_cards(score: Score) -> tuple[int, int]:
 
 
 def goals_of_lives(scores: Mapping[str, Score]) -> list[Goal]:
-    """docs/verdicts.md, "What it gives, simulated"."""
+    """docs/accuracy.md, "How good it is"."""
     total = total_of(dict(scores))
     wrong = total.unjudged, total.better, total.called_faster
     named = ("cases not judged", "improvements without a gain", "losses and drops called an improvement")

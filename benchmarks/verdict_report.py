@@ -15,7 +15,7 @@ from helpers.judging.statistics import student_t_95
 
 
 def goals_of(scores: Scores) -> list[Goal]:
-    """docs/verdicts.md, "What it gives, simulated"."""
+    """docs/accuracy.md, "How good it is"."""
     lost = scores.get(LOST, Score())
     faster = lost.called_faster if lost.injected else math.nan
     return [

@@ -1,4 +1,4 @@
-"""Synthetic nights with the two-level noise of docs/verdicts.md, "What the nights are": 60 cases, many nights.
+"""Synthetic nights with the two-level noise of docs/accuracy.md, "What the nights are": 60 cases, many nights.
 
 Every run is drawn from a seed of its own (world, night, case, build, number), so that it is the same whoever asks for
 it and in whatever order. In a world that is LeftBehind, gains were accepted while the pinned good build stayed.
@@ -25,7 +25,7 @@ FRESH_NIGHTS = 3
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
-# docs/verdicts.md, "What is known about the noise": DLPerf's coefficient of variation between runs, by cards.
+# docs/verdicts.md, "How much speeds vary": DLPerf's coefficient of variation between runs, by cards.
 RUN_CV = {1: 0.0007, 4: 0.0010, 8: 0.0052, 16: 0.0076, 32: 0.0115}
 
 _STEPS = 100
@@ -192,7 +192,7 @@ class LeftBehind(Changed):
     Every case's build under test is faster than the pin by 1 to 8%. For every second case that faster build was
     recorded, and the pin is another one; the others gain it on a night of their history, and nobody pins anew. A future
     with losses takes some of it away again: the build is then slower than what was accepted, and often still faster
-    than the pin, which must not be called faster (docs/verdicts.md, "Level against the good build").
+    than the pin, which must not be called faster (docs/verdicts.md, "Level against the reference build").
     """
 
     seed: int

@@ -6,7 +6,7 @@ first night on. Then the same on machines whose builds got faster while the good
 (verdict_worlds.LeftBehind), and 120 nights of machines to which something happens (verdict_lives). Exit status 1 where
 a goal is missed, and where a SQLite history leads to other verdicts. asv and Otava are left out where they are not
 installed.
-docs/verdicts.md, "What the nights are", describes the nights, and "How good it is" the results.
+docs/accuracy.md, "What the nights are", describes the nights, and "How good it is" the results.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """``perfgate fleet``: runs the gate on every node of a Slurm cluster, and says which node is slow beyond chance
-(docs/fleet.md)."""
+(docs/multi-node.md)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ EXITS = {
 
 _TEXT = """\
 # What perfgate does on {host}, written by "perfgate init" on {date}. What is not here has its shipped default
-# (helpers/plan/defaults.yaml). docs/perf-yaml.md has every key.
+# (helpers/plan/defaults.yaml). docs/reference.md has every key.
 
 # Found here: {found}.
 # "perfgate gate" judges these cases. "needs" is what a case is compared with: published, recorded (by this machine,

@@ -2,7 +2,8 @@
 
 It runs the steps of ``proof/plan.py`` in order, the probes in processes of their own and the rest through sessions of
 the suite. Finished steps are kept in the output folder, so that a second call continues. Without a GPU it does the same
-on the CPU with the smallest batches. ``docs/gpu-proof.md`` says which results are right, and which files are left.
+on the CPU with the smallest batches. ``docs/evidence/gpu-proof.md`` says which results are right, and which files are
+left.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ NAME = "prove-gpu"
 HELP = "Try the whole suite on this machine's GPU, and write down what it measured and whether each step was right"
 EXITS = {
     0: "all steps of this machine's plan were done and were right; with --plan: the plan is shown",
-    1: "a step was wrong (the summary says which, docs/gpu-proof.md what is right); 1 outranks 7",
+    1: "a step was wrong (the summary says which, docs/evidence/gpu-proof.md what is right); 1 outranks 7",
     7: "no step was wrong, but steps remain: not reached (call again to go on), or not run for want of software",
 }
 

@@ -1,5 +1,5 @@
 """``perfgate submit``: runs a command as a job of Slurm. It shows the command's output, waits for its end, and ends
-with its exit status (docs/slurm.md)."""
+with its exit status (docs/multi-node.md)."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ from helpers.trainers.contract.errors import HistoryError, SuiteError
 NIGHT_SCHEMA_VERSION = 1
 
 _NIGHTS = uuid.UUID("5b6f6a0e-3a55-4c1e-9d0b-6a1a6f0f4b1e")
-# The least and the largest value of a number: log rates of hardware; docs/verdicts.md, "Judge": the clip of the
-# evidence that later nights carry on (helpers.judging.case.screen); an effect is a fraction, and -1 is a standstill.
+# The least and the largest value of a number: log rates of hardware; the clip of the evidence that later nights carry
+# on (helpers.judging.case.screen); an effect is a fraction, and -1 is a standstill.
 LOG_RATES = (math.log(LEAST_SAMPLES_PER_S), math.log(MOST_SAMPLES_PER_S))
 EVIDENCE = (0.2, 1e6)
 _EFFECTS = (-1.0, 1e300)

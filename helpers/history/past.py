@@ -20,7 +20,7 @@ from helpers.judging.case.verdict import Status
 from helpers.machine.environment import POOL
 from helpers.trainers.contract.errors import HistoryError
 
-# docs/verdicts.md, "Judge": the accepted nights of the segment, the newest 40.
+# docs/verdicts.md, "One case, one night": the accepted nights of the segment, the newest 40.
 ACCEPTED_NIGHTS = 40
 SIBLINGS = 60
 # A level is learned from its oldest nights, so that it does not follow a build that gets slower bit by bit.

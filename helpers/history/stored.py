@@ -97,7 +97,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A case's noise as ``perfgate calibrate`` measured it (docs/verdicts.md, "Calibrate").
+    """A case's noise as ``perfgate calibrate`` measured it (docs/verdicts.md, "The minimum detectable drop").
 
     ``sigma_run`` and ``sigma_night`` are the standard deviations of log rates between runs and between nights, each
     with its 95% interval.

@@ -1,4 +1,4 @@
-"""Which nodes of a fleet are slow beyond chance. Pure; docs/fleet.md, "How a node is judged".
+"""Which nodes of a fleet are slow beyond chance. Pure; docs/multi-node.md, "How a node is judged".
 
 Every node measured the same cases. In each case a node is compared with the median of all nodes, and its shift is the
 mean over its cases. The median distance of the shifts from their median says how far healthy nodes are apart. Holm's

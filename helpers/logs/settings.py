@@ -194,6 +194,6 @@ def same_card(one: str, other: str) -> bool:
 
 
 def has_tf32(name: str) -> bool:
-    """Whether such a card computes FP32 as TF32 unless that is switched off (docs/measuring-rules.md, "Traps in the
+    """Whether such a card computes FP32 as TF32 unless that is switched off (docs/published.md, "Traps in the
     published tables")."""
     return _WITH_TF32.fullmatch(card_words(name).get("model", "")) is not None

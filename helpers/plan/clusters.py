@@ -1,4 +1,4 @@
-"""``clusters`` of perf.yaml: how jobs are asked of a Slurm cluster (docs/slurm.md)."""
+"""``clusters`` of perf.yaml: how jobs are asked of a Slurm cluster (docs/multi-node.md)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 ``ROOT/train`` holds the images, and ``ROOT/lists/50000x13`` is a data folder of its own: 50,000 of them, each 13 times
 in its list. So a case always reads the same images, however many others need.
 
-Paddle's publisher read the 50,000 images of ImageNet's validation set again and again (docs/measuring-rules.md), so no
+Paddle's publisher read the 50,000 images of ImageNet's validation set again and again (docs/published.md), so no
 comparison needs more different ones; its list still is as long as the steps that its rule takes.
 """
 

@@ -5,7 +5,7 @@ last space, so that names may hold spaces. A file's content decides what it is, 
 and some CMYK images named .JPEG, and both loaders turn them to RGB.
 
 A published comparison needs so many images that no epoch begins within the steps that its rule uses. The publishers fed
-ImageNet, or its validation set many times over (docs/measuring-rules.md). On a few hundred images an epoch has a few
+ImageNet, or its validation set many times over (docs/published.md). On a few hundred images an epoch has a few
 steps, and the reader's work between two epochs would be measured instead of the card's.
 """
 

@@ -136,7 +136,7 @@ class MeasuringProtocol:
     """The steps of every rank in one run, and the number of runs (fresh processes) of a case.
 
     ``steady_window_steps`` and ``most_warmup_steps`` are as in JobSpec: warm-up goes on until its end is steady.
-    ``rules`` are the published measuring rules (docs/measuring-rules.md) with whose figures this protocol can be
+    ``rules`` are the published measuring rules (docs/published.md) with whose figures this protocol can be
     compared.
     """
 
@@ -239,8 +239,8 @@ class Tolerances:
     published: float = 0.05
     # The smallest change against the recorded figure that counts; the evidence has a threshold of its own.
     recorded: float = 0.005
-    # From this drop below the recorded figure on, a case fails although no good build is at hand (docs/verdicts.md, "No
-    # good build").
+    # From this drop below the recorded figure on, a case fails although no good build is at hand (docs/verdicts.md,
+    # "Without a reference build").
     unconfirmed: float = 0.05
 
 

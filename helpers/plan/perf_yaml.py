@@ -85,7 +85,7 @@ class NodesConfig:
     port: int | None = None
     # Within this time a host's program has to answer.
     connect_seconds: float = 30.0
-    # Whether the hosts are the nodes of this process's Slurm job (docs/slurm.md). The file names none then.
+    # Whether the hosts are the nodes of this process's Slurm job (docs/multi-node.md). The file names none then.
     of_slurm: bool = False
     # The interface and the variables of every node of a Slurm job.
     interface: str | None = None
@@ -96,9 +96,9 @@ class NodesConfig:
         """How many hosts there are, and who names them."""
         number = len(self.hosts)
         if self.of_slurm and not self.hosts:
-            return "this process is on no node of a Slurm job (docs/slurm.md)"
+            return "this process is on no node of a Slurm job (docs/multi-node.md)"
         if self.of_slurm:
-            return f"this process's job of Slurm has {number} (docs/slurm.md)"
+            return f"this process's job of Slurm has {number} (docs/multi-node.md)"
         named = f"{number} host{'' if number == 1 else 's'}" if number else "none"
         return f"perf.yaml names {named} (nodes.hosts; docs/multi-node.md)"
 
@@ -222,7 +222,7 @@ class HistoryConfig:
 
 @dataclass(frozen=True)
 class BuildsConfig:
-    """How builds are found and kept (docs/builds.md)."""
+    """How builds are found and kept (docs/choosing.md)."""
 
     # The pinned good build, named as ``--reference-build`` names one, and why it is good; None without one.
     good: str | None = None

@@ -33,7 +33,7 @@ class ProposalKind(enum.Enum):
 
 
 class RecordedAnswer(enum.Enum):
-    """The verdict's answer on a case against its recorded entry (docs/verdicts.md, "Judge")."""
+    """The verdict's answer on a case against its recorded entry (docs/verdicts.md, "One case, one night")."""
 
     NOTHING_RECORDED = "nothing recorded"
     NO_WORSE = "no worse"

@@ -21,7 +21,7 @@ from helpers.trainers.contract.frameworks import Framework
 # 1: environments by key, figures with case id, source, table, rule, printed and actual precision, status, note
 PUBLISHED_VERSION = 1
 
-# The titles of the documents (docs/measuring-rules.md) by the names of their files, which are the keys in the data.
+# The titles of the documents (docs/published.md) by the names of their files, which are the keys in the data.
 TITLES: Mapping[str, str] = MappingProxyType(
     {
         "001_c5ab03129253aecb.txt": "Paddle ResNet50 v1.5 performance test",

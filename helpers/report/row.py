@@ -268,7 +268,7 @@ class ReaderBound:
 
 READER_BOUND = ReaderBound(
     0.10,
-    'docs/measuring-rules.md, "Reader (data) share": 14% to 48% where the reader is known to hold up the published '
+    'docs/published.md, "Reader (data) share": 14% to 48% where the reader is known to hold up the published '
     "runs, at most 4% elsewhere; 10% lies between",
 )
 

@@ -30,7 +30,7 @@ class SuiteOptions:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     # The case ids that the command line gives in full; ``--gate`` judges these too.
     named: frozenset[str] = frozenset()
-    # The build under test and the good build as ``--build`` and ``--reference-build`` name them (docs/builds.md).
+    # The build under test and the good build as ``--build`` and ``--reference-build`` name them (docs/choosing.md).
     build: str | None = None
     reference_build: str | None = None
     # Whether the build that perf.yaml pins is the good one if the command line names none.

@@ -86,7 +86,8 @@ def test_every_option_in_a_sentence_exists(pytestconfig: pytest.Config) -> None:
 
 def test_every_case_on_the_pages_is_one() -> None:
     wrong = []
-    for page in pages():
+    # That page adds a model.
+    for page in (page for page in pages() if page.name != "extending.md"):
         text = page.read_text(encoding="utf-8")
         for found in re.findall(r"\b(?:paddle|pytorch|tensorflow|mxnet)-[\w.]+-[\w.]+-bs\d+-\d+x\d+-[\w-]*\w", text):
             try:

@@ -1,8 +1,8 @@
 """A fresh clone in which a reader types the blocks of a page. Only these stand for the real ones there:
 
 - what trains (``trained`` below, where the clone would start a job), and what builds a static program;
-- the package index: a folder of small wheels of the releases that docs/releases.md measured, of the paddlepaddle-gpu
-  that ``make env`` installs, and of what stands beside them; ``.venv`` has the packages of this Python;
+- the package index: a folder of small wheels of the releases that docs/evidence/releases.md measured, of the
+  paddlepaddle-gpu that ``make env`` installs, and of what stands beside them; ``.venv`` has this Python's packages;
 - the look whether others use the machine: it is quiet.
 """
 
@@ -59,7 +59,7 @@ def disturbance_of(*_machine, **_options):
     return ""
 """,
 }
-# Older than every release of the pages: the one that docs/releases.md found to be slower.
+# Older than every release of the pages: the one that docs/evidence/releases.md found to be slower.
 _SLOW_RELEASE = "2.6.2"
 _RELEASED = re.compile(r"^\| paddlepaddle==(\S+) \|", re.MULTILINE)
 _PINNED = re.compile(r"^(paddlepaddle-gpu)==([^\s\\]+)", re.MULTILINE)
@@ -96,7 +96,7 @@ def index(folder: Path) -> Path:
 
 def released() -> list[tuple[str, str]]:
     """What the index has of Paddle for this Python, as other places of the project know it."""
-    measured = _RELEASED.findall((ROOT / "docs/releases.md").read_text(encoding="utf-8"))
+    measured = _RELEASED.findall((ROOT / "docs/evidence/releases.md").read_text(encoding="utf-8"))
     pinned = _PINNED.findall((ROOT / "requirements/gpu-cuda11.txt").read_text(encoding="utf-8"))
     return [*(("paddlepaddle", version) for version in measured), *pinned]
 

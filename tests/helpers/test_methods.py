@@ -1,4 +1,4 @@
-"""docs/measuring-rules.md point by point: what it says of a configuration, every published Paddle row's recipe has.
+"""docs/published.md point by point: what it says of a configuration, every published Paddle row's recipe has.
 
 Where the suite departs from a sentence, the test says so and asks for the reason beside the recipe.
 """

@@ -1,6 +1,7 @@
 """Whole nights against a good build that the recorded level has left: sessions, pairs and history over many nights.
 
-docs/verdicts.md, "Level against the good build" and "No good build": each of these once ended in a wrong verdict.
+docs/verdicts.md, "Level against the reference build" and "Without a reference build": each of these once ended in a
+wrong verdict.
 Nights that several tests begin with are measured once; each test goes on with a copy of their history and run folders.
 """
 

@@ -174,7 +174,7 @@ def _on_cpu(here: Here) -> Proof:
         "ResNet50 in tf32: TF32 is arithmetic of NVIDIA GPUs; fp32 stands in its place",
         f"{_MEMORY}: on a CPU it would take the machine's memory, not a card's",
         f"{_FEATURES}: CUDA graphs need a GPU, and compiling takes minutes",
-        f"{_PARTS}: on a CPU the profiles are read in docs/planted-causes.md",
+        f"{_PARTS}: on a CPU the profiles are read in docs/evidence/planted-causes.md",
     )
     return Proof(CPU, tuple(steps), left_out)
 

@@ -41,7 +41,7 @@ _Claim = tuple[Status, Finding, *tuple[Finding, ...]]
 
 # After so many nights in a row a slow machine is no passing state: somebody has to explain it, or record it.
 LASTING_NIGHTS = 5
-# docs/verdicts.md, "No good build".
+# docs/verdicts.md, "Without a reference build".
 SLOWER_RUNS = 3
 
 

@@ -28,7 +28,7 @@ from helpers.judging.finding import Code, Finding, found
 from helpers.judging.statistics import EffectSize, effect_of, hodges_lehmann, robust_sigma
 
 # The e-value that every night needs. With so many pairs to reach it, 1200 finds as much as 200 does, with a fifth of
-# the false alarms (docs/verdicts.md, "Judge").
+# the false alarms (docs/verdicts.md, "One case, one night").
 THRESHOLD = 1200.0
 # That e-value is for a night of up to so many cases. With more cases, each of them needs a higher one.
 CASES = 60

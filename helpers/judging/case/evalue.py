@@ -1,6 +1,6 @@
 """The e-value of a drop (or a gain): how much better "slower" explains the runs than "as before" does.
 
-docs/verdicts.md, "evalue": it is the ratio of two marginal likelihoods of the differences x, logarithms of samples/s.
+docs/verdicts.md, "Evidence": it is the ratio of two marginal likelihoods of the differences x, logarithms of samples/s.
 As before: all runs share an offset mu ~ N(0, tau^2). Slower: mu ~ N(-delta, tau^2), with delta log-uniform on 0.4 to
 20%. Both: run noise 0.93 N(0, s^2) + 0.07 N(0, (4 s)^2) with s = k sigma and k unknown. It may be looked at after every
 run: if there is no drop, the probability that it ever reaches 1/a is at most a.
@@ -28,7 +28,7 @@ SMALLEST_DROP, LARGEST_DROP = 0.004, 0.20
 TAIL_SHARE, TAIL_WIDTH = 0.07, 4.0
 
 # By what factor the learned sigma may be wrong, with log-normal weights about 1. A width of 0.6 breaks the error bound
-# when sigma was learned four times too small; 1.0 holds (docs/verdicts.md, "evalue").
+# when sigma was learned four times too small; 1.0 holds (docs/verdicts.md, "Evidence").
 FACTORS = np.geomspace(0.5, 11.0, 16)
 LOG_FACTOR_WEIGHTS = -0.5 * np.log(FACTORS) ** 2
 LOG_FACTOR_WEIGHTS -= np.log(np.exp(LOG_FACTOR_WEIGHTS).sum())

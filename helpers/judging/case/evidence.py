@@ -16,7 +16,7 @@ from helpers.trainers.contract.records import finite
 
 @dataclass(frozen=True)
 class Budget:
-    """How many runs a case may take in one night (docs/verdicts.md, "Judge" and "No history")."""
+    """How many runs a case may take in one night (docs/verdicts.md, "One case, one night" and "The first nights")."""
 
     # The most runs of the build under test before the case is settled or goes to confirmation.
     screen_runs: int = 6
@@ -139,7 +139,7 @@ class RecordedReference:
     # The recorded runs' samples/s by ``rule``.
     replicates: tuple[float, ...] = ()
     # The drop below the figure, as a fraction, beyond which SLOWER fails the case if no good build is at hand
-    # (docs/verdicts.md, "No good build").
+    # (docs/verdicts.md, "Without a reference build").
     band: float = 0.05
     # The build it was recorded with, named as Evidence.reference_id names builds; empty if that is not known.
     build: str = ""

@@ -1,7 +1,7 @@
 """The level of a case's accepted nights against the good build, and whether that build itself was slower tonight.
 
 The recorded level may lie above the pinned build (a gain was accepted and the pin stayed) or below it. So pairs are
-compared with that level and not with 0 (docs/verdicts.md, "Level against the good build").
+compared with that level and not with 0 (docs/verdicts.md, "Level against the reference build").
 """
 
 from __future__ import annotations

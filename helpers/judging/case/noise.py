@@ -1,4 +1,4 @@
-"""What earlier nights say about a case: its level and how much it varies (docs/verdicts.md, "learn").
+"""What earlier nights say about a case: its level and its noise (docs/verdicts.md, "What earlier nights teach").
 
 In a pool of equal nodes each night is compared with the nights of its own node, and the spread between nodes is
 learned.
@@ -17,10 +17,10 @@ from helpers.judging.case.evidence import Night, Past
 from helpers.judging.statistics import SIGMA_PER_MAD, robust_sigma
 
 # An entry with a larger entry_scatter() has runs that scatter far more than is usual for the case (docs/verdicts.md,
-# "The interval"). With an unknown usual scatter, 3 honest runs reach 4 in 4% of entries and 6 in 1%, if they are drawn
-# as the e-value expects of an unknown spread.
+# "The minimum detectable drop"). With an unknown usual scatter, 3 honest runs reach 4 in 4% of entries and 6 in 1%, if
+# they are drawn as the e-value expects of an unknown spread.
 MOST_SCATTER, MOST_SCATTER_UNKNOWN = 4.0, 6.0
-# So many nights make a history. With fewer nights other rules apply (docs/verdicts.md, "No history").
+# So many nights make a history. With fewer nights other rules apply (docs/verdicts.md, "The first nights").
 KNOWN_NIGHTS = 15
 NEWEST_NIGHTS = 40
 # The variance of a median divided by that of a mean, for a normal distribution.
@@ -35,7 +35,7 @@ _TYPICAL_NIGHTS = 3
 _UNKNOWN_SIGMA, _GUESS_DEGREES = 0.0094, 2.0
 # From this many nights on a sibling's scale counts.
 _SIBLING_NIGHTS = 8
-# docs/verdicts.md, "learn": the night effect is taken for 0.4 of the spread between runs.
+# docs/verdicts.md, "What earlier nights teach": the night effect is taken for 0.4 of the spread between runs.
 _WITHIN_SHARE = 1 / (1 + 0.4**2)
 _LEAST_NIGHT_SHARE = 0.10
 _LEAST_TAU = 0.0007
@@ -43,7 +43,7 @@ _LEAST_TAU = 0.0007
 # drop.
 _LEAST_SIGMA = 1e-4
 # Two machines with cards of one model differ by 8% on average. This is expected of nodes that were not measured, and
-# weighs as much as one measured node (docs/verdicts.md, "What is known about the noise").
+# weighs as much as one measured node (docs/verdicts.md, "How much speeds vary").
 UNKNOWN_SPREAD, _PSEUDO_NODES = 0.08, 1.0
 # Nodes do not agree to 0.01%. Without any spread the first new node would look like a drop.
 _LEAST_SPREAD = 1e-4

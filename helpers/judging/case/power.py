@@ -1,4 +1,6 @@
-"""The smallest drop that a night finds with 80% power. It is printed beside every PASS (docs/verdicts.md, "Calibrate").
+"""The smallest drop that a night finds with 80% power. Every PASS prints it.
+
+docs/verdicts.md, "The minimum detectable drop".
 
 It is an approximation, deterministic and cheap. Runs are assumed to be normal with the learned spread. A mean of n runs
 is suspected, or confirmed, if n runs that lie about that mean as n normal runs are expected to would have the e-value

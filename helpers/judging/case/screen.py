@@ -16,7 +16,8 @@ from helpers.judging.case.verdict import NeedRuns
 from helpers.judging.finding import Code, Finding, found
 from helpers.judging.statistics import EffectSize, effect_of, robust_sigma
 
-# E-values of a drop (docs/verdicts.md, "Judge"). Between these two the answer is open, and another run is made.
+# E-values of a drop (docs/verdicts.md, "One case, one night"). Between these two the answer is open, and another run is
+# made.
 AMBIGUOUS_FROM, AMBIGUOUS_BELOW = 0.45, 2.0
 CLEARLY_NO_DROP = 0.3
 SUSPECT_DROP, SUSPECT_GAIN = 2.0, 20.0

@@ -106,8 +106,8 @@ class PairStanding:
 class Standing:
     """What a night leaves to later nights: one case's numbers in the sequential test.
 
-    docs/verdicts.md, "Judge". Log rates are natural logarithms of samples/s by the median step. Effects and shifts are
-    fractions of samples/s: -0.02 is 2% slower.
+    docs/verdicts.md, "One case, one night". Log rates are natural logarithms of samples/s by the median step. Effects
+    and shifts are fractions of samples/s: -0.02 is 2% slower.
     """
 
     # The log rate of tonight's first run.

@@ -2,8 +2,8 @@
 
 A group's e-value is the mean of two e-values. Such a mean is an e-value, however the two depend on each other:
 
-- the product of its members' own e-values (docs/verdicts.md, "Group alarm"), which finds many members with a little
-  evidence each;
+- the product of its members' own e-values (docs/verdicts.md, "All cases together"), which finds many members with a
+  little evidence each;
 - evalue() of the members' shifts as one sample, in units of their noise. It finds many noisy members without any
   evidence of their own. It allows for an offset that all share, because a machine drifts over weeks.
 
@@ -46,7 +46,7 @@ class NightRules:
     # that become suspects, because without a reference build an alarm is all that a night can give.
     error_rate: float = 0.02
     # The standard deviation, as a fraction, of the drift that all cases of a machine share over weeks
-    # (docs/verdicts.md, "What the nights are").
+    # (docs/accuracy.md, "What the nights are").
     machine_drift: float = 0.002
     # Two cases can fall together by chance, and without the stronger one only one is left.
     least_members: int = 3

@@ -1,8 +1,8 @@
 """The verdict on a night: what all its cases together show and no single case does. Pure.
 
-docs/verdicts.md, "Group alarm". If a group of cases fell together, its quietest member is confirmed by interleaved runs
-of both builds, because a slow machine looks like a slow build. If most cases moved alike, the machine or the
-environment is suspected.
+docs/verdicts.md, "All cases together". If a group of cases fell together, its quietest member is confirmed by
+interleaved runs of both builds, because a slow machine looks like a slow build. If most cases moved alike, the machine
+or the environment is suspected.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A rank is a process; a step's samples are those of all cards that it drives. So one process with 8 cards has the figure
 of 8 processes whose steps take as long.
 Every rule is a pure function of the step logs of all ranks of one run, followed by a rule over runs
-(docs/measuring-rules.md, "What throughput means in each source"). Ours, ``wall-clock``, is samples of
+(docs/published.md, "What throughput means in each source"). Ours, ``wall-clock``, is samples of
 all ranks over the wall time of the slowest rank in the measured window.
 """
 
@@ -122,7 +122,7 @@ def median_step(logs: Sequence[StepLog]) -> float:
     """Samples of all ranks in a step / the seconds of the median step. Recorded comparisons are made by this rule.
 
     The median of 100 steps varies a third as much as their mean if one step in a hundred stalls (docs/verdicts.md,
-    "What is known about the noise").
+    "How much speeds vary").
     """
     return statistics.median(samples_per_step(logs)) / statistics.median(step_seconds(logs))
 

@@ -1,6 +1,6 @@
 """The publishers' measuring rules, each one function of the records that a publisher's script prints of a run.
 
-docs/measuring-rules.md, "What throughput means in each source". A log of such a script holds these records
+docs/published.md, "What throughput means in each source". A log of such a script holds these records
 (helpers/logs). Of our step logs ``printed`` makes them: PaddleClas, FleetX and DLPerf count steps or records of them;
 each of NVIDIA's scripts, and DLPerf's for TensorFlow 2, prints the rates of its first process times the number of
 processes. All count from the first step, whatever a log calls warm-up.
@@ -116,7 +116,7 @@ class Rule:
     # How many records the publisher leaves out at the start.
     warm_up: Callable[[Records], int] = lambda records: 0
     # Whether ``NAME:skip=N`` may state another number, and whether the figure's name always contains that number,
-    # because the publisher does not state it ("fitted" in docs/measuring-rules.md).
+    # because the publisher does not state it ("fitted" in docs/published.md).
     takes_skip: bool = False
     names_skip: bool = False
     # Whether it is the usual rule of every log in which its figure is printed.

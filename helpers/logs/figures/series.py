@@ -2,7 +2,7 @@
 
 A printed rate is not always that of the steps just before it: PaddleClas prints batch size / mean step time since step
 5 of the epoch. Such a record at step s is the mean of s - 4 steps, so two of them give the time between them. See
-docs/measuring-rules.md, "What throughput means in each source".
+docs/published.md, "What throughput means in each source".
 """
 
 from __future__ import annotations

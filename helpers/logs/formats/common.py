@@ -163,7 +163,7 @@ def present(stated: Mapping[LogSetting, Stated | None]) -> dict[LogSetting, Stat
 
 def with_tf32(settings: Mapping[LogSetting, Stated]) -> dict[LogSetting, Stated]:
     """The settings with TF32 in place of FP32 if the card has TF32: NVIDIA's containers leave it on
-    (docs/measuring-rules.md, "Traps in the published tables")."""
+    (docs/published.md, "Traps in the published tables")."""
     precision, gpu = settings.get(LogSetting.PRECISION), settings.get(LogSetting.GPU)
     if precision is None or gpu is None or precision.value != "fp32" or not has_tf32(gpu.value):
         return dict(settings)

@@ -140,7 +140,7 @@ def _precision(facts: Facts, tree: _Tree) -> Stated | None:
     capability = facts.line(_AMPERE)
     if stated is None or stated.value != "fp32" or capability is None:
         return stated
-    # Paddle leaves TF32 on if the card has it (docs/measuring-rules.md, "Traps in the published tables").
+    # Paddle leaves TF32 on if the card has it (docs/published.md, "Traps in the published tables").
     return Stated("tf32", f"{stated.where}; TF32 is the default of this card ({capability.where})")
 
 

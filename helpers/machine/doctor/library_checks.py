@@ -17,7 +17,7 @@ _WITHOUT = {
 }
 _REMEDY = (
     "make env installs CUDA's libraries with Paddle (requirements/cuda11.txt), and they come before all others; for a "
-    "Python of your own: docs/environments.md"
+    "Python of your own: docs/choosing.md"
 )
 
 

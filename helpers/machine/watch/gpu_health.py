@@ -26,7 +26,7 @@ THROTTLE_REASONS = {
 }
 # A run is throttled if a reason is seen in a larger share of the window's looks (two a second). A card that reaches its
 # limit at one look of thousands loses almost nothing: even at half its clock, 2% of the looks are 1% of the time, which
-# is less than runs differ (docs/verdicts.md, "What is known about the noise": 1.41% at the 90th percentile), and the
+# is less than runs differ (docs/verdicts.md, "How much speeds vary": 1.41% at the 90th percentile), and the
 # median step does not change. The same share holds for heat close to the limit and for a power cap. A result's facts
 # have the share of each.
 MOST_THROTTLED_SHARE = 0.02

@@ -185,7 +185,7 @@ def cpu_environment(processor: Processor) -> dict[str, str]:
 
 def heap_settings() -> dict[str, Setting]:
     """The variables of a CPU case of the other frameworks: those of glibc's heap."""
-    heap = own("glibc's heap as in docs/cpu-settings.md; nothing is published for a CPU")
+    heap = own("glibc's heap as in docs/evidence/cpu-settings.md; nothing is published for a CPU")
     return group("environment", _heap_environment(), heap)
 
 

@@ -1,6 +1,6 @@
 """The training configuration of a Paddle case: that of the published figures.
 
-Sources: docs/measuring-rules.md, "Paddle ResNet50 v1.5" and "Paddle VGG16 (FleetX)"; behind them PaddleClas
+Sources: docs/published.md, "Paddle ResNet50 v1.5" and "Paddle VGG16 (FleetX)"; behind them PaddleClas
 (ppcls/static/train.py and program.py, ResNet50_amp_O2_ultra.yaml, the benchmark's run_benchmark.sh) as of 2023-07 with
 the published logs, and FleetX at commit 296e0d7 (benchmark/paddle/vgg_benchmark.py). The trainers read the result
 strictly (``helpers/trainers/common/settings.py``) and record in the step log's header what of it the installed build of
@@ -210,7 +210,7 @@ def _pure_layout(on_gpu: bool) -> dict[str, Setting]:
 
 
 def _on_cpu(processor: Processor) -> dict[str, Setting]:
-    flags = own("the published flags are a GPU's; the fastest of docs/cpu-settings.md")
+    flags = own("the published flags are a GPU's; the fastest of docs/evidence/cpu-settings.md")
     none = own("the published strategies are for programs on a GPU; none is set on a CPU")
     return {**group("environment", cpu_environment(processor), flags), **empty_groups(STRATEGIES, none)}
 

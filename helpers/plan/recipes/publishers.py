@@ -17,7 +17,7 @@ from helpers.trainers.contract.errors import entry_of
 from helpers.trainers.contract.models import Plain, Publisher, Residual
 
 # The documents' names in the source of a setting.
-RESNET50 = 'docs/measuring-rules.md, "Paddle ResNet50 v1.5"'
+RESNET50 = 'docs/published.md, "Paddle ResNet50 v1.5"'
 COMMON = f"{RESNET50}: Common"
 FP32 = f"{RESNET50}: FP32"
 FP16 = f"{RESNET50}: FP16"
@@ -25,14 +25,14 @@ ENVIRONMENT = f"{RESNET50}: Environment"
 FLEET = f"{RESNET50}: Fleet"
 DALI = f"{RESNET50}: DALI pipeline"
 NATIVE = f"{RESNET50}: Without DALI"
-VGG16 = 'docs/measuring-rules.md, "Paddle VGG16 (FleetX)"'
-OTHERS = 'docs/measuring-rules.md, "The other frameworks\' configurations"'
+VGG16 = 'docs/published.md, "Paddle VGG16 (FleetX)"'
+OTHERS = 'docs/published.md, "The other frameworks\' configurations"'
 PYTORCH = f"{OTHERS}, PyTorch (NGC 21.03)"
 TENSORFLOW = f"{OTHERS}, TensorFlow (NGC 1.15)"
 DLPERF = f"{OTHERS}, TensorFlow (DLPerf)"
 MXNET = f"{OTHERS}, MXNet (NGC 22.10)"
 DRAFT = f"{OTHERS}, the early draft"
-TRAPS = 'docs/measuring-rules.md, "Traps in the published tables"'
+TRAPS = 'docs/published.md, "Traps in the published tables"'
 # The publishers' own code, if the documents are silent.
 PADDLECLAS = "PaddleClas, 2023-07"
 FLEETX = "FleetX, commit 296e0d7"

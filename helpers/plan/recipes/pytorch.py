@@ -1,7 +1,7 @@
 """The training configuration of a PyTorch case.
 
 A case that the published tables have (the published script's own AMP, or a published row's data source) is trained as
-NVIDIA's script was: docs/measuring-rules.md, "The other frameworks' configurations". Every other case has the
+NVIDIA's script was: docs/published.md, "The other frameworks' configurations". Every other case has the
 optimizer, input and loss of the Paddle trainer for the same case, so that the two can be compared.
 
 Where this departs from the sources:

@@ -1,4 +1,4 @@
-"""The readers of a job's images, for any framework: through DALI (with the numbers of docs/measuring-rules.md), through
+"""The readers of a job's images, for any framework: through DALI (with the numbers of docs/published.md), through
 the framework's own loader, or synthetic. ``open_reader`` chooses one, and adds it to the header's facts."""
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Case:
     @property
     def read_from(self) -> DataSource:
         """The source from which the trainers read. An unstated source is read through DALI, since the draft that does
-        not state it says so of all its tests (docs/measuring-rules.md, "The other frameworks' configurations")."""
+        not state it says so of all its tests (docs/published.md, "The other frameworks' configurations")."""
         return DataSource.DALI if self.data is DataSource.UNSTATED else self.data
 
     @property

@@ -30,7 +30,7 @@ class Model(enum.Enum):
 
 class Publisher(enum.Enum):
     """The publisher whose configuration the published figures of a model were trained with
-    (docs/measuring-rules.md)."""
+    (docs/published.md)."""
 
     PADDLECLAS = "PaddleClas"
     FLEETX = "FleetX"

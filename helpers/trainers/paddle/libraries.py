@@ -26,7 +26,7 @@ def _remedy() -> str:
     if major == "11" and str(paddle.version.full_version).startswith("2."):
         return (
             "make env, or perfgate builds for a named build, puts the right ones into the environment, and they come "
-            "before those of the system and of LD_LIBRARY_PATH (docs/environments.md)"
+            "before those of the system and of LD_LIBRARY_PATH (docs/choosing.md)"
         )
     suffix = f"-cu{major}" if major in ("11", "12") else ""
     names = [f"nvidia-{each}{suffix}" for each in _WHEELS]

@@ -76,7 +76,7 @@ def test_what_was_named_by_its_folder_is_in_use_too(tmp_path: Path) -> None:
 def test_nothing_else_is_held(tmp_path: Path) -> None:
     cache = BuildCache(tmp_path / "builds")
     make(cache, DIGESTS[0], 1.0)
-    # A copy, as docs/builds.md tells to make one, and an environment that was never the suite's.
+    # A copy, as docs/choosing.md tells to make one, and an environment that was never the suite's.
     shutil.copytree(cache.folder / DIGESTS[0], tmp_path / "copies" / DIGESTS[0])
     fill(tmp_path / "own", 0)
     for folder in (tmp_path / "copies" / DIGESTS[0], tmp_path / "own"):

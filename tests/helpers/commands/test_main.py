@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from helpers.commands.main import (
     EXIT_INTERRUPTED,
     EXIT_NO_READER,
     EXIT_USAGE,
-    EXITS_OF_ANY,
     commands,
     main,
     parser_of,
@@ -62,19 +60,6 @@ def test_knowing_the_commands_imports_no_database_and_no_numpy() -> None:
     asked = "import sys; from helpers.commands.main import commands; commands(); print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
     assert heavy & set(told.stdout.split()) == set()
-
-
-def test_every_exit_code_is_in_the_reference_as_in_the_helps() -> None:
-    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    section = re.search(r"^## Exit codes\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
-    assert section is not None
-    _, of_any = section[1].split("| code | of any command |")
-    assert dict(re.findall(r"^\| (\d+) \| (.+) \|$", of_any, re.MULTILINE)) == {
-        str(status): when for status, when in EXITS_OF_ANY.items()
-    }
-    assert re.findall(r"^\| `(.+)` \| (\d+) \| (.+) \|$", of_any, re.MULTILINE) == [
-        (command.NAME, str(status), when) for command in commands() for status, when in command.EXITS.items()
-    ]
 
 
 @pytest.mark.parametrize("argv", [["help", "bisect"], ["bisect", "--help"]])

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 BATCH = 256
 
 
-# --- PaddleClas (docs/measuring-rules.md: cumulative seconds = batch_cost × (s − 4))
+# --- PaddleClas (docs/published.md: cumulative seconds = batch_cost × (s − 4))
 
 
 @settings(max_examples=10)
@@ -39,7 +39,7 @@ def test_records_invert_as_the_methods_say(seconds: list[float], cards: int) -> 
 
 
 def test_a_published_log_line_comes_out_again() -> None:
-    # docs/measuring-rules.md: "train step:20 ... batch_cost: 0.18624 s, ... ips: 1374.56075 samples/sec."
+    # docs/published.md: "train step:20 ... batch_cost: 0.18624 s, ... ips: 1374.56075 samples/sec."
     cumulative_seconds = 0.18624 * (20 - 4)
     steps = [9.0] * 4 + [0.5] + [(cumulative_seconds - 0.5) / 15] * 15
     assert paddleclas_records([log_of(steps)]).rates[1] == pytest.approx(1374.56075, rel=2e-5)

@@ -18,7 +18,7 @@ def forward_multiply_adds(model: Model) -> int:
 
 @pytest.mark.parametrize(("model", "known"), [(Model.RESNET50, 4.089e9), (Model.VGG16, 15.470e9)])
 def test_the_forward_pass_has_the_known_multiply_adds(model: Model, known: float) -> None:
-    # docs/measuring-rules.md states both; torchvision and the papers round them to 4.09 and 15.5.
+    # docs/published.md states both; torchvision and the papers round them to 4.09 and 15.5.
     assert forward_multiply_adds(model) == pytest.approx(known, rel=1e-4)
 
 

@@ -93,7 +93,7 @@ def test_many_runs_are_integrated_as_well_as_few(sigma: float, tau: float) -> No
 def test_without_a_change_one_in_twenty_looks_at_most_ever_reaches_twenty(
     sigma: float, tau: float, learned_too_small: int
 ) -> None:
-    """Looked at again and again, also where sigma was learned four times too small (docs/verdicts.md, "evalue")."""
+    """Looked at again and again, also where sigma was learned four times too small (docs/verdicts.md, "Evidence")."""
     rng = np.random.default_rng(20)
     reached, series = 0, 120
     for _ in range(series):

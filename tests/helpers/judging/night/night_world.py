@@ -16,7 +16,7 @@ from helpers.judging.night.groups import NightCase, labels_of
 from helpers.judging.statistics import EffectSize
 from helpers.trainers.contract.case import Case
 
-# Run to run coefficient of variation by the number of cards (docs/verdicts.md, "What is known about the noise").
+# Run to run coefficient of variation by the number of cards (docs/verdicts.md, "How much speeds vary").
 SIGMA = {"1x1": 0.0007, "1x4": 0.0010, "1x8": 0.0052, "2x8": 0.0076, "4x8": 0.0115}
 CASES = tuple(
     Case.parse(f"paddle-{model}-{precision}-bs{batch}-{nodes}-dali-static")

@@ -187,7 +187,7 @@ def value(given: LogRun) -> float:
 
 
 def test_a_running_mean_is_turned_back_into_images_and_seconds() -> None:
-    """docs/measuring-rules.md: cumulative seconds = batch_cost x (s - 4)."""
+    """docs/published.md: cumulative seconds = batch_cost x (s - 4)."""
     given = paddleclas([SLOW_THEN_FAST])
     found = honest(given)
     assert found.samples_per_s == pytest.approx(IMAGES / SECONDS)

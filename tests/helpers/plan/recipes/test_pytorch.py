@@ -42,7 +42,7 @@ def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
     return settings_for(Case.parse(case_id), device)
 
 
-# --- docs/measuring-rules.md, "The other frameworks' configurations": PyTorch (NGC 21.03)
+# --- docs/published.md, "The other frameworks' configurations": PyTorch (NGC 21.03)
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=name_of)

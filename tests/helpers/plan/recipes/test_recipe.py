@@ -1,4 +1,4 @@
-"""The published configurations as docs/measuring-rules.md states them, and what every case gets."""
+"""The published configurations as docs/published.md states them, and what every case gets."""
 
 from __future__ import annotations
 

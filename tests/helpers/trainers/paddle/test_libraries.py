@@ -111,7 +111,7 @@ def test_a_library_of_another_major_version_or_none_is_refused_with_what_to_do(
     refusal = rank(tmp_path, str(libraries(stubs, tmp_path / "caller", *names)), tmp_path / "no-environment")
     assert isinstance(refusal, str)
     assert told in refusal
-    assert "make env" in refusal and "docs/environments.md" in refusal
+    assert "make env" in refusal and "docs/choosing.md" in refusal
 
 
 def test_the_log_of_a_refused_rank_is_written_without_asking_the_library_that_was_refused(
