@@ -38,11 +38,11 @@ class Refused(Exception):
     """This device or this build of the framework cannot run the case. No other configuration is run instead."""
 
 
-def not_imported(title: str, module: str, error: Exception, remedy: str = "") -> Refused:
+def not_imported(title: str, module: str, error: Exception) -> Refused:
     """The refusal of a framework, or of a package beside it, that is not installed, or that is and whose import raised
     ``error``."""
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-        return Refused(f"{title} is not installed in this interpreter ({error}){remedy and f': {remedy}'}")
+        return Refused(f"{title} is not installed in this interpreter ({error})")
     told = f"{type(error).__name__}: {one_line(str(error))}"
     return Refused(f"{title} is installed in this interpreter, and importing it failed: {told}. Install it again")
 
