@@ -48,8 +48,6 @@ def test_a_published_case_says_its_casts_its_scale_and_its_exchange() -> None:
         ("fp32-bs4-1x1-native", "communication", "NCCL"),
         ("fp32-bs4-1x1-native", "intra_op_threads", 0),
         ("fp32-bs4-1x1-native", "memory_fraction", 1.5),
-        ("fp32-bs4-1x1-native", "native_source", "recordio"),
-        ("fp32-bs4-1x1-native", "shuffle_buffer", 0),
         ("amp-bs4-1x1-native", "amp_level", "O2"),
         ("bf16-bs4-1x1-native", "amp_dtype", "float16"),
     ],
