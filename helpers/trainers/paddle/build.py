@@ -71,7 +71,7 @@ def _build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, 
     # Without a card the program can only be placed on the CPU.
     paddle.set_device("cpu")
     if spec.case.auto:
-        paddle_auto.start(spec, answer.facts)
+        paddle_auto.start(spec)
     if spec.case.execution is Execution.STATIC:
         _build_static(spec, settings, answer)
     else:

@@ -44,7 +44,7 @@ def program(trainer: Trainer) -> None:
 
     paddle_device.refuse_what_cannot_run(spec)
     if spec.case.auto:
-        paddle_auto.start(spec, device.facts)
+        paddle_auto.start(spec)
     device.name = paddle_device.use_device(spec)
     device.facts.update(paddle_device.flag_facts(settings))
     on_gpu = spec.device == "gpu"
