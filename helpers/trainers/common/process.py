@@ -12,7 +12,7 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import AbstractSet, Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence, Tuple
 
 from helpers.trainers.common.cuda import loaded_facts, mapped_facts
 from helpers.trainers.common.loop import LoopIO, LoopPlan
@@ -308,29 +308,18 @@ def one_line(text: str) -> str:
     return line if len(line) <= _REASON_LENGTH else line[: _REASON_LENGTH - 3] + "..."
 
 
-def cpu_name(cpuinfo: Path = CPUINFO) -> str:
+def cpu_name() -> str:
     """The processor's name, from the kernel."""
-    return _cpu("model name", cpuinfo) or "unknown CPU"
+    return _cpu("model name") or "unknown CPU"
 
 
-def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
+def cpu_flags() -> FrozenSet[str]:
     """The processor's instruction sets, by the kernel's names."""
-    return frozenset(_cpu("flags", cpuinfo).split())
+    return frozenset(_cpu("flags").split())
 
 
-def bfloat16_hardware(flags: AbstractSet[str]) -> str:
-    """In words, how a CPU with these flags of /proc/cpuinfo computes products of bfloat16."""
-    known = (("amx_bf16", "AMX"), ("avx512_bf16", "AVX512_BF16"))
-    found = [name for flag, name in known if flag in flags]
-    if found:
-        return ", ".join(found)
-    if "avx512f" in flags:
-        return "none: AVX-512 without instructions for bfloat16, which is computed in float32 and rounded"
-    return "none: without AVX-512 oneDNN has no bfloat16, and the framework's own kernels are slow"
-
-
-def _cpu(wanted: str, cpuinfo: Path) -> str:
-    for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+def _cpu(wanted: str) -> str:
+    for line in CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == wanted:
             return value.strip()

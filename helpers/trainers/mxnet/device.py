@@ -11,7 +11,7 @@ import mxnet as mx
 
 from helpers.trainers.common.cuda import LIBRARY
 from helpers.trainers.common.float32 import PROBE, checked_state, probe_shape
-from helpers.trainers.common.process import CardPlace, Refused, bfloat16_hardware, cpu_flags, cpu_name
+from helpers.trainers.common.process import CardPlace, Refused, cpu_flags, cpu_name
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
@@ -107,7 +107,6 @@ def device_facts(spec: JobSpec) -> Dict[str, str]:
         "engine": os.environ.get("MXNET_ENGINE_TYPE", "default"),
     }
     if spec.device == "cpu":
-        facts["bfloat16_hardware"] = bfloat16_hardware(cpu_flags())
         return facts
     facts["step_timer"] = "the host's clock when MXNet's engine says that the card has done the step"
     facts["peak_device_memory"] = "of the card at the end, by cudaMemGetInfo: MXNet's pool gives nothing back"

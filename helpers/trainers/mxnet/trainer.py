@@ -15,7 +15,7 @@ from typing import Any
 from helpers.trainers.common.engine_timer import EngineTimer
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Trainer, io_of, not_imported, plan_of, run, seed_everything, set_environment
-from helpers.trainers.mxnet.settings import MxnetSettings, setting_facts
+from helpers.trainers.mxnet.settings import MxnetSettings
 
 # Set by a launcher. Without a launcher this process is the only rank.
 RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
@@ -39,7 +39,6 @@ def program(trainer: Trainer) -> None:
     facts.update(mxnet_device.device_facts(spec))
     facts.update(mxnet_device.force_float32(spec, contexts[0]))
     seed_everything(mx.random.seed, spec.seed)
-    facts.update(setting_facts(spec, settings))
     trainer.beat("data")
     reader = mxnet_data.open_reader(trainer, settings, contexts)
     trainer.beat("build model")

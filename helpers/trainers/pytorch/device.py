@@ -11,7 +11,7 @@ import torch
 
 from helpers.trainers.common.cuda import CudaEvents, EventTimer, cudnn_text
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
-from helpers.trainers.common.process import RankPlace, Refused, bfloat16_hardware, cpu_flags, cpu_name
+from helpers.trainers.common.process import RankPlace, Refused, cpu_name
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
@@ -100,7 +100,6 @@ def apply_switches(spec: JobSpec, settings: PytorchSettings, threads: int) -> Di
     if spec.device == "cpu":
         onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
         facts["onednn"] = on(bool(onednn))
-        facts["bfloat16_hardware"] = bfloat16_hardware(cpu_flags())
         return facts
     torch.backends.cudnn.benchmark = settings.cudnn_benchmark
     facts["cudnn"] = cudnn_text(torch.backends.cudnn.version() or 0)

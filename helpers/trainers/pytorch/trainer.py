@@ -16,7 +16,7 @@ from helpers.trainers.common.cuda import EVENTS
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Trainer, io_of, not_imported, plan_of, run, seed_everything, set_environment
 from helpers.trainers.common.step_profile import StepProfiler, explain_at_the_end
-from helpers.trainers.pytorch.settings import PytorchSettings, setting_facts
+from helpers.trainers.pytorch.settings import PytorchSettings
 
 # Variables of torch.distributed.run: rank, rank within the node, number of ranks.
 RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
@@ -38,7 +38,6 @@ def program(trainer: Trainer) -> None:
     facts.update(pytorch_device.apply_switches(spec, settings, int(facts["threads"])))
     facts.update(pytorch_device.force_float32(spec, device))
     seed_everything(torch.manual_seed, spec.seed)
-    facts.update(setting_facts(spec, settings))
     on_gpu, several = spec.device == "gpu", trainer.ranks.world_size > 1
     if several:
         trainer.beat("connect ranks")

@@ -14,7 +14,7 @@ import tensorflow as tf
 from helpers.trainers.common.cuda import total_memory_bytes
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
 from helpers.trainers.common.loop import HostTimer
-from helpers.trainers.common.process import Refused, Trainer, bfloat16_hardware, cpu_flags, cpu_name
+from helpers.trainers.common.process import Refused, Trainer, cpu_name
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
@@ -22,8 +22,6 @@ from helpers.trainers.tensorflow.settings import AUTOCLUSTERING, TensorflowSetti
 
 # The first version that supports Python and CUDA of the pinned environment; the trainer was written with it.
 _LEAST_VERSION = (2, 16)
-# If the job's environment has this variable with this value, tf.config's enable_op_determinism is called.
-DETERMINISTIC = ("TF_DETERMINISTIC_OPS", "1")
 
 
 def refuse_what_cannot_run(spec: JobSpec, settings: TensorflowSettings) -> None:
@@ -152,21 +150,11 @@ def device_name(trainer: Trainer) -> str:
 
 
 def build_facts(spec: JobSpec) -> Dict[str, str]:
-    """The versions of libraries, and whether operations are deterministic, which the environment may request."""
-    facts = {"deterministic": "off"}
-    if os.environ.get(DETERMINISTIC[0]) == DETERMINISTIC[1]:
-        tf.config.experimental.enable_op_determinism()
-        facts["deterministic"] = "on"
+    """The versions of libraries."""
     if spec.device == "cpu":
-        facts["onednn"] = on(os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0")
-        facts["bfloat16_hardware"] = bfloat16_hardware(cpu_flags())
-        return facts
+        return {"onednn": on(os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0")}
     built = tf.sysconfig.get_build_info()
-    facts["cuda"], facts["cudnn"] = (
-        str(built.get("cuda_version", "unknown")),
-        str(built.get("cudnn_version", "unknown")),
-    )
-    return facts
+    return {name: str(built.get(f"{name}_version", "unknown")) for name in ("cuda", "cudnn")}
 
 
 def force_float32(spec: JobSpec) -> Dict[str, str]:

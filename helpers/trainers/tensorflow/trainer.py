@@ -13,7 +13,7 @@ from typing import Any
 
 from helpers.trainers.common.loop import train
 from helpers.trainers.common.process import Trainer, io_of, not_imported, plan_of, run, seed_everything, set_environment
-from helpers.trainers.tensorflow.settings import TensorflowSettings, setting_facts
+from helpers.trainers.tensorflow.settings import TensorflowSettings
 
 # Variables of the suite's launcher: rank, rank within the node, number of ranks.
 RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
@@ -40,7 +40,6 @@ def program(trainer: Trainer) -> None:
     card = tensorflow_device.card_of(trainer, settings)
     facts.update(tensorflow_device.force_float32(spec))
     seed_everything(tf.random.set_seed, spec.seed)
-    facts.update(setting_facts(spec, settings))
     trainer.beat("data")
     reader = tensorflow_data.open_reader(trainer, settings, card.device)
     trainer.beat("build model")

@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,14 +133,6 @@ def test_steps_are_chained_from_the_phase_s_begin_across_blocks() -> None:
     assert timer.resolve() == []
 
 
-def test_the_first_phase_begins_at_a_host_time_taken_when_the_card_has_nothing_left_to_do() -> None:
-    order: list[str] = []
-    events = CudaEvents(CARD, lambda: STREAM, Driver())
-    timer = EventTimer(events, lambda: order.append("synchronize"), lambda: order.append("clock") or 100.0)
-    timer.begin()
-    assert order == ["synchronize", "clock"]
-
-
 class Card:
     """Events of a card whose clock is faster than the host's by the fraction ``drift``. Each look at the host's clock
     takes a microsecond."""
@@ -228,15 +219,6 @@ def test_an_error_of_the_driver_names_the_call_and_its_code(name: str) -> None:
     assert driver.current == []
 
 
-def test_a_machine_without_the_driver_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str) -> Any:
-        raise OSError(f"{name}: cannot open shared object file")
-
-    monkeypatch.setattr("helpers.trainers.common.cuda.ctypes", types.SimpleNamespace(CDLL=load))
-    with pytest.raises(DeviceError, match=r"libcuda\.so\.1"):
-        CudaEvents(0, lambda: 0)
-
-
 def test_a_mark_is_reached_when_the_card_has_come_to_it_and_gives_its_event_back() -> None:
     driver = Driver()
     events = CudaEvents(CARD, lambda: STREAM, driver)
@@ -246,14 +228,6 @@ def test_a_mark_is_reached_when_the_card_has_come_to_it_and_gives_its_event_back
     assert (first.query(), second.query(), len(driver.events)) == (True, False, 1)
     driver.reached = 25.0
     assert (second.query(), driver.events, driver.current) == (True, {}, [])
-
-
-def test_a_mark_that_the_driver_cannot_tell_of_is_an_error() -> None:
-    driver = Driver()
-    mark = EventMark(CudaEvents(CARD, lambda: STREAM, driver))
-    driver.failing["cuEventQuery"] = 700
-    with pytest.raises(DeviceError, match=r"cuEventQuery.*error 700"):
-        mark.query()
 
 
 def number(value: int) -> Any:
@@ -357,23 +331,6 @@ def test_two_copies_are_both_told_and_one_that_is_mapped_twice_once(tmp_path: Pa
 )
 def test_a_library_of_another_major_version_is_named_with_its_file(loaded: dict[str, str], told: str) -> None:
     assert why_wrong_libraries(loaded, {"cudnn": "8.6.0", "cublas": "11.8", "nccl": "2"}) == told
-
-
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [("/broken/libnccl.so.2.9", {"nccl": "unknown (libnccl.so.2.9)", "nccl_file": "/broken/libnccl.so.2.9"}),
-     ("/stripped/libcudnn.so.9", {"cudnn": "unknown (libcudnn.so.9)", "cudnn_file": "/stripped/libcudnn.so.9"})],
-)  # fmt: skip
-def test_a_library_that_does_not_tell_its_version_is_told_by_its_file(
-    tmp_path: Path, path: str, told: dict[str, str]
-) -> None:
-    assert facts_with(tmp_path, path) == told
-
-
-def test_a_process_that_has_loaded_none_tells_none(tmp_path: Path) -> None:
-    assert facts_with(tmp_path, "/lib/libc.so.6") == {}
-    # This one has no framework.
-    assert loaded_facts() == {}
 
 
 @pytest.mark.parametrize(("version", "text"), [(7605, "7.6.5"), (8907, "8.9.7"), (90100, "9.1.0"), (91002, "9.10.2")])

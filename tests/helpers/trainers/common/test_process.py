@@ -12,7 +12,6 @@ import pytest
 
 from helpers.launch.steplog_reader import read_step_log
 from helpers.trainers.common import process
-from helpers.trainers.common.loop import LossError
 from helpers.trainers.common.process import (
     EXIT_COMPLETE,
     EXIT_FAILED,
@@ -25,7 +24,6 @@ from helpers.trainers.common.process import (
     run,
 )
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import DatasetError, SuiteError
 from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, WINDOW, Step, StepLog
 
@@ -118,18 +116,6 @@ def test_a_gpu_s_header_has_the_libraries_that_are_loaded_after_the_first_step(
     assert facts["build_cudnn"] == "8.6.0"
 
 
-def test_variables_and_threads_are_set_before_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("T_FROM_JOB", "no")
-    seen = {}
-
-    def program(trainer: Trainer) -> None:
-        seen.update({name: os.environ[name] for name in ("T_FROM_JOB", *process.THREAD_VARIABLES)})
-        _step(trainer)
-
-    assert run([str(_spec(tmp_path, cores=((0, 1),)).spec_path)], NAMES, program) == EXIT_COMPLETE
-    assert set(seen.values()) == {"yes", "2"}
-
-
 def test_a_refusal_has_its_own_exit_status_and_its_reason_in_the_footer(tmp_path: Path) -> None:
     def program(trainer: Trainer) -> None:
         raise Refused("no such\n  device")
@@ -193,16 +179,6 @@ def test_a_trainer_that_ran_out_of_memory_still_says_so(tmp_path: Path, block_by
     assert done.stderr.endswith("MemoryError: full\n")
 
 
-@pytest.mark.parametrize("error", [DatasetError("data /d", expected="images"), LossError("step 5", field="loss")])
-def test_the_reason_of_a_failure_begins_with_its_class(tmp_path: Path, error: SuiteError) -> None:
-    def program(trainer: Trainer) -> None:
-        raise error
-
-    spec = _spec(tmp_path)
-    assert run([str(spec.spec_path)], NAMES, program) == EXIT_FAILED
-    assert read_step_log(spec.step_log_path(0)).footer.reason == f"{type(error).__name__}: {error}"
-
-
 def test_a_rank_of_a_job_of_another_size_fails_before_it_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,18 +193,6 @@ def test_cores_that_this_process_may_not_use_are_an_error(tmp_path: Path, cores:
     spec = _spec(tmp_path, cores=cores)
     assert run([str(spec.spec_path)], NAMES, _step) == EXIT_FAILED
     assert "'cores'" in read_step_log(spec.step_log_path(0)).footer.reason
-
-
-def test_each_rank_is_pinned_to_its_own_cores_and_writes_its_own_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = _spec(tmp_path, cards=2, cores=((0,), (1,)))
-    monkeypatch.setenv("T_WORLD", "2")
-    for rank in ("0", "1"):
-        monkeypatch.setenv("T_RANK", rank)
-        monkeypatch.setenv("T_LOCAL", rank)
-        assert run([str(spec.spec_path)], NAMES, _step) == EXIT_COMPLETE
-        assert read_step_log(spec.step_log_path(int(rank)), "job", int(rank)).header.facts["cores"] == rank
 
 
 def test_one_process_of_several_cards_has_the_cores_of_all_and_the_threads_of_one(
@@ -252,14 +216,6 @@ def test_one_process_of_several_cards_has_the_cores_of_all_and_the_threads_of_on
     assert (header.world_size, header.cards_per_process) == (2, 2)
     wanted = {"cores": "0,1", "threads": "1", "pinned": "yes", "cards_per_process": "2"}
     assert {name: header.facts[name] for name in wanted} == wanted
-
-
-def test_cards_of_one_process_that_differ_in_size_are_an_error(tmp_path: Path) -> None:
-    case = Case.parse("mxnet-resnet50v1.5-fp32-bs1-1x2-synthetic")
-    spec = JobSpec("job", case, 3, str(tmp_path), "cpu", 0, 1, cores=((0, 1), (1,)), settings={"cards_per_process": 2})
-    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    assert run([str(spec.spec_path)], NAMES, _step) == EXIT_FAILED
-    assert "each card of a process needs as many" in read_step_log(spec.step_log_path(0)).footer.reason
 
 
 @pytest.mark.parametrize("each", [1, 4])
@@ -322,15 +278,6 @@ def test_a_slowdown_reaches_the_program_and_stands_in_the_header(
     status, log, seen = _ran_with(tmp_path, text, monkeypatch)
     assert (status, seen) == (EXIT_COMPLETE, [share])
     assert log.header.facts[SLOWDOWN_FACT] == fact
-
-
-@pytest.mark.parametrize("text", [None, "", "0"])
-def test_without_a_slowdown_the_header_says_nothing_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
-) -> None:
-    status, log, seen = _ran_with(tmp_path, text, monkeypatch)
-    assert (status, seen) == (EXIT_COMPLETE, [0.0])
-    assert SLOWDOWN_FACT not in log.header.facts
 
 
 @pytest.mark.parametrize("text", ["5%", "-0.05", "nan", "inf", "11", "yes"])

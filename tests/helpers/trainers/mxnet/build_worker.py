@@ -16,13 +16,12 @@ from helpers.trainers.common.building import BuildAnswer, run_build
 from helpers.trainers.common.images import Form
 from helpers.trainers.common.process import Refused, not_imported, set_environment
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.mxnet.settings import MxnetSettings, setting_facts
+from helpers.trainers.mxnet.settings import MxnetSettings
 
 
 def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
     """Trace the network and loss of ``spec``, and fill in ``answer``. Raises Refused if MXNet cannot build them."""
     settings = MxnetSettings.of(spec)
-    answer.facts.update(setting_facts(spec, settings))
     environment.update(spec.environment)
     set_environment(spec, settings, environment)
     try:

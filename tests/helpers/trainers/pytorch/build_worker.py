@@ -18,14 +18,13 @@ from helpers.trainers.common.images import Form
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, not_imported, set_environment
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.pytorch.settings import PytorchSettings, setting_facts
+from helpers.trainers.pytorch.settings import PytorchSettings
 
 
 def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
     """Run the step of ``spec`` on FakeTensor, and fill in ``answer``. Raises Refused if this build of PyTorch
     cannot."""
     settings = PytorchSettings.of(spec)
-    answer.facts.update(setting_facts(spec, settings))
     environment.update(spec.environment)
     set_environment(spec, settings, environment)
     try:

@@ -15,13 +15,12 @@ from helpers.trainers.common.building import BuildAnswer, run_build
 from helpers.trainers.common.images import Form
 from helpers.trainers.common.process import DeviceRecord, not_imported, set_environment
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.tensorflow.settings import TensorflowSettings, setting_facts
+from helpers.trainers.tensorflow.settings import TensorflowSettings
 
 
 def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
     """Trace the step of ``spec``, and fill in ``answer``. Raises Refused if this build of TensorFlow cannot."""
     settings = TensorflowSettings.of(spec)
-    answer.facts.update(setting_facts(spec, settings))
     environment.update(spec.environment)
     set_environment(spec, settings, environment)
     # These flags are for a GPU build; a build that does not know one ends the process.
