@@ -42,7 +42,6 @@ def test_one_process_drives_two_cards_and_records_what_it_is(tmp_path: Path, ima
     facts = log.header.facts
     assert facts["cores"] == ",".join(map(str, sorted(CORES[:2])))
     assert (facts["threads"], facts["onednn"]) == ("1", "on")
-    assert facts["kvstore_sums"] == "right for 161 gradients on 2 cards"
     assert facts["loader"].startswith("DALI ")
     beats = [json.loads(line)["phase"] for line in spec.heartbeat_path(0).read_text().splitlines()]
     assert beats == ["import mxnet", "data", "build model", "first step", "warm-up", "window", "window"]

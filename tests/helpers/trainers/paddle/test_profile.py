@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -82,12 +81,6 @@ def test_what_a_container_computes_itself_is_its_own(profiled: tuple[Recording, 
     assert _layers_of(recording, Phase.OPTIMIZER, "momentum") == {"": 8.0}
 
 
-def test_the_trace_is_kept_for_a_viewer(profiled: tuple[Recording, Path]) -> None:
-    _, trace = profiled
-    assert json.loads(trace.read_text())["traceEvents"]
-    assert [path.name for path in trace.parent.iterdir()] == [trace.name]
-
-
 def test_layers_can_be_left_out_and_the_threads_are_those_that_compute(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2D(3, 4, 3), nn.ReLU())
     profiler = PaddleProfiler("cpu", model, without=("layers",))
@@ -103,9 +96,7 @@ def test_layers_can_be_left_out_and_the_threads_are_those_that_compute(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("openmp", "mkl", "told"), [("1", "1", "1"), ("2", "2", "2"), ("2", "1", "1"), ("1", "2", "1")]
-)
+@pytest.mark.parametrize(("openmp", "mkl", "told"), [("2", "2", "2"), ("2", "1", "1"), ("1", "2", "1")])
 def test_the_fewest_threads_that_openmp_and_mkl_were_given_are_told(openmp: str, mkl: str, told: str) -> None:
     # In a process of its own: both read the number when they are loaded.
     program = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,27 +46,6 @@ def error_of(trace: Path, train: bool = True, device: str = "cpu") -> str:
     return ""
 
 
-class Full(PytorchStepProfiler):
-    """Its trace cannot be written."""
-
-    def stop(self, steps: int, trace: Path) -> Recording:
-        def full(_: str) -> None:
-            raise OSError(28, "No space left on device")
-
-        self._profiler.export_chrome_trace = full
-        return super().stop(steps, trace)
-
-
-def unread(trace: Path) -> str:
-    profiler = Full(MODEL, torch.device("cpu"))
-    profiler.start()
-    try:
-        profiler.stop(1, trace)
-    except ProfileError as error:
-        return str(error)
-    return ""
-
-
 def main(folder: Path) -> None:
     recording = profiled(folder / "trace.json")
     answer = {
@@ -94,11 +72,6 @@ def main(folder: Path) -> None:
     answer["bytes"] = [(folder / f"level{number}.json").stat().st_size for number in range(3)]
     torch.set_num_threads(2)
     answer["threads"] = [profiled(folder / "threads.json").threads, computing_threads()]
-    answer["unread"] = unread(folder / "unread.json")
-    # As where the disk is full: a file cannot get longer.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
-    answer["full"] = error_of(folder / "full.json")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     print(json.dumps(answer))
 
 

@@ -29,7 +29,6 @@ FACTS = {
     "bfloat16_convolutions": "53",
     "NHWC_convolutions": "53",
     "master_copies": "55",
-    "feed": "NCHW, 4 channels, float32",
 }
 
 
@@ -52,7 +51,6 @@ def test_one_card_records_what_it_is_and_tells_its_phases(tmp_path: Path, images
     facts = log.header.facts
     assert (facts["cores"], facts["threads"], facts["torch_threads"]) == (str(CORES[0]), "1", "1")
     assert facts["loader"].startswith("DALI ")
-    assert facts["bfloat16_hardware"] and facts["onednn"] in ("on", "off")
     beats = [json.loads(line)["phase"] for line in spec.heartbeat_path(0).read_text().splitlines()]
     assert beats == ["import torch", "data", "build model", "first step", "warm-up", "window", "window"]
 

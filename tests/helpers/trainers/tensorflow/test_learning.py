@@ -17,7 +17,6 @@ CORES = own_cores()
 RESNET50 = "tensorflow-resnet50v1.5"
 # Smoothed labels have a loss that stays, however much is learnt.
 HARD = {"label_smoothing": 0.0}
-CAST = "float32, cast where they are used"
 
 
 STATIC = {"incr_every_n_steps": 10**9, "decr_every_n_nan_or_inf": 10**9, "incr_ratio": 2.0, "decr_ratio": 0.5}
@@ -35,7 +34,7 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             "amp-bs2-1x1-native-xla",
             {"loss_scaling": 128.0, "loss_scaling_rule": STATIC},
-            {"bfloat16_convolutions": "53", "NHWC_convolutions": "53", "weights": CAST, "xla": "jit_compile"},
+            {"bfloat16_convolutions": "53", "NHWC_convolutions": "53"},
         ),
     ],
 )

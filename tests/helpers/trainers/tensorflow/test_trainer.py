@@ -31,8 +31,7 @@ def _run(spec: JobSpec, disturb: Callable[[JobSpec], None] | None = None) -> Job
 
 
 def test_one_card_records_what_it_is(tmp_path: Path, images: Path) -> None:
-    settings = {"environment": {"TF_DETERMINISTIC_OPS": "1"}}
-    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali", images, settings=settings)
+    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali", images)
     outcome = _run(spec)
     assert outcome.kind is OutcomeKind.COMPLETE, outcome.log_tail
     (log,) = outcome.logs
@@ -41,7 +40,7 @@ def test_one_card_records_what_it_is(tmp_path: Path, images: Path) -> None:
     facts = log.header.facts
     assert (facts["cores"], facts["threads"], facts["intra_op_threads"]) == (str(CORES[0]), "1", "1")
     assert facts["loader"].startswith("DALI ")
-    assert (facts["deterministic"], facts["step_timer"]) == ("on", "the host's clock; steps on a CPU are synchronous")
+    assert facts["step_timer"] == "the host's clock; steps on a CPU are synchronous"
     beats = [json.loads(line)["phase"] for line in spec.heartbeat_path(0).read_text().splitlines()]
     assert beats == ["import tensorflow", "data", "build model", "first step", "warm-up", "window", "window"]
 
@@ -52,8 +51,7 @@ def test_two_cards_train_together(tmp_path: Path, images: Path) -> None:
     assert outcome.kind is OutcomeKind.COMPLETE, outcome.log_tail
     first, second = outcome.logs
     for log in outcome.logs:
-        ring = {"strategy": "MultiWorkerMirroredStrategy", "communication": "RING"}
-        assert ring.items() <= log.header.facts.items()
+        assert log.header.facts["strategy"] == "MultiWorkerMirroredStrategy"
     assert [log.header.facts["cores"] for log in outcome.logs] == [str(core) for core in CORES[:2]]
     assert len(first.warmup) == len(second.warmup) and len(first.warmup) in (6, 8)
     assert [step.loss for step in first.steps] != [step.loss for step in second.steps]
