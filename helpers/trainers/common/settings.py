@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Dict, Mapping, Optional, TextIO, Tuple, Type, 
 
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import START_SETTINGS, JobSpec
 from helpers.trainers.contract.records import Reader, Unfit, finite, list_of, number, read_record, record_of
 
@@ -107,10 +106,7 @@ class Settings:
     @classmethod
     def of(cls: Type[S], spec: JobSpec) -> S:
         """The settings of a job, in the class of its framework. Raises ConfigError, which names the key."""
-        kind = _kind_of(spec.case.framework)
-        if kind is None or not issubclass(kind, cls):
-            known = ", ".join(each.value for each in Framework if issubclass(_kind_of(each) or object, cls))
-            raise ConfigError(f"job {spec.job_id}", field="framework", got=spec.case.framework.value, expected=known)
+        kind = import_module(f"helpers.trainers.{spec.case.framework.value}.settings").SETTINGS
         # Settings of how ranks are started do not belong to the training.
         given = {name: value for name, value in spec.settings.items() if name not in START_SETTINGS}
         settings: S = read_record(kind, given, refused, _READERS)
@@ -157,16 +153,6 @@ class Settings:
                 raise refused("amp_level", self.amp_level, f"{level}, as {case.precision.value} of the case says")
             if (level is None) != (self.amp_dtype is None) or (dtype is not None and self.amp_dtype != dtype):
                 raise refused("amp_dtype", self.amp_dtype, f"what {case.precision.value} of the case says")
-
-
-def _kind_of(framework: Framework) -> Optional[Type[Settings]]:
-    """The class of a framework's settings, from the folder of its trainer; None if it has no trainer."""
-    try:
-        module = import_module(f"helpers.trainers.{framework.value}.settings")
-    except ModuleNotFoundError:
-        return None
-    kind: Type[Settings] = module.SETTINGS
-    return kind
 
 
 def _pair(value: Any) -> Tuple[float, ...]:

@@ -12,9 +12,19 @@ import sys
 import time
 from typing import Any
 
+from helpers.trainers.common.cuda import card_name
 from helpers.trainers.common.engine_timer import EngineTimer
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
-from helpers.trainers.common.process import Trainer, io_of, not_imported, plan_of, run, seed_everything, set_environment
+from helpers.trainers.common.process import (
+    Trainer,
+    cpu_name,
+    io_of,
+    not_imported,
+    plan_of,
+    run,
+    seed_everything,
+    set_environment,
+)
 from helpers.trainers.mxnet.settings import MxnetSettings
 
 # Set by a launcher. Without a launcher this process is the only rank.
@@ -35,7 +45,8 @@ def program(trainer: Trainer) -> None:
     contexts = mxnet_device.contexts_of(spec, trainer.cards)
     if spec.device == "cpu":
         mxnet_device.pin_workers(trainer.cards, contexts)
-    trainer.device.name = mxnet_device.device_name(spec.device == "gpu")
+    # MXNet does not report the name of a card.
+    trainer.device.name = card_name(0) if spec.device == "gpu" else cpu_name()
     facts.update(mxnet_device.device_facts(spec))
     facts.update(mxnet_device.force_float32(spec, contexts[0]))
     seed_everything(mx.random.seed, spec.seed)

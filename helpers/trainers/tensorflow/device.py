@@ -16,7 +16,7 @@ from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, p
 from helpers.trainers.common.loop import HostTimer
 from helpers.trainers.common.process import Refused, Trainer, cpu_name
 from helpers.trainers.common.settings import on
-from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.tensorflow.settings import AUTOCLUSTERING, TensorflowSettings
 
@@ -25,8 +25,8 @@ _LEAST_VERSION = (2, 16)
 
 
 def refuse_what_cannot_run(spec: JobSpec, settings: TensorflowSettings) -> None:
-    """Raise Refused with the reason if this machine, build or trainer cannot run the case exactly as it is."""
-    refuse_what_is_no_case(spec.case)
+    """Raise Refused with the reason if this machine or build cannot run the case exactly as it is. The recipe refuses
+    what no machine runs."""
     version = tuple(int(part) for part in tf.__version__.split(".")[:2])
     if version < _LEAST_VERSION:
         raise Refused(f"this trainer needs TensorFlow 2.16, this is {tf.__version__}")
@@ -34,16 +34,6 @@ def refuse_what_cannot_run(spec: JobSpec, settings: TensorflowSettings) -> None:
         _refuse_on_cpu(spec, settings)
     else:
         _refuse_on_gpu(spec)
-
-
-def refuse_what_is_no_case(case: Case) -> None:
-    for feature in ("compile", "graphs", "auto"):
-        if getattr(case, feature):
-            raise Refused(f"the feature {feature} is not TensorFlow's; it has xla")
-    if case.execution is not None:
-        raise Refused(f"execution {case.execution.value} is Paddle's; every step of TensorFlow's is a graph")
-    if case.precision not in TensorflowSettings.AMP_LEVELS:
-        raise Refused(f"precision {case.precision.value} does not say what TensorFlow is to compute in")
 
 
 def _refuse_on_cpu(spec: JobSpec, settings: TensorflowSettings) -> None:

@@ -125,22 +125,6 @@ def test_the_rank_that_fails_first_is_named_and_the_others_are_ended(
     assert crash_reason(code, output) == reason
 
 
-def test_a_rank_that_will_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stubborn = (
-        "import os, signal, sys, time\nmet = 'ready'\nif os.environ['RANK'] == '1':\n"
-        "    while not os.path.exists(met): time.sleep(0.01)\n    sys.exit(1)\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nopen(met, 'w').close()\ntime.sleep(60)"
-    )
-    impatient = f"import sys; from {MODULE.rpartition('.')[0]} import start_ranks as s; s._GRACE_SECONDS = 0.1; "
-    argv = ["--ranks", "2", "--address", "127.0.0.1", "--logs", str(tmp_path / "logs"), "--", sys.executable, "-c"]
-    done = subprocess.run(
-        [sys.executable, "-c", impatient + "sys.exit(s.main(sys.argv[1:]))", *argv, stubborn],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "rank 0 (local 0) was ended: exit status -9" in done.stdout
-
-
 @pytest.mark.parametrize("given", ["36000", "9:1", "0:10", "1:70000"])
 def test_a_port_range_that_is_none_is_an_error(given: str) -> None:
     with pytest.raises(LaunchError, match="'PORT_RANGE'"):

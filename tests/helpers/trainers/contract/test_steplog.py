@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -49,7 +48,7 @@ STEPS = (
     Step(1, 1, WINDOW, 2.5, 3.0, 8, 0.1, 6.8),
     Step(1, 2, WINDOW, 3.0, 4.0, 8, 0.1),
 )
-HEADER_LINE, STEP_LINES, FOOTER_LINE = 1, (2, 3, 4, 5), 6
+HEADER_LINE, FOOTER_LINE = 1, 6
 
 
 def write(path: Path, steps: tuple[Step, ...] = STEPS) -> Path:
@@ -112,23 +111,21 @@ def test_reads_back_any_consistent_steps(tmp_path: Path, drawn: list[tuple[float
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("line", "name", "value"),
     [
-        ("start", -1.0), ("start", math.nan), ("end", None), ("end", math.inf), ("end", 10**400), ("end", 1e300),
-        ("reader_seconds", -0.1), ("reader_seconds", True), ("samples", 0), ("samples", 8.0), ("samples", "8"),
-        ("epoch", True), ("epoch", -1), ("step", "2"), ("loss", math.nan), ("loss", "6.9"), ("loss", {}),
-        ("phase", "cool-down"), ("phase", ["window"]), ("kind", "note"),
+        (HEADER_LINE, "rank", 2), (HEADER_LINE, "rank", True), (HEADER_LINE, "pid", "7"), (HEADER_LINE, "facts", []),
+        (HEADER_LINE, "schema", 3), (HEADER_LINE, "schema", ...), (HEADER_LINE, "host", ...), (HEADER_LINE, "extra", 1),
+        (HEADER_LINE, "cards_per_process", 0), (3, "start", -1.0), (3, "start", math.nan), (3, "end", math.inf),
+        (3, "end", 10**400), (3, "end", 1e300), (3, "end", 1.0), (3, "reader_seconds", -0.1), (3, "samples", 0),
+        (3, "samples", 8.0), (3, "samples", ...), (3, "epoch", True), (3, "loss", math.nan), (3, "loss", "6.9"),
+        (3, "phase", "cool-down"), (3, "kind", "note"), (3, "extra", 1), (4, "start", 1.9), (4, "phase", WARMUP),
+        (FOOTER_LINE, "status", "fine"), (FOOTER_LINE, "status", ...), (FOOTER_LINE, "peak_host_bytes", -1),
     ],
 )  # fmt: skip
-def test_refuses_a_step_value_that_no_run_gives(log: Path, name: str, value: Any) -> None:
-    edit(log, 3, **{name: value})
-    assert refused(log, 3).field == name
-
-
-@pytest.mark.parametrize("end", [1.0, 0.5])
-def test_refuses_a_step_that_ends_before_it_took_any_time(log: Path, end: float) -> None:
-    edit(log, 3, end=end)
-    assert refused(log, 3).field == "end"
+def test_refuses_a_value_that_no_run_gives(log: Path, line: int, name: str, value: Any) -> None:
+    edit(log, line, **{name: value})
+    error = refused(log, line)
+    assert name == error.field or name in str(error)
 
 
 @pytest.mark.parametrize(
@@ -140,112 +137,40 @@ def test_refuses_steps_that_do_not_follow_each_other(log: Path, line: int, place
     assert refused(log, line).got == list(place)
 
 
-def test_refuses_steps_that_overlap(log: Path) -> None:
-    edit(log, 4, start=1.9)
-    assert refused(log, 4).field == "start"
-
-
-def test_refuses_a_warm_up_step_after_the_window_began(log: Path) -> None:
-    edit(log, 4, phase=WARMUP)
-    assert "window has begun" in str(refused(log, 4))
-
-
 def test_refuses_a_foreign_job_and_a_foreign_rank(log: Path) -> None:
     assert refused(log, 1, job_id="j2").field == "job_id"
     assert refused(log, 1, rank=0).field == "rank"
 
 
-@pytest.mark.parametrize(
-    ("line", "names"),
-    [
-        (HEADER_LINE, ["schema", *(name for name in asdict(HEADER) if name != "facts")]),
-        (STEP_LINES[1], [name for name in asdict(STEPS[0]) if name != "loss"]),
-        (FOOTER_LINE, ["status"]),
-    ],
-)
-def test_refuses_a_missing_key(log: Path, line: int, names: list[str]) -> None:
-    whole = log.read_text()
-    for name in names:
-        log.write_text(whole)
-        edit(log, line, **{name: ...})
-        assert name in str(refused(log, line))
-
-
-@pytest.mark.parametrize("line", [HEADER_LINE, STEP_LINES[1], FOOTER_LINE])
-def test_refuses_an_unknown_key(log: Path, line: int) -> None:
-    edit(log, line, extra=1)
-    assert refused(log, line).field == "extra"
-
-
-def test_refuses_a_key_that_stands_twice(log: Path) -> None:
-    log.write_text(log.read_text().replace('"samples": 8,', '"samples": 8, "samples": 800,', 1))
-    assert "each key once" in str(refused(log, 2))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("rank", True), ("rank", -1), ("rank", 2), ("world_size", 0), ("pid", "7"), ("replicate", 0.5),
-        ("facts", []), ("facts", None), ("host", 5), ("framework_version", None), ("job_id", 1), ("schema", 0),
-        ("schema", 3), ("schema", "1"), ("cards_per_process", 0), ("cards_per_process", True),
-    ],
-)  # fmt: skip
-def test_refuses_a_header_value_of_the_wrong_kind(log: Path, name: str, value: Any) -> None:
-    edit(log, 1, **{name: value})
-    assert refused(log, 1).field in (name, "rank")
-
-
-@pytest.mark.parametrize(("name", "value"), [("status", "fine"), ("reason", 1), ("peak_host_bytes", -1)])
-def test_refuses_a_footer_value_of_the_wrong_kind(log: Path, name: str, value: Any) -> None:
-    edit(log, FOOTER_LINE, **{name: value})
-    assert refused(log, FOOTER_LINE).field == name
-
-
 def test_a_log_without_a_footer_is_a_crashed_run(log: Path) -> None:
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
-    error = refused(log, 5)
-    assert (error.field, "died" in str(error)) == ("footer", True)
+    assert refused(log, 5).field == "footer"
 
 
 def test_refuses_a_last_line_cut_while_being_written(log: Path) -> None:
     log.write_text(log.read_text()[:-1])
-    assert "cut" in str(refused(log, FOOTER_LINE))
+    refused(log, FOOTER_LINE)
 
 
 @pytest.mark.parametrize("line", [1, 2, 6])
 def test_refuses_lines_after_the_footer(log: Path, line: int) -> None:
     text = log.read_text()
     log.write_text(text + text.splitlines(keepends=True)[line - 1])
-    assert "nothing after the footer" in str(refused(log, 7))
+    refused(log, 7)
 
 
-def test_refuses_a_second_header(log: Path) -> None:
-    first, rest = log.read_text().split("\n", 1)
-    log.write_text(f"{first}\n{first}\n{rest}")
-    assert "one header" in str(refused(log, 2))
-
-
-@pytest.mark.parametrize("byte", [b"\xff", b"\xc3\n", b"\xed\xa0\x80"])
-def test_refuses_bytes_that_are_not_utf8_with_their_line(log: Path, byte: bytes) -> None:
-    lines = log.read_bytes().splitlines(keepends=True)
-    lines[2] = byte + lines[2]
-    log.write_bytes(b"".join(lines))
-    assert "UTF-8" in str(refused(log, 3))
-
-
-@pytest.mark.parametrize("depth", [500, 900, 950, 980, 990, 1000, 100_000])
-def test_refuses_nesting_of_any_depth(log: Path, depth: int) -> None:
-    lines = log.read_text().splitlines()
-    lines[2] = '{"kind": "step", "extra": ' + "[" * depth + "]" * depth + "}"
-    log.write_text("\n".join(lines) + "\n")
-    refused(log, 3)
-
-
-@pytest.mark.parametrize("line", ["", "[]", "7", "null", "{", '"text"', "\x00"])
-def test_refuses_a_line_that_is_no_record(log: Path, line: str) -> None:
-    lines = log.read_text().splitlines()
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"[]", b"{", b"\x00", b"\xed\xa0\x80", b'{"kind": "step", "step": ' + b"9" * 5000 + b"}",
+        b'{"kind": "step", "extra": ' + b"[" * 990 + b"]" * 990 + b"}", b"[" * 100_000,
+        b'{"kind": "step", "samples": 8, "samples": 800}',
+    ],
+)  # fmt: skip
+def test_refuses_a_line_that_is_no_record(log: Path, line: bytes) -> None:
+    lines = log.read_bytes().split(b"\n")
     lines[2] = line
-    log.write_text("\n".join(lines) + "\n")
+    log.write_bytes(b"\n".join(lines))
     refused(log, 3)
 
 

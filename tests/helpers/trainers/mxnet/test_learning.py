@@ -33,7 +33,7 @@ def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[st
     if Case.parse(case).cards > len(CORES):
         pytest.skip("two cards need two cores")
     # The loss of smoothed labels does not fall near 0, however well they are learnt.
-    learnt = learn(tmp_path, case, colours, MXNET.interpreter, CORES, label_smoothing=0.0)
+    learnt = learn(tmp_path, case, colours, MXNET.interpreter, label_smoothing=0.0)
     if lacks_bfloat16(case):
         assert NO_BFLOAT16 in learnt.errors
         return

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.trainers.colours import learn, two_colours
-from tests.helpers.trainers.cores import NO_BFLOAT16, lacks_bfloat16, own_cores
+from tests.helpers.trainers.cores import NO_BFLOAT16, lacks_bfloat16
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed, pytest.mark.usefixtures("small_images")]
 
-CORES = own_cores()
 RESNET50, VGG16 = "paddle-resnet50v1.5", "paddle-vgg16"
 
 
@@ -25,13 +24,13 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("case", "facts"),
     [
-        (f"{RESNET50}-fp32-bs2-1x1-native-to_static", {"build_strategy.enable_addto": "True"}),
+        (f"{RESNET50}-fp32-bs2-1x1-native-to_static", {"data": "native"}),
         (f"{RESNET50}-amp_o2-bs2-1x1-dali-static", {"bfloat16_convolutions": "53", "NHWC_convolutions": "53"}),
         (f"{VGG16}-amp_o1-bs1-1x1-synthetic-static", {"program": "PIR", "bfloat16_convolutions": "13"}),
     ],
 )  # fmt: skip
 def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[str, str]) -> None:
-    learnt = learn(tmp_path, case, colours, sys.executable, CORES)
+    learnt = learn(tmp_path, case, colours, sys.executable)
     if lacks_bfloat16(case):
         assert NO_BFLOAT16 in learnt.errors
         return

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from tests.helpers.trainers.colours import learn, two_colours
-from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.environments import PYTORCH
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed, PYTORCH.needs, pytest.mark.usefixtures("small_images")]
 
-CORES = own_cores()
 RESNET50, VGG16 = "pytorch-resnet50v1.5", "pytorch-vgg16"
 RULE = {"incr_every_n_steps": 1000, "decr_every_n_nan_or_inf": 1, "incr_ratio": 2.0, "decr_ratio": 0.5}
 
@@ -43,6 +41,6 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_loss_falls(
     tmp_path: Path, colours: Path, case: str, settings: dict[str, Any], facts: dict[str, str]
 ) -> None:
-    learnt = learn(tmp_path, case, colours, PYTORCH.interpreter, CORES, **settings)
+    learnt = learn(tmp_path, case, colours, PYTORCH.interpreter, **settings)
     assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
     assert facts.items() <= learnt.facts.items()

@@ -29,13 +29,12 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
         import tensorflow as tf
     except ImportError as error:
         raise not_imported("TensorFlow", "tensorflow", error) from error
-    from helpers.trainers.tensorflow.device import Card, refuse_what_is_no_case
+    from helpers.trainers.tensorflow.device import Card
     from helpers.trainers.tensorflow.steps import TrainingStep
 
     answer.facts["framework_version"] = str(tf.__version__)
     if spec.case.cards > 1:
         answer.facts["all_reduce"] = "not in the graph without cards"
-    refuse_what_is_no_case(spec.case)
     # Without a card the program can only be placed on the CPU.
     trainer: Any = SimpleNamespace(spec=spec, device=DeviceRecord(facts=answer.facts))
     step = TrainingStep(trainer, settings, Card("CPU:0"))

@@ -17,9 +17,11 @@ from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, on
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.tensorflow.data import feed_to
 from helpers.trainers.tensorflow.device import Card, WaitingTimer, wait_for
+from helpers.trainers.tensorflow.models import NetworkForm, normalised
 from helpers.trainers.tensorflow.settings import WHOLE_STEP, TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, cross_entropy, plain_error
 from tests.helpers.trainers.small_network import use_small_network
+from tests.helpers.trainers.tensorflow.parity_tensorflow import normalised as written_out
 
 CPU = Card("CPU:0")
 STATIC = {"incr_every_n_steps": 10**9, "decr_every_n_nan_or_inf": 10**9, "incr_ratio": 2.0, "decr_ratio": 0.5}
@@ -31,6 +33,21 @@ def refusal(act: Any) -> str:
     except Refused as refused:
         return str(refused)
     return ""
+
+
+def batch_norm() -> float:
+    """How far the fused batch norm and its gradients are from those written out, as a share."""
+    form = NetworkForm()
+    images = tf.random.stateless_normal([8, 5, 5, 4], [1, 2], 3.0, 2.0)
+    scale, offset = tf.constant([1.0, 2.0, 0.5, 1.0]), tf.constant([0.0, 1.0, -1.0, 0.5])
+    found = []
+    for norm in (normalised, written_out):
+        with tf.GradientTape() as tape:
+            tape.watch([images, scale, offset])
+            normed, mean, _ = norm(images, scale, offset, tf.zeros(4), tf.ones(4), form)
+            total = tf.reduce_sum(normed**3)
+        found.append([normed, mean, *tape.gradient(total, [images, scale, offset])])
+    return max(float(tf.reduce_max(tf.abs(a - b)) / tf.reduce_max(tf.abs(b))) for a, b in zip(*found, strict=True))
 
 
 def labels(settings: TensorflowSettings) -> dict[str, float]:
@@ -151,7 +168,13 @@ def lending() -> dict[str, bool]:
 
 def main(spec: JobSpec) -> dict[str, Any]:
     settings = TensorflowSettings.of(spec)
-    told = {"labels": labels(settings), "lending": lending(), "waiting": waiting(), "errors": errors()}
+    told = {
+        "batch_norm": batch_norm(),
+        "labels": labels(settings),
+        "lending": lending(),
+        "waiting": waiting(),
+        "errors": errors(),
+    }
     use_small_network()
     told |= {"scaling": scaling(spec, settings), "proofs": proofs(spec, settings)}
     return {**told, "mirrored": mirrored(spec, settings)}

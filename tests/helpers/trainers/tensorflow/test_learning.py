@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from tests.helpers.trainers.colours import learn, two_colours
-from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.environments import TENSORFLOW
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed, TENSORFLOW.needs, pytest.mark.usefixtures("small_images")]
 
-CORES = own_cores()
 RESNET50 = "tensorflow-resnet50v1.5"
 # Smoothed labels have a loss that stays, however much is learnt.
 HARD = {"label_smoothing": 0.0}
@@ -41,6 +39,6 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_loss_falls(
     tmp_path: Path, colours: Path, case: str, settings: dict[str, Any], facts: dict[str, str]
 ) -> None:
-    learnt = learn(tmp_path, f"{RESNET50}-{case}", colours, TENSORFLOW.interpreter, CORES, **settings, **HARD)
+    learnt = learn(tmp_path, f"{RESNET50}-{case}", colours, TENSORFLOW.interpreter, **settings, **HARD)
     assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
     assert facts.items() <= learnt.facts.items()

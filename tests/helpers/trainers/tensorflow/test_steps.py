@@ -36,6 +36,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(made_once(tmp_path_factory, "steps-tensorflow", looked))
 
 
+def test_the_fused_batch_norm_is_the_one_that_parity_was_shown_with(told: dict[str, Any]) -> None:
+    assert told["batch_norm"] < 1e-4
+
+
 def test_labels_are_as_smooth_as_the_settings_say(told: dict[str, Any]) -> None:
     assert told["labels"] == pytest.approx({"hard": 0.0, "smooth": 0.0}, abs=1e-5)
 
