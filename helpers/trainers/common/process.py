@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import random
 import resource
+import signal
 import socket
 import sys
 import time
 import traceback
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence, Tuple
 
@@ -235,6 +237,20 @@ def set_environment(spec: JobSpec, settings: Settings, environment: MutableMappi
         environment["NVIDIA_TF32_OVERRIDE"] = "0"
     elif spec.case.precision is Precision.TF32:
         environment.pop("NVIDIA_TF32_OVERRIDE", None)
+
+
+def import_framework(trainer: Trainer, settings: Settings, title: str, name: str) -> Any:
+    """The framework's module, with the variables of the job set. Raises Refused if it cannot be imported."""
+    set_environment(trainer.spec, settings, os.environ)
+    try:
+        module = import_module(name)
+    # OSError: a library that MXNet loads is missing.
+    except (ImportError, OSError) as error:
+        raise not_imported(title, name, error) from error
+    # The supervisor's SIGTERM must end the process, even if a library has installed a handler.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    trainer.device.framework_version = str(module.__version__)
+    return module
 
 
 def slowdown_of(environment: Mapping[str, str]) -> float:

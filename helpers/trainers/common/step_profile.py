@@ -6,10 +6,7 @@ device's own times. A framework's ``profile.py`` reads its profiler; what all of
 
 from __future__ import annotations
 
-import ctypes
 import math
-import os
-import re
 import sys
 import time
 import traceback
@@ -38,14 +35,6 @@ from helpers.trainers.contract.steplog import PROFILE
 
 # The methods of a stepper that are the parts of its step. One that lacks them tells no phases.
 PARTS = (("forward", Phase.FORWARD), ("backward", Phase.BACKWARD), ("optimize", Phase.OPTIMIZER))
-
-
-# Libraries that compute on several threads, and what each calls their number. MKL has a number of its own, which may be
-# given apart from OpenMP's.
-_THREADED = (
-    (re.compile(r"/lib[gi]?omp[^/]*\.so[^/]*$"), "omp_get_max_threads"),
-    (re.compile(r"/libmkl(?:ml_intel|_rt)\.so[^/]*$"), "MKL_Get_Max_Threads"),
-)
 
 
 @dataclass(frozen=True)
@@ -251,19 +240,6 @@ def _whole(phases: Mapping[Phase, float], step_seconds: float) -> Dict[Phase, fl
     if rest < -0.005 * step_seconds:
         raise ProfileError(f"the phases take {step_seconds - rest:.4g} s, and a step took {step_seconds:.4g} s")
     return {**phases, Phase.HOST_GAP: phases.get(Phase.HOST_GAP, 0.0) + max(0.0, rest)}
-
-
-def computing_threads(maps: Path = Path("/proc/self/maps")) -> Optional[int]:
-    """How many threads this process's OpenMP libraries and MKL use for what the calling thread computes; the fewest if
-    several are loaded. None without such a library."""
-    loaded = {line.rstrip().split(maxsplit=5)[-1] for line in maps.read_text().splitlines()}
-    found = [
-        int(getattr(ctypes.CDLL(path, mode=os.RTLD_NOLOAD), number)())
-        for path in sorted(loaded)
-        for name, number in _THREADED
-        if name.search(path)
-    ]
-    return min(found, default=None)
 
 
 def keep_trace(trace: Path, export: Callable[[Path], None]) -> Tuple[str, ...]:

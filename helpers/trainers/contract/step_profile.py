@@ -98,8 +98,8 @@ class StepProfile:
     # How long gradients were reduced while the device computed; this is part of the other phases.
     all_reduce_overlapped_seconds: float
     operators: Tuple[OperatorRow, ...]
-    # The number of threads that the framework uses for an operator on a CPU, as it tells itself; of OpenMP's libraries
-    # the one with the fewest. The cores of the rank where it does not tell.
+    # The number of threads that the framework uses for an operator on a CPU, as it tells itself; else the cores of the
+    # rank.
     threads: int
     # In words, the profiler and what it records.
     profiler: str

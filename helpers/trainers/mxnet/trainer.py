@@ -6,11 +6,8 @@ Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the ste
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
-from typing import Any
 
 from helpers.trainers.common.cuda import card_name
 from helpers.trainers.common.engine_timer import EngineTimer
@@ -18,12 +15,11 @@ from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import (
     Trainer,
     cpu_name,
+    import_framework,
     io_of,
-    not_imported,
     plan_of,
     run,
     seed_everything,
-    set_environment,
 )
 from helpers.trainers.mxnet.settings import MxnetSettings
 
@@ -36,7 +32,7 @@ def program(trainer: Trainer) -> None:
     spec, facts = trainer.spec, trainer.device.facts
     settings = MxnetSettings.of(spec)
     trainer.beat("import mxnet")
-    mx = _import_mxnet(trainer, settings)
+    mx = import_framework(trainer, settings, "MXNet", "mxnet")
     from helpers.trainers.mxnet import data as mxnet_data
     from helpers.trainers.mxnet import device as mxnet_device
     from helpers.trainers.mxnet import steps as mxnet_steps
@@ -60,19 +56,6 @@ def program(trainer: Trainer) -> None:
         trainer.peak_device_bytes = lambda: mxnet_device.peak_device_bytes(contexts)
     trainer.beat("first step")
     train(plan_of(trainer), reader, stepper, timer, io_of(trainer, lambda: None, bool))
-
-
-def _import_mxnet(trainer: Trainer, settings: MxnetSettings) -> Any:
-    set_environment(trainer.spec, settings, os.environ)
-    try:
-        import mxnet
-    # OSError: a library that MXNet loads is missing.
-    except (ImportError, OSError) as error:
-        raise not_imported("MXNet", "mxnet", error) from error
-    # The supervisor's SIGTERM must end the process, even if a library has installed a handler.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    trainer.device.framework_version = str(mxnet.__version__)
-    return mxnet
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ nn = paddle.nn
 
 from helpers.trainers.common.step_profile import (  # noqa: E402
     Recording,
-    computing_threads,
 )
 from helpers.trainers.contract.step_profile import Phase  # noqa: E402
 from helpers.trainers.paddle.profile import PaddleProfiler  # noqa: E402
@@ -67,7 +66,7 @@ def test_forward_and_backward_of_a_convolution_have_the_name_of_its_layer(profil
     assert _layers_of(recording, Phase.BACKWARD, "conv2d_grad") == layers
 
 
-def test_layers_can_be_left_out_and_the_threads_are_those_that_compute(tmp_path: Path) -> None:
+def test_layers_can_be_left_out(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2D(3, 4, 3), nn.ReLU())
     profiler = PaddleProfiler("cpu", model, without=("layers",))
     profiler.start()
@@ -78,4 +77,3 @@ def test_layers_can_be_left_out_and_the_threads_are_those_that_compute(tmp_path:
     found = profiler.stop(1, tmp_path / "trace.json")
     assert {row.layer for row in found.operators} == {""}
     assert NO_LAYERS not in found.notes
-    assert found.threads == computing_threads() and (found.threads or 0) >= 1

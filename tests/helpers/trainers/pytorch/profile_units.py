@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from helpers.trainers.common.step_profile import Recording, computing_threads
+from helpers.trainers.common.step_profile import Recording
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.pytorch.profile import PytorchStepProfiler
@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
     ]
     answer["bytes"] = [(folder / f"level{number}.json").stat().st_size for number in range(3)]
     torch.set_num_threads(2)
-    answer["threads"] = [profiled(folder / "threads.json").threads, computing_threads()]
+    answer["threads"] = profiled(folder / "threads.json").threads
     print(json.dumps(answer))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.environments import TENSORFLOW
-from tests.helpers.trainers.jobs import CORES, LIMITS, TWO_CORES, job, kill, run
+from tests.helpers.trainers.jobs import CORES, TWO_CORES, job, run
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed, TENSORFLOW.needs, pytest.mark.usefixtures("small_images")]
 
@@ -61,25 +60,3 @@ def test_what_cannot_run_here_is_refused_with_its_reason(tmp_path: Path, images:
     outcome = _run(job(tmp_path, f"{RESNET50}-tf32-bs1-1x1-dali", images))
     assert outcome.kind is OutcomeKind.REFUSED
     assert "TF32" in outcome.reason
-
-
-def test_a_diverging_training_fails(tmp_path: Path, images: Path) -> None:
-    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-synthetic", images, settings={"learning_rate": 1e38})
-    assert _run(spec).what == "training diverged"
-
-
-@TWO_CORES
-def test_a_killed_rank_is_named_and_the_others_are_ended(tmp_path: Path, images: Path) -> None:
-    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x2-synthetic", images, window_steps=500)
-    killed: list[float] = []
-
-    def kill_rank(spec: JobSpec) -> None:
-        kill(1)(spec)
-        killed.append(time.monotonic())
-
-    outcome = _run(spec, kill_rank)
-    took = time.monotonic() - killed[0]
-    assert (outcome.kind, outcome.what, outcome.guilty_rank) == (OutcomeKind.FAILED, "killed by a signal", 1)
-    assert "ended by SIGKILL" in outcome.reason
-    # Rank 0 was ended, and nobody waited until it made no progress.
-    assert took < 3 * (LIMITS.rank_death_seconds + LIMITS.grace_seconds)
