@@ -21,7 +21,7 @@ from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import COMPANION_FACT, PRETENDED_FACT, pretended_text
 from helpers.trainers.paddle.companions import CompanionError, import_paddle
-from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
+from helpers.trainers.paddle.settings import PaddleSettings
 
 # What names the ranks; of the job before this one in the process.
 RANK_VARIABLES = (
@@ -51,7 +51,6 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
 
 def _build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
     settings = PaddleSettings.of(spec)
-    answer.facts.update(setting_facts(spec, settings))
     # Fleet's sharding writes files of its programs into the current folder.
     os.chdir(spec.run_folder)
     for name in RANK_VARIABLES:
@@ -71,7 +70,7 @@ def _build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, 
     # Without a card the program can only be placed on the CPU.
     paddle.set_device("cpu")
     if spec.case.auto:
-        paddle_auto.start(spec, answer.facts)
+        paddle_auto.start(spec)
     if spec.case.execution is Execution.STATIC:
         _build_static(spec, settings, answer)
     else:

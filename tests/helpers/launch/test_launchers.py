@@ -153,14 +153,13 @@ def test_tensorflows_ranks_are_started_by_our_own_starter() -> None:
     assert command.argv == (
         "/opt/python", "-u", "-m", "helpers.trainers.common.start_ranks",
         "--ranks", "8",
-        "--address", "10.0.0.2", "--nodes", "2", "--node", "1", "--meet", "10.0.0.1:36000", "--job", "job1",
+        "--address", "10.0.0.2", "--nodes", "2", "--node", "1", "--meet", "runs/x/launch_logs",
         "--logs", "runs/x/node1/launch_logs",
         "--", "/opt/python", "-u", "-m", "helpers.trainers.tensorflow.trainer", "runs/x/node1/spec.json",
     )  # fmt: skip
     assert command.environment["NCCL_SOCKET_IFNAME"] == "ib0"
     assert command.environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
     assert command.rank_logs == tuple(f"runs/x/node1/launch_logs/rank{rank}.log" for rank in range(8))
-    assert command.rendezvous == "10.0.0.1:36000"
 
 
 def test_a_jobs_variables_come_over_the_callers_and_no_other_launchers_get_in() -> None:

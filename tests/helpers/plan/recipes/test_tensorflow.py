@@ -131,13 +131,6 @@ def test_on_a_cpu_the_rate_starts_at_once_and_half_precision_is_bfloat16(rest: s
     assert written["label_smoothing"] == (0.1 if is_dlperf(case) else 0.0)
 
 
-def test_tfrecord_files_are_read_where_the_publishers_read_them() -> None:
-    rest = "resnet50v1.5-amp-bs256-1x1-native"
-    assert settings(f"tensorflow-{rest}-xla")["native_source"] == "tfrecord"
-    assert settings(f"tensorflow-{rest}-xla", "cpu")["native_source"] == "jpeg"
-    assert settings(f"tensorflow-{rest}")["native_source"] == "jpeg"
-
-
 @pytest.mark.parametrize(
     ("case_id", "field"),
     [
