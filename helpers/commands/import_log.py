@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from helpers.logs.scaling import CardCount
 
 NAME = "import-log"
-HELP = "Read training logs of PaddleClas, FleetX, DLPerf, NVIDIA's scripts or ours; print their figures by every rule"
+HELP = "Read training logs of PaddleClas, FleetX, DLPerf or NVIDIA's scripts; print their figures by every rule"
 EXITS = {
     0: "every log was read",
     6: "a figure cannot be computed by the rule",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|FOLDER",
         nargs="+",
         type=Path,
-        help="Read this log (- for standard input), which may be in .gz or .zip, or every log in this folder, by its "
+        help="Read this log (- for standard input), which may be a .gz, or every log in this folder, by its "
         "INDEX.csv if it has one",
     )
     parser.add_argument(
@@ -144,12 +144,9 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     else:
         _print(batch, stored, output)
     write_json(arguments, _record(batch, stored), out)
-    errors = [*(each.lines or (each.error,) for each in batch.unread), *([(refusal,)] if refusal else [])]
-    for lines in errors:
-        first, *rest = lines[:1] if as_lines else lines
-        say(f"perfgate {NAME}: error: {first}")
-        for line in rest:
-            say(f"  {line}")
+    errors = [*(each.error for each in batch.unread), *([refusal] if refusal else [])]
+    for error in errors:
+        say(f"perfgate {NAME}: error: {error}")
     if errors:
         return EXIT_UNREAD
     wanting = any(_lacks_its_figure(each, arguments.rule) for each in batch.imported)
@@ -266,7 +263,7 @@ def _record(batch: ImportBatch, stored: Sequence[str]) -> dict[str, object]:
         "schema_version": IMPORT_SCHEMA_VERSION,
         "runs": [imported_record(each) for each in batch.imported],
         "by_cards": [{**_plain(each), "efficiency": each.efficiency} for each in by_cards(batch.imported)],
-        "unread": [{"source": each.source, "error": each.error, "lines": list(each.lines)} for each in batch.unread],
+        "unread": [{"source": each.source, "error": each.error} for each in batch.unread],
         "notes": list(batch.notes),
         "stored": list(stored),
     }
@@ -391,7 +388,7 @@ def _missing(each: RuleFigure, width: int) -> list[str]:
 
 def _data(found: Imported) -> str:
     if found.reader_share is None:
-        return f"data: {found.reader_reason}"
+        return f"data: the records of {found.format} do not state the waits for data"
     return f"data: {found.reader_share:.1%} of a step spent waiting for data"
 
 

@@ -13,7 +13,6 @@ from pathlib import Path, PurePosixPath
 from helpers.common.files import MOST_INDEX_BYTES, named_by_user, read_text_limited
 from helpers.logs.importer import IndexRow, ToImport
 from helpers.logs.settings import LogSetting, Stated
-from helpers.logs.source import no_log_by_name
 from helpers.trainers.contract.errors import LogError
 
 INDEX = "INDEX.csv"
@@ -30,6 +29,11 @@ _SETTINGS = (
     LogSetting.CARDS,
 )
 _NEEDED = (_FILE, *(each.value for each in _SETTINGS), _RULE)
+# Names of files that are no logs but often beside logs.
+_NO_LOG_NAMES = re.compile(
+    r"\.(png|jpe?g|gif|svg|pdf|html|css|js|json|csv|tsv|xml|ya?ml|toml|ini|cfg|md|rst|pyc?|ipynb|sh|bat|zip|tar|pb|h5)$",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ def logs_of(folder: Path) -> FolderOfLogs:
         if path in found or (path.is_dir() and not path.is_symlink()):
             continue
         reason = "a link" if path.is_symlink() else "" if path.is_file() else "no file"
-        reason = reason or no_log_by_name(path.relative_to(folder).as_posix())
+        if not reason and (_NO_LOG_NAMES.search(path.name) or path.name.startswith(".")):
+            reason = f"{path.suffix or path.name} is no log"
         if not reason:
             found[path] = ToImport(path)
         elif path != folder / INDEX:

@@ -30,7 +30,6 @@ class LogSetting(enum.Enum):
     GPU = "gpu"
     FRAMEWORK_VERSION = "framework_version"
     XLA = "xla"
-    SEED = "seed"
     # The images of all cards in a step. ``settle`` derives the batch size of one card from it, or checks that one.
     GLOBAL_BATCH_SIZE = "global_batch_size"
 
@@ -44,7 +43,7 @@ _OPTIONS: Mapping[LogSetting, str] = {
     LogSetting.CARDS: "--cards",
 }
 NEEDED = tuple(_OPTIONS)
-_NUMBERS = (LogSetting.BATCH_SIZE_PER_CARD, LogSetting.CARDS, LogSetting.NODES, LogSetting.SEED)
+_NUMBERS = (LogSetting.BATCH_SIZE_PER_CARD, LogSetting.CARDS, LogSetting.NODES)
 _LESS_EXACT = {"amp_o1": ("amp",), "amp_o2": ("amp",), "tf32": ("fp32",)}
 
 

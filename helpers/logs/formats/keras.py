@@ -135,13 +135,11 @@ def _model(stated: Stated | None) -> Stated | None:
 _STEPS = f"between steps {group('span_start', COUNT)} and {group('span_end', COUNT)}"
 TENSORFLOW_2 = FormatSpec(
     name="dlperf-tensorflow2",
-    title="tensorflow/models with TimeHistory, as DLPerf runs it",
     marker=b"TimeHistory: ",
     record=compiled(
         rf"(?:[IWEF]{group('time', _TIME)} {{1,40}}\d{{1,20}} \S{{1,100}}\] )?"
         f"TimeHistory: {group('span_seconds')} seconds, {group('images_per_s')} examples/second {_STEPS}"
     ),
-    looked_for="lines 'TimeHistory: N seconds, N examples/second between steps N and N'",
     rate_of=RateOf.JOB,
     configure=of_keras,
     rules=("dlperf-tf2",),

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 from helpers.logs.formats.common import (
     Facts,
-    cards_of_lines,
-    cards_of_nccl,
+    cards_of_ranks,
     count,
     facts_of,
     finished,
@@ -32,7 +31,6 @@ _TF_AMP = re.compile(r"TF AMP is activated")
 _TF_FP16 = re.compile(r"dtype:? .{0,200}'(?:float16|bfloat16)'")
 _TF_HEADER = re.compile(r"Starting Model Training")
 _TF_XLA = re.compile(r"XLA is activated")
-_TF_SEED = re.compile(r"Deterministic Run - Seed: (\d+)")
 _TF_DATA = (
     (re.compile(r"DALI is activated|Using DALI input"), "dali"),
     (re.compile(r"Using Synthetic Data"), "synthetic"),
@@ -61,10 +59,9 @@ def of_tensorflow(context: RunContext) -> Mapping[LogSetting, Stated]:
             LogSetting.MODEL: _model(facts.parameter("arch") or facts.line(_TF_MODEL)),
             LogSetting.PRECISION: _tensorflow_precision(facts),
             LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size") or facts.line(_TF_BATCH)),
-            LogSetting.CARDS: count(facts.line(_TF_CARDS)) or cards_of_lines(facts),
+            LogSetting.CARDS: count(facts.line(_TF_CARDS)) or cards_of_ranks(facts),
             LogSetting.DATA: _tensorflow_data(facts),
             LogSetting.XLA: _xla(facts),
-            LogSetting.SEED: count(facts.parameter("seed") or facts.line(_TF_SEED)),
         },
     )
 
@@ -80,9 +77,8 @@ def of_pytorch(context: RunContext) -> Mapping[LogSetting, Stated]:
             or valued("fp32", facts.parameter("amp", "fp16")),
             LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size")),
             # mpirun starts one launcher on each node (multiproc.py), so its ranks do not count the cards.
-            LogSetting.CARDS: count(facts.parameter("world_size")) or cards_of_nccl(facts),
+            LogSetting.CARDS: count(facts.parameter("world_size")),
             LogSetting.DATA: mapped(_DATA, facts.parameter("data_backend")),
-            LogSetting.SEED: count(facts.parameter("seed")),
         },
     )
 
@@ -98,7 +94,6 @@ def of_mxnet(context: RunContext) -> Mapping[LogSetting, Stated]:
             LogSetting.GLOBAL_BATCH_SIZE: count(facts.parameter("batch_size")),
             LogSetting.CARDS: _mxnet_cards(facts),
             LogSetting.DATA: mapped(_DATA, facts.parameter("data_backend")),
-            LogSetting.SEED: count(facts.parameter("seed")),
         },
     )
 
@@ -120,8 +115,7 @@ def of_mllog(context: RunContext) -> Mapping[LogSetting, Stated]:
             if benchmark and benchmark.value == "resnet"
             else benchmark,
             LogSetting.GLOBAL_BATCH_SIZE: count(events.get("global_batch_size")),
-            LogSetting.CARDS: cards_of_lines(facts),
-            LogSetting.SEED: count(events.get("seed")),
+            LogSetting.CARDS: cards_of_ranks(facts),
         },
     )
 
@@ -206,7 +200,7 @@ def _mxnet_cards(facts: Facts) -> Stated | None:
         cards = count(Stated(match[1], report.where))
         if cards and batch.value == str(int(cards.value) * int(match[2])):
             return cards
-    gpus, by_lines = facts.parameter("gpus"), cards_of_lines(facts)
+    gpus, by_lines = facts.parameter("gpus"), cards_of_ranks(facts)
     if gpus is None:
         return by_lines
     of_node = len(re.findall(r"\d+", gpus.value))

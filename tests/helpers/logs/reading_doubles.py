@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -32,32 +33,28 @@ def configure(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 PLAIN = FormatSpec(
     name="plain",
-    title="a format of tests",
     marker=b"rate: ",
     record=re.compile(
         rb"(?:(?P<time>\d\d\d\d-\d\d-\d\d [\d:]+) )?e(?P<epoch>\d+) s(?P<step>\d+) "
         rb"rate: (?P<images_per_s>[-+.\w]+)(?: wait (?P<reader_seconds>[-.\d]+))?"
     ),
-    looked_for="lines 'eN sN rate: N'",
     rate_of=RateOf.CARD,
     configure=configure,
     rules=(),
-    starts=(re.compile(rb"^== begin ==$", re.MULTILINE), re.compile(rb"launch\w+ of")),
+    starts=(re.compile(rb"^== begin ==$", re.MULTILINE),),
     printed={
         "average": re.compile(rb"average rate: (?P<images_per_s>[\d.]+)"),
         "epoch": re.compile(rb"end of e(?P<epoch>\d+): (?P<images_per_s>[\d.]+)"),
     },
 )
 NO_FINAL = replace(PLAIN, printed={})
-STEPLESS = replace(PLAIN, record=re.compile(rb"rate: (?P<images_per_s>[\d.]+)"), printed={})
 
 
 @dataclass(frozen=True)
 class TextLog:
-    """A log whose bytes come in blocks of ``block_bytes``."""
+    """A log of these bytes."""
 
     data: bytes
-    block_bytes: int = 2**20
     source: str = "made.log"
     name: str = "folder/made.log"
 
@@ -66,12 +63,11 @@ class TextLog:
         return hashlib.sha256(self.data).hexdigest()
 
     def lines(self) -> Iterator[LogLine]:
-        size = self.block_bytes
-        return clean(self.data[at : at + size] for at in range(0, len(self.data), size))
+        return clean(io.BytesIO(self.data))
 
 
-def text_log(*lines: str, block_bytes: int = 2**20) -> TextLog:
-    return TextLog("".join(f"{line}\n" for line in lines).encode(), block_bytes)
+def text_log(*lines: str) -> TextLog:
+    return TextLog("".join(f"{line}\n" for line in lines).encode())
 
 
 def record(step: int, epoch: int = 0, rate: object = 100.5, time: str = "") -> str:

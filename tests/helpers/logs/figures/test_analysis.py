@@ -12,7 +12,7 @@ import pytest
 from helpers.logs.figures.analysis import analyse
 from helpers.logs.figures.rules import figure, figures
 from helpers.logs.figures.series import Means, means_of
-from helpers.logs.record import Dropped, Line, LogRun, RateOf, RecordField, RuleFigure, Stamp
+from helpers.logs.record import Dropped, Line, LogRun, RateOf, RecordField, RuleFigure
 from helpers.logs.settings import LogSetting
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.made_runs import paddleclas, rates, run, spec
@@ -142,7 +142,7 @@ def test_a_printed_summary_that_the_records_do_not_give_is_told(printed: float, 
 
 def clocked(step_seconds: float, resolution: float = 0.001) -> LogRun:
     seconds = [step_seconds * each // resolution * resolution for each in range(65)]
-    stamps = tuple(Stamp(index, each) for index, each in enumerate(seconds))
+    stamps = dict(enumerate(seconds))
     return rates(TENSORFLOW, [64.0 / 2] * 65, stamps=stamps)
 
 
@@ -283,7 +283,7 @@ def test_stamps_of_another_epoch_are_not_compared() -> None:
         RecordField.STEP: [0.0, 1.0, 2.0, 0.0],
         RecordField.IMAGES_PER_S: [64.0] * 4,
     }
-    stamps = tuple(Stamp(index, each) for index, each in enumerate([0.5, 2.5, 4.5, 60.0]))
+    stamps = dict(enumerate([0.5, 2.5, 4.5, 60.0]))
     told = one_warning(run(spec(), columns, stamps=stamps), "by the time stamps of records 1 and 3, 4 s apart")
     assert "-50.0% from the 64" in told
 

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from helpers.logs.figures.rules import RULES, figure, figures, usual_rule, warm_up_records
-from helpers.logs.formats.fleet import DLPERF_PADDLE
-from helpers.logs.record import LogRun, RateOf, RecordField, Stamp
+from helpers.logs.record import LogRun, RateOf, RecordField
 from helpers.logs.settings import LogSetting
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.made_runs import rates, run, spec
 
 ONE_CARD = {LogSetting.CARDS: "1"}
-PADDLE = DLPERF_PADDLE.rounding
 RISING = [float(100 + each) for each in range(140)]
 
 
@@ -161,12 +159,6 @@ def test_dlperf_log_is_the_mean_of_iterations_20_to_119() -> None:
 def test_dlperf_rounds_as_its_scripts_do() -> None:
     given = rates(spec("dlperf-log", name="dlperf-tensorflow1"), [10.004] * 120)
     assert value(given, "dlperf-log") == 10.0
-    seconds = {RecordField.STEP: [float(each) for each in range(120)], RecordField.STEP_SECONDS: [0.3] * 120}
-    paddle = run(spec("dlperf-log", rounding=PADDLE, rate_of=RateOf.CARD), seconds)
-    assert value(paddle, "dlperf-log") == 213.33
-    # 4 decimals a record: with 2, 40 of these would be 100.01 and the mean 100.00.
-    finer = rates(spec("dlperf-log", rounding=PADDLE), [100.0049] * 80 + [100.0149] * 40)
-    assert value(finer, "dlperf-log") == 100.01
 
 
 @pytest.mark.parametrize(
@@ -185,14 +177,12 @@ def test_a_window_with_a_hole_gives_no_figure(steps: Sequence[int], told: str) -
 
 
 def test_dlperf_time_is_of_the_stamps() -> None:
-    stamps = tuple(Stamp(index, 1000 + 0.5 * index + (3 if index > 60 else 0)) for index in range(140))
+    stamps = {index: 1000 + 0.5 * index + (3 if index > 60 else 0) for index in range(140)}
     tensorflow = rates(spec("dlperf-time", name="dlperf-tensorflow1"), RISING, stamps=stamps)
     assert value(tensorflow, "dlperf-time") == round(99 * 64 / (99 * 0.5 + 3), 2)
-    paddle = rates(spec("dlperf-time", rounding=PADDLE), RISING, stamps=stamps)
-    assert value(paddle, "dlperf-time") == round(100 * 64 / (100 * 0.5 + 3), 2)
     bare = rates(spec("dlperf-time"), RISING)
     assert "records without a time stamp" in reason(bare, "dlperf-time")
-    still = rates(spec("dlperf-time"), RISING, stamps=tuple(Stamp(index, 5.0) for index in range(140)))
+    still = rates(spec("dlperf-time"), RISING, stamps=dict.fromkeys(range(140), 5.0))
     assert "got '0.0 seconds'" in reason(still, "dlperf-time")
 
 
@@ -217,7 +207,7 @@ def test_dlperf_tf2_is_of_iterations_100_to_600() -> None:
 
 
 def test_dlperf_time_of_time_history_is_of_the_stamps_of_steps_100_and_600() -> None:
-    given = time_history(6, stamps=tuple(Stamp(index, 30.0 * index) for index in range(6)))
+    given = time_history(6, stamps={index: 30.0 * index for index in range(6)})
     assert value(given, "dlperf-time") == round(500 * 64 / 150, 2)
 
 
