@@ -27,7 +27,7 @@ from helpers.commands.main import EXIT_USAGE
 from helpers.common.words import counted
 from helpers.judging.rules.rates import key_of, rate_unit_of_model
 from helpers.judging.statistics import number
-from helpers.logs.settings import LogSetting, Stated
+from helpers.logs.settings import OPTIONS, LogSetting, Stated
 from helpers.report.table import GAP, Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
@@ -79,13 +79,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rule", default=AUTO, metavar="NAME", help="Take the figure of rule NAME[:skip=N]. Default: its publisher's"
     )
     # They cannot correct a log: a contradiction is an error.
-    for name, (_, values, text) in _OPTIONS.items():
+    for setting, (values, text) in _ASKED.items():
+        option, text = OPTIONS[setting], f"{text}, if the log does not say"
         if isinstance(values, str):
             kind = _count if values in ("B", "N") else str
-            parser.add_argument(f"--{name}", type=kind, metavar=values, help=f"{text}, if the log does not say")
+            parser.add_argument(option, dest=setting.value, type=kind, metavar=values, help=text)
         else:
             choices = [each.value for each in values]
-            parser.add_argument(f"--{name}", choices=choices, help=f"{text}, if the log does not say")
+            parser.add_argument(option, dest=setting.value, choices=choices, help=text)
     parser.add_argument(
         "--format",
         metavar="FORMAT",
@@ -97,17 +98,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_history(parser)
 
 
-# The options for what a log may not say: the setting, its values or the name of its value, and the help.
-_OPTIONS: Mapping[str, tuple[LogSetting, type[enum.Enum] | str, str]] = {
-    "framework": (LogSetting.FRAMEWORK, Framework, "Framework"),
-    "model": (LogSetting.MODEL, Model, "Model"),
-    "precision": (LogSetting.PRECISION, Precision, "Precision"),
-    "batch-size": (LogSetting.BATCH_SIZE_PER_CARD, "B", "Images a card and step"),
-    "cards": (LogSetting.CARDS, "N", "Cards of all nodes"),
-    "nodes": (LogSetting.NODES, "N", "Machines"),
-    "gpu": (LogSetting.GPU, "NAME", "Model of the cards, for example V100"),
-    "data-source": (LogSetting.DATA, DataSource, "Source of the images"),
-    "execution": (LogSetting.EXECUTION, Execution, "How Paddle ran the program"),
+# What a log may not say: the setting, its values or the name of its value, and the help.
+_ASKED: Mapping[LogSetting, tuple[type[enum.Enum] | str, str]] = {
+    LogSetting.FRAMEWORK: (Framework, "Framework"),
+    LogSetting.MODEL: (Model, "Model"),
+    LogSetting.PRECISION: (Precision, "Precision"),
+    LogSetting.BATCH_SIZE_PER_CARD: ("B", "Images a card and step"),
+    LogSetting.CARDS: ("N", "Cards of all nodes"),
+    LogSetting.NODES: ("N", "Machines"),
+    LogSetting.GPU: ("NAME", "Model of the cards, for example V100"),
+    LogSetting.DATA: (DataSource, "Source of the images"),
+    LogSetting.EXECUTION: (Execution, "How Paddle ran the program"),
 }
 
 
@@ -119,8 +120,8 @@ def _count(text: str) -> str:
 
 def asked_of(arguments: argparse.Namespace) -> Mapping[LogSetting, Stated]:
     """The settings that the options state, each with its option as the place."""
-    values = {name: getattr(arguments, name.replace("-", "_")) for name in _OPTIONS}
-    return {_OPTIONS[name][0]: Stated(value, f"--{name}") for name, value in values.items() if value is not None}
+    values = {setting: getattr(arguments, setting.value) for setting in OPTIONS}
+    return {setting: Stated(value, OPTIONS[setting]) for setting, value in values.items() if value is not None}
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -164,9 +165,9 @@ def _wanted(paths: Sequence[Path]) -> tuple[list[ToImport], list[str]]:
         if not path.is_dir():
             wanted.append(ToImport(path))
             continue
-        found = logs_of(path)
-        wanted += found.logs
-        left_out += found.left_out
+        logs, others = logs_of(path)
+        wanted += logs
+        left_out += others
     return wanted, left_out
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Protocol
 
 from helpers.logs.lines import LogLine, line_text
 from helpers.logs.record import FormatSpec, Line
 from helpers.logs.settings import AUTO
+from helpers.logs.source import LogFile
 from helpers.trainers.contract.errors import LogError
 
 # How many characters of a line a message shows.
@@ -23,28 +23,13 @@ _RATE = re.compile(
 _NUMBER = re.compile(rb"\d")
 
 
-class Log(Protocol):
-    """The part of source.LogFile that a reader uses."""
-
-    @property
-    def source(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def sha256(self) -> str: ...
-
-    def lines(self) -> Iterator[LogLine]: ...
-
-
 def shown(line: LogLine) -> Line:
     """A line as a message shows it; a long line is cut."""
     text = line_text(line.text[: 4 * _SHOWN])
     return Line(line.number, text if len(text) <= _SHOWN else text[:_SHOWN] + " ...")
 
 
-def detect(log: Log, formats: Mapping[str, FormatSpec], wanted: str = AUTO) -> FormatSpec:
+def detect(log: LogFile, formats: Mapping[str, FormatSpec], wanted: str = AUTO) -> FormatSpec:
     """The format of the log's records, or the format named by ``wanted``.
 
     A format with records is preferred to a summary of a whole run, which a job may print after them. Without records,
@@ -76,11 +61,11 @@ def detect(log: Log, formats: Mapping[str, FormatSpec], wanted: str = AUTO) -> F
     return formats[next(iter(first))]
 
 
-def _of_rank_0(log: Log) -> Iterator[LogLine]:
+def _of_rank_0(log: LogFile) -> Iterator[LogLine]:
     return (line for line in log.lines() if line.rank <= 0 and not line.too_long)
 
 
-def _with_own_figures(log: Log, formats: Mapping[str, FormatSpec]) -> dict[str, Line]:
+def _with_own_figures(log: LogFile, formats: Mapping[str, FormatSpec]) -> dict[str, Line]:
     """The formats whose scripts print a figure themselves that the log has, with its first line. Two formats of one
     script share a figure: it counts for the first of them."""
     names: dict[re.Pattern[bytes], str] = {}
@@ -95,7 +80,7 @@ def _with_own_figures(log: Log, formats: Mapping[str, FormatSpec]) -> dict[str, 
     return first
 
 
-def _no_format(log: Log, formats: Mapping[str, FormatSpec]) -> LogError:
+def _no_format(log: LogFile, formats: Mapping[str, FormatSpec]) -> LogError:
     """An error that shows the lines that are most like a record: with a number and words that name a rate."""
     best: list[tuple[int, int, bytes]] = []
     for line in _of_rank_0(log):

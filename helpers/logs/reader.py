@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from helpers.logs.detect import Log, shown
+from helpers.logs.detect import shown
 from helpers.logs.formats.common import with_tf32
 from helpers.logs.lines import MOST_LINE_BYTES, LogLine, line_text, moment_in, seconds_of
 from helpers.logs.record import TIME_GROUP, Dropped, FormatSpec, Line, LogRun, Printed, RecordField, RunContext
 from helpers.logs.settings import LogSetting, Stated, settle
+from helpers.logs.source import LogFile
 from helpers.logs.steps import StepOrder, StepPlace, key_text, step_key
 from helpers.logs.values import LARGEST, SMALLEST, fault_of, number_of
 from helpers.trainers.contract.errors import LogError
@@ -24,10 +25,6 @@ _MOST_RUNS = 1000
 # record. Of each at most so many bytes.
 _HEAD_LINES, _AFTER_LINES, _KEPT_BYTES = 5000, 1000, 2**14
 _FIRST_STAMPS = 256
-# How many figures of one name, printed by the script itself, are kept for a run; the last is always kept.
-_MOST_PRINTED = 10_000
-# The figures that a script prints once, at its regular end.
-_FINAL = ("average", "train_throughput", "summary_total", "summary_compute", "summary_ips")
 
 AGAIN = "the same step again: of another rank"
 PREFIXED = "of another rank, by mpirun's prefix"
@@ -37,7 +34,7 @@ CUT = "cut: the last line ends within its number"
 
 
 def read_log(
-    log: Log,
+    log: LogFile,
     spec: FormatSpec,
     asked: Mapping[LogSetting, Stated],
     known: Mapping[LogSetting, Stated] = MappingProxyType({}),
@@ -56,7 +53,7 @@ def read_log(
 
 
 class _Reader:
-    def __init__(self, log: Log, spec: FormatSpec) -> None:
+    def __init__(self, log: LogFile, spec: FormatSpec) -> None:
         self._log, self._spec = log, spec
         self._done: list[_Run] = []
         self._run = _Run(spec, 1)
@@ -218,14 +215,12 @@ class _Run:
                 rate = number_of(groups["images_per_s"])
                 if math.isfinite(rate):
                     epoch = int(groups["epoch"]) if groups.get("epoch") else None
-                    kept = self._printed.setdefault(name, [])
-                    del kept[_MOST_PRINTED - 1 :]
-                    kept.append(Printed(max(rate, 0.0), line.number, epoch))
+                    self._printed.setdefault(name, []).append(Printed(max(rate, 0.0), line.number, epoch))
         return found
 
     def build(
         self,
-        log: Log,
+        log: LogFile,
         number: int,
         runs_in_file: int,
         asked: Mapping[LogSetting, Stated],
@@ -266,7 +261,7 @@ class _Run:
             dropped=self.dropped(),
             notes=tuple(self.notes),
             began=self._began(lines),
-            cut="; ".join(each for each in (self.no_end, self._cut_epoch(), self._no_own_figure()) if each),
+            cut="; ".join(filter(None, (self.no_end, self._cut_epoch()))),
         )
 
     def _began(self, lines: Sequence[Line]) -> str:
@@ -285,9 +280,3 @@ class _Run:
         if last_step >= step:
             return ""
         return f"the last epoch, {last_epoch:.0f}, ends at step {last_step:.0f}; epoch {epoch:.0f} at step {step:.0f}"
-
-    def _no_own_figure(self) -> str:
-        finals = [name for name in _FINAL if name in self.spec.printed]
-        if not finals or any(name in self._printed for name in finals):
-            return ""
-        return f"the script's own figure at its end ({', '.join(finals)}) is missing"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from helpers.common.wall_clock import utc_now
 from helpers.history.results import IMPORTED, LOG_FACT, LOG_WARNINGS_FACT, RunResult
 from helpers.logs.record import Imported, RuleFigure
-from helpers.logs.settings import LogSetting, Stated, card_words
+from helpers.logs.settings import OPTIONS, LogSetting, Stated, card_words
 from helpers.machine.environment import CPU, GPU
 from helpers.plan.matrix import TARGETS
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision, choice
@@ -39,7 +39,6 @@ _RUNS = uuid.UUID("0a3f6c52-7f1d-4b0e-9a58-5d2f5c1d9e77")
 # The most cards of one machine. A log of more cards must state its nodes.
 _MOST_CARDS_OF_ONE_NODE = 16
 _ON = ("true", "1", "yes", "on")
-_OPTION = {LogSetting.EXECUTION: "--execution", LogSetting.NODES: "--nodes", LogSetting.DATA: "--data-source"}
 
 
 def figures_of(imported: Imported) -> dict[str, float | str]:
@@ -181,13 +180,13 @@ def _number(stated: Mapping[LogSetting, str], setting: LogSetting, about: str) -
 
 
 def _missing(about: str, setting: LogSetting, expected: str) -> LogError:
-    return LogError(about, field=setting.value, got="nothing", expected=expected, remedy=f"Give {_OPTION[setting]}")
+    return LogError(about, field=setting.value, got="nothing", expected=expected, remedy=f"Give {OPTIONS[setting]}")
 
 
 def _target(settings: Mapping[LogSetting, Stated]) -> str:
     gpu = settings.get(LogSetting.GPU)
-    model = card_words(gpu.value).get("model", "").lower() if gpu else ""
-    return model if model in TARGETS and model not in (CPU, GPU) else UNSTATED_TARGET
+    words = {word.lower() for word in card_words(gpu.value)} if gpu else set()
+    return next((each for each in TARGETS if each in words - {CPU, GPU}), UNSTATED_TARGET)
 
 
 def _put(history: History, result: RunResult) -> str:
@@ -201,9 +200,7 @@ def _put(history: History, result: RunResult) -> str:
     if _states_the_same(old, result):
         return f"stored already {about}"
     history.add_result(result)
-    if (old.case_id, old.target) != (result.case_id, result.target):
-        return f"replaced {about}; it was stored as {old.case_id} [{old.target}]"
-    return f"replaced {about}; the same file was read otherwise before"
+    return f"replaced {about}; it was stored as {old.case_id} [{old.target}]"
 
 
 def _states_the_same(old: RunResult, new: RunResult) -> bool:

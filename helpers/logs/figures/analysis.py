@@ -135,10 +135,9 @@ def _of_running_means(run: LogRun, first_timed: int) -> RuleValue:
     if not records:
         got = f"no record from step {first_timed} of an epoch on"
         raise RuleError(f"rule {HONEST}", got=got, expected="1 or more")
-    of_epochs = f"{found.epochs} epochs" if found.epochs > 1 else "the epoch"
     left_out = (
         *if_any(run.records - records, f"before step {first_timed} of an epoch, which are timed otherwise"),
-        f"the steps before step {first_timed} of {of_epochs}, and the steps after the last record",
+        f"the steps before step {first_timed} of each epoch, and the steps after the last record",
     )
     return RuleValue(found.samples_per_s(), records, left_out)
 

@@ -100,19 +100,13 @@ def _running(run: LogRun, by_rule: Sequence[RuleFigure], honest_figure: RuleFigu
 def _slow_last(run: LogRun, spread: RateSpread | None) -> Iterator[str]:
     if spread is None or run.records < 3:
         return
-    last = _last_rate(run)
-    below = last / spread.median_samples_per_s - 1
-    if below < -_SLOW_LAST:
-        yield f"slow last record: {number(last)} {run.unit}, {below:+.1%} from the median"
-
-
-def _last_rate(run: LogRun) -> float:
-    """The rate of the steps that the last record timed; NaN if it timed none."""
     try:
-        rates = timed(run).rates(run.records - 1)
+        last = timed(run).samples_per_s(run.records - 1)
     except RuleError:
-        return math.nan
-    return rates[0] if rates else math.nan
+        return
+    below = last / spread.median_samples_per_s - 1
+    if last > 0 and below < -_SLOW_LAST:
+        yield f"slow last record: {number(last)} {run.unit}, {below:+.1%} from the median"
 
 
 def _printed(run: LogRun, honest_figure: RuleFigure) -> Iterator[str]:

@@ -57,14 +57,13 @@ def records_of(run: LogRun) -> Records:
 def epoch_rates(run: LogRun) -> list[float]:
     """The figures that the script printed after each epoch, of all cards, in the order of the epochs.
 
-    Several ranks may print the same epoch, and a log may hold each line twice.
+    Several ranks may print the same epoch, and a log may hold each line twice: the first counts.
     """
     times = cards_of(run) if run.rate_of is RateOf.CARD else 1
-    first: dict[object, tuple[int, int, float]] = {}
+    first: dict[int, float] = {}
     for each in run.printed.get("epoch", ()):
-        key = each.line if each.epoch is None else (each.epoch,)
-        first.setdefault(key, (each.epoch or 0, each.line, each.samples_per_s * times))
-    return [rate for _, _, rate in sorted(first.values())]
+        first.setdefault(each.epoch or 0, each.samples_per_s * times)
+    return [first[epoch] for epoch in sorted(first)]
 
 
 def figure(run: LogRun, rule: str) -> RuleFigure:

@@ -184,16 +184,9 @@ def paddle_version(facts: Facts) -> Stated | None:
     return facts.line(_PADDLE_VERSION)
 
 
-@dataclass(frozen=True)
-class LaunchFacts:
+def launch_of(facts: Facts) -> dict[LogSetting, Stated | None]:
     """The cards and nodes of the whole job, by the lines of Paddle's launchers. None if the lines do not state them,
     contradict each other or give no whole number."""
-
-    cards: Stated | None
-    nodes: Stated | None
-
-
-def launch_of(facts: Facts) -> LaunchFacts:
     processes, devices = count(facts.line(*_PROCESSES)), facts.line(_DEVICES)
     per_node = processes or (Stated(str(len(set(devices.value.split(",")))), devices.where) if devices else None)
     nodes = count(facts.line(*_NODES)) or _hosts(facts)
@@ -205,7 +198,7 @@ def launch_of(facts: Facts) -> LaunchFacts:
         nodes = Stated(str(int(cards.value) // int(per_node.value)), f"{cards.where}; {per_node.where}")
     if nodes is None and cards is not None and cards.value == "1":
         nodes = Stated("1", cards.where)
-    return LaunchFacts(cards, nodes)
+    return {LogSetting.CARDS: cards, LogSetting.NODES: nodes}
 
 
 def _hosts(facts: Facts) -> Stated | None:

@@ -44,8 +44,8 @@ _FP_ITEMS = {
 def of_fleetx(context: RunContext) -> Mapping[LogSetting, Stated]:
     """The configuration by the script's command line; its batch size is that of one process, so of one card."""
     facts = facts_of(context)
-    arguments, launch = facts.command_arguments(), launch_of(facts)
-    model, precision = arguments.get("model"), facts.line(_AMP_STRATEGY)
+    arguments, precision = facts.command_arguments(), facts.line(_AMP_STRATEGY)
+    model = arguments.get("model")
     return finished(
         facts,
         {
@@ -53,8 +53,7 @@ def of_fleetx(context: RunContext) -> Mapping[LogSetting, Stated]:
             LogSetting.MODEL: Stated(architecture(model.value), model.where) if model else None,
             LogSetting.PRECISION: Stated("amp", precision.where) if precision else None,
             LogSetting.BATCH_SIZE_PER_CARD: count(arguments.get("batch_size")),
-            LogSetting.CARDS: launch.cards,
-            LogSetting.NODES: launch.nodes,
+            **launch_of(facts),
             LogSetting.EXECUTION: Stated("static", "lines of FleetX's static graph"),
             LogSetting.FRAMEWORK_VERSION: paddle_version(facts),
         },

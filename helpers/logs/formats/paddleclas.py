@@ -41,14 +41,13 @@ from helpers.logs.formats.common import (
     paddle_version,
     quoted,
 )
-from helpers.logs.formats.naming import architecture, precision_of, settings_of_name
+from helpers.logs.formats.naming import architecture
 from helpers.logs.record import FormatSpec, RateOf, RunContext
 from helpers.logs.settings import LogSetting, Stated
 
 _TREE = re.compile(r"\d\d:\d\d:\d\d\]? (?:\w+ )?INFO: ( *)([\w.-]+) :(?: (.*))?$")
 _INDENT = 4
 _AMPERE = re.compile(r"GPU Compute Capability: (?:[89]|\d\d)\.\d")
-_CONFIG_FILE = re.compile(r"(?:^|[\s'\[])-c['\",\s]+([\w./-]+\.ya?ml)")
 _EMPTY = ("", "None", "null")
 
 
@@ -85,15 +84,14 @@ def of_paddleclas_dynamic(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 def _configured(context: RunContext, execution: Stated | None) -> Mapping[LogSetting, Stated]:
     facts = facts_of(context)
-    tree, launch = _tree_of(facts), launch_of(facts)
+    tree = _tree_of(facts)
     return finished(
         facts,
         {
             LogSetting.FRAMEWORK: Stated("paddle", "lines of PaddleClas"),
-            LogSetting.MODEL: _model(facts, tree),
+            LogSetting.MODEL: _model(tree),
             LogSetting.PRECISION: _precision(facts, tree),
-            LogSetting.CARDS: launch.cards,
-            LogSetting.NODES: launch.nodes,
+            **launch_of(facts),
             LogSetting.DATA: _data(tree),
             LogSetting.EXECUTION: execution or _execution(tree),
             LogSetting.FRAMEWORK_VERSION: paddle_version(facts),
@@ -120,22 +118,13 @@ def _tree_of(facts: Facts) -> _Tree:
     return _Tree({**values, **facts.paddleclas_options()}, printed)
 
 
-def _model(facts: Facts, tree: _Tree) -> Stated | None:
+def _model(tree: _Tree) -> Stated | None:
     stated = tree.first("Arch.name", "ARCHITECTURE.name")
-    if stated is not None:
-        return Stated(architecture(stated.value), stated.where)
-    config = facts.line(_CONFIG_FILE)
-    found = settings_of_name(config.value.rsplit("/", 1)[-1]).get(LogSetting.MODEL) if config else None
-    return Stated(found.value, config.where) if found and config else None
+    return Stated(architecture(stated.value), stated.where) if stated else None
 
 
 def _precision(facts: Facts, tree: _Tree) -> Stated | None:
-    stated = _printed_precision(tree)
-    if stated is None:
-        config = facts.line(_CONFIG_FILE)
-        found = precision_of(config.value.rsplit("/", 1)[-1].rsplit(".", 1)[0]) if config else None
-        stated = Stated(found, config.where) if found and config else None
-    capability = facts.line(_AMPERE)
+    stated, capability = _printed_precision(tree), facts.line(_AMPERE)
     if stated is None or stated.value != "fp32" or capability is None:
         return stated
     # Paddle leaves TF32 on if the card has it (docs/measuring-rules.md, "Traps in the published tables").

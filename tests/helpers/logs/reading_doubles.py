@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
-from helpers.logs.lines import LogLine, clean
 from helpers.logs.record import FormatSpec, LogRun, RateOf, RecordField, RunContext
 from helpers.logs.settings import LogSetting, Stated
+from helpers.logs.source import LogFile
 
 SAID = {
     LogSetting.FRAMEWORK: Stated("paddle", "test"),
@@ -50,24 +49,9 @@ PLAIN = FormatSpec(
 NO_FINAL = replace(PLAIN, printed={})
 
 
-@dataclass(frozen=True)
-class TextLog:
-    """A log of these bytes."""
-
-    data: bytes
-    source: str = "made.log"
-    name: str = "folder/made.log"
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
-
-    def lines(self) -> Iterator[LogLine]:
-        return clean(io.BytesIO(self.data))
-
-
-def text_log(*lines: str) -> TextLog:
-    return TextLog("".join(f"{line}\n" for line in lines).encode())
+def text_log(*lines: str, end: str = "\n") -> LogFile:
+    """A log of these lines in memory; ``end`` is what its last line ends with."""
+    return LogFile("made.log", "folder/made.log", io.BytesIO(("\n".join(lines) + end).encode()))
 
 
 def record(step: int, epoch: int = 0, rate: object = 100.5, time: str = "") -> str:

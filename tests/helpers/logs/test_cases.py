@@ -126,7 +126,7 @@ def test_the_step_since_which_a_mean_runs_is_said_once() -> None:
     options = ("--framework", "paddle", "--model", "vgg16", "--precision", "fp32", "--cards", "1", "--batch-size", "64")
     run = run_of(str(CASES / "36-paddleclas20.log"), *options)
     assert "since step 10 of its epoch" in " ".join(run["warnings"])
-    assert "before step 10 of the epoch" in run["honest"]["unused"][0]
+    assert "before step 10 of each epoch" in run["honest"]["unused"][0]
 
 
 def test_standard_input_is_a_log(monkeypatch: pytest.MonkeyPatch) -> None:

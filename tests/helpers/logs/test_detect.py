@@ -8,8 +8,9 @@ import pytest
 
 from helpers.logs.detect import detect
 from helpers.logs.record import FormatSpec, RateOf
+from helpers.logs.source import LogFile
 from helpers.trainers.contract.errors import LogError
-from tests.helpers.logs.reading_doubles import PLAIN, TextLog, record, records, text_log
+from tests.helpers.logs.reading_doubles import PLAIN, record, records, text_log
 
 OTHER = FormatSpec(
     name="other",
@@ -23,7 +24,7 @@ OTHER = FormatSpec(
 FORMATS = {each.name: each for each in (PLAIN, OTHER)}
 
 
-def refusal(log: TextLog) -> str:
+def refusal(log: LogFile) -> str:
     with pytest.raises(LogError) as error:
         detect(log, FORMATS)
     return str(error.value)

@@ -115,13 +115,6 @@ def test_the_final_parameters_are_the_configuration() -> None:
         ({"model__name": "vgg16"}, {"model": "vgg16"}),
         ({"model__name": "efficientnet"}, {"model": "efficientnet"}),
         ({"runtime__enable_xla": True}, {"xla": "true"}),
-        (
-            {
-                "runtime__distribution_strategy": "multi_worker_mirrored",
-                "runtime__worker_hosts": "10.0.0.1:1,10.0.0.2:1",
-            },
-            {"cards": "8", "nodes": "2"},
-        ),
         ({"runtime__distribution_strategy": "multi_worker_mirrored"}, {"cards": None, "nodes": None}),
         ({"runtime__distribution_strategy": "tpu"}, {"cards": None}),
         ({"train_dataset__use_per_replica_batch_size": False}, {"batch_size_per_card": "16"}),

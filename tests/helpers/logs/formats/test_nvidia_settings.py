@@ -67,7 +67,6 @@ def test_tensorflow_of_2019() -> None:
         "TF AMP is activated - Experimental Feature",
         "Model HParams:",
         'Name: "resnet50_v1.5"',
-        "dtype: \"<dtype: 'float32'>\"",
         "Starting Model Training...",
         "Num GPUs: 8",
         "Per-GPU Batch Size: 96",
@@ -84,8 +83,6 @@ def test_tensorflow_of_2019() -> None:
     assert settings("nvidia-tensorflow", lines) == expected
     assert settings("nvidia-tensorflow", lines[1:]) == {**expected, "precision": "fp32"}
     assert settings("nvidia-tensorflow", lines[1:], "tf_amp_bs96.txt") == expected
-    assert settings("nvidia-tensorflow", [*lines, *nvlog("Using Synthetic Data ...")])["data"] == "synthetic"
-    assert settings("nvidia-tensorflow", [*lines, *nvlog("Using DALI input... ")])["data"] == "dali"
 
 
 def test_a_log_of_records_alone_knows_its_framework_and_its_name() -> None:
@@ -152,8 +149,6 @@ def test_mxnet_on_several_nodes() -> None:
     assert (by_ranks["cards"], by_ranks["batch_size_per_card"]) == ("8", "48")
     by_name = settings("nvidia-mxnet", [MXNET_PARAMETERS], "2n4g/r50_b48_fp16_1.log")
     assert (by_name["cards"], by_name["batch_size_per_card"]) == ("8", "48")
-    other_name = settings("nvidia-mxnet", [MXNET_PARAMETERS], "2n8g/r50_b48_fp16_1.log")
-    assert (other_name["cards"], other_name["batch_size_per_card"]) == ("4", "96")
     fewer_ranks = settings("nvidia-mxnet", [MXNET_PARAMETERS], ranks=(0, 1))
     assert fewer_ranks["cards"] == "4"
 

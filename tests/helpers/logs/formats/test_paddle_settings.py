@@ -149,17 +149,9 @@ def test_what_the_content_leaves_open_is_read_from_the_name() -> None:
     }
 
 
-def test_version_and_config_file() -> None:
-    lines = (
-        "+ python tools/train.py -c ppcls/configs/ImageNet/ResNet/ResNet50_amp_O2.yaml",
-        _STAMP + "train with paddle 2.4.1 and device Place(gpu:0)",
-    )
-    settings = _settings("paddleclas-dynamic", *lines)
-    assert (settings["framework_version"], settings["model"], settings["precision"]) == (
-        "2.4.1",
-        "resnet50v1.5",
-        "amp_o2",
-    )
+def test_the_frameworks_version() -> None:
+    line = _STAMP + "train with paddle 2.4.1 and device Place(gpu:0)"
+    assert _settings("paddleclas-dynamic", line)["framework_version"] == "2.4.1"
 
 
 def test_a_network_that_the_suite_does_not_know_keeps_its_name() -> None:
