@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import math
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -13,7 +12,7 @@ from helpers.logs.lines import LogLine
 from helpers.logs.record import Imported
 from helpers.logs.settings import LogSetting, Stated
 from helpers.logs.source import open_log
-from tests.fuzz.made_logs import SAMPLES
+from tests.helpers.logs.made_logs import paddleclas_lines, tensorflow_lines
 from tests.helpers.logs.one_file import import_file
 
 ASKED = {
@@ -39,7 +38,15 @@ _GZIP = b"\x1f\x8b"
 
 
 def log_seeds() -> tuple[bytes, ...]:
-    plain = tuple(_short(number) for number in range(len(SAMPLES)))
+    means = [0.19 + 0.001 * (number % 5) for number in range(_RECORDS)]
+    mxnet = (
+        f"[1,{rank}]<stdout>:DLL 2023-07-28 06:54:{number:02}.5 - Epoch: {number // 6} Iteration: {number}  train.loss : "
+        f"6.9  train.ips : {2048 / mean} images/s train.lr : 0.4864 "
+        for number, mean in enumerate(means)
+        for rank in (0, 1)
+    )
+    logs = (paddleclas_lines(means, 256), tensorflow_lines([256 / mean for mean in means], 1300.0), mxnet)
+    plain = tuple("".join(f"{line}\n" for line in ("our own sample", *lines)).encode() for lines in logs)
     coloured = plain[0].replace(b"ppcls", b"\x1b[32mppcls\x1b[0m").replace(b"\n", b"\r\n")
     return (*plain, coloured, gzip.compress(plain[0]))
 
@@ -97,9 +104,3 @@ def wrong_runs(runs: Iterable[Imported]) -> Iterator[str]:
         if not last < run.first_line <= run.last_line:
             yield f"lines {run.first_line} to {run.last_line} after {last}"
         last = run.last_line
-
-
-def _short(number: int) -> bytes:
-    sample = SAMPLES[number]
-    lines = [text for epoch in (0, 1) for text in (*islice(sample.records(epoch), _RECORDS), sample.after(epoch))]
-    return (sample.head + "".join(lines)).encode()
