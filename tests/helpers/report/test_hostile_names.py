@@ -31,7 +31,7 @@ from helpers.report.scaling import to_text
 from helpers.report.table import markdown_text
 from helpers.report.text import night_lines, render
 from helpers.session.side_by_side.comparison import Cell
-from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError, SuiteError, lines_of, printable
+from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError, SuiteError, printable
 from helpers.trainers.contract.frameworks import Framework
 from tests.for_each import for_each
 from tests.helpers.commands.test_calibrate import NOISE
@@ -76,7 +76,7 @@ def texts(name: str) -> dict[str, str]:
         **_frameworks(name),
         "calibration": render_noise(replace(NOISE, warnings=(found(Code.REFUSED, why=name),)), 100),
         "sheet": render_sheet(_sheet(name)),
-        "error": "\n".join(lines_of(LogError(name, field=name, got=name, expected=name, remedy=name, lines=(name,)))),
+        "error": str(LogError(name, field=name, got=name, expected=name, remedy=name)),
     }
 
 
