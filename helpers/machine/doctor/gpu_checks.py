@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from helpers.common.unknown import Unknown
 from helpers.machine.devices import GIB
 from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
-from helpers.machine.facts import UNKNOWN
 from helpers.machine.nvml import Gpu, GpuDetails
 from helpers.machine.watch.gpu_health import THROTTLE_REASONS
 
@@ -210,12 +209,11 @@ def links(context: Context) -> Iterator[Finding]:
             "Images reach the card at a part of the speed",
             "Reseat the card, or look at the slot's wiring and BIOS",
         )
-    sxm = [gpu for gpu in context.facts.machine.gpus if "SXM" in gpu.name]
-    cells = {cell for row in context.facts.topology.cells for cell in row}
-    if len(sxm) > 1 and UNKNOWN not in cells and not any(cell.startswith("NV") for cell in cells):
+    sxm = [details.nvlinks for gpu, details in _cards(context) if "SXM" in gpu.name]
+    if len(sxm) > 1 and not any(isinstance(each, Unknown) or any(each) for each in sxm):
         yield warning(
             "no NVLink",
-            f"{len(sxm)} SXM cards and no active link between any two",
+            f"{len(sxm)} SXM cards and no active link of any",
             "Gradients go over PCI Express; the machines of the published figures had NVLink",
             "nvidia-smi nvlink -s; on A100 and later start nvidia-fabricmanager",
         )

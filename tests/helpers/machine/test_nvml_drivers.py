@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from helpers.machine.nvml import Gpu, GpuSettings, GpuState, PyNvml, open_pynvml
+from helpers.machine.nvml import Gpu, GpuSettings, GpuState, Nvml, open_pynvml
 from helpers.machine.watch.meters import GpuMeter
 from helpers.trainers.contract.errors import DeviceError
 
@@ -83,7 +83,7 @@ def _load(driver: Driver | None) -> ModuleType:
     return cast(ModuleType, module)
 
 
-def opened(driver: Driver) -> PyNvml:
+def opened(driver: Driver) -> Nvml:
     nvml = open_pynvml(_load(driver))
     assert not isinstance(nvml, str)
     return nvml

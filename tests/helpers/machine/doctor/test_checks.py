@@ -18,7 +18,7 @@ from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.machine.doctor.context import BUILD, LIBRARIES, context, facts, with_card, with_host, without_gpus
-from tests.helpers.machines import GIB, gpu_machine, host_state, mesh_details, v100s
+from tests.helpers.machines import GIB, details_of_all, gpu_machine, host_state, v100s
 
 BLOCKER, WARNING, NOTE = Severity.BLOCKER, Severity.WARNING, Severity.NOTE
 MIB = 1024**2
@@ -176,14 +176,13 @@ def test_cards_of_two_models_are_told() -> None:
 
 
 def test_all_cards_without_ecc_is_a_note_and_some_a_warning() -> None:
-    details = {uuid: replace(each, ecc=False) for uuid, each in mesh_details().items()}
+    details = {uuid: replace(each, ecc=False) for uuid, each in details_of_all().items()}
     assert only(context(facts=facts(details=details))).severity is NOTE
 
 
 def test_sxm_cards_without_an_active_link_are_told() -> None:
-    topology = facts().topology
-    cells = tuple(tuple("SYS" if cell.startswith("NV") else cell for cell in row) for row in topology.cells)
-    assert only(context(facts=facts(topology=replace(topology, cells=cells)))).name == "no NVLink"
+    details = {uuid: replace(each, nvlinks=(False, False)) for uuid, each in details_of_all().items()}
+    assert only(context(facts=facts(details=details))).name == "no NVLink"
 
 
 def test_a_cpu_card_over_two_memory_nodes_is_told() -> None:
@@ -296,7 +295,7 @@ def test_the_suites_own_thread_variables_are_none_of_the_shells() -> None:
 
 
 def test_what_could_not_be_looked_at_is_one_note() -> None:
-    details = mesh_details()
+    details = details_of_all()
     details["GPU-2"] = replace(details["GPU-2"], persistence=Unknown("no permission"))
     found = context(facts=facts(host=host_state(governors=Unknown("hidden")), details=details), runs=Unknown("gone"))
     finding = only(found)
@@ -307,7 +306,7 @@ def test_what_could_not_be_looked_at_is_one_note() -> None:
 
 
 def test_a_card_of_which_nothing_is_known_breaks_no_check() -> None:
-    details = mesh_details()
+    details = details_of_all()
     lost = {name: Unknown("lost") for name in vars(details["GPU-5"])}
     details["GPU-5"] = replace(details["GPU-5"], **lost)
     assert only(context(facts=facts(details=details))).name == "not looked at"
