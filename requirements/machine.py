@@ -55,24 +55,18 @@ def find_gpus(
     except OSError as error:
         if "No such file" in str(error) and not (driver.is_dir() and os.listdir(driver)):
             return []
-        raise SetUpError(
-            f"NVML cannot be loaded: {error}. Install libnvidia-ml.so.1 with the driver (in a container: "
-            "NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
-        ) from None
+        raise SetUpError(f"NVML cannot be loaded: {error}. Install the driver's libnvidia-ml.so.1") from None
     gpus, bad = [], []
     count = ctypes.c_uint()
-    try:
-        _ask(nvml, "nvmlInit_v2")
-        _ask(nvml, "nvmlDeviceGetCount_v2", ctypes.byref(count))
-        for index in range(count.value):
-            try:
-                gpus.append(_gpu(nvml, index))
-            except SetUpError as error:
-                bad.append(f"GPU{index}: {error}")
-        if bad and not gpus:
-            raise SetUpError("no GPU answers: " + "; ".join(bad))
-    except SetUpError as error:
-        raise SetUpError(f"NVML is installed, but {error}. Check 'nvidia-smi' and the driver") from None
+    _ask(nvml, "nvmlInit_v2")
+    _ask(nvml, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+    for index in range(count.value):
+        try:
+            gpus.append(_gpu(nvml, index))
+        except SetUpError as error:
+            bad.append(f"GPU{index}: {error}")
+    if bad and not gpus:
+        raise SetUpError("no GPU answers: " + "; ".join(bad))
     for each in bad:
         warn(f"bootstrap: choosing by the other GPUs, as one does not answer ({each})")
     return gpus
@@ -80,9 +74,7 @@ def find_gpus(
 
 def _ask(nvml: ctypes.CDLL, name: str, *arguments: object) -> None:
     if code := getattr(nvml, name)(*arguments):
-        describe = nvml.nvmlErrorString
-        describe.restype = ctypes.c_char_p
-        raise SetUpError(f"{name} failed with error {code} ({(describe(code) or b'').decode(errors='replace')})")
+        raise SetUpError(f"NVML's {name} failed with error {code}. Check 'nvidia-smi' and the driver")
 
 
 def _gpu(nvml: ctypes.CDLL, index: int) -> Gpu:
