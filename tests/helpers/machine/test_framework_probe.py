@@ -147,10 +147,6 @@ def test_a_cpu_builds_false_is_no_version(installed: Path) -> None:
     assert set(libraries("paddle")) == {"python"}
 
 
-def test_an_interpreter_without_the_framework_still_tells_its_python(installed: Path) -> None:
-    assert set(libraries("mxnet")) == {"python"}
-
-
 def test_a_missing_part_has_the_reason_that_the_set_up_wrote(tmp_path: Path) -> None:
     assert why_missing(str(tmp_path), "dali") == ""
     stamp = tmp_path / ".perfgate-stamp.json"
@@ -167,23 +163,6 @@ def test_a_framework_that_could_not_be_had_is_said_to_be_missing_for_that_reason
     (tmp_path / ".perfgate-stamp.json").write_text('{"missing": {"paddle": "no index has it"}}')
     found = BuildFinder().find_build(Framework.PADDLE, str(tmp_path / "bin" / "python"))
     assert "(make env could not have it: no index has it)" in str(found)
-
-
-def test_another_interpreters_libraries_are_asked_once(tmp_path: Path) -> None:
-    calls = tmp_path / "calls"
-    wrapper = tmp_path / "python"
-    wrapper.write_text(f'#!/bin/sh\necho x >> {calls}\necho \'{{"python": "3.8.1", "cuda": "10.2"}}\'\n')
-    wrapper.chmod(0o755)
-    finder = trainers(tmp_path, "paddle")
-    build = FrameworkBuild(str(wrapper), Framework.PADDLE, "paddlepaddle-gpu", "2.0")
-    assert finder.find_libraries(build) == {"python": "3.8.1", "cuda": "10.2"}
-    assert finder.find_libraries(build) == {"python": "3.8.1", "cuda": "10.2"}
-    assert calls.read_text() == "x\n"
-
-
-def test_this_interpreters_libraries_need_no_other_process() -> None:
-    build = FrameworkBuild(sys.executable, Framework.PADDLE, "paddlepaddle", "3")
-    assert BuildFinder().find_libraries(build) == libraries("paddle")
 
 
 def packages(folder: Path, name: str = "paddlepaddle-gpu", library: bytes = b"code", beside: str = "") -> Path:
