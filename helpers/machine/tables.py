@@ -74,7 +74,6 @@ def _system(facts: SystemFacts) -> dict[str, str]:
         "kernel": host.kernel,
         "virtual machine": virtual,
         "container": state.container or "no",
-        "image": state.image,
         "clock": _text(state.clock_source, str),
         "suite": _text(facts.suite, lambda commit: f"perfgate, commit {commit}"),
     }
@@ -118,7 +117,6 @@ def _cpu(facts: SystemFacts) -> dict[str, str]:
         "NUMA nodes": _text(state.numa_nodes, lambda nodes: str(len(nodes))),
         "CPU quota": _text(state.quota_cores, lambda cores: "none" if cores is None else f"{cores:g} cores"),
         "governor": _text(state.governors, lambda names: ", ".join(sorted(names))),
-        "boost": _text(state.boost, _on),
     }
 
 

@@ -98,9 +98,9 @@ def host_state(**values: Any) -> HostState:
     """A quiet bare machine with nothing wrong."""
     usual: dict[str, Any] = {
         "allowed_cpus": frozenset(range(48)), "siblings": {cpu: frozenset({cpu}) for cpu in range(48)},
-        "numa_nodes": {0: frozenset(range(48))}, "governors": frozenset({"performance"}), "boost": False,
+        "numa_nodes": {0: frozenset(range(48))}, "governors": frozenset({"performance"}),
         "load_1m": 0.0, "quota_cores": None,
-        "clock_source": "tsc", "hypervisor": False, "container": "", "image": "no container",
+        "clock_source": "tsc", "hypervisor": False, "container": "",
         "memory_available_bytes": 400 * GIB, "memory_limit_bytes": None, "swap_used_bytes": 0,
         "huge_pages": "madvise", "numa_balancing": False,
         "shared_memory": Space(64 * GIB, 64 * GIB), "open_files": 65536, "locked_bytes": -1,
