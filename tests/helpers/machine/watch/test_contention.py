@@ -14,7 +14,6 @@ from helpers.machine.watch.contention import (
     contention_of,
     core_seconds,
     owner_of,
-    run_queue_seconds,
 )
 from helpers.machine.watch.processes import Process, parse_stat
 from helpers.trainers.contract.errors import LaunchError
@@ -65,8 +64,8 @@ def test_what_no_survey_met_is_counted() -> None:
     cron = Interval(0.0, 4.0, (ForeignProcess("cc1plus", COMPILER, 0.4),))
     contention = contention_of(samples, {0}, (0.0, 4.0), [cron])
     assert contention.foreign_share == pytest.approx(0.5)
-    assert contention.unnamed_seconds == pytest.approx(1.6)
-    assert "processes that came and went, or interrupts (1.6 s)" in contention.describe()
+    assert contention.rest_seconds == pytest.approx(1.6)
+    assert "other processes, or interrupts (1.6 s)" in contention.describe()
 
 
 def test_of_many_the_first_are_named_and_the_rest_is_counted() -> None:
@@ -74,7 +73,7 @@ def test_of_many_the_first_are_named_and_the_rest_is_counted() -> None:
     crowd = worked(0.0, 4.0, *[(f"p{n}", n, 0.1 * n) for n in range(1, 9)])
     text = contention_of(samples, {0}, (0.0, 4.0), [crowd]).describe()
     assert "p8 (pid 8, user ann, 0.8 s)" in text and "p6" in text and "p5" not in text
-    assert "5 others (1.5 s)" in text
+    assert "other processes, or interrupts (1.9 s)" in text
 
 
 def test_an_interval_that_lies_partly_in_the_window_counts_in_part() -> None:
@@ -123,22 +122,6 @@ def test_a_user_without_a_name_here_is_told_by_number(tmp_path: Path) -> None:
     (tmp_path / "5").mkdir()
     os.chown(tmp_path / "5", 54321, -1)
     assert owner_of(5, tmp_path) == "uid 54321"
-
-
-def test_the_run_queue_is_told_beside_the_share() -> None:
-    samples = [CpuSample(float(at), float(at), 0.0, {JOB: (0.5 * at, 0)}, {JOB: 9.0 + 0.4 * at}) for at in range(6)]
-    contention = contention_of(samples, {0}, (1.0, 5.0))
-    assert contention.waited_seconds == pytest.approx(1.6)
-    assert contention.describe().endswith("; the job's main threads waited 1.6 s for a core")
-
-
-def test_the_run_queue_is_read_from_proc(tmp_path: Path) -> None:
-    (tmp_path / "5").mkdir()
-    (tmp_path / "5" / "schedstat").write_text("1000000000 2500000000 77\n")
-    assert run_queue_seconds(5, tmp_path) == 2.5
-    assert run_queue_seconds(6, tmp_path) == 0.0
-    (tmp_path / "5" / "schedstat").write_text("\n")
-    assert run_queue_seconds(5, tmp_path) == 0.0
 
 
 def test_what_the_hypervisor_steals_went_to_others() -> None:
@@ -202,7 +185,6 @@ def test_the_meter_joins_cores_and_processes(tmp_path: Path) -> None:
     contention = meter.contention((10.0, 11.0))
     assert contention.foreign_share == pytest.approx(1.0)
     assert contention.top == (ForeignProcess("cc1plus", COMPILER, pytest.approx(0.9)),)
-    assert meter.facts((10.0, 11.0)) == {"run_queue_seconds": "0.00"}
     assert meter.facts(None) == {}
     assert meter.unhealthy((10.0, 11.0)) == ()
 
