@@ -51,20 +51,13 @@ class Storage:
 
     file_system: str
     device: str
-    # Whether the kernel reports a spinning disk; for a virtual disk this depends on its host.
-    spinning: bool | Unknown
 
     @property
     def over_network(self) -> bool:
         return self.file_system in NETWORK_FILE_SYSTEMS or self.file_system.startswith("fuse.")
 
     def describe(self) -> str:
-        kinds = {True: "hard disk", False: "no hard disk (SSD, or what the host calls one)"}
-        if self.over_network:
-            return f"{self.file_system} over the network"
-        if isinstance(self.spinning, Unknown):
-            return f"{self.file_system} on {self.device} ({self.spinning.reason})"
-        return f"{self.file_system} on {self.device}, {kinds[self.spinning]}"
+        return f"{self.file_system} over the network" if self.over_network else f"{self.file_system} on {self.device}"
 
 
 def storage_of(folder: Path, root: Path = Path("/")) -> Storage:
@@ -76,8 +69,7 @@ def storage_of(folder: Path, root: Path = Path("/")) -> Storage:
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         if before.split()[2] == wanted:
-            kind, device = after.split()[:2]
-            return Storage(kind, device, ask(partial(_spinning, root, wanted, device)))
+            return Storage(*after.split()[:2])
     raise ValueError(f"no mount with the number {wanted}")
 
 
@@ -101,17 +93,6 @@ def nvidia_cards_on_bus(root: Path = Path("/")) -> int:
     for device in (root / "sys/bus/pci/devices").glob("*"):
         count += _word(device / "vendor") == _NVIDIA and str(_word(device / "class"))[:6] in _GPU_CLASSES
     return count
-
-
-def _spinning(root: Path, number: str, device: str) -> bool:
-    if re.match(r"/dev/(vd|xvd)", device):
-        raise ValueError("a virtual disk does not say")
-    place = (root / "sys/dev/block" / number).resolve()
-    for folder in (place, place.parent):
-        path = folder / "queue/rotational"
-        if path.exists():
-            return path.read_text().strip() == "1"
-    raise ValueError("not a disk of this kernel")
 
 
 def _word(path: Path) -> str | Unknown:
@@ -192,7 +173,7 @@ def gather(
         details=details,
         topology=ask(topology_text) if details else "",
         interconnect=ask(lambda: interconnect(root)),
-        storage={name: _storage(folder, root) for name, folder in folders.items()},
+        storage={name: ask(partial(storage_of, folder, root)) for name, folder in folders.items()},
         frameworks=frameworks,
         machine_libraries={name: library_versions(name, variables, root) for name in ("cudnn", "nccl")},
         data=data,
@@ -208,10 +189,6 @@ def _framework_facts(
     return FrameworkFacts(
         build, stated, {name: find_library(name, build.interpreter, variables, root) for name in names}
     )
-
-
-def _storage(folder: Path, root: Path) -> Storage | Unknown:
-    return ask(lambda: storage_of(folder, root))
 
 
 def topology_text() -> str:

@@ -18,7 +18,7 @@ from tests.helpers.machines import GIB, HEALTHY_STATE, TOPOLOGY, details_of_all,
 BUILD = FrameworkBuild("/opt/python", Framework.PADDLE, "paddlepaddle-gpu", "2.6.2", "8ce0de58")
 LIBRARIES = {"python": "3.11.7", "cuda": "11.8", "cudnn": "8.6.0", "dali_wheel": "nvidia-dali-cuda110 1.50.0"}
 PADDLE = FrameworkFacts(BUILD, LIBRARIES)
-DISK = Storage("ext4", "/dev/nvme0n1p1", False)
+DISK = Storage("ext4", "/dev/nvme0n1p1")
 
 
 def context(**values: Any) -> Context:
