@@ -1,4 +1,5 @@
-"""The GPUs of this machine and their driver, read with the standard library alone."""
+"""The GPUs of this machine and their driver, read with the standard library alone. helpers/machine/drivers.py uses
+it."""
 
 import ctypes
 import json
@@ -8,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# For each major version of CUDA the least driver; helpers/machine/drivers.py reads it too.
+# For each major version of CUDA the least driver.
 DRIVERS = Path(__file__).absolute().parent / "drivers.json"
 
 
@@ -24,7 +25,7 @@ class Gpu:
     capability: tuple[int, int]
 
 
-def least_driver(cuda: int) -> str:
+def least_driver(cuda: int | str) -> str:
     """The least driver for a major version of CUDA."""
     return str(json.loads(DRIVERS.read_text(encoding="utf-8"))["least"][str(cuda)])
 

@@ -213,10 +213,9 @@ def suite_commit(checkout: Path) -> str:
     # In a hook of git they name another repository.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(argv, env=variables, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
+        done = subprocess.run(argv, env=variables, capture_output=True, text=True, timeout=_GIT_SECONDS, check=True)
+    except subprocess.CalledProcessError as error:
+        raise ValueError(" ".join(error.stderr.split()) or "git: no answer") from error
     except subprocess.TimeoutExpired as error:
-        raise ValueError(f"git does not answer within {_GIT_SECONDS} s") from error
-    if done.returncode != 0:
-        reason, *advice = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no answer"]
-        raise ValueError(". ".join(filter(None, [f"git: {reason.removeprefix('fatal: ')}", " ".join(advice)])))
+        raise ValueError(str(error)) from error
     return done.stdout.strip()

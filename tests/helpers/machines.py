@@ -41,7 +41,7 @@ def a100s() -> tuple[Gpu, ...]:
 
 HEALTHY_STATE = GpuState(1290, 35, 60.0, 0x1, 0, 877)
 HEALTHY = GpuDetails(
-    memory_used_bytes=3 * 1024**2, persistence=True, ecc=True, slowdown_c=90,
+    memory_used_bytes=3 * 1024**2, persistence=True, ecc=True,
     pages_pending=False, power_limit_watts=300, default_power_limit_watts=300, max_sm_clock_mhz=1530,
     applications_clock_mhz=1290, default_applications_clock_mhz=1290, state=HEALTHY_STATE,
     pcie_generation=3, pcie_width=16, max_pcie_width=16, max_pcie_generation=3,
@@ -74,7 +74,7 @@ class StandInNvml(Nvml):
         return GpuState(1290, 35, 60.0, 0, 0)
 
     def settings(self, gpu: Gpu) -> GpuSettings:
-        return GpuSettings(300, 300, 1290, 1290, 90, False)
+        return GpuSettings(300, 300, 1290, 1290, False)
 
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
         return ()

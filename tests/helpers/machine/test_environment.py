@@ -175,15 +175,6 @@ def test_the_host_is_read_from_proc_and_etc(tmp_path: Path) -> None:
     assert (host.os, host.logical_cores) == ("Debian GNU/Linux 12", 80)
 
 
-def test_the_host_id_follows_the_machine_id_and_never_shows_it(tmp_path: Path) -> None:
-    machine_id = "a" * 32
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/machine-id").write_text(machine_id)
-    first = probe_host(tmp_path, node=lambda: "old-name").host_id
-    renamed = probe_host(tmp_path, node=lambda: "new-name").host_id
-    assert first == renamed and len(first) == 16 and machine_id[:16] != first
-
-
 @pytest.mark.parametrize("content", [None, "", "uninitialized\n"])
 def test_without_a_machine_id_the_host_name_makes_the_host_id(tmp_path: Path, content: str | None) -> None:
     (tmp_path / "etc").mkdir()

@@ -9,7 +9,7 @@ import pytest
 
 from helpers.machine import frameworks
 from helpers.machine.framework_probe import identity, libraries, probe, why_missing
-from helpers.machine.frameworks import BuildFinder, BuildIdentity, FrameworkBuild
+from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.trainers.contract.frameworks import Framework
 
 
@@ -68,13 +68,6 @@ def test_an_interpreter_that_prints_something_else_is_a_reason_with_a_remedy(tmp
     reason = str(trainers(tmp_path, "paddle").find_build(Framework.PADDLE, str(other)))
     assert reason.startswith(f"{other} printed no JSON when it was asked which paddle it has: ")
     assert "frameworks.paddle.interpreter" in reason
-
-
-def test_an_interpreter_that_does_not_answer_is_a_reason_with_its_words(tmp_path: Path) -> None:
-    broken = tmp_path / "python"
-    broken.write_text("#!/bin/sh\necho 'no such encoding' >&2\nexit 3\n")
-    broken.chmod(0o755)
-    assert "no such encoding" in str(trainers(tmp_path, "mxnet").find_build(Framework.MXNET, str(broken)))
 
 
 def test_an_interpreter_that_hangs_is_a_reason_with_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,14 +200,6 @@ def test_another_build_has_another_digest(tmp_path: Path, monkeypatch: pytest.Mo
     assert digest_in(other, monkeypatch) != first
 
 
-def test_an_installation_without_a_list_of_its_files_has_no_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = packages(tmp_path / "one")
-    (folder / "paddlepaddle_gpu-2.6.2.dist-info/RECORD").unlink()
-    assert digest_in(folder, monkeypatch) == ""
-
-
 def test_another_name_of_an_interpreter_is_the_same_build(tmp_path: Path) -> None:
     if not probe("paddle"):
         pytest.skip("Paddle is not installed")
@@ -230,11 +215,3 @@ def test_another_name_of_an_interpreter_is_the_same_build(tmp_path: Path) -> Non
     )
     assert one == two == three
     assert one.place and one.prefix and len(one.digest) == 16
-
-
-def test_an_interpreter_that_does_not_say_which_build_it_has_has_no_identity(tmp_path: Path) -> None:
-    other = tmp_path / "python"
-    other.write_text("#!/bin/sh\necho '{}'\n")
-    other.chmod(0o755)
-    build = FrameworkBuild(str(other), Framework.PADDLE, "paddlepaddle", "3")
-    assert BuildFinder().find_identity(build) == BuildIdentity()

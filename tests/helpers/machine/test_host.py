@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers.common.unknown import Unknown
-from helpers.machine.host import HostState, OomKills, oom_evidence, probe_host_state, read_oom_kills, space
+from helpers.machine.host import HostState, OomKills, oom_evidence, probe_host_state, read_oom_kills
 from tests.helpers.machines import write
 
 CPU = "sys/devices/system/cpu"
@@ -86,11 +86,6 @@ def test_the_tightest_memory_limit_counts_and_the_kernels_no_limit_is_none(tmp_p
     assert state(tmp_path).memory_limit_bytes is None
 
 
-def test_a_file_that_holds_no_number_is_unknown(tmp_path: Path) -> None:
-    found = state(write(tmp_path, {"sys/fs/cgroup/cpu.max": "some 1\n", "proc/loadavg": "\0 x\n"}))
-    assert isinstance(found.quota_cores, Unknown) and isinstance(found.load_1m, Unknown)
-
-
 def test_threads_of_a_core_are_one_core(tmp_path: Path) -> None:
     write(tmp_path, {f"{CPU}/cpu{n}/topology/thread_siblings_list": f"{n % 2},{n % 2 + 2}\n" for n in range(4)})
     assert state(tmp_path).physical_cores == 2
@@ -135,11 +130,6 @@ def test_frequency_caps_are_read(tmp_path: Path) -> None:
     assert isinstance(state(tmp_path / "none").capped_cores, Unknown)
 
 
-def test_a_real_file_system_tells_how_many_files_it_takes() -> None:
-    found = space(Path("/"))
-    assert found.free_files is None or found.free_files > 0
-
-
 def machine(root: Path, groups: str, **files: str) -> Path:
     """A root folder with these counts; ``__`` in a name stands for ``/``."""
     for name, text in {"proc__self__cgroup": groups, **files}.items():
@@ -172,10 +162,6 @@ def test_the_own_group_is_read_in_version_1(tmp_path: Path) -> None:
     write_events(root / "sys/fs/cgroup/memory/x", 1, "memory.oom_control")
     write_events(root / "sys/fs/cgroup/memory", 9, "memory.oom_control")
     assert read_oom_kills(root) == OomKills(1, 3, inherits=False)
-
-
-def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
-    assert read_oom_kills(tmp_path) == OomKills()
 
 
 @pytest.mark.parametrize(

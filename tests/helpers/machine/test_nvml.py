@@ -64,7 +64,6 @@ def library(**replaced: Any) -> SimpleNamespace:
         "nvmlDeviceGetPowerManagementDefaultLimit": lambda handle: 300_000,
         "nvmlDeviceGetApplicationsClock": lambda handle, kind: 1290,
         "nvmlDeviceGetDefaultApplicationsClock": lambda handle, kind: 1312,
-        "nvmlDeviceGetTemperatureThreshold": lambda handle, kind: 87,
         "nvmlDeviceGetCurrPcieLinkGeneration": lambda handle: 3,
         "nvmlDeviceGetCurrPcieLinkWidth": lambda handle: 16,
         "nvmlDeviceGetNvLinkState": link_state,
@@ -85,7 +84,6 @@ def library(**replaced: Any) -> SimpleNamespace:
         "NVML_VOLATILE_ECC": 0,
         "NVML_CLOCK_SM": 1,
         "NVML_CLOCK_MEM": 2,
-        "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN": 1,
         "NVML_ERROR_NOT_FOUND": NOT_FOUND,
         "NVML_ERROR_NO_PERMISSION": NO_PERMISSION,
         "NVML_ERROR_FUNCTION_NOT_FOUND": FUNCTION_NOT_FOUND,
@@ -117,7 +115,7 @@ def test_the_adapter_reads_a_card_with_its_units() -> None:
     (gpu,) = nvml.gpus()
     assert gpu == Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300)
     assert nvml.state(gpu) == GpuState(1530, 61, 250.5, 0x04, 0, 877)
-    assert nvml.settings(gpu) == GpuSettings(300, 300, 1290, 1312, 87, False, 3, 16, (True,) * 5 + (False,))
+    assert nvml.settings(gpu) == GpuSettings(300, 300, 1290, 1312, False, 3, 16, (True,) * 5 + (False,))
     # Those under MPS among them.
     assert nvml.compute_processes(gpu) == (4, 5, 9)
     assert (nvml.driver(), nvml.cuda_driver()) == ("525.60.13", "12.4")
@@ -189,11 +187,6 @@ def test_a_card_on_which_nobody_may_compute_has_a_fault() -> None:
     assert (gpu.fault, gpu.remedy) == ("its compute mode is PROHIBITED", "sudo nvidia-smi -i 0 -c 0")
 
 
-def test_a_card_that_is_split_by_mig_has_a_fault() -> None:
-    (gpu,) = opened(nvmlDeviceGetMigMode=lambda handle: (1, 1)).gpus()
-    assert (gpu.fault, gpu.remedy) == ("split by MIG", "sudo nvidia-smi -i 0 -mig 0")
-
-
 @pytest.mark.parametrize(
     ("name", "family", "matches"),
     [
@@ -218,13 +211,6 @@ def test_a_card_is_read_with_its_units() -> None:
     assert (found.ecc, found.state) == (True, GpuState(1530, 61, 250.5, 0x04, 0, 877))
     assert found.persistence is True
     assert (found.cpus, found.processes) == (frozenset({0, 1, 3, 64}), (4, 5, 9))
-
-
-def test_one_answer_that_fails_is_unknown_and_the_rest_is_told() -> None:
-    found = details(nvmlDeviceGetPersistenceMode=fails(NO_PERMISSION), nvmlDeviceGetEccMode=fails(NOT_SUPPORTED))
-    assert isinstance(found.persistence, Unknown) and "NVML error 4" in str(found.persistence)
-    assert isinstance(found.ecc, Unknown)
-    assert found.power_limit_watts == 300
 
 
 def test_a_card_that_is_lost_is_unknown_in_everything() -> None:

@@ -14,7 +14,6 @@ from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.machine.doctor.context import BUILD, LIBRARIES, facts, without_gpus
 from tests.helpers.machines import (
-    CPU_MACHINE,
     TOPOLOGY,
     StandInNvml,
     a100s,
@@ -117,17 +116,6 @@ def test_gathering_asks_every_card_and_nvidia_smi(tmp_path: Path, monkeypatch: p
     # Paddle 2.6 opens libcudnn.so, which is not there.
     assert (opened["cudnn"].path, opened["cudnn"].others) == (None, (tmp_path / "lib/libcudnn.so.8.9.7",))
     assert isinstance(found.storage["runs"], Unknown)
-
-
-def test_a_session_on_a_machine_without_cards_does_not_open_nvml(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse() -> str:
-        raise AssertionError("NVML was opened")
-
-    monkeypatch.setattr(helpers.machine.tables, "open_nvml", refuse)
-    tables = session_tables(CPU_MACHINE, Builds(), interpreters={Framework.PADDLE: None}, data="x", folders={})
-    assert tables["GPU"]["GPU"] == "none (no libnvidia-ml.so.1)"
 
 
 def test_an_nvml_that_fails_does_not_stop_a_session(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,16 @@ def test_a_quota_that_cost_less_than_what_counts_is_no_fault(tmp_path: Path) -> 
     assert watched(tmp_path, during={"stopped": 1, "lost_us": 50_000}).unhealthy(WINDOW) == ()
 
 
+def test_stopping_before_the_window_does_not_count(tmp_path: Path) -> None:
+    machine(tmp_path)
+    health = CpuHealth((0, 1), None, tmp_path)
+    health.sample(0.0, 0)
+    machine(tmp_path, stopped=40, lost_us=3_000_000, heat=3, swap=10_000)
+    for at in (8.0, 12.0, 22.0):
+        health.sample(at, 5)
+    assert health.unhealthy(WINDOW) == ()
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [
@@ -154,18 +164,6 @@ def test_a_clock_of_cpuinfo_stands_in_where_there_is_no_cpufreq(tmp_path: Path) 
     for at in (9.0, 15.0, 21.0):
         health.sample(at, 0)
     assert health.facts(WINDOW)["cpu_mhz"] == "2502"
-
-
-def test_nonsense_is_no_crash_and_no_clock(tmp_path: Path) -> None:
-    machine(tmp_path)
-    for path in list(tmp_path.rglob("*")):
-        if path.is_file() and path.name != "cgroup":
-            path.write_text("\0 nonsense\n")
-    health = CpuHealth((0, 1), Norm(), tmp_path)
-    for at in (9.0, 15.0, 21.0):
-        health.sample(at, 0)
-    assert health.unhealthy(WINDOW) == ()
-    assert "cpu_mhz" not in health.facts(WINDOW)
 
 
 # Works until its control group has been stopped three times more, however busy the machine is.
