@@ -224,19 +224,6 @@ def test_a_folder_that_the_script_did_not_make_is_left_alone(install: Install) -
     assert own.read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("said", "why"),
-    [
-        ("WARNING: w\nERROR: No matching version\nnote: n\n", "ERROR: No matching version note: n"),
-        ("Resolved 3\n  × Failed to fetch\n  ╰─▶ dns error\n", "Failed to fetch dns error"),
-        ("Traceback:\n  frames\nImportError: no folder\n", "ImportError: no folder"),
-        ("", ""),
-    ],
-)
-def test_the_reason_of_a_failed_command_is_its_error(said: str, why: str) -> None:
-    assert installer.reason(said.splitlines(keepends=True)) == why
-
-
 @pytest.mark.slow
 def test_a_command_is_limited_masked_and_keeps_the_next_set_up_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

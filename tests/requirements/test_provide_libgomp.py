@@ -80,9 +80,3 @@ def test_a_hard_link_of_another_environment_is_not_changed(tmp_path: Path, site:
     other.hardlink_to(site / "paddle" / "libs" / "libcommon.so")
     provide_libgomp.provide(site, packages)
     assert other.read_text() == "libm.so.6 libgomp.so.1\n"
-
-
-def test_a_second_libgomp_is_an_error(site: Path, packages: Path) -> None:
-    (packages / "carrier.libs" / "libgomp-2.so.1.0.0").touch()
-    with pytest.raises(ValueError, match="unpack"):
-        provide_libgomp.provide(site, packages)

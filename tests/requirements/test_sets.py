@@ -128,15 +128,6 @@ def test_what_is_installed_is_what_the_file_beside_it_names() -> None:
             assert path.stem in makefile.partition("filter-out ")[2].partition(",")[0].split()
 
 
-def test_no_part_has_another_version_of_what_the_others_have() -> None:
-    for chosen in (*sets.SETS, *sets.TOOLS):
-        had: dict[str, str] = {}
-        for part in sets.parts_of(chosen, ["dev"]).values():
-            for file in part.files:
-                for name, version in _versions(file).items():
-                    assert had.setdefault(name, version) == version, (chosen, file, name)
-
-
 def test_both_builds_of_a_framework_are_of_one_version_and_read_images_with_the_same_code() -> None:
     assert _versions("torch-cpu.txt") == {"torch": "===2.13.0+cpu"}
     # Plain == would also take torch's build for CPUs where there is one.

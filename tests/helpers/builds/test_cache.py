@@ -67,18 +67,6 @@ def test_what_was_named_by_its_folder_is_in_use_too(tmp_path: Path) -> None:
     assert mine.remove(DIGESTS[0])
 
 
-def test_nothing_else_is_held(tmp_path: Path) -> None:
-    cache = BuildCache(tmp_path / "builds")
-    make(cache, DIGESTS[0], 1.0)
-    # A copy, as docs/builds.md tells to make one, and an environment that was never the suite's.
-    shutil.copytree(cache.folder / DIGESTS[0], tmp_path / "copies" / DIGESTS[0])
-    fill(tmp_path / "own", 0)
-    for folder in (tmp_path / "copies" / DIGESTS[0], tmp_path / "own"):
-        cache.hold("b", folder / "bin" / "python")
-    assert sorted(each.name for each in (tmp_path / "copies").iterdir()) == [DIGESTS[0]]
-    assert cache.remove(DIGESTS[0])
-
-
 def test_what_is_removed_while_it_is_waited_for_is_gone(tmp_path: Path) -> None:
     cache = BuildCache(tmp_path)
     make(cache, DIGESTS[0], 1.0)
@@ -161,14 +149,6 @@ def test_an_environment_with_a_damaged_note_is_none(tmp_path: Path, note: str) -
     make(cache, DIGESTS[0], 1.0)
     (tmp_path / DIGESTS[0] / ".perfgate-build.json").write_text(note)
     assert cache.kept() == []
-
-
-def test_a_build_is_found_by_its_first_digits(tmp_path: Path) -> None:
-    cache = BuildCache(tmp_path)
-    for digest in ("abcd" + "0" * 12, "abcf" + "0" * 12):
-        make(cache, digest, 1.0)
-    assert cache.matching("abcd") == ["abcd" + "0" * 12]
-    assert (cache.matching("abc"), cache.matching("abcde"), cache.matching("paddle")) == ([], [], [])
 
 
 def test_answers_are_kept_and_a_damaged_one_is_asked_again(tmp_path: Path) -> None:

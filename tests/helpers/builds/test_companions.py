@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from helpers.builds.companions import COMPANIONS, companions_for, read_companions
-from helpers.machine.drivers import least_driver
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 
@@ -74,11 +73,6 @@ def test_the_companions_are_those_of_the_sets() -> None:
         assert found["nvidia-cudnn-cu11"] == "8.6.0.163"
         for name, version in found.items():
             assert f"{name}=={version} " in older
-
-
-def test_dali_for_cuda_11_is_for_drivers_below_the_least_of_cuda_12() -> None:
-    limits = {part.driver for each in read_companions()[PADDLE] for part in each.parts if part.driver}
-    assert limits == {f"<{least_driver('12')}"}
 
 
 @pytest.mark.parametrize(

@@ -131,13 +131,6 @@ def test_too_few_cards_and_more_nodes_are_told() -> None:
     assert "this machine has" in str(why_not_run(case("2x8"), "a100", two, 2))
 
 
-def test_cards_of_several_models_are_counted_by_model() -> None:
-    mixed = replace(GPU_MACHINE, gpus=(*A100[:2], replace(A100[2], name="NVIDIA H100")))
-    assert why_not_run(case("1x4"), "gpu", mixed) == (
-        "needs 4 cards of gpu, this machine has 2 x NVIDIA A100-SXM4-40GB, 1 x NVIDIA H100"
-    )
-
-
 def test_the_environment_of_a_gpu_result_holds_its_cards_and_of_a_cpu_result_its_threads() -> None:
     facts = {"threads": "1", "cuda": "11.8", "cudnn": "8.6"}
     gpu = environment_of(

@@ -1,4 +1,3 @@
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,26 +101,10 @@ def test_a_process_id_that_was_taken_again_is_another_process() -> None:
     assert surveyor.intervals[0].worked == (ForeignProcess("new", 1, 0.5, "ann"),)
 
 
-def test_an_owner_is_looked_up_once_and_only_of_who_worked() -> None:
-    asked: list[int] = []
-    surveyor = Surveyor({0}, owner=lambda pid: asked.append(pid) or "ann")  # type: ignore[func-returns-value]
-    for at in range(5):
-        surveyor.survey(at, [process(1, 0.5 * at), process(2, 0.01 * at), process(3, 0.02 * at)])
-    assert asked == [1, 3]
-    assert [each.user for each in surveyor.intervals[-1].worked] == ["ann", "", "ann"]
-
-
 def test_the_owner_of_a_process_is_its_user_and_nobody_of_one_that_is_gone(tmp_path: Path) -> None:
     (tmp_path / "5").mkdir()
     assert owner_of(5, tmp_path) == (tmp_path / "5").owner()
     assert owner_of(6, tmp_path) == ""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder away")
-def test_a_user_without_a_name_here_is_told_by_number(tmp_path: Path) -> None:
-    (tmp_path / "5").mkdir()
-    os.chown(tmp_path / "5", 54321, -1)
-    assert owner_of(5, tmp_path) == "uid 54321"
 
 
 def test_what_the_hypervisor_steals_went_to_others() -> None:
