@@ -25,7 +25,7 @@ from helpers.history.address import history_problem, named_address
 from helpers.machine.devices import Machine
 from helpers.machine.doctor import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Finding
-from helpers.machine.tables import COLUMNS, TOPOLOGY, SystemReport
+from helpers.machine.tables import COLUMNS, TOPOLOGY, Tables
 from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.session.measuring.examination import ExaminationIO, examine
@@ -110,13 +110,13 @@ def night_bytes(suite: Suite, machine: Machine) -> int:
 
 def doctor_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     """Tables, findings, and the verdict as the last line."""
-    parts = [report_text(diagnosis.report, width), "", *_findings_text(diagnosis.findings, width)]
+    parts = [report_text(diagnosis.tables, width), "", *_findings_text(diagnosis.findings, width)]
     parts.extend(_wrapped(diagnosis.verdict, "    ", width))
     return "\n".join(parts)
 
 
 def doctor_markdown(diagnosis: Diagnosis, _width: int = WIDTH) -> str:
-    lines = [report_markdown(diagnosis.report), "## What spoils a measurement here", ""]
+    lines = [report_markdown(diagnosis.tables), "## What spoils a measurement here", ""]
     if diagnosis.findings:
         lines += [*Table.of(_FINDINGS, diagnosis.findings).markdown(markdown_text), ""]
     return "\n".join([*lines, f"**{markdown_text(diagnosis.verdict)}**"])
@@ -130,7 +130,7 @@ def doctor_record(diagnosis: Diagnosis) -> dict[str, Any]:
     ]
     return {
         "schema_version": DOCTOR_SCHEMA_VERSION,
-        "system": diagnosis.report.to_mapping(),
+        "system": diagnosis.tables,
         "findings": findings,
         "fit": diagnosis.fit,
         "verdict": diagnosis.verdict,
@@ -144,18 +144,18 @@ def doctor_json(diagnosis: Diagnosis, _width: int = WIDTH) -> str:
 FORMATS: Formats[Diagnosis] = {TEXT: doctor_text, MARKDOWN: doctor_markdown, JSON: doctor_json}
 
 
-def report_text(report: SystemReport, width: int = WIDTH) -> str:
+def report_text(tables: Tables, width: int = WIDTH) -> str:
     """All tables with their names; the topology in the form of ``nvidia-smi topo -m``."""
     lines: list[str] = []
-    for name, rows in report.sections.items():
+    for name, rows in tables.items():
         lines += ["", name] if lines else [name]
         lines += _matrix_text(rows) if name == TOPOLOGY else _rows_text(rows, width)
     return "\n".join(lines)
 
 
-def report_markdown(report: SystemReport) -> str:
+def report_markdown(tables: Tables) -> str:
     lines: list[str] = []
-    for name, rows in report.sections.items():
+    for name, rows in tables.items():
         lines += [f"## {name}", ""]
         if name == TOPOLOGY:
             lines += ["```", *(line[2:] for line in _matrix_text(rows)), "```", ""]

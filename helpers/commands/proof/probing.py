@@ -44,8 +44,7 @@ def seated(suite_case: SuiteCase, machine: Machine, folder: Path) -> Iterator[Jo
     job_id = uuid.uuid4().hex
     run_folder = folder / job_id[:8]
     make_folder(run_folder)
-    with Leases(default_folder(machine.host_id)).lease(cards, 1, f"probe of {suite_case.case.id}") as lease:
-        (card,) = lease.cards
+    with Leases(default_folder(machine.host_id)).lease(cards, 1, f"probe of {suite_case.case.id}") as (card,):
         spec = draft_job(
             suite_case,
             settings_for(suite_case.case, suite_case.device),

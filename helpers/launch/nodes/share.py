@@ -150,7 +150,7 @@ class Share:
             candidates, order.cards, order.case_id, exclusive_machine=order.exclusive_machine,
             timeout_seconds=order.lease_seconds, on_wait=lambda why: self._lines.send("waiting", obstacle=why),
         )  # fmt: skip
-        return held.enter_context(lease).cards
+        return held.enter_context(lease)
 
     def _sleep(self, seconds: float) -> None:
         """Raises Lost as soon as the first node is gone; until it has an answer, it sends nothing but signs of life."""

@@ -284,13 +284,13 @@ def leased_runner(
             plan.case.id,
             exclusive_machine=exclusive,
             on_wait=tell,
-        ) as lease,
+        ) as cards,
     ):
         patience = 2 * config.limits.start_up_seconds
         needs = CaseNeeds(plan.case, target, plan.build, machine, terms.data, exclusive, patience)
         yield JobRunner(
             machine=machine,
-            cards=connected.prepare(needs, lease.cards, tell),
+            cards=connected.prepare(needs, cards, tell),
             store=store,
             config=config,
             terms=terms,

@@ -23,7 +23,6 @@ from helpers.judging.finding import Code, found
 from helpers.judging.night.verdict import NightVerdict
 from helpers.machine.doctor import Diagnosis
 from helpers.machine.doctor.finding import Finding, Severity
-from helpers.machine.tables import SystemReport
 from helpers.report.frameworks import render_frameworks
 from helpers.report.html.night_drawings import night_picture
 from helpers.report.results import SessionReport, results_json
@@ -57,7 +56,7 @@ def texts(name: str) -> dict[str, str]:
                    recorded=comparison(3.4, 3.412, label=name), reader_share=0.5)  # fmt: skip
     skipped = replace(PASSED, status="not run", effect="skip", reason=name, samples_per_s=None, recorded=None)
     line = replace(LINE, session=name, build=name, reason=name, notes=(name,))
-    report = SystemReport({"CPU": {"CPU": name, printable(name)[:20]: "x"}})
+    report = {"CPU": {"CPU": name, printable(name)[:20]: "x"}}
     diagnosis = Diagnosis(report, (Finding(Severity.WARNING, "x", name, name, name),))
     refused = replace(REFUSED, here=name, needs=name)
     night = NightVerdict(Status.INCONCLUSIVE, Reason("c", name), 3)
@@ -158,7 +157,7 @@ def test_json_holds_what_there_was_in_ascii(name: str) -> None:
     assert text.isascii() and all(line.isprintable() for line in text.split("\n"))
     record = json.loads(text)
     assert (record["machine"]["host"], record["command"][1], record["cases"][0]["reason"]) == (name, name, name)
-    diagnosis = Diagnosis(SystemReport({"CPU": {"CPU": name}}), (Finding(Severity.NOTE, "x", name, name, name),))
+    diagnosis = Diagnosis({"CPU": {"CPU": name}}, (Finding(Severity.NOTE, "x", name, name, name),))
     assert json.loads(json.dumps(doctor_record(diagnosis)))["findings"][0]["found"] == name
 
 

@@ -22,11 +22,6 @@ def test_the_entry_of_the_very_cards_is_the_norm() -> None:
     assert (norm.clock("sm_clock_mhz", 1), norm.clock("sm_clock_mhz", 2), norm.clock("cpu_mhz")) == (1305.0, None, None)
 
 
-def test_of_several_nodes_the_first_ones_cards_come_first() -> None:
-    found = norm_of(ENTRY, [CARD], to_record=False)
-    assert found is not None and found.recorded
-
-
 @pytest.mark.parametrize("entry", [None, ENTRY, {}])
 def test_without_an_entry_of_these_cards_their_defaults_are_the_norm(entry: dict[str, str] | None) -> None:
     assert norm_of(entry, [replace(CARD, uuid="GPU-c")], to_record=False) == Norm()
