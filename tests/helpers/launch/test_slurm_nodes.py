@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import helpers.launch.nodes.connected
-import helpers.launch.nodes.lines
 import helpers.launch.nodes.node
 import helpers.launch.nodes.slurm
 from helpers.launch.nodes.connected import connect_nodes
