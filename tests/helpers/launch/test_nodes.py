@@ -106,7 +106,7 @@ def run(
 def test_two_nodes_give_the_logs_of_both_ranks_here(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     meter = QuietMeter()
     outcome = run(job, monkeypatch, meter=meter)
-    assert (outcome.kind, outcome.reason, outcome.exit_code) == (OutcomeKind.COMPLETE, "", 0)
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
     assert [log.header.rank for log in outcome.logs] == [0, 1]
     assert outcome.contention.foreign_share is not None
     # Only this node's rank is on this node's clock.

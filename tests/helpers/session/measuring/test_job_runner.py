@@ -74,7 +74,6 @@ def outcome(kind: OutcomeKind = OutcomeKind.COMPLETE, **values: Any) -> JobOutco
     given = {
         "reason": "" if complete else f"it {kind.value}",
         "log_tail": "" if complete else "last words",
-        "exit_code": 0 if complete else 1,
         "logs": LOGS if complete else (),
         "wall_seconds": 30.0,
         "start_up_seconds": 4.0 if complete else None,
