@@ -37,15 +37,6 @@ from tests.helpers.session.workshop import (
 )
 
 
-@pytest.mark.parametrize("pattern", ["*", "paddle-resnet50v1.[5]-*-bs?-1x1-*"])
-def test_a_gate_pattern_is_a_shell_pattern(bench: Bench, pattern: str) -> None:
-    suite = bench.suite(gate=[rule(pattern)])
-    row = row_of(suite.measurer.measure(case_of(suite, SYNTHETIC)))
-    assert (row.status, row.effect, row.judged) == ("NO_BASELINE", "fail", True)
-    assert row.reason.startswith("recorded: none") or row.reason.startswith("nothing recorded"), row.reason
-    assert row.reason.endswith("; the gate does not let NO_BASELINE pass (needs: recorded)")
-
-
 @pytest.mark.parametrize("rules", [[rule(DALI)], [rule("paddle-resnet50*", target="v100")]])
 def test_a_case_outside_the_gate_is_told_and_cannot_fail_it(bench: Bench, rules: list[dict[str, str]]) -> None:
     record(bench, SYNTHETIC)
@@ -53,19 +44,6 @@ def test_a_case_outside_the_gate_is_told_and_cannot_fail_it(bench: Bench, rules:
     suite = bench.suite(gate=rules, builds=bench.good)
     row = row_of(suite.measurer.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.effect, row.judged) == ("REGRESSION", "warn", False)
-
-
-@pytest.mark.parametrize("recorded", [True, False])
-@pytest.mark.parametrize("needs", ["published", "both"])
-def test_a_gated_case_without_the_published_figure_it_needs_fails_and_says_so(
-    bench: Bench, needs: str, recorded: bool
-) -> None:
-    if recorded:
-        record(bench, SYNTHETIC)
-    suite = bench.suite(gate=[rule("paddle-*", needs)])
-    row = row_of(suite.measurer.measure(case_of(suite, SYNTHETIC)))
-    assert (row.status, row.effect) == ("PASS" if recorded else "NO_BASELINE", "fail")
-    assert "needs a published figure" in row.reason
 
 
 @pytest.mark.parametrize(("card", "effect"), [(SXM2, "pass"), (PCIE, "fail")])

@@ -102,18 +102,6 @@ def test_a_slower_setting_of_the_shell_does_not_become_the_baseline_by_itself(
     )
 
 
-def test_a_case_below_its_published_figure_is_no_baseline_without_a_reason(bench: Bench) -> None:
-    bench.runner.usual = {"figures": dict.fromkeys(("wall-clock", "median-step", "paddleclas-trimmed"), 100.0)}
-    suite = bench.suite(machine_with(SXM2), to_record=True)
-    outcome = suite.measurer.measure(case_of(suite, ONE_RUN, "v100"))
-    row = row_of(outcome)
-    assert (row.status, row.runs) == ("BELOW_PUBLISHED", 3)
-    (refused,) = suite.recorder.propose([outcome])
-    assert refused.kind is ProposalKind.REFUSED
-    assert refused.reason.startswith("BELOW_PUBLISHED: ")
-    assert kinds(suite, [outcome], f"{ONE_RUN}=a V100 at 250 W") == [(ONE_RUN, ProposalKind.CREATED)]
-
-
 def test_a_case_is_recorded_with_pairs_where_a_reference_build_is_at_hand(bench: Bench) -> None:
     bench.runner.usual = {"samples_per_s": 101.0}
     suite = bench.suite(builds=bench.good, to_record=True)
