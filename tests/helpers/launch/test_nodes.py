@@ -94,10 +94,11 @@ def run(
     on_progress: Callable[[Progress], None] | None = None,
     limits: JobLimits = LIMITS,
     meter: QuietMeter | None = None,
+    config: NodesConfig | None = None,
     **words: str,
 ) -> JobOutcome:
     monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda spec: StandInLauncher(first))
-    with connect_nodes(CASE, nodes(host(behaviour=second, **words))) as connected:
+    with connect_nodes(CASE, config or nodes(host(behaviour=second, **words))) as connected:
         assert connected.prepare(needs(), CARDS[: connected.nodes_here], print) == CARDS[:1]
         command, others = connected.start_of(job, sys.executable, limits.grace_seconds)
         return run_job(job, command, limits, meter or QuietMeter(), on_progress=on_progress, others=others)

@@ -4,14 +4,13 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Collection, Generator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
@@ -179,36 +178,6 @@ def test_an_interrupt_that_somebody_swallows_ends_the_job_all_the_same(tmp_path:
     assert processes_of_job(spec.job_id) == []
 
 
-def test_an_interrupt_is_not_lost_behind_another_nodes_failure_to_end(tmp_path: Path) -> None:
-    class NeverEnds(OtherNodes):
-        def wait_for_end(self, grace_seconds: float, at_once: Callable[[], bool]) -> str:
-            raise OSError("connection lost")
-
-    spec = job(tmp_path)
-
-    def end(progress: Progress) -> None:
-        if progress.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    # The session goes on after an OSError: it is the case's failure.
-    with pytest.raises(KeyboardInterrupt):
-        run_job(spec, command(spec, "hangs"), LIMITS, QuietMeter(), on_progress=end, others=NeverEnds())
-    assert processes_of_job(spec.job_id) == []
-
-
-def test_sigterm_ends_the_job_and_the_old_handler_comes_back(tmp_path: Path) -> None:
-    spec, before = job(tmp_path), signal.getsignal(signal.SIGTERM)
-
-    def end(progress: Progress) -> None:
-        if progress.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
-        run_job(spec, command(spec, "stubborn"), LIMITS, QuietMeter(), on_progress=end)
-    assert processes_of_job(spec.job_id) == []
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
 @pytest.mark.usefixtures("sigint_interrupts")
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_the_second_signal_ends_the_job_without_grace(tmp_path: Path, second: int) -> None:
@@ -225,17 +194,6 @@ def test_the_second_signal_ends_the_job_without_grace(tmp_path: Path, second: in
     with pytest.raises(KeyboardInterrupt):
         run_job(spec, command(spec, "stubborn", "stubborn"), limits, QuietMeter(), on_progress=press)
     assert time.monotonic() - pressed[0] < 5.0
-    assert processes_of_job(spec.job_id) == []
-
-
-def test_a_first_signal_while_a_job_is_being_ended_waits_for_the_end(tmp_path: Path) -> None:
-    class InterruptedAtTheEnd(OtherNodes):
-        def ask_to_end(self) -> None:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    spec = job(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        run_job(spec, command(spec, "stubborn"), LIMITS, QuietMeter(), others=InterruptedAtTheEnd())
     assert processes_of_job(spec.job_id) == []
 
 
