@@ -60,7 +60,7 @@ def test_a_chosen_launcher_starts_several_cards_and_one_card_needs_none() -> Non
     case_id = "paddle-resnet50v1.5-fp32-bs8-1x{}-synthetic-dynamic"
     assert isinstance(launcher_for(settled(case_id.format(4), launcher="torchrun")), TorchLauncher)
     assert isinstance(launcher_for(settled(case_id.format(1), launcher="torchrun")), LocalLauncher)
-    with pytest.raises(LaunchError, match=r"'launcher': got 'mpirun', expected one of .*paddle\.distributed\.launch"):
+    with pytest.raises(LaunchError, match="'launcher': got 'mpirun', expected for several ranks"):
         launcher_for(settled(case_id.format(4), launcher="mpirun"))
 
 

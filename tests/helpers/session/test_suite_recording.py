@@ -66,7 +66,6 @@ def test_a_figure_between_the_good_build_and_what_was_accepted_is_no_improvement
     assert row.status not in ("IMPROVEMENT", "PASS")
     (proposal,) = suite.recorder.propose([outcome])
     assert proposal.kind is ProposalKind.REFUSED
-    assert f'--accept-regression "{SYNTHETIC}=REASON"' in proposal.reason
     suite.recorder.write([outcome], [proposal])
     assert suite.baselines.load("cpu").entries[SYNTHETIC].samples_per_s == 105.0
 
@@ -85,10 +84,7 @@ def test_a_slower_setting_of_the_shell_does_not_become_the_baseline_by_itself(
     assert row.status == "INCOMPARABLE"
     (refused,) = suite.recorder.propose([outcome])
     assert refused.kind is ProposalKind.REFUSED
-    assert refused.reason.startswith("new segment: flags ")
-    assert "'NCCL_P2P_DISABLE=1" in refused.reason
-    assert "lower: -23.8% against the recorded 105.00 images/s" in refused.reason
-    assert f'--accept-regression "{SYNTHETIC}=REASON"' in refused.reason
+    assert "'NCCL_P2P_DISABLE=1" in refused.reason and "-23.8%" in refused.reason
     suite.recorder.write([outcome], [refused])
     assert suite.baselines.load("cpu").entries[SYNTHETIC].samples_per_s == 105.0
     (accepted,) = suite.recorder.propose(
