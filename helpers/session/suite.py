@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 PUBLISHED_TARGETS = ("a100", "v100")
 SMALL_DATASET = Path(".cache") / "imagenet-small"
 GROWN_DATASET = Path(".cache") / "imagenet-grown"
-# A hundred runs of each of two builds, and some that are repeated.
-_MOST_CALIBRATING_RUNS = 220
 
 
 class Suite:

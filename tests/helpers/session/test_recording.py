@@ -256,12 +256,3 @@ def test_runs_of_several_segments_make_no_baseline(
     assert refusal is not None
     assert "different environments" in refusal
     assert "another" in refusal
-
-
-def test_the_environment_is_that_of_the_last_run_that_was_measured(plan: CasePlan, two_runs: TwoRuns) -> None:
-    first, second = two_runs(environments=({"kernel": "5.1"}, {"kernel": "6.2"}))
-    crashed = replace(second, failure="exit 1", environment={**second.environment, "kernel": "7.3"})
-    offered = candidate(outcome(plan, (first, second, crashed)), "m", NOW)
-    assert offered.refusal is None
-    assert offered.entry is not None
-    assert offered.entry.environment["kernel"] == "6.2"

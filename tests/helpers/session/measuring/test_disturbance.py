@@ -182,16 +182,6 @@ def told(tmp_path: Path, config: Config, case: SuiteCase, busy: ExaminationIO) -
     return ask
 
 
-def test_a_busy_machine_is_told_with_who_uses_it_and_how_to_go_on(told: Callable[..., str]) -> None:
-    message = told()
-    assert message.startswith("The machine is busy, nothing was measured: in the last 2.0 s 100.0%")
-    assert "cc1 (pid 4711, user ann" in message
-    assert "more than 5%" in message
-    assert message.endswith(
-        "measure anyway with --allow-contention, which marks the figures and keeps them out of baselines"
-    )
-
-
 def test_where_contention_is_allowed_nothing_is_asked(told: Callable[..., str]) -> None:
     assert told(allow_contention=True) == ""
 

@@ -201,11 +201,6 @@ def test_a_rendezvous_port_that_is_taken_is_told() -> None:
     assert f"127.0.0.1:{port}" in problem and "a free port" in problem
 
 
-def test_a_first_host_that_is_not_this_machine_is_told() -> None:
-    (problem,) = node_problems(NodesConfig((HostConfig("a", "192.0.2.7"),)))
-    assert "host a" in problem and "an address of this machine" in problem
-
-
 def test_a_name_service_that_hangs_does_not_keep_the_doctor() -> None:
     release = threading.Event()
 
