@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
+from msgspec import Meta
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from helpers.plan.yaml_file import YamlValue, read_yaml
+from helpers.common.records import member_of, one_of
+from helpers.plan.yaml_file import Text, read_section, read_yaml
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
@@ -18,6 +21,7 @@ from helpers.trainers.contract.frameworks import Framework
 COMPANIONS = ROOT / "requirements" / "companions.yaml"
 _OR = "||"
 _GPU = "gpu"
+_Name = Annotated[str, member_of(Framework)]
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,13 @@ class Part:
     """Packages without which an environment is complete."""
 
     # In words.
-    name: str
+    name: Text
     # Requirements, each with one exact version.
-    requirements: tuple[str, ...]
+    requirements: Annotated[tuple[Text, ...], Meta(min_length=1)]
     # The distributions for which it is, by their names in package indexes; empty for all.
-    distributions: tuple[str, ...] = ()
-    # Whether it is for machines with an NVIDIA GPU alone.
-    on_gpu: bool = False
+    distributions: tuple[Text, ...] = ()
+    # "gpu" if it is for machines with an NVIDIA GPU alone.
+    machine: Annotated[str, one_of(_GPU)] | None = None
     # A range of versions of the NVIDIA driver; empty for all, and where the driver is not known.
     driver: str = ""
     # The major version of CUDA of the builds that it is for; empty for all, and where a build's version states none.
@@ -41,9 +45,9 @@ class Part:
         # Paddle's own index has 2.6.2.post120 for CUDA 12.0; the plain 2.6.2 is for CUDA 11.8.
         if self.cuda and (version.post or 0) >= 100 and str((version.post or 0) // 10) != self.cuda:
             return False
-        if self.distributions and canonicalize_name(distribution) not in self.distributions:
+        if self.distributions and canonicalize_name(distribution) not in map(canonicalize_name, self.distributions):
             return False
-        if self.on_gpu and not has_gpu:
+        if self.machine == _GPU and not has_gpu:
             return False
         return not self.driver or (bool(driver) and SpecifierSet(self.driver).contains(Version(driver)))
 
@@ -53,10 +57,10 @@ class Companions:
     """The packages that are installed with the builds of one range of versions."""
 
     # As in the file: ranges of versions, separated by ``||``.
-    versions: str
-    why: str
+    versions: Text
+    why: Text
     # Requirements, each with one exact version.
-    requirements: tuple[str, ...]
+    requirements: tuple[Text, ...]
     parts: tuple[Part, ...] = ()
 
     def fit(self, version: Version) -> bool:
@@ -86,53 +90,38 @@ def companions_for(
 
 def read_companions(path: Path = COMPANIONS) -> dict[Framework, tuple[Companions, ...]]:
     """All entries of the file. Raises ConfigError if it cannot be read."""
-    top = read_yaml(path).mapping(optional=[each.value for each in Framework])
-    return {Framework(name): tuple(map(_entry, value.sequence())) for name, value in top.items()}
+    about = str(path)
+    found = {}
+    for name, entries in read_section(read_yaml(path), dict[str, list[object]], about).items():
+        found[Framework(read_section(name, _Name, about, name))] = tuple(
+            _entry(each, about, f"{name}[{index}]") for index, each in enumerate(entries)
+        )
+    return found
 
 
-def _entry(value: YamlValue) -> Companions:
-    keys = value.mapping(required=("versions", "why", "requirements"), optional=("parts",))
-    versions = keys["versions"].text()
+def _entry(value: object, about: str, place: str) -> Companions:
+    entry = read_section(value, Companions, about, place)
     try:
-        _ranges(versions)
+        _ranges(entry.versions)
+        for part in entry.parts:
+            SpecifierSet(part.driver)
     except InvalidSpecifier as error:
-        raise keys["versions"].refuse("ranges as '>=3,<4 || ==0.0.0'") from error
-    return Companions(
-        versions,
-        keys["why"].text(),
-        tuple(map(_exact, keys["requirements"].sequence())),
-        tuple(map(_part, keys["parts"].sequence())) if "parts" in keys else (),
-    )
-
-
-def _part(value: YamlValue) -> Part:
-    keys = value.mapping(required=("name", "requirements"), optional=("distributions", "machine", "driver", "cuda"))
-    driver = keys["driver"].text() if "driver" in keys else ""
-    try:
-        SpecifierSet(driver)
-    except InvalidSpecifier as error:
-        raise keys["driver"].refuse("a range as '<525'") from error
-    names = keys["distributions"].sequence(1) if "distributions" in keys else []
-    return Part(
-        keys["name"].text(),
-        tuple(map(_exact, keys["requirements"].sequence(1))),
-        tuple(canonicalize_name(each.text()) for each in names),
-        "machine" in keys and keys["machine"].one_of((_GPU,)) == _GPU,
-        driver,
-        keys["cuda"].text() if "cuda" in keys else "",
-    )
+        expected = "ranges of versions, as '>=3,<4 || ==0.0.0', and of drivers, as '<525'"
+        raise ConfigError(about, field=place, got=str(error), expected=expected) from error
+    for requirement in (*entry.requirements, *(each for part in entry.parts for each in part.requirements)):
+        if not _is_exact(requirement):
+            expected = "one exact version, as numpy==2.2.6"
+            raise ConfigError(about, field=f"{place}.requirements", got=requirement, expected=expected)
+    return entry
 
 
 def _ranges(text: str) -> list[SpecifierSet]:
     return [SpecifierSet(each.strip()) for each in text.split(_OR)]
 
 
-def _exact(value: YamlValue) -> str:
-    text = value.text()
+def _is_exact(requirement: str) -> bool:
     try:
-        specifiers = list(Requirement(text).specifier)
-    except InvalidRequirement as error:
-        raise value.refuse("a requirement, as numpy==2.2.6") from error
-    if [each.operator for each in specifiers] != ["=="] or "*" in specifiers[0].version:
-        raise value.refuse("one exact version, as numpy==2.2.6")
-    return text
+        specifiers = list(Requirement(requirement).specifier)
+    except InvalidRequirement:
+        return False
+    return [each.operator for each in specifiers] == ["=="] and "*" not in specifiers[0].version

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -216,7 +216,7 @@ def write_config(folder: Path, source: Path, interpreters: Mapping[Framework, st
     """Write the configuration ``source`` to ``folder`` with absolute paths, with these frameworks' interpreters, and
     without its passwords: the folder is brought to another machine. Returns the new file."""
     known = load_config(source, CHOICES)
-    found = cast(dict[str, Any], read_yaml(source).value or {}) if source.exists() else {}
+    found: dict[str, Any] = read_yaml(source) or {} if source.exists() else {}
     named = found.setdefault("frameworks", {})
     for framework, entry in known.frameworks.items():
         if entry.interpreter is not None:

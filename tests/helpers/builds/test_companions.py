@@ -114,7 +114,7 @@ def test_a_line_that_nobody_knows_is_an_error_with_those_that_are_known() -> Non
         ("paddle: [{versions: '3', why: w, requirements: []}]", "ranges"),
         ("paddle: [{versions: '>=3', why: w, requirements: [numpy]}]", "one exact version"),
         ("paddle: [{versions: '>=3', why: w, requirements: ['numpy==2.*']}]", "one exact version"),
-        ("paddle: [{versions: '>=3', why: w, requirements: ['n p']}]", "a requirement"),
+        ("paddle: [{versions: '>=3', why: w, requirements: ['n p']}]", "one exact version"),
         ("paddle: [{versions: '>=3', requirements: []}]", "why"),
         ("paddle: [{versions: '>=3', why: w, requirements: [], parts: [{name: n, requirements: []}]}]", "requirements"),
         (
@@ -125,7 +125,7 @@ def test_a_line_that_nobody_knows_is_an_error_with_those_that_are_known() -> Non
         (
             "paddle: [{versions: '>=3', why: w, requirements: [], parts: "
             "[{name: n, requirements: ['a==1'], driver: new}]}]",
-            "a range as '<525'",
+            "as '<525'",
         ),
         ("oneflow: []", "oneflow"),
     ],

@@ -32,7 +32,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "an integer of no float": ("log_rates", [10**400], "log_rates[0]"),
     "truth for a rate": ("log_rates", [True], "log_rates[0]"),
     "a nest": ("reason", DEEP, "reason"),
-    "a nest for a segment": ("segment", {"a": DEEP}, "segment"),
+    "a nest for a segment": ("segment", {"a": DEEP}, "segment.a"),
     "a number for a status": ("status", 3, "status"),
     "an unknown status": ("status", "FINE", "status"),
     "evidence beyond its clip": ("standing.evidence", 1e308, "standing.evidence"),
