@@ -15,8 +15,8 @@ import numpy
 import pytest
 from PIL import ExifTags, Image
 
+from helpers.plan.grown_dataset import photographs_folder
 from helpers.plan.recipes.recipe import settings_for
-from helpers.plan.small_dataset import photographs_folder
 from helpers.trainers.common.images import (
     MEAN,
     STD,

@@ -22,8 +22,8 @@ from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import job_environment
 from helpers.launch.steplog_reader import read_step_log
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.plan.grown_dataset import GrownDataset
 from helpers.plan.recipes.recipe import settings_for
-from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_REFUSED
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
@@ -68,7 +68,7 @@ def other_build(build: FrameworkBuild) -> FrameworkBuild:
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_small_dataset(tmp_path_factory.mktemp("data") / "small", images_per_class=4).root
+    return GrownDataset(tmp_path_factory.mktemp("data") / "small").first(32).root
 
 
 def _job(folder: Path, case_id: str, device: str, data: Path | None = None, **values: Any) -> JobSpec:

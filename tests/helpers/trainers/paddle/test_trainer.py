@@ -23,9 +23,9 @@ from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import job_environment
 from helpers.launch.step_profiles import step_profiles
 from helpers.launch.steplog_reader import read_step_log
+from helpers.plan.grown_dataset import GrownDataset
 from helpers.plan.image_folder import check_dataset
 from helpers.plan.recipes.recipe import settings_for
-from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
 from helpers.trainers.contract.case import Case, Execution
 from helpers.trainers.contract.job import WEIGHTS_VARIABLE, JobSpec
@@ -49,7 +49,7 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_small_dataset(tmp_path_factory.mktemp("data") / "small", images_per_class=4).root
+    return GrownDataset(tmp_path_factory.mktemp("data") / "small").first(32).root
 
 
 # Least and most warm-up in windows of two steps.
