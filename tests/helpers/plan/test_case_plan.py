@@ -155,7 +155,6 @@ def plan(make_plan: MakePlan, make_run: MakeRun) -> CasePlan:
         samples_per_s=3.5,
         rule=MEDIAN_STEP,
         replicates=(3.5,),
-        interval=None,
         tolerance=None,
         environment=environment.to_mapping(),
         segment=segment_of(environment.to_mapping(), plan.settings, plan.case.id),

@@ -100,7 +100,7 @@ def published_data() -> dict[str, Any]:
         ("unit", lambda data: data.update(unit="images/min")),
         ("schema_version", lambda data: data.update(schema_version=3)),
         (
-            "environments",
+            "environments.report-a100-1node-paddle.machine",
             lambda data: data["environments"]["report-a100-1node-paddle"]["machine"].update(colour="red"),
         ),
     ],
