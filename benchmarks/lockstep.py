@@ -28,9 +28,9 @@ from benchmarks.blocks import MARK, TRAIN, StepBlock, block_of, request_line
 from helpers.common.inherited import passed_on
 from helpers.judging.statistics import mean_interval
 from helpers.machine.libraries import with_libraries
+from helpers.plan.grown_dataset import GrownDataset
 from helpers.plan.recipes.recipe import settings_for
-from helpers.plan.small_dataset import make_small_dataset
-from helpers.session.suite import SMALL_DATASET
+from helpers.session.suite import MADE_IMAGES
 from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import LaunchError, SuiteError
 from helpers.trainers.contract.job import JobSpec
@@ -283,7 +283,7 @@ def trainer_arm(
         device=seat.device,
         warmup_steps=0,
         window_steps=1,
-        data_root=None if case.data is DataSource.SYNTHETIC else str(make_small_dataset(SMALL_DATASET).root),
+        data_root=None if case.data is DataSource.SYNTHETIC else str(GrownDataset(MADE_IMAGES).first().root),
         settings=wanted,
         environment=wanted["environment"],
         cores=(seat.cores,) if seat.cores else (),

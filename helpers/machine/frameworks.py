@@ -156,6 +156,8 @@ class FrameworkConfig:
     # The requirements from which ``requirements/bootstrap.py`` makes its environment; None for the user's own
     # environment.
     requirements: str | None = None
+    # What starts its cases of one node and several cards; None: its own launcher.
+    launcher: str | None = None
 
 
 def find_framework(framework: Framework, configured: FrameworkConfig, builds: BuildFinder) -> FrameworkBuild | str:

@@ -29,7 +29,7 @@ def _recorded(workshop: Workshop) -> tuple[Path, str]:
     path.unlink(missing_ok=True)
     provenance = Provenance("0", "2026-11-21", "a machine", "recorded for the fault table")
     entry = RecordedEntry(
-        _STANDING, 2.0, "median-step", (2.0,), None, None, {"host": "a"}, {"host": "a"}, provenance
+        _STANDING, 2.0, "median-step", (2.0,), None, {"host": "a"}, {"host": "a"}, provenance
     )  # fmt: skip
     write_recorded(path, key, [Proposal(_STANDING, ProposalKind.CREATED, None, entry, "none recorded before")])
     return path, key

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -35,11 +35,11 @@ from helpers.machine.frameworks import BuildFinder
 from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import SuiteCase, matrix
+from helpers.plan.grown_dataset import FEW_IMAGES, GrownDataset
 from helpers.plan.matrix import ByCase, MatrixCase
 from helpers.plan.perf_yaml import Config, load_config
 from helpers.plan.proposals import Accepted
 from helpers.plan.published import load_all_published
-from helpers.plan.small_dataset import make_small_dataset
 from helpers.plan.yaml_file import read_yaml
 from helpers.report.explanation import write_explanation
 from helpers.report.row import CaseRow, row_of
@@ -56,8 +56,8 @@ from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, WEIGHTS_VARIABLE
 from helpers.trainers.contract.models import Model
 
 CONFIG = "perf.yaml"
-# Enough for several batches of 256 images; the usual small dataset has only one.
-_IMAGES_PER_CLASS_ON_GPU = 256
+# Enough for several batches of 256 images.
+_IMAGES_ON_GPU = 2048
 # Foreign processes on the cores of a user's machine are reported but do not end the proof.
 _ANY_SHARE = 0.99
 
@@ -197,9 +197,8 @@ class ProofBench:
     def _images(self) -> Path:
         if self.data is not None:
             return self.data
-        if self.proof.device == CPU:
-            return make_small_dataset(self.folder / "images").root
-        return make_small_dataset(self.folder / "images", images_per_class=_IMAGES_PER_CLASS_ON_GPU).root
+        count = FEW_IMAGES if self.proof.device == CPU else _IMAGES_ON_GPU
+        return GrownDataset(self.folder / "images").first(count).root
 
     @cached_property
     def _good_build(self) -> Path:
@@ -216,7 +215,7 @@ def write_config(folder: Path, source: Path, interpreters: Mapping[Framework, st
     """Write the configuration ``source`` to ``folder`` with absolute paths, with these frameworks' interpreters, and
     without its passwords: the folder is brought to another machine. Returns the new file."""
     known = load_config(source, CHOICES)
-    found = cast(dict[str, Any], read_yaml(source).value or {}) if source.exists() else {}
+    found: dict[str, Any] = read_yaml(source) or {} if source.exists() else {}
     named = found.setdefault("frameworks", {})
     for framework, entry in known.frameworks.items():
         if entry.interpreter is not None:

@@ -41,9 +41,7 @@ def row(
 def entry(samples_per_s: float = 10.0, **values: Any) -> RecordedEntry:
     provenance = Provenance("0123456789abcdef", "2024-05-06", "here", "because")
     given: dict[str, Any] = {"rule": WALL_CLOCK, "segment": ONE_CARD_SEGMENT, **values}
-    return RecordedEntry(
-        "x", samples_per_s, given["rule"], (samples_per_s,), None, None, {}, given["segment"], provenance
-    )
+    return RecordedEntry("x", samples_per_s, given["rule"], (samples_per_s,), None, {}, given["segment"], provenance)
 
 
 def nothing_recorded(target: str, case_id: str) -> None:

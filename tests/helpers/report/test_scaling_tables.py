@@ -26,9 +26,7 @@ def scaled(*rows: CaseRow, recorded: float | None = None) -> tuple[Scaling, ...]
     def find(target: str, case_id: str) -> RecordedEntry | None:
         if recorded is None:
             return None
-        return RecordedEntry(
-            case_id, recorded, "wall-clock", (recorded,), None, None, {}, {"cards": "1 x V"}, provenance
-        )
+        return RecordedEntry(case_id, recorded, "wall-clock", (recorded,), None, {}, {"cards": "1 x V"}, provenance)
 
     return scalings(rows, find)
 

@@ -58,7 +58,7 @@ def entry(run: RunResult, samples_per_s: float) -> RecordedEntry:
     environment = Environment.from_mapping(run.environment)
     provenance = Provenance("abcdef", "2024-05-06", "h", "first")
     facts = environment.to_mapping(), segment_of(run.environment, run.settings, run.case_id)
-    return RecordedEntry(run.case_id, samples_per_s, MEDIAN_STEP, (samples_per_s,), None, None, *facts, provenance)
+    return RecordedEntry(run.case_id, samples_per_s, MEDIAN_STEP, (samples_per_s,), None, *facts, provenance)
 
 
 # --- the loop

@@ -16,8 +16,8 @@ import pytest
 
 from helpers.launch.outcome import OutcomeKind
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.plan.grown_dataset import GrownDataset
 from helpers.plan.recipes.recipe import settings_for
-from helpers.plan.small_dataset import make_small_dataset
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
@@ -47,7 +47,7 @@ def other_build(build: FrameworkBuild) -> FrameworkBuild:
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_small_dataset(tmp_path_factory.mktemp("data") / "small", images_per_class=4).root
+    return GrownDataset(tmp_path_factory.mktemp("data") / "small").first(32).root
 
 
 @TWO_CORES

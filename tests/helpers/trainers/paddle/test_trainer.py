@@ -20,7 +20,7 @@ from helpers.launch.launchers.launcher import job_environment
 from helpers.launch.outcome import OutcomeKind
 from helpers.launch.step_profiles import step_profiles
 from helpers.launch.steplog_reader import read_step_log
-from helpers.plan.small_dataset import make_small_dataset
+from helpers.plan.grown_dataset import GrownDataset
 from helpers.trainers.contract.case import Case, Execution
 from helpers.trainers.contract.job import WEIGHTS_VARIABLE
 from helpers.trainers.contract.step_profile import Phase, StepProfile
@@ -39,7 +39,7 @@ WEIGHTS = {WEIGHTS_VARIABLE: "1"}
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_small_dataset(tmp_path_factory.mktemp("data") / "small", images_per_class=4).root
+    return GrownDataset(tmp_path_factory.mktemp("data") / "small").first(32).root
 
 
 # What learns, by every way of execution, is test_learning.py's.

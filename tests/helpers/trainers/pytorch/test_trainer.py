@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.plan.small_dataset import make_small_dataset
+from helpers.plan.grown_dataset import GrownDataset
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.step_profile import Phase, StepProfile, from_json
 from tests.helpers.trainers.colours import LEARNING_RATES, has_fallen, two_colours
@@ -34,7 +34,7 @@ FACTS = {
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_small_dataset(tmp_path_factory.mktemp("data") / "small", images_per_class=4).root
+    return GrownDataset(tmp_path_factory.mktemp("data") / "small").first(32).root
 
 
 def _run(spec: JobSpec, disturb: Callable[[JobSpec], None] | None = None) -> JobOutcome:

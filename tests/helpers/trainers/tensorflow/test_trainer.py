@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.plan.small_dataset import make_small_dataset
+from helpers.plan.grown_dataset import GrownDataset
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.environments import TENSORFLOW
 from tests.helpers.trainers.jobs import CORES, TWO_CORES, job, run
@@ -22,7 +22,7 @@ ADAPTIVE = {"warmup_steps": 6, "steady_window_steps": 2, "most_warmup_steps": 8}
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_small_dataset(tmp_path_factory.mktemp("data") / "small", images_per_class=4).root
+    return GrownDataset(tmp_path_factory.mktemp("data") / "small").first(32).root
 
 
 def _run(spec: JobSpec, disturb: Callable[[JobSpec], None] | None = None) -> JobOutcome:
