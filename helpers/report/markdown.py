@@ -12,7 +12,7 @@ from helpers.report.frameworks import frameworks_table
 from helpers.report.reasons import reason_text
 from helpers.report.results import SessionReport
 from helpers.report.row import CaseRow
-from helpers.report.scaling import AGAINST, Scaling, scaling_tables
+from helpers.report.scaling import AGAINST, Scaling
 from helpers.report.sentences import (
     NO_RESULT,
     doubts_of,
@@ -101,16 +101,11 @@ def _fold(title: str, content: str) -> str:
 
 
 def _speed_ups(found: Sequence[Scaling]) -> Iterator[str]:
-    for each in scaling_tables(found):
-        yield from _titled(each.title, each.table)
+    for each in found:
+        yield f"### {markdown_text(each.title)}"
+        yield _laid_out(each.table)
         if each.notes:
             yield markdown_list(each.notes)
-
-
-def _titled(title: str, table: Table | None) -> Iterator[str]:
-    yield f"### {markdown_text(title)}"
-    if table is not None:
-        yield _laid_out(table)
 
 
 def _laid_out(table: Table) -> str:

@@ -25,11 +25,9 @@ _FAR = 1.5
 def draw_efficiency(scaling: Scaling) -> svg.SVG | None:
     """A bar for each number of cards, as high as the share of the ideal speed-up; None without a speed-up of several
     cards."""
-    found = [row for row in scaling.rows if row.cards > 1]
-    bars = [_Bar(row.cards, row.speed_up, bool(row.marks)) for row in found if row.speed_up is not None]
-    if not bars:
+    bars = [_Bar(row.cards, row.speed_up, bool(row.marks)) for row in scaling.rows if row.speed_up is not None]
+    if not any(each.cards > 1 for each in bars):
         return None
-    bars.insert(0, _Bar(1, 1.0, bool(scaling.reference.marks)))
     most = max(100 * each.efficiency for each in bars)
     # Each bar has a text above it.
     heights, places = Scale(0, most, _BOTTOM, _TOP + LABEL_HEIGHT), Scale(0, len(bars), _LEFT, _RIGHT)

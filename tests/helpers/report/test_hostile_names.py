@@ -27,7 +27,7 @@ from helpers.machine.tables import SystemReport
 from helpers.report.frameworks import render_frameworks
 from helpers.report.html.night_drawings import night_picture
 from helpers.report.results import SessionReport, results_json
-from helpers.report.scaling import to_text
+from helpers.report.scaling import scalings, to_text
 from helpers.report.table import markdown_text
 from helpers.report.text import night_lines, render
 from helpers.session.side_by_side.comparison import Cell
@@ -41,7 +41,7 @@ from tests.helpers.commands.test_compare_text import ANSWER
 from tests.helpers.commands.test_history_text import LINE
 from tests.helpers.report.test_frameworks import PADDLE, PYTORCH
 from tests.helpers.report.test_frameworks import ROW as FRAMEWORKS_ROW
-from tests.helpers.report.test_scaling_tables import row, scaled
+from tests.helpers.report.test_scaling import row
 from tests.helpers.report.test_text import PASSED, comparison
 from tests.hostile_strings import TEXTS, check_json, check_lines, check_markdown, check_xml
 
@@ -66,7 +66,7 @@ def texts(name: str) -> dict[str, str]:
         "table": render([told, skipped], 80, details=True),
         "colour": re.sub(r"\x1b\[\d*m", "", render([told], 200, colour=True)),
         "night": "\n".join(night_lines(night, 80)),
-        "scaling": to_text(scaled(row(1, "1x1", 3.0, marks=(name,)), row(1, "1x2", None, reason=name)), 80),
+        "scaling": to_text(scalings([row("1x1", 3.0, marks=(name,)), row("1x2", 5.0, marks=(name,))]), 80),
         "compare": render_comparisons([compared], [f"A: {name}"], 100),
         "history": render_history(ShownSeries("c", "cpu", name, (line, line), 1), 100),
         "doctor": doctor_text(diagnosis),

@@ -65,7 +65,7 @@ def test_holds_every_rule_with_its_reason_and_whether_a_case_is_reader_bound() -
 def test_holds_the_speed_ups() -> None:
     one = replace(PASSED, case_id="paddle-vgg16-fp32-bs8-1x1-dali-static", rule="wall-clock")
     two = replace(one, case_id=one.case_id.replace("1x1", "1x2"), samples_per_s=7.0)
-    found = scalings((one, two), lambda target, case_id: None)
+    found = scalings((one, two))
     written = text(one, two, scaling=found)
     (scaling,) = json.loads(written)["scaling"]
     assert [each["speed_up"] for each in scaling["rows"]] == [1.0, 2.0]
