@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from helpers.commands.loading import json_text
 from helpers.common.words import counted
 from helpers.judging.rules.rates import rate_unit, to_record
 from helpers.judging.statistics import number
@@ -248,9 +247,9 @@ def render_sheets(sheets: Sequence[CaseSheet], width: int) -> str:
     return "\n\n\n".join(render(sheet, width) for sheet in sheets)
 
 
-def sheets_json(sheets: Sequence[CaseSheet], _width: int) -> str:
+def sheets_record(sheets: Sequence[CaseSheet]) -> dict[str, Any]:
     cases = [{**to_record(sheet), "comparable": sheet.comparable} for sheet in sheets]
-    return json_text({"schema_version": SHEET_SCHEMA_VERSION, "cases": cases})
+    return {"schema_version": SHEET_SCHEMA_VERSION, "cases": cases}
 
 
 def render(sheet: CaseSheet, width: int = WIDTH) -> str:

@@ -6,20 +6,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
-from helpers.commands.case_sheet import CaseSheet, render_sheets, sheet_of, sheets_json
+from helpers.commands.case_sheet import render_sheets, sheet_of, sheets_record
 from helpers.commands.loading import (
-    JSON,
-    MARKDOWN,
-    TEXT,
-    Formats,
-    add_printed_formats,
+    add_json,
     find_cases,
-    json_text,
     load_suite,
     matching_cases,
-    print_answer,
+    print_text,
+    text_output,
+    width_of,
+    write_json,
 )
 from helpers.common.words import counted
 from helpers.judging.rules.rates import rate_unit
@@ -76,7 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="overrides",
         help="Change one training setting of the case and say what that does to a result. Can be given several times",
     )
-    add_printed_formats(parser, FORMATS)
+    printed = parser.add_mutually_exclusive_group()
+    add_json(printed)
+    printed.add_argument("--markdown", action="store_true", help="Print the list as a table in Markdown")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -94,17 +94,23 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     chosen = tuple(each for each in found if _is_chosen(each, arguments))
     if not chosen:
         raise ConfigError("perfgate cases", got="options that no case fits", expected="at least one case")
-    print_answer(arguments, FORMATS, CaseTable(case_lines(suite, chosen), suite.machine.describe()), out)
+    table = CaseTable(case_lines(suite, chosen), suite.machine.describe())
+    if arguments.markdown:
+        print(render_markdown(table), file=out)
+        return EXIT_OK
+    print_text(render(table, width_of(out)), text_output(arguments, out))
+    write_json(arguments, table_record(table), out)
     return EXIT_OK
 
 
 def _show(arguments: argparse.Namespace, suite: Suite, out: TextIO) -> int:
-    if arguments.format != TEXT:
-        raise ConfigError("perfgate cases", field="--format", got=arguments.format, expected="a list of cases")
+    if arguments.markdown:
+        raise ConfigError("perfgate cases", field="--markdown", got=arguments.case, expected="a list of cases")
     overrides = parse_overrides(arguments.overrides)
     found = find_cases(suite.cases, arguments.case, arguments.target)
     sheets = [sheet_of(suite, each, overrides, arguments.device) for each in found]
-    print_answer(arguments, _SHEET_FORMATS, sheets, out)
+    print_text(render_sheets(sheets, width_of(out)), text_output(arguments, out))
+    write_json(arguments, sheets_record(sheets), out)
     return EXIT_OK
 
 
@@ -233,7 +239,7 @@ def render(table: CaseTable, width: int = WIDTH) -> str:
     return "\n".join(shown)
 
 
-def render_markdown(table: CaseTable, _width: int = WIDTH) -> str:
+def render_markdown(table: CaseTable) -> str:
     """The table in Markdown, footnotes below."""
     columns = (
         Column[CaseLine]("case", lambda line: f"`{markdown_text(line.case_id)}`"),
@@ -250,15 +256,10 @@ def _escaped(column: Column[CaseLine]) -> Column[CaseLine]:
     return Column(column.heading, lambda line: markdown_text(column.cell(line)))
 
 
-def render_json(table: CaseTable, _width: int = WIDTH) -> str:
-    record = {
+def table_record(table: CaseTable) -> dict[str, Any]:
+    return {
         "schema_version": CASES_SCHEMA_VERSION,
         "machine": table.machine,
         "summary": table.summary,
         "cases": [asdict(line) for line in table.lines],
     }
-    return json_text(record)
-
-
-FORMATS: Formats[CaseTable] = {TEXT: render, MARKDOWN: render_markdown, JSON: render_json}
-_SHEET_FORMATS: Formats[Sequence[CaseSheet]] = {TEXT: render_sheets, JSON: sheets_json}

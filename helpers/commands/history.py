@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from helpers.commands.loading import (
-    JSON,
-    TEXT,
-    Formats,
     add_history,
-    add_printed_formats,
+    add_json,
     find_cases,
     history_of,
-    json_text,
     load_suite,
-    print_answer,
+    print_text,
     text_output,
-    write_answer,
+    width_of,
+    write_json,
 )
 from helpers.commands.option_types import count_of
+from helpers.common.files import check_replaceable, write_whole
 from helpers.common.words import counted
 from helpers.history.results import LOG_FACT, RunResult
 from helpers.history.stored import SegmentStart, StoredNight
@@ -63,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all-segments", action="store_true", help="Show nights of earlier segments too")
     parser.add_argument("--plot", type=_svg, metavar="FILE.svg", help="Draw the nights into FILE.svg, too")
-    add_printed_formats(parser, FORMATS)
+    add_json(parser)
     add_history(parser)
 
 
@@ -98,14 +96,17 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
             expected="those of one",
             remedy="Choose the target with --target",
         )
-    print_answer(arguments, FORMATS, CaseHistory(shown, imported), out)
+    case, output = CaseHistory(shown, imported), text_output(arguments, out)
+    print_text(render_case(case, width_of(out)), output)
+    write_json(arguments, case_record(case), out)
     if arguments.plot is not None:
         # Not at the top: no other command draws.
         from helpers.report.html.night_drawings import night_picture
 
         picture = night_picture(shown[0].title, shown[0].case_id, shown[0].lines)
-        write_answer("--plot", arguments.plot, picture)
-        print("\n" + printable(f"drawn into {arguments.plot}"), file=text_output(arguments, out))
+        check_replaceable(arguments.plot)
+        write_whole(arguments.plot, picture.encode())
+        print("\n" + printable(f"drawn into {arguments.plot}"), file=output)
     return EXIT_OK
 
 
@@ -180,8 +181,8 @@ def render_case(case: CaseHistory, width: int) -> str:
     return "\n\n".join([*parts, *([render_stored(case.imported, width)] if case.imported else [])])
 
 
-def render_json(case: CaseHistory, _width: int) -> str:
-    record = {
+def case_record(case: CaseHistory) -> dict[str, Any]:
+    return {
         "schema_version": HISTORY_SCHEMA_VERSION,
         "cases": [
             {"case_id": each.case_id, "target": each.target, "left_out": each.left_out,
@@ -190,10 +191,6 @@ def render_json(case: CaseHistory, _width: int) -> str:
         ],
         "imported": [_stored_record(each) for each in case.imported],
     }  # fmt: skip
-    return json_text(record)
-
-
-FORMATS: Formats[CaseHistory] = {TEXT: render_case, JSON: render_json}
 
 
 def render_history(series: ShownSeries, width: int) -> str:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import importlib
 import io
 import os
 import pkgutil
-import select
 import shutil
 import sys
 import textwrap
@@ -146,11 +144,9 @@ def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:
 
 
 def add_configuration(parser: argparse.ArgumentParser, config: object, baselines: object) -> None:
-    """The options of every command, with their defaults. Each is also spelled as pytest spells it, whose own options
-    take the shorter names."""
+    """The options of every command, with their defaults."""
     parser.add_argument(
         "--config",
-        "--perf-config",
         type=Path,
         default=config,
         metavar="FILE",
@@ -158,7 +154,6 @@ def add_configuration(parser: argparse.ArgumentParser, config: object, baselines
     )
     parser.add_argument(
         "--baselines",
-        "--baselines-dir",
         type=Path,
         default=baselines,
         metavar="FOLDER",
@@ -171,13 +166,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
     known = asked_commands(argv)
-    parser = parser_of(known)
-    names = [command.NAME for command in known]
-    if argv and not argv[0].startswith("-") and argv[0] not in names:
-        nearest = difflib.get_close_matches(argv[0], names)
-        remedy = f"did you mean {' or '.join(nearest)}?" if nearest else "perfgate help lists the commands"
-        parser.error(f"no command {argv[0]!r}: {remedy}")
-    return parser.parse_args(argv)
+    return parser_of(known).parse_args(argv)
 
 
 def main(argv: Sequence[str], out: TextIO | None = None) -> int:
@@ -201,19 +190,11 @@ def main(argv: Sequence[str], out: TextIO | None = None) -> int:
             return _ended(name, f"error: {short}", EXIT_USAGE)
         status: int = arguments.run(arguments, stream)
         stream.flush()
-    except SystemExit as end:
-        if not end.code and _has_no_reader(stream):
-            # argparse ignores errors when it prints its help.
-            _silence(stream)
-            return EXIT_NO_READER
-        raise
-    except SuiteError as error:
-        return _ended(name, f"error: {without_secrets(str(error), passwords_in(argv))}", EXIT_USAGE)
-    except OSError as error:
-        if isinstance(error, BrokenPipeError) and _has_no_reader(stream):
-            _silence(stream)
-            return EXIT_NO_READER
+    except BrokenPipeError:
         _silence(stream)
+        return EXIT_NO_READER
+    except (SuiteError, OSError) as error:
+        _flush(stream)
         return _ended(name, f"error: {without_secrets(str(error), passwords_in(argv))}", EXIT_USAGE)
     except KeyboardInterrupt:
         return _ended(name, "interrupted", EXIT_INTERRUPTED)
@@ -228,16 +209,6 @@ def _ended(name: str, words: str, status: int) -> int:
     with contextlib.suppress(OSError):
         print(f"{name}: {printable(words)}", file=sys.stderr, flush=True)
     return status
-
-
-def _has_no_reader(stream: TextIO) -> bool:
-    """Whether the pipe of the answer broke, not one to a process that the command started."""
-    look = select.poll()
-    try:
-        look.register(stream.fileno(), select.POLLOUT)
-    except (OSError, ValueError):
-        return False
-    return any(state & (select.POLLERR | select.POLLHUP) for _, state in look.poll(0))
 
 
 def _flush(stream: TextIO) -> None:

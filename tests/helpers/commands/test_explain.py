@@ -135,14 +135,13 @@ def bench(
     return Bench(Runner(make_run), runs, empty_baselines)
 
 
-def test_the_part_that_is_longer_is_named_in_the_first_sentence(bench: Bench, tmp_path: Path) -> None:
-    record = tmp_path / "out.json"
-    status, text = bench.explain(CASE, "--pairs", "6", "--json", str(record))
+def test_the_part_that_is_longer_is_named_in_the_first_sentence(bench: Bench) -> None:
+    status, text = bench.explain(CASE, "--pairs", "6")
     first = text.splitlines()[0]
     assert (status, first.split(",")[0]) == (0, "probably conv2d_grad of blocks.3 (backward)")
     assert "(slower at the same count), explains 8." in first
     assert "not explained:" in text and "the phases of a step" in text
-    found = json.loads(record.read_text())
+    found = json.loads((bench.runs / "s" / "explain.json").read_text())
     assert (found["line"], found["explanation"]["pairs"]) == (first, 6)
     assert found["explanation"]["named"][0]["part"]["layer"] == "blocks.3"
     assert (bench.runs / "s" / "explain.md").read_text().startswith(f"# Why {CASE} is slower\n")

@@ -16,7 +16,7 @@ from helpers.commands.case_sheet import render as render_sheet
 from helpers.commands.cases import CaseTable, render_markdown
 from helpers.commands.cases import render as render_cases
 from helpers.commands.compare import render_comparisons
-from helpers.commands.doctor import doctor_markdown, doctor_record, doctor_text
+from helpers.commands.doctor import doctor_record, doctor_text
 from helpers.commands.history import ShownSeries, render_history
 from helpers.judging.case.verdict import Reason, Status
 from helpers.judging.finding import Code, found
@@ -70,7 +70,6 @@ def texts(name: str) -> dict[str, str]:
         "compare": render_comparisons([compared], [f"A: {name}"], 100),
         "history": render_history(ShownSeries("c", "cpu", name, (line, line), 1), 100),
         "doctor": doctor_text(diagnosis),
-        "doctor.md": doctor_markdown(diagnosis),
         "cases": render_cases(CaseTable([refused], name)),
         "cases.md": render_markdown(CaseTable([refused], name)),
         **_frameworks(name),
