@@ -195,6 +195,6 @@ def test_the_answer_fits_the_terminal_between_60_and_100_columns(
 @pytest.mark.slow
 def test_a_terminal_of_few_letters_still_gets_its_answer() -> None:
     case = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic"
-    out, errors = started("cases", case, "--set", "momentum=0.8", PYTHONIOENCODING="ascii").communicate()
-    assert r"momentum: 0.9 \u2192 0.8" in out
+    out, errors = started("cases", case, PYTHONIOENCODING="ascii").communicate()
+    assert r"\xb1" in out
     assert errors == ""
