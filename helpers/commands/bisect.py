@@ -18,9 +18,7 @@ from helpers.commands.loading import (
     add_history,
     add_json,
     add_session,
-    find_cases,
-    is_pattern,
-    matching_cases,
+    cases_named,
     measuring_options,
     say,
     say_each_run,
@@ -89,9 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--case",
         action="append",
         metavar="CASE",
-        help="Search for this case; may be given again. Default: the cases that regressed last night",
+        help="Search for this case, or the cases of a pattern over ids; may be given again. Default: the cases that "
+        "regressed last night",
     )
-    parser.add_argument("-k", dest="keyword", metavar="TEXT", help="Search for the cases that run here and match")
     parser.add_argument("--target", choices=TARGETS, help="Only this target's cases")
     parser.add_argument(
         "--most-runs",
@@ -240,20 +238,11 @@ def _series(arguments: argparse.Namespace, good: str, bad: str, suite: Suite, ne
 def _cases(arguments: argparse.Namespace, suite: Suite) -> tuple[SuiteCase, ...]:
     from helpers.session.bisect import regressed_last_night
 
-    wanted = arguments.case or []
-    if not wanted and arguments.keyword is None:
-        cases, what = regressed_last_night(suite)
-        say(what)
-        return cases
-    keys = {each.key for case_id in wanted for each in find_cases(suite.cases, case_id, arguments.target)}
-    if arguments.keyword is not None:
-        pattern = arguments.keyword if is_pattern(arguments.keyword) else f"*{arguments.keyword}*"
-        matching = matching_cases(suite.cases, pattern, arguments.target) or ()
-        keys |= {each.key for each in matching if suite.why_not(each) is None}
-    found = tuple(each for each in suite.cases if each.key in keys)
-    if not found:
-        raise ConfigError("-k", got=arguments.keyword, expected="a pattern that a case matches which runs here")
-    return found
+    if arguments.case is not None:
+        return cases_named(suite, arguments.case, arguments.target)
+    cases, what = regressed_last_night(suite)
+    say(what)
+    return cases
 
 
 def _resumed(arguments: argparse.Namespace, options: SuiteOptions, suite: Suite) -> SearchPlan:
@@ -264,11 +253,10 @@ def _resumed(arguments: argparse.Namespace, options: SuiteOptions, suite: Suite)
         raise ConfigError(
             f"--resume {options.session}", got="a search of another machine", expected="one that this machine began"
         )
-    for option in ("good", "bad", "builds", "commits", "case", "keyword"):
+    for option in ("good", "bad", "builds", "commits", "case"):
         if getattr(arguments, option) is not None:
-            name = "-k" if option == "keyword" else f"--{option}"
             raise ConfigError(
-                f"{name} with --resume", got="both", expected="--resume alone, with --most-runs or --hours"
+                f"--{option} with --resume", got="both", expected="--resume alone, with --most-runs or --hours"
             )
     if lost := set(plan.cases) - {each.key for each in suite.cases}:
         raise ConfigError(f"--resume {options.session}", got=sorted(lost)[0][1], expected="a case of perf.yaml")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from helpers.commands.loading import (
@@ -20,7 +19,6 @@ from helpers.commands.loading import (
     write_json,
 )
 from helpers.commands.option_types import count_of
-from helpers.common.files import check_replaceable, write_whole
 from helpers.common.words import counted
 from helpers.history.results import LOG_FACT, RunResult
 from helpers.history.stored import SegmentStart, StoredNight
@@ -34,7 +32,7 @@ from helpers.report.reasons import evidence_text
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_OK
-from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
+from helpers.trainers.contract.errors import HistoryError, printable
 
 if TYPE_CHECKING:
     from helpers.history.history import History
@@ -60,15 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--last", type=count_of("nights", 1, 100_000), metavar="N", help="Show the newest N nights. Default: all"
     )
     parser.add_argument("--all-segments", action="store_true", help="Show nights of earlier segments too")
-    parser.add_argument("--plot", type=_svg, metavar="FILE.svg", help="Draw the nights into FILE.svg, too")
     add_json(parser)
     add_history(parser)
-
-
-def _svg(text: str) -> Path:
-    if not text.endswith(".svg"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in .svg, which every browser shows")
-    return Path(text).expanduser().absolute()
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -82,31 +73,16 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     with history_of(arguments) as history:
         imported = stored_of(history, arguments.case, arguments.target)
         known = history.cases(arguments.case, arguments.target)
-        if not known and (not imported or arguments.plot is not None):
+        if not known and not imported:
             raise _nothing_known(arguments)
         shown = tuple(
             _shown(history, arguments, host, every)
             for case_id, target in dict.fromkeys((each.case_id, each.target) for each in known)
             for host, every in by_machine(history.series(case_id, target)).items()
         )
-    if arguments.plot is not None and len(shown) > 1:
-        raise ConfigError(
-            "--plot",
-            got=f"nights on {len(shown)} targets or machines",
-            expected="those of one",
-            remedy="Choose the target with --target",
-        )
-    case, output = CaseHistory(shown, imported), text_output(arguments, out)
-    print_text(render_case(case, width_of(out)), output)
+    case = CaseHistory(shown, imported)
+    print_text(render_case(case, width_of(out)), text_output(arguments, out))
     write_json(arguments, case_record(case), out)
-    if arguments.plot is not None:
-        # Not at the top: no other command draws.
-        from helpers.report.html.night_drawings import night_picture
-
-        picture = night_picture(shown[0].title, shown[0].case_id, shown[0].lines)
-        check_replaceable(arguments.plot)
-        write_whole(arguments.plot, picture.encode())
-        print("\n" + printable(f"drawn into {arguments.plot}"), file=output)
     return EXIT_OK
 
 

@@ -252,6 +252,20 @@ def find_cases(cases: Iterable[SuiteCase], case_id: str, target: str | None) -> 
     return found
 
 
+def cases_named(suite: Suite, wanted: Iterable[str], target: str | None) -> tuple[SuiteCase, ...]:
+    """The cases of the ids and patterns, in the order of the matrix. Of the cases that a pattern matches, only those
+    that run here are taken, if there are any. Raises ConfigError if one of ``wanted`` matches no case."""
+    keys: set[tuple[str, str]] = set()
+    for each in wanted:
+        matching = matching_cases(suite.cases, each, target)
+        if matching is None:
+            found = find_cases(suite.cases, each, target)
+        else:
+            found = tuple(case for case in matching if suite.why_not(case) is None) or matching
+        keys |= {case.key for case in found}
+    return tuple(each for each in suite.cases if each.key in keys)
+
+
 def json_text(record: Any, *, sort_keys: bool = True) -> str:
     """The record as JSON. Raises ValueError on a number that is not finite."""
     return json.dumps(record, indent=1, sort_keys=sort_keys, allow_nan=False, default=dict)

@@ -26,7 +26,7 @@ from helpers.machine.doctor.finding import Finding, Severity
 from helpers.machine.tables import SystemReport
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.report.frameworks import render_frameworks
-from helpers.report.html.night_drawings import night_picture
+from helpers.report.html.night_drawings import draw_nights
 from helpers.report.results import SessionReport, results_json
 from helpers.report.scaling import scalings, to_text
 from helpers.report.table import markdown_text
@@ -140,7 +140,7 @@ def test_an_error_is_one_printable_line_that_names_what_it_must(name: str) -> No
 def test_a_picture_stays_well_formed_and_runs_nothing(trick: str) -> None:
     name = TEXTS[trick]
     line = replace(LINE, session=name, build=name, status=name, created=name, notes=(name,))
-    check_xml(night_picture(name, name, [line, line]), trick)
+    check_xml(str(draw_nights(name, [line, line], ())), trick)
 
 
 @given(hostile)
