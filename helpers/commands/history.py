@@ -176,7 +176,7 @@ def render_history(series: ShownSeries, width: int) -> str:
     shown_lines = [*_wrapped(series.title, width, ""), ""]
     if bars := sparkline(lines, unit):
         shown_lines += [bars, ""]
-    shown_lines += [grid.heading, "-" * min(width, grid.width)]
+    shown_lines += [grid.heading, "-" * min(width, grid.text_width)]
     for line, shown in zip(lines, grid.lines, strict=True):
         shown_lines.append(shown)
         for note in line.notes:
