@@ -36,7 +36,7 @@ from helpers.report.reasons import finding_text, reason_text
 from helpers.session import SuiteOptions
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
-from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
+from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     # Not imported at run time: they would load numpy, which takes longer than listing the commands.
@@ -98,11 +98,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"Make at most N runs of each case. Default: {_MOST_RUNS}",
     )
     parser.add_argument("--hours", type=hours, metavar="H", help="Begin no pair after H hours of this call")
-    parser.add_argument(
-        "--explain",
-        action="store_true",
-        help="Then say which part of a step is slower with the first bad build than with the one before it",
-    )
     add_data(parser)
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
     add_session(parser, "an interrupted search, or with a larger budget")
@@ -150,10 +145,8 @@ def run(
     for note in search.history_notes():
         say(note)
     _report(arguments, search, found, out)
-    if arguments.explain and not interrupted:
-        interrupted = not _explain(arguments, search, cases, found, out)
     if interrupted:
-        again = shlex.join(["perfgate", "bisect", "--resume", options.session, *(["--explain"] * arguments.explain)])
+        again = f"perfgate bisect --resume {options.session}"
         say(f"interrupted: the runs made are kept in {options.runs_folder}; {again} goes on")
         return EXIT_INTERRUPTED
     return next(status for status in _WORST_FIRST if status in map(_status, found))
@@ -285,37 +278,3 @@ def _report(arguments: argparse.Namespace, search: BuildSearch, found: Sequence[
     else:
         print(printable(f"written: {folder / 'bisect.md'}"), file=output)
     write_json(arguments, to_record(found, options.session), out)
-
-
-def _explain(
-    arguments: argparse.Namespace,
-    search: BuildSearch,
-    cases: Sequence[SuiteCase],
-    found: Sequence[CaseSearch],
-    out: TextIO,
-) -> bool:
-    """Add to bisect.md which part of a step the first bad build has made slower. Returns whether it was not
-    interrupted."""
-    from helpers.report.explanation import PICTURE_FILE, headline, render_markdown, write_explanation
-    from helpers.session.explain.change import explain_change
-
-    session = search.options.session
-    folder, output = search.options.runs_folder / session, text_output(arguments, out)
-    try:
-        for suite_case, answer in zip(cases, found, strict=False):
-            if (explained := explain_change(search, suite_case, answer)) is None:
-                continue
-            place = Path("explained") / suite_case.case.id
-            command = shlex.join(["perfgate", "bisect", "--resume", session, "--explain"])
-            text = render_markdown(explained, command, picture=str(place / PICTURE_FILE))
-            print(printable(headline(explained)), file=output)
-            try:
-                write_explanation(folder / place, explained, command, session)
-                searched = read_text_limited(folder / "bisect.md", MOST_INDEX_BYTES)
-                write_whole(folder / "bisect.md", f"{searched.rstrip()}\n\n#{text}".encode())
-            except (OSError, ValueError, SuiteError) as error:
-                # The search is done, and its verdict and exit status stand.
-                say(f"why it is slower is not kept in {folder / 'bisect.md'}: {error}")
-    except KeyboardInterrupt:
-        return False
-    return True

@@ -8,6 +8,7 @@ import importlib
 import io
 import os
 import pkgutil
+import select
 import shutil
 import sys
 import textwrap
@@ -190,10 +191,16 @@ def main(argv: Sequence[str], out: TextIO | None = None) -> int:
             return _ended(name, f"error: {short}", EXIT_USAGE)
         status: int = arguments.run(arguments, stream)
         stream.flush()
-    except BrokenPipeError:
-        _silence(stream)
-        return EXIT_NO_READER
+    except SystemExit as end:
+        if not end.code and _has_no_reader(stream):
+            # argparse ignores errors when it prints its help.
+            _silence(stream)
+            return EXIT_NO_READER
+        raise
     except (SuiteError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and _has_no_reader(stream):
+            _silence(stream)
+            return EXIT_NO_READER
         _flush(stream)
         return _ended(name, f"error: {without_secrets(str(error), passwords_in(argv))}", EXIT_USAGE)
     except KeyboardInterrupt:
@@ -209,6 +216,16 @@ def _ended(name: str, words: str, status: int) -> int:
     with contextlib.suppress(OSError):
         print(f"{name}: {printable(words)}", file=sys.stderr, flush=True)
     return status
+
+
+def _has_no_reader(stream: TextIO) -> bool:
+    """Whether the pipe of the answer broke, not one to a process that the command started."""
+    look = select.poll()
+    try:
+        look.register(stream.fileno(), select.POLLOUT)
+    except (OSError, ValueError):
+        return False
+    return any(state & (select.POLLERR | select.POLLHUP) for _, state in look.poll(0))
 
 
 def _flush(stream: TextIO) -> None:
