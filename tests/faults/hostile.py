@@ -165,14 +165,11 @@ def _hostile_commit(workshop: Workshop) -> Seen:
     again = workshop.run("-v", session="second", fault=_HEADER.format(name=_HOSTILE))
     known = ("mark", f"second/{ONE_CARD}", "--reason", _HOSTILE)
     outputs = [_tool(workshop, *words) for words in (known, *_ASKED)]
-    outputs.append(_tool(workshop, "history", ONE_CARD, "--plot", str(workshop.folder / "plot.svg")))
     recorded = (workshop.folder / "baselines" / "recorded").glob("[!s]*.json")
-    plots = [path.read_text(encoding="utf-8") for path in workshop.folder.glob("*.svg")]
     wrong = (
         *_reports(workshop, done),
         *_reports(workshop, again),
         *(each for text in outputs for each in _shows_controls(f"perfgate: {text[:60]!a}", text)),
-        *(each for text in plots for each in _shows_controls("a plot", text)),
         *(each for path in recorded for each in _shows_controls(path.name, path.read_text(encoding="utf-8"))),
         *before.wrong(workshop),
     )

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from helpers.commands import doctor
-from helpers.commands.doctor import WIDTH, doctor_markdown, doctor_record, doctor_text, report_text
+from helpers.commands.doctor import WIDTH, doctor_record, doctor_text, report_text
 from helpers.commands.main import main
 from helpers.machine.doctor import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Context, Finding, Severity
@@ -58,13 +58,10 @@ def test_a_fit_machine_is_status_0_and_a_blocked_one_1(seen: SimpleNamespace) ->
     assert "NOT FIT to measure: 1 blocker" in text.splitlines()[-1]
 
 
-def test_json_and_markdown_tell_the_same(seen: SimpleNamespace) -> None:
+def test_json_tells_the_same(seen: SimpleNamespace) -> None:
     seen.context = with_card(processes=(7,))
     status, text = call("--json")
     assert (status, json.loads(text)["findings"][0]["severity"]) == (1, "blocker")
-    status, text = call("--format", "markdown")
-    assert status == 1
-    assert "| blocker | processes on a card |" in text
 
 
 def test_the_options_name_what_is_looked_at(seen: SimpleNamespace, tmp_path: Path) -> None:
@@ -138,23 +135,10 @@ def test_lines_keep_to_the_width() -> None:
 def test_control_characters_of_a_foreign_name_are_escaped_everywhere() -> None:
     finding = Finding(Severity.NOTE, "x", "evil\x1b[2J\nFIT | to measure", "why", "do")
     diagnosis = Diagnosis({"CPU": {"CPU": "bad\x1b[31m|name"}}, (finding,))
-    for text in (doctor_text(diagnosis), doctor_markdown(diagnosis)):
-        assert "\x1b" not in text
-        assert "evil\\x1b[2J" in text
-        assert "\nFIT | to" not in text
-    assert "bad\\x1b[31m\\|name" in doctor_markdown(diagnosis)
-
-
-def test_markdown_has_a_table_a_section_and_the_matrix_as_it_is() -> None:
-    text = doctor_markdown(diagnose(with_card(persistence=False)))
-    assert "## paddle\n\n|  |  |\n| --- | --- |\n| version | 2.6.2 (paddlepaddle-gpu) |" in text
-    assert "## topology\n\n```\n        GPU0  GPU1" in text
-    assert "| warning | persistence mode off | GPU3 |" in text
-    assert text.endswith("**FIT to measure, with reservations: 1 warning**")
-
-
-def test_markdown_without_findings_says_so_with_the_verdict() -> None:
-    assert doctor_markdown(diagnose(context())).endswith("\n\n**FIT to measure: nothing found**")
+    text = doctor_text(diagnosis)
+    assert "\x1b" not in text
+    assert "evil\\x1b[2J" in text
+    assert "\nFIT | to" not in text
 
 
 def test_the_record_is_json_and_has_everything_the_text_has() -> None:

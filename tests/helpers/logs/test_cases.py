@@ -23,7 +23,7 @@ CASES = Path(__file__).parent / "cases"
 
 def asked(*argv: str) -> tuple[int, dict[str, Any]]:
     out = io.StringIO()
-    status = main(["import-log", *argv, "--json", "-"], out)
+    status = main(["import-log", *argv, "--json"], out)
     return status, json.loads(out.getvalue() or "{}")
 
 

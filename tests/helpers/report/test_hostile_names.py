@@ -16,7 +16,7 @@ from helpers.commands.case_sheet import render as render_sheet
 from helpers.commands.cases import CaseTable, render_markdown
 from helpers.commands.cases import render as render_cases
 from helpers.commands.compare import render_comparisons
-from helpers.commands.doctor import doctor_markdown, doctor_record, doctor_text
+from helpers.commands.doctor import doctor_record, doctor_text
 from helpers.commands.history import ShownSeries, render_history
 from helpers.judging.case.verdict import Reason, Status
 from helpers.judging.finding import Code, found
@@ -24,9 +24,9 @@ from helpers.judging.night.verdict import NightVerdict
 from helpers.machine.doctor import Diagnosis
 from helpers.machine.doctor.finding import Finding, Severity
 from helpers.report.frameworks import render_frameworks
-from helpers.report.html.night_drawings import night_picture
+from helpers.report.html.night_drawings import draw_nights
 from helpers.report.results import SessionReport, results_json
-from helpers.report.scaling import to_text
+from helpers.report.scaling import scalings, to_text
 from helpers.report.table import markdown_text
 from helpers.report.text import night_lines, render
 from helpers.session.side_by_side.comparison import Cell
@@ -34,13 +34,12 @@ from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError
 from helpers.trainers.contract.frameworks import Framework
 from tests.for_each import for_each
 from tests.helpers.commands.test_calibrate import NOISE
-from tests.helpers.commands.test_case_sheet_text import SHEET
 from tests.helpers.commands.test_cases_text import REFUSED
 from tests.helpers.commands.test_compare_text import ANSWER
 from tests.helpers.commands.test_history_text import LINE
 from tests.helpers.report.test_frameworks import PADDLE, PYTORCH
 from tests.helpers.report.test_frameworks import ROW as FRAMEWORKS_ROW
-from tests.helpers.report.test_scaling_tables import row, scaled
+from tests.helpers.report.test_scaling import row
 from tests.helpers.report.test_text import PASSED, comparison
 from tests.hostile_strings import TEXTS, check_json, check_lines, check_markdown, check_xml
 
@@ -65,11 +64,10 @@ def texts(name: str) -> dict[str, str]:
         "table": render([told, skipped], 80, details=True),
         "colour": re.sub(r"\x1b\[\d*m", "", render([told], 200, colour=True)),
         "night": "\n".join(night_lines(night, 80)),
-        "scaling": to_text(scaled(row(1, "1x1", 3.0, marks=(name,)), row(1, "1x2", None, reason=name)), 80),
+        "scaling": to_text(scalings([row("1x1", 3.0, marks=(name,)), row("1x2", 5.0, marks=(name,))]), 80),
         "compare": render_comparisons([compared], [f"A: {name}"], 100),
         "history": render_history(ShownSeries("c", "cpu", name, (line, line), 1), 100),
         "doctor": doctor_text(diagnosis),
-        "doctor.md": doctor_markdown(diagnosis),
         "cases": render_cases(CaseTable([refused], name)),
         "cases.md": render_markdown(CaseTable([refused], name)),
         **_frameworks(name),
@@ -86,15 +84,10 @@ def _frameworks(name: str) -> dict[str, str]:
 
 
 def _sheet(name: str) -> CaseSheet:
-    return replace(
-        SHEET,
-        machine=name,
-        here=name,
-        problem=name,
-        words={"model": name},
-        environment={"X": name},
-        commands=((name,),),
-    )
+    return CaseSheet(
+        "paddle-vgg16-fp32-bs32-1x8-native-static", "v100", (), MeasuringProtocol("p", 4, 6, 1), 0.05, 0.08, {}, (),
+        environment={"X": name}, commands=((name,),), here=name, machine=name, problem=name,
+    )  # fmt: skip
 
 
 def check_harmless(report: str, text: str, name: str) -> None:
@@ -145,7 +138,7 @@ def test_an_error_is_one_printable_line_that_names_what_it_must(name: str) -> No
 def test_a_picture_stays_well_formed_and_runs_nothing(trick: str) -> None:
     name = TEXTS[trick]
     line = replace(LINE, session=name, build=name, status=name, created=name, notes=(name,))
-    check_xml(night_picture(name, name, [line, line]), trick)
+    check_xml(str(draw_nights(name, [line, line], ())), trick)
 
 
 @given(hostile)
