@@ -23,6 +23,7 @@ from helpers.judging.finding import Code, found
 from helpers.judging.night.verdict import NightVerdict
 from helpers.machine.doctor import Diagnosis
 from helpers.machine.doctor.finding import Finding, Severity
+from helpers.plan.matrix import MeasuringProtocol
 from helpers.report.frameworks import render_frameworks
 from helpers.report.html.night_drawings import draw_nights
 from helpers.report.results import SessionReport, results_json
