@@ -32,9 +32,9 @@ from helpers.common.wall_clock import utc_now
 from helpers.judging.rules.rates import rate_unit
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
+from helpers.machine.drivers import why_build_runs_on_none
 from helpers.machine.environment import CPU
 from helpers.machine.frameworks import BuildFinder
-from helpers.machine.kernels import why_build_runs_on_none
 from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
