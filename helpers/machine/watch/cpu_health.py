@@ -14,7 +14,7 @@ from pathlib import Path
 
 from helpers.common.unknown import Unknown, ask
 from helpers.machine.environment import CPU_MHZ, CPU_MOST_MHZ
-from helpers.machine.host import control_groups, frequency_bounds
+from helpers.machine.host import control_groups, frequency_cap
 from helpers.machine.watch import CPU_CLOCK_SHARE, Norm
 
 # The smallest change of throughput that counts (tolerances in perf.yaml). A core that was stopped for a smaller share
@@ -84,7 +84,7 @@ class CpuHealth:
                 at,
                 ask(self._quota),
                 ask(lambda: frequency(cpu, self._cores, self._root / "proc/cpuinfo")) if self._clocks else None,
-                ask(lambda: min(frequency_bounds(cpu / f"cpu{core}/cpufreq")[0] for core in self._cores))
+                ask(lambda: min(frequency_cap(cpu / f"cpu{core}/cpufreq") for core in self._cores))
                 if self._clocks
                 else None,
                 ask(lambda: _heat(cpu, self._cores)),
@@ -236,7 +236,7 @@ def _capped(first: CpuLook, last: CpuLook, norm: Norm | None) -> list[str]:
     found = []
     if now != before:
         found.append(f"frequency cap changed in the window, from {before:.0f} to {now:.0f} MHz")
-    # Without a recorded entry the cap is taken as chosen by the machine's owner; only the doctor reports it.
+    # Without a recorded entry the cap is taken as chosen by the machine's owner.
     recorded = norm.clock(CPU_MOST_MHZ) if norm is not None else None
     if recorded is not None and now != recorded:
         found.append(

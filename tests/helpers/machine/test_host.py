@@ -116,15 +116,6 @@ def test_what_a_container_may_still_start_is_read_from_its_tightest_group(tmp_pa
     assert state(tmp_path / "none").free_processes is None
 
 
-def test_frequency_caps_are_read(tmp_path: Path) -> None:
-    write(tmp_path, {
-        **{f"{CPU}/cpu{core}/cpufreq/scaling_max_freq": f"{2000 + 1400 * (core > 0)}000\n" for core in range(4)},
-        **{f"{CPU}/cpu{core}/cpufreq/cpuinfo_max_freq": "3400000\n" for core in range(4)},
-    })  # fmt: skip
-    assert state(tmp_path).capped_cores == {0: (2000.0, 3400.0)}
-    assert isinstance(state(tmp_path / "none").capped_cores, Unknown)
-
-
 def machine(root: Path, groups: str, **files: str) -> Path:
     """A root folder with these counts; ``__`` in a name stands for ``/``."""
     for name, text in {"proc__self__cgroup": groups, **files}.items():
