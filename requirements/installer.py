@@ -7,6 +7,7 @@ and costs only its cases.
 
 import argparse
 import fcntl
+import itertools
 import json
 import os
 import platform
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +35,7 @@ BASE = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable
 PYTHON = f"{platform.python_implementation()} {platform.python_version()}"
 CHECK = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
 # Seconds for one command: 5 GB at 2 MB/s take 2500 s.
-COMMAND_SECONDS = 2 * 3600.0
+COMMAND_SECONDS, LOCK_SECONDS = 2 * 3600.0, 4 * 3600.0
 # The longest reason that is kept of a failed command, in characters.
 REASON_LENGTH = 500
 # /bin/sh finds the interpreter: a first line that names it would be cut off at 127 characters, and could not contain a
@@ -230,11 +232,17 @@ def lock(folder: Path) -> None:
     commands are gone."""
     handle = os.open(folder, os.O_RDONLY)
     os.set_inheritable(handle, True)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        say(f"waiting for another set-up of {folder} (lslocks names it)")
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    end = time.monotonic() + LOCK_SECONDS
+    for waited in itertools.count():
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise SetUpError(f"another set-up of {folder} does not end: end it (lslocks names it)") from None
+            if not waited:
+                say(f"waiting for another set-up of {folder} (lslocks names it)")
+            time.sleep(1.0)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -133,8 +133,6 @@ class HostState:
     processes: int
     # How many more processes the container may have; None if it has no limit.
     free_processes: int | Unknown | None
-    # For each core that may not run at the hardware's top frequency: (allowed, top) in MHz.
-    capped_cores: Mapping[int, tuple[float, float]] | Unknown
 
     @property
     def physical_cores(self) -> int:
@@ -151,12 +149,11 @@ def probe_host_state(
     """Look at this machine. It takes milliseconds, starts no process, and never raises for a file that is missing."""
     variables = os.environ if variables is None else variables
     allowed = frozenset(allowed_cpus())
-    cpu_folder = root / "sys/devices/system/cpu"
     return HostState(
         allowed_cpus=allowed,
         siblings={cpu: frozenset(siblings_of(cpu, root)) for cpu in sorted(allowed)},
         numa_nodes=ask(lambda: _numa_nodes(root / "sys/devices/system/node")),
-        governors=ask(lambda: _governors(cpu_folder)),
+        governors=ask(lambda: _governors(root / "sys/devices/system/cpu")),
         load_1m=ask(lambda: float(_read(root / "proc/loadavg").split()[0])),
         quota_cores=ask(lambda: tightest_quota(root)),
         clock_source=ask(
@@ -174,7 +171,6 @@ def probe_host_state(
         locked_bytes=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         processes=resource.getrlimit(resource.RLIMIT_NPROC)[0],
         free_processes=ask(lambda: _free_processes(root)),
-        capped_cores=ask(lambda: _capped(cpu_folder, allowed)),
     )
 
 
@@ -344,19 +340,9 @@ def _free_processes(root: Path) -> int | None:
     return min(left, default=None)
 
 
-def _capped(cpu_folder: Path, cpus: Collection[int]) -> dict[int, tuple[float, float]]:
-    found = {}
-    for cpu in sorted(cpus):
-        most, top = frequency_bounds(cpu_folder / f"cpu{cpu}/cpufreq")
-        if most < top:
-            found[cpu] = (most, top)
-    return found
-
-
-def frequency_bounds(cpufreq: Path) -> tuple[float, float]:
-    """In MHz: the highest frequency that the core's governor may choose, and the highest of the hardware."""
-    most, top = (int(_read(cpufreq / f"{name}_max_freq")) / 1000 for name in ("scaling", "cpuinfo"))
-    return most, top
+def frequency_cap(cpufreq: Path) -> float:
+    """In MHz: the highest frequency that the core's governor may choose."""
+    return int(_read(cpufreq / "scaling_max_freq")) / 1000
 
 
 def _hypervisor(cpuinfo: str) -> bool:

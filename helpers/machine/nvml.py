@@ -10,6 +10,8 @@ import ctypes
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import takewhile
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
@@ -235,19 +237,16 @@ class Nvml:
         return cpus_of(self._optional((), self._library.nvmlDeviceGetCpuAffinity, handle, AFFINITY_WORDS))
 
     def _link_states(self, gpu: Gpu) -> tuple[bool, ...] | Unknown:
-        nv, found = self._library, []
-        try:
-            handle = self._handle(gpu.index)
-            for number in range(nv.NVML_NVLINK_MAX_LINKS):
-                # NVML says one of these for a number behind the last link.
-                ends = (nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_INVALID_ARGUMENT)
-                active = self._ask(nv.nvmlDeviceGetNvLinkState, handle, number, none_for=ends)
-                if active is None:
-                    break
-                found.append(bool(active))
-        except DeviceError as error:
-            return Unknown(f"{error.about}: {error.got}")
-        return tuple(found)
+        nv = self._library
+        # NVML says one of these for a number behind the last link.
+        ends = (nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_INVALID_ARGUMENT)
+
+        def read() -> tuple[bool, ...]:
+            ask = partial(self._ask, nv.nvmlDeviceGetNvLinkState, self._handle(gpu.index), none_for=ends)
+            states = map(ask, range(nv.NVML_NVLINK_MAX_LINKS))
+            return tuple(bool(active) for active in takewhile(lambda each: each is not None, states))
+
+        return self._try(read)
 
     def _gpu(self, index: int) -> Gpu:
         """The card; if one of its facts cannot be had, it has a fault and the facts before that one."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from helpers.machine.devices import Machine, why_not_run
+from helpers.machine.drivers import why_build_runs_on_none
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild, find_framework
-from helpers.machine.kernels import why_build_runs_on_none
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CPU, SuiteCase, build_label
 from helpers.plan.perf_yaml import Config

@@ -105,7 +105,6 @@ def host_state(**values: Any) -> HostState:
         "huge_pages": "madvise", "numa_balancing": False,
         "shared_memory": Space(64 * GIB, 64 * GIB), "open_files": 65536, "locked_bytes": -1,
         "processes": 65536, "free_processes": None,
-        "capped_cores": {},
     }  # fmt: skip
     return HostState(**{**usual, **values})
 

@@ -52,18 +52,6 @@ def governor(context: Context) -> Iterator[Finding]:
         )
 
 
-def frequency_cap(context: Context) -> Iterator[Finding]:
-    capped = context.facts.host.capped_cores
-    if not isinstance(capped, Unknown) and capped:
-        most, top = min(capped.values())
-        yield warning(
-            "frequency cap",
-            f"CPUs {cpu_list(frozenset(capped))} may go to {most:.0f} MHz, the hardware to {top:.0f} MHz",
-            "The cores run below what they can; a CPU case is INVALID under another cap than it was recorded at",
-            f"sudo cpupower frequency-set -u {top:.0f}MHz, or record baselines at this cap",
-        )
-
-
 def wall_clock(context: Context) -> Iterator[Finding]:
     if context.files_from_the_future:
         yield warning(
@@ -147,7 +135,6 @@ def clock(context: Context) -> Iterator[Finding]:
 CHECKS: tuple[Check, ...] = (
     others_on_the_cores,
     governor,
-    frequency_cap,
     quota,
     threads_of_a_core,
     memory_nodes,

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from helpers.common.unknown import Unknown
-from helpers.machine.facts import Storage, SystemFacts
+from helpers.machine.facts import SystemFacts
 from helpers.machine.host import Space
 from helpers.machine.watch.contention import ContentionSample
 from helpers.trainers.contract.errors import SuiteError
@@ -78,10 +78,6 @@ class Context:
     history_problem: str = ""
     # Files whose date is in the future.
     files_from_the_future: str = ""
-
-    @property
-    def data_disk(self) -> Storage | Unknown | None:
-        return self.facts.storage.get("data")
 
 
 Check = Callable[[Context], Iterable[Finding]]

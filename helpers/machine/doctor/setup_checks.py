@@ -10,11 +10,10 @@ from helpers.common.inherited import withheld
 from helpers.common.unknown import Unknown
 from helpers.machine.devices import GIB
 from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
-from helpers.machine.drivers import driver_numbers, least_driver, why_driver_too_old
+from helpers.machine.drivers import driver_numbers, least_driver, why_driver_too_old, why_no_kernels
 from helpers.machine.environment import flags_of
 from helpers.machine.facts import FrameworkFacts
 from helpers.machine.host import UNLIMITED
-from helpers.machine.kernels import why_no_kernels
 from helpers.machine.surroundings import HOME_REMEDY, LOOPBACK_REMEDY, SHARED_MEMORY_REMEDY
 from helpers.trainers.contract.frameworks import FRAMEWORKS
 
@@ -169,7 +168,7 @@ def data(context: Context) -> Iterator[Finding]:
     if context.data_problem:
         yield blocker("dataset", context.data_problem, "No case with images can run", "Correct --data or data.root")
         return
-    disk_of_data = context.data_disk
+    disk_of_data = context.facts.storage.get("data")
     if context.data_root is not None and disk_of_data is not None and not isinstance(disk_of_data, Unknown):
         if disk_of_data.over_network:
             yield warning(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from helpers.common.unknown import Unknown, ask
 from helpers.machine.environment import CPU_MHZ, CPU_MOST_MHZ
-from helpers.machine.host import control_groups, frequency_bounds
+from helpers.machine.host import control_groups, frequency_cap
 from helpers.machine.watch import CPU_CLOCK_SHARE, Norm
 
 # The smallest change of throughput that counts (tolerances in perf.yaml). A core that was stopped for a smaller share
@@ -45,10 +45,10 @@ class CpuLook:
     at: float
     # By control group.
     quota: Mapping[str, QuotaCount] | Unknown
-    # The frequency of each core.
-    mhz: Mapping[int, float] | Unknown
-    # By core: the highest frequency that the governor may choose, and the highest of the hardware.
-    most_mhz: Mapping[int, tuple[float, float]] | Unknown
+    # In MHz: the median of the cores, and the lowest of the highest frequencies that their governors may choose. None
+    # where clocks are not looked at.
+    mhz: float | Unknown | None
+    most_mhz: float | Unknown | None
     # How often each core, and its package, was slowed by heat.
     heat: Mapping[str, int] | Unknown
     # Pages of the whole machine.
@@ -78,13 +78,15 @@ class CpuHealth:
 
     def sample(self, at: float, major_faults: int) -> None:
         """Look once; ``major_faults`` are those of the job's processes so far."""
-        cpu, clocked = self._root / "sys/devices/system/cpu", self._cores if self._clocks else []
+        cpu = self._root / "sys/devices/system/cpu"
         self.looks.append(
             CpuLook(
                 at,
                 ask(self._quota),
-                ask(lambda: frequencies(cpu, clocked, self._root / "proc/cpuinfo")),
-                ask(lambda: {core: frequency_bounds(cpu / f"cpu{core}/cpufreq") for core in clocked}),
+                ask(lambda: frequency(cpu, self._cores, self._root / "proc/cpuinfo")) if self._clocks else None,
+                ask(lambda: min(frequency_cap(cpu / f"cpu{core}/cpufreq") for core in self._cores))
+                if self._clocks
+                else None,
                 ask(lambda: _heat(cpu, self._cores)),
                 ask(lambda: _swapped_in((self._root / "proc/vmstat").read_text())),
                 major_faults,
@@ -120,8 +122,8 @@ class CpuHealth:
         if mhz is not None:
             found[CPU_MHZ] = f"{mhz:.0f}"
         last = around[-1]
-        if not isinstance(last.most_mhz, Unknown) and last.most_mhz:
-            found[CPU_MOST_MHZ] = f"{min(most for most, _ in last.most_mhz.values()):.0f}"
+        if isinstance(last.most_mhz, float):
+            found[CPU_MOST_MHZ] = f"{last.most_mhz:.0f}"
         names = {
             "cgroup quota": last.quota,
             "core frequency": last.mhz,
@@ -140,17 +142,18 @@ def quota_count(stat: str) -> QuotaCount:
     return QuotaCount(int(values.get("nr_throttled", 0)), seconds)
 
 
-def frequencies(cpu: Path, cores: Sequence[int], cpuinfo: Path) -> dict[int, float]:
-    """MHz of each core now, by cpufreq, else by ``/proc/cpuinfo`` (on a virtual machine often a constant)."""
-    files = {core: cpu / f"cpu{core}/cpufreq/scaling_cur_freq" for core in cores}
-    if all(path.exists() for path in files.values()):
-        return {core: int(path.read_text()) / 1000 for core, path in files.items()}
+def frequency(cpu: Path, cores: Sequence[int], cpuinfo: Path) -> float:
+    """The median MHz of the cores now, by cpufreq, else by ``/proc/cpuinfo`` (on a virtual machine often a
+    constant)."""
+    files = [cpu / f"cpu{core}/cpufreq/scaling_cur_freq" for core in cores]
+    if all(path.exists() for path in files):
+        return statistics.median(int(path.read_text()) / 1000 for path in files)
     text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     pairs = re.findall(r"^processor\s*:\s*(\d+)$.*?^cpu MHz\s*:\s*([\d.]+)$", text, re.MULTILINE | re.DOTALL)
-    found = {int(core): float(mhz) for core, mhz in pairs if int(core) in cores}
+    found = [float(mhz) for core, mhz in pairs if int(core) in cores]
     if len(found) < len(cores):
         raise ValueError("no frequency of these cores is visible here")
-    return found
+    return statistics.median(found)
 
 
 def _heat(cpu: Path, cores: Sequence[int]) -> dict[str, int]:
@@ -227,16 +230,13 @@ def _slower(inside: Sequence[CpuLook], before: Sequence[CpuLook], norm: Norm | N
 
 
 def _capped(first: CpuLook, last: CpuLook, norm: Norm | None) -> list[str]:
-    if isinstance(first.most_mhz, Unknown) or isinstance(last.most_mhz, Unknown):
-        return []
-    if not first.most_mhz or not last.most_mhz:
+    before, now = first.most_mhz, last.most_mhz
+    if not isinstance(before, float) or not isinstance(now, float):
         return []
     found = []
-    before = min(most for most, _ in first.most_mhz.values())
-    now = min(most for most, _ in last.most_mhz.values())
     if now != before:
         found.append(f"frequency cap changed in the window, from {before:.0f} to {now:.0f} MHz")
-    # Without a recorded entry the cap is taken as chosen by the machine's owner; only the doctor reports it.
+    # Without a recorded entry the cap is taken as chosen by the machine's owner.
     recorded = norm.clock(CPU_MOST_MHZ) if norm is not None else None
     if recorded is not None and now != recorded:
         found.append(
@@ -247,7 +247,7 @@ def _capped(first: CpuLook, last: CpuLook, norm: Norm | None) -> list[str]:
 
 
 def _median_mhz(looks: Sequence[CpuLook]) -> float | None:
-    found = [statistics.median(look.mhz.values()) for look in looks if not isinstance(look.mhz, Unknown) and look.mhz]
+    found = [look.mhz for look in looks if isinstance(look.mhz, float)]
     return statistics.median(found) if found else None
 
 

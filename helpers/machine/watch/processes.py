@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from helpers.trainers.contract.errors import LaunchError
@@ -77,48 +78,39 @@ class Processes:
     def marked(self, job_id: str) -> tuple[list[Process], list[Process]]:
         """The processes (except zombies) whose environment marks them as the job's; and the job's guards."""
         own_mark, guard_mark = (f"{name}={job_id}".encode() for name in (JOB_VARIABLE, GUARD_VARIABLE))
-        own: list[Process] = []
-        guards: list[Process] = []
-        for pid in self._pids():
-            variables = self._read(pid, "environ").split(b"\0")
-            found = own if own_mark in variables else guards if guard_mark in variables else None
-            if found is not None and self._is_of_this_user(pid):
-                process = self.look(pid)
-                if process is not None and process.alive:
-                    found.append(process)
-        return own, guards
+        found = list(self._whose_variables(lambda variables: own_mark in variables or guard_mark in variables))
+        own = [process for process, variables in found if own_mark in variables]
+        return own, [process for process, variables in found if own_mark not in variables]
 
     def orphans(self) -> list[Process]:
         """The processes of any job whose supervisor was killed before it could end them, and their descendants.
 
         Guards are returned only when nothing else is left: until then other processes are found through them.
         """
-        marked, guards = self._orphans()
-        below = family({process.pid for process in (*marked, *guards)}, self.all()) if marked or guards else ()
+        found = list(self._whose_variables(partial(self._lost_their_supervisor, self._namespace())))
+        below = family({process.pid for process, _ in found}, self.all()) if found else ()
+        guards = [each for each, variables in found if any(one.startswith(_GUARD_PREFIX) for one in variables)]
         others = [process for process in below if process.pid not in {guard.pid for guard in guards}]
         return others or guards
 
-    def _orphans(self) -> tuple[list[Process], list[Process]]:
-        namespace, name = self._namespace(), self._supervisor_variable.encode() + b"="
-        found: list[Process] = []
-        guards: list[Process] = []
+    def _lost_their_supervisor(self, namespace: str, variables: Sequence[bytes]) -> bool:
+        name = self._supervisor_variable.encode() + b"="
+        owner = next((each for each in variables if each.startswith(name)), b"")
+        mark = _MARK.fullmatch(owner.decode(errors="replace").partition("=")[2])
+        # Process ids of another container have no meaning here.
+        if mark is None or mark["namespace"] != namespace:
+            return False
+        parent = self.look(int(mark["pid"]))
+        return parent is None or not parent.alive or parent.started_ticks != int(mark["started"])
+
+    def _whose_variables(self, fit: Callable[[list[bytes]], bool]) -> Iterator[tuple[Process, list[bytes]]]:
+        """This user's living processes with such an environment, and the environment of each."""
         for pid in self._pids():
             variables = self._read(pid, "environ").split(b"\0")
-            owner = next((v for v in variables if v.startswith(name)), None)
-            if owner is None or not self._is_of_this_user(pid):
-                continue
-            mark = _MARK.fullmatch(owner.decode(errors="replace").partition("=")[2])
-            # Process ids of another container have no meaning here.
-            if mark is None or mark["namespace"] != namespace:
-                continue
-            parent = self.look(int(mark["pid"]))
-            if parent is not None and parent.alive and parent.started_ticks == int(mark["started"]):
-                continue
-            process = self.look(pid)
-            if process is not None and process.alive:
-                is_guard = any(variable.startswith(_GUARD_PREFIX) for variable in variables)
-                (guards if is_guard else found).append(process)
-        return found, guards
+            if fit(variables) and self._is_of_this_user(pid):
+                process = self.look(pid)
+                if process is not None and process.alive:
+                    yield process, variables
 
     def marks(self, job_id: str) -> Mapping[str, str]:
         """The environment variables that mark all processes of a job that this process supervises."""

@@ -76,7 +76,6 @@ def test_a_commit_without_a_template_says_what_to_set(shop: Shop) -> None:
     [
         ("", "nothing"),
         ("no-such-folder", "nothing there, and the requirement no-such-folder"),
-        ("./nowhere", "nothing there, and no requirement"),
         ("numpy==2.2.6", "the distributions are paddlepaddle-gpu, paddlepaddle, torch"),
         ("paddlepaddle @ https://wheels.example/p.whl", "http or https"),
         ("gone-1.0-py3-none-any.whl", "no file"),
@@ -85,22 +84,16 @@ def test_a_commit_without_a_template_says_what_to_set(shop: Shop) -> None:
         ("https://wheels.example/numpy-3.0-py3-none-any.whl", "a wheel of numpy"),
         ("https://wheels.example/paddlepaddle-3.0-py3-none-any.whl#md5=1", "#sha256="),
         ("https://wheels.example:port/paddlepaddle-3.0-py3-none-any.whl", "Port could not be cast"),
-        ("https://[::1/paddlepaddle-3.0-py3-none-any.whl", "Invalid IPv6 URL"),
         ("https://%00/paddlepaddle-3.0-py3-none-any.whl", "no host is named %00"),
-        ("https://a b/paddlepaddle-3.0-py3-none-any.whl", "no host is named a b"),
         ("https://ü..x/paddlepaddle-3.0-py3-none-any.whl", "label empty or too long"),
-        ("~no_such_user/x.whl", "home directory"),
         ("~no_such_user", "home directory"),
         ("x" * 5000, "File name too long"),
         ("/dev/null", "no program that can be run, /dev/null"),
-        ("not-run", "no program that can be run"),
-        ("%00", "nothing there, and no requirement"),
         ("commit:main", "4 to 40 hexadecimal digits"),
         ("paddlepaddle==3.2.2\x1b[31m", r"\\x1b"),
     ],
 )
 def test_what_names_no_build_is_refused_with_what_does(shop: Shop, text: str, told: str) -> None:
-    (shop.folder / "not-run").touch(mode=0o600)
     with pytest.raises(ConfigError, match="build") as caught:
         parse_build(text, shop.folder, shop.config)
     assert told.replace("\\\\", "\\") in str(caught.value)

@@ -46,13 +46,6 @@ def test_a_machine_with_gpus_knows_their_driver(tmp_path: Path) -> None:
     )
 
 
-def test_cuda_visible_devices_bounds_what_is_used(tmp_path: Path) -> None:
-    machine = found(StandInNvml(tuple(A100), {}), tmp_path, CUDA_VISIBLE_DEVICES="3,1")
-    assert [gpu.index for gpu in machine.gpus] == [1, 3]
-    hidden = found(StandInNvml(tuple(A100), {}), tmp_path, CUDA_VISIBLE_DEVICES="")
-    assert hidden.gpus == () and "CUDA_VISIBLE_DEVICES is empty" in hidden.describe()
-
-
 @pytest.mark.parametrize(
     ("visible", "indices"),
     [(None, list(range(8))), ("GPU-44", [4]), ("0,-1,2", [0]), ("-1", []), ("0,9", [0]), ("GPU-", []), ("2,2", [2])],

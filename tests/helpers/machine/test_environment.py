@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from helpers.machine.environment import Environment, differences, flags_of, segment
+from helpers.machine.environment import THREAD_VARIABLES, Environment, differences, flags_of, segment
 from helpers.machine.host import Host, probe_host
+from helpers.trainers.common import process
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 
@@ -153,6 +154,11 @@ def test_another_frameworks_and_another_programs_variables_are_no_flags() -> Non
 )
 def test_a_preloaded_allocator_is_told_without_its_folder(value: str, kept: str) -> None:
     assert flags_of({"LD_PRELOAD": value}, "paddle") == f"LD_PRELOAD={kept}"
+
+
+def test_the_thread_counts_that_a_trainer_sets_itself_are_no_flags() -> None:
+    assert THREAD_VARIABLES == process.THREAD_VARIABLES
+    assert flags_of(dict.fromkeys(THREAD_VARIABLES, "1"), "paddle") == ""
 
 
 def test_the_host_is_read_from_proc_and_etc(tmp_path: Path) -> None:

@@ -132,14 +132,6 @@ def test_tensorflow_s_versions_are_items_of_a_dictionary(installed: Path) -> Non
     assert (found["cuda"], found["cudnn"]) == ("12.5.1", "9")
 
 
-def test_a_cpu_builds_false_is_no_version(installed: Path) -> None:
-    install(installed, "paddlepaddle", "3.3.1")
-    (installed / "paddle/version").mkdir(parents=True)
-    text = VERSION_FILE.format(cudnn="'False'").replace("'11.8'", "'False'")
-    (installed / "paddle/version/__init__.py").write_text(text)
-    assert set(libraries("paddle")) == {"python"}
-
-
 def test_a_missing_part_has_the_reason_that_the_set_up_wrote(tmp_path: Path) -> None:
     assert why_missing(str(tmp_path), "dali") == ""
     stamp = tmp_path / ".perfgate-stamp.json"

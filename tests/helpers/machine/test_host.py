@@ -86,11 +86,6 @@ def test_the_tightest_memory_limit_counts_and_the_kernels_no_limit_is_none(tmp_p
     assert state(tmp_path).memory_limit_bytes is None
 
 
-def test_threads_of_a_core_are_one_core(tmp_path: Path) -> None:
-    write(tmp_path, {f"{CPU}/cpu{n}/topology/thread_siblings_list": f"{n % 2},{n % 2 + 2}\n" for n in range(4)})
-    assert state(tmp_path).physical_cores == 2
-
-
 @pytest.mark.parametrize(
     ("files", "variables", "container"),
     [
@@ -121,15 +116,6 @@ def test_what_a_container_may_still_start_is_read_from_its_tightest_group(tmp_pa
     assert state(tmp_path / "none").free_processes is None
 
 
-def test_frequency_caps_are_read(tmp_path: Path) -> None:
-    write(tmp_path, {
-        **{f"{CPU}/cpu{core}/cpufreq/scaling_max_freq": f"{2000 + 1400 * (core > 0)}000\n" for core in range(4)},
-        **{f"{CPU}/cpu{core}/cpufreq/cpuinfo_max_freq": "3400000\n" for core in range(4)},
-    })  # fmt: skip
-    assert state(tmp_path).capped_cores == {0: (2000.0, 3400.0)}
-    assert isinstance(state(tmp_path / "none").capped_cores, Unknown)
-
-
 def machine(root: Path, groups: str, **files: str) -> Path:
     """A root folder with these counts; ``__`` in a name stands for ``/``."""
     for name, text in {"proc__self__cgroup": groups, **files}.items():
@@ -149,12 +135,6 @@ def test_the_own_group_is_read_in_version_2(tmp_path: Path) -> None:
     write_events(root / "sys/fs/cgroup/job/a", 2)
     write_events(root / "sys/fs/cgroup/job", 50)
     assert read_oom_kills(root) == OomKills(2, 3, inherits=True)
-
-
-def test_a_container_reads_the_mounts_root(tmp_path: Path) -> None:
-    root = machine(tmp_path, "0::/../other\n", proc__vmstat="oom_kill 3\n")
-    write_events(root / "sys/fs/cgroup", 4)
-    assert read_oom_kills(root) == OomKills(4, 3, inherits=True)
 
 
 def test_the_own_group_is_read_in_version_1(tmp_path: Path) -> None:

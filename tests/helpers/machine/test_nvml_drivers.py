@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 import importlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import pytest
 
-from helpers.machine.nvml import Gpu, GpuSettings, GpuState, Nvml, open_pynvml
-from helpers.machine.watch.meters import GpuMeter
+from helpers.machine.nvml import Gpu, Nvml, open_pynvml
 from helpers.trainers.contract.errors import DeviceError
 
 SUCCESS, NOT_SUPPORTED, INSUFFICIENT_SIZE, GPU_IS_LOST = 0, 3, 7, 15
@@ -108,11 +106,6 @@ def test_a_driver_without_mps_s_and_the_screen_s_lists_tells_the_others() -> Non
     assert (nvml.compute_processes(GPU), nvml.drawing_processes(GPU)) == ((9,), ())
 
 
-def test_a_screen_s_programs_are_found_on_an_old_driver() -> None:
-    # It has no nvmlDeviceGetProcessUtilization either, so all that draw are listed.
-    assert opened(Driver(FIRST, users=users())).drawing_processes(GPU) == (7,)
-
-
 @pytest.mark.parametrize("versions", [(V3,), (V2,), (FIRST,)])
 def test_a_card_that_is_lost_is_an_error_and_no_older_list_is_asked(versions: tuple[str, ...]) -> None:
     driver = Driver(*versions, FIRST, users=users(), failing=GPU_IS_LOST)
@@ -135,19 +128,3 @@ def test_the_cuda_that_a_driver_serves_is_told_by_old_ones_too() -> None:
 def test_a_driver_from_before_mig_has_cards_without_it(mig: bool) -> None:
     nvml = opened(Driver(FIRST, users=users(), mig=mig))
     assert nvml._optional((0, 0), nvml._library.nvmlDeviceGetMigMode, 0) == (0, 0)
-
-
-@pytest.mark.parametrize("versions", [(V3, V2), (V2,), (FIRST,)])
-def test_a_case_is_metered_on_every_driver_and_strangers_on_its_card_are_seen(
-    versions: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = Driver(*versions, users={"Compute": (41,)})
-    nvml = opened(driver)
-    monkeypatch.setattr(nvml, "state", lambda gpu: GpuState(1290, 60, 250.0, 0, 0, 877))
-    monkeypatch.setattr(nvml, "settings", lambda gpu: GpuSettings())
-    meter = GpuMeter(nvml, [GPU], proc=tmp_path, owner=lambda pid: "ann")
-    meter.sample(0.0, (), None)
-    for at in (11.0, 12.0):
-        meter.sample(at, (), None)
-    seen = meter.contention((10.0, 13.0))
-    assert (seen.foreign_share, [process.pid for process in seen.top]) == (1.0, [41])

@@ -141,7 +141,7 @@ def test_the_real_runner_gets_the_leased_cards_and_is_told_what_is_allowed(
 
     def lease(cards: Any, count: int, what: str, *, exclusive_machine: bool, **others: Any) -> Any:
         leased.append((cards, count, what, exclusive_machine))
-        return nullcontext(SimpleNamespace(cards=cards[:count]))
+        return nullcontext(cards[:count])
 
     def runner(**values: Any) -> FakeRunner:
         given.append(values)

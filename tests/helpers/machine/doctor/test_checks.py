@@ -52,8 +52,6 @@ def test_a_machine_in_order_has_no_finding() -> None:
         (with_host(quota_cores=2.5), WARNING, "CPU quota", "2.5 cores for 48 CPUs"),
         (with_host(siblings=PAIRS, allowed_cpus=frozenset(range(4))), WARNING, "cores shared with others", "CPUs 0-3 "),
         (with_host(clock_source="hpet"), WARNING, "clock source", "hpet"),
-        (with_host(capped_cores={0: (2000.0, 3400.0), 1: (2000.0, 3400.0)}), WARNING, "frequency cap",
-         "CPUs 0-1 may go to 2000 MHz, the hardware to 3400"),
         (context(files_from_the_future="20271121-0200, by 900 s"), WARNING, "wall clock", "behind 20271121-0200"),
         (with_host(numa_nodes={0: frozenset({0}), 1: frozenset({1})}, numa_balancing=True), WARNING,
          "automatic NUMA balancing", "on"),

@@ -27,7 +27,6 @@ def machine(root: Path, **values: int) -> None:
         write(root, {
             f"{CPU}/cpu{core}/cpufreq/scaling_cur_freq": f"{now['mhz'] * 1000}\n",
             f"{CPU}/cpu{core}/cpufreq/scaling_max_freq": f"{now['most'] * 1000}\n",
-            f"{CPU}/cpu{core}/cpufreq/cpuinfo_max_freq": "3400000\n",
             f"{CPU}/cpu{core}/thermal_throttle/core_throttle_count": f"{now['heat']}\n",
             f"{CPU}/cpu{core}/thermal_throttle/package_throttle_count": f"{now['package']}\n",
         })  # fmt: skip
