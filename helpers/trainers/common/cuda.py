@@ -11,9 +11,8 @@ from __future__ import annotations
 import ctypes
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Protocol, Tuple
 
 from helpers.trainers.contract.errors import DeviceError
 
@@ -128,66 +127,30 @@ class EventMark:
 EVENTS = "CUDA events on the framework's own stream: a step's seconds are the card's"
 
 
-# How far the card's clock may run from the host's, as a fraction: the crystals of cards and boards are within 100 ppm
-# each, and five times as much is no drift.
-MOST_DRIFT = 1e-3
-
-
-def unslewed_clock() -> float:
-    """Seconds by a clock that nothing corrects. chrony may slew the monotonic one by 8% while it sets the time."""
-    return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
-
-
-@dataclass(frozen=True)
-class _Together:
-    """A moment known by both clocks: the card's time of an event, and the host's times right before and after it."""
-
-    card_seconds: float
-    host_before: float
-    host_after: float
-
-
 class EventTimer:
     """A StepTimer of ``loop``. The host's clock says when the first phase begins; from there on all times are the
-    card's, so that no phase begins before the one before it has ended, however the two clocks drift apart.
-
-    The drift is measured at each begin of a phase, when the card is idle, and at each ``resolve``. Both raise
-    DeviceError if it is above MOST_DRIFT beyond what the host's own readings leave open.
-    """
+    card's, so that no phase begins before the one before it has ended, however the two clocks drift apart."""
 
     def __init__(
-        self,
-        events: Events,
-        synchronize: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
-        unslewed: Callable[[], float] = unslewed_clock,
+        self, events: Events, synchronize: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``synchronize`` waits until the card has done everything that was issued. ``clock`` places the first phase,
-        by ``unslewed`` the drift is measured."""
+        """``synchronize`` waits until the card has done everything that was issued. ``clock`` places the first
+        phase."""
         self._events = events
         self._synchronize = synchronize
         self._clock = clock
-        self._unslewed = unslewed
         self._last_seconds = 0.0
         self._last_event: Any = None
-        self._together: Optional[_Together] = None
         self._marked: List[Any] = []
 
     def begin(self) -> None:
         self._synchronize()
-        before = self._unslewed()
         event = self._events.record()
         self._events.wait(event)
-        after = self._unslewed()
-        earlier = self._together
-        if earlier is None:
-            start = self._clock()
+        if self._last_event is None:
+            self._last_event, self._last_seconds = event, self._clock()
         else:
-            start = self._last_seconds + self._events.seconds_between(self._last_event, event)
-            _check_drift(start - earlier.card_seconds, before - earlier.host_after, after - earlier.host_before)
-            self._events.release(self._last_event)
-        self._together = _Together(start, before, after)
-        self._last_event, self._last_seconds = event, start
+            self._reach(event)
 
     def mark(self) -> None:
         self._marked.append(self._events.record())
@@ -197,28 +160,16 @@ class EventTimer:
         times = []
         for event in marked:
             self._events.wait(event)
-            end = self._last_seconds + self._events.seconds_between(self._last_event, event)
-            times.append((self._last_seconds, end))
-            self._events.release(self._last_event)
-            self._last_event, self._last_seconds = event, end
-        if times and self._together is not None:
-            # The card may have been done long before the host asked, so only a card that is ahead shows here.
-            passed = self._unslewed() - self._together.host_before
-            _check_drift(self._last_seconds - self._together.card_seconds, 0.0, passed)
+            start = self._last_seconds
+            self._reach(event)
+            times.append((start, self._last_seconds))
         return times
 
-
-def _check_drift(card_seconds: float, least: float, most: float) -> None:
-    """Raises DeviceError unless the card's seconds are within ``least`` and ``most`` of the host, give or take
-    MOST_DRIFT."""
-    if not least * (1 - MOST_DRIFT) <= card_seconds <= most * (1 + MOST_DRIFT):
-        raise DeviceError(
-            "GPU timing",
-            field="seconds by the card's clock",
-            got=f"{card_seconds:.6f}",
-            expected=f"{least:.6f} to {most:.6f} by the host's uncorrected clock, within {MOST_DRIFT:.1%}",
-            remedy="Check the card and its driver (nvidia-smi -q, dmesg); on a virtual machine also the host's clock",
-        )
+    def _reach(self, event: Any) -> None:
+        """Go on to an event behind the last one."""
+        self._last_seconds += self._events.seconds_between(self._last_event, event)
+        self._events.release(self._last_event)
+        self._last_event = event
 
 
 def total_memory_bytes(index: int) -> int:

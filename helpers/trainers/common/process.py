@@ -192,11 +192,6 @@ def run(argv: List[str], rank_variables: Sequence[Sequence[str]], program: Calla
         trainer.end(REFUSED, one_line(str(refusal)))
         return EXIT_REFUSED
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the log says so and the status is not 0
-        if isinstance(error, MemoryError):
-            # The frames of the program hold the objects that filled the memory. They are cleared, since footer and
-            # traceback need memory too. This function's own frame cannot be cleared, and trying it would need memory.
-            own = error.__traceback__
-            traceback.clear_frames(own and own.tb_next)
         trainer.end(FAILED, one_line(f"{type(error).__name__}: {error}"))
         traceback.print_exc()
         return EXIT_FAILED

@@ -111,8 +111,8 @@ class Plugin:
     # Takes a pipeline and returns a function that returns the next batch: the framework's tensors ``images`` and
     # ``labels``.
     runner: Callable[[Any], Callable[[], Mapping[str, Any]]]
-    # The argument of Lent.
-    mark: Callable[[], Mark]
+    # The argument of Lent; None if nothing is lent, or if a step ends before the next batch is requested.
+    mark: Optional[Callable[[], Mark]] = None
 
 
 class DaliReader:
@@ -125,7 +125,8 @@ class DaliReader:
         """``plugin`` is None for a pipeline that is completely on the CPU."""
         self._samples = plan.share.batch_size
         self._feed = feed
-        self._lent = None if plugin is None else Lent(plugin.mark)
+        self._lent = Lent(plugin.mark) if plugin is not None and plugin.mark is not None else None
+        self._by_plugin = plugin is not None
         self._source = DaliSource(images, plan) if plugin is None else DaliSource(images, plan, plugin.runner)
 
     def epoch(self, number: int) -> Iterator[Batch]:
@@ -137,7 +138,7 @@ class DaliReader:
                 self._lent.keep((outputs, images, labels))
 
     def _tensors(self, outputs: Any) -> Tuple[Any, Any]:
-        if self._lent is not None:
+        if self._by_plugin:
             return self._feed(outputs["images"]), self._feed(outputs["labels"])
         images, labels = (self._feed(numpy.asarray(output.as_tensor())) for output in outputs)
         return images, labels

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from multiprocessing import connection
 from typing import Any, Callable, Dict, Iterator, List, Tuple, Union
 
 import numpy
@@ -18,8 +17,6 @@ from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, KeyedBat
 from helpers.trainers.contract.errors import DatasetError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings
-
-_DYING_SECONDS = 5.0
 
 
 def feed_to(device: Any) -> Feed:
@@ -93,33 +90,11 @@ class NativeReader:
 
     def epoch(self, number: int) -> Iterator[Batch]:
         self._sampler.epoch = number
-        for batch in _while_workers_live(iter(self._loader)):
+        for batch in self._loader:
             if isinstance(batch, _Broken):
                 raise DatasetError(batch.words)
             images, labels = batch
             yield Batch(self._feed(images), self._feed(labels), self._samples)
-
-
-def _while_workers_live(batches: Any) -> Iterator[Any]:
-    """The batches of a DataLoader's iterator. Raises RuntimeError with PyTorch's message if a worker has died, also if
-    it died while it passed on a batch: then its pipe breaks before PyTorch checks whether it lives."""
-    while True:
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        except (ConnectionError, EOFError) as error:
-            workers = getattr(batches, "_workers", ())
-            closed = connection.wait([each.sentinel for each in workers], _DYING_SECONDS)
-            # The pipe of a process is closed a moment before its end can be seen, and so is its sentinel.
-            for each in workers:
-                if each.sentinel in closed:
-                    each.join(_DYING_SECONDS)
-            dead = [str(each.pid) for each in workers if not each.is_alive()]
-            if not dead:
-                raise
-            raise RuntimeError(f"DataLoader worker (pid(s) {', '.join(dead)}) exited unexpectedly") from error
-        yield batch
 
 
 @dataclass(frozen=True)

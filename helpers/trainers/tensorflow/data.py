@@ -15,13 +15,10 @@ from helpers.trainers.common.process import Trainer
 from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, KeyedBatches, Plugin
 from helpers.trainers.common.settings import Augmentation
 from helpers.trainers.contract.models import IMAGE_SIZE
-from helpers.trainers.tensorflow.device import wait_for
 from helpers.trainers.tensorflow.settings import TensorflowSettings
 
 # As in NVIDIA's script: how many crops are tried before the whole image is taken.
 _CROP_ATTEMPTS = 100
-# In bytes. TensorFlow ends the process at an array that is not aligned to it.
-_ALIGNMENT = 64
 _JPEG = b"\xff\xd8"
 
 
@@ -31,7 +28,7 @@ def open_reader(trainer: Trainer, settings: TensorflowSettings, device: str) -> 
     loaders = readers.Loaders(
         feed,
         lambda: 0,
-        lambda images, plan: dali_reader(images, plan, feed, device),
+        lambda images, plan: dali_reader(images, plan, feed),
         lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec.seed, device),
         lambda workers: f"tf.data, {workers} threads, decoding by TensorFlow",
     )
@@ -39,24 +36,21 @@ def open_reader(trainer: Trainer, settings: TensorflowSettings, device: str) -> 
 
 
 def feed_to(device: str) -> Feed:
-    """Moves a loader's arrays to a card. On a CPU, aligned arrays are lent without a copy, since a step ends there
-    before the loader is asked for the next batch."""
+    """Copies a loader's arrays to the device."""
 
     def feed(batch: Any) -> Any:
         if not isinstance(batch, numpy.ndarray):
             return batch
-        if device.startswith("CPU:") and batch.ctypes.data % _ALIGNMENT == 0:
-            return tf.experimental.dlpack.from_dlpack(batch.__dlpack__())
         with tf.device(device):
             return tf.constant(batch)
 
     return feed
 
 
-def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed, device: str) -> DaliReader:
+def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed) -> DaliReader:
     """Reads through DALI. On a GPU its tensors are lent through DLPack, since DALI's plug-in for TensorFlow would have
-    to be compiled."""
-    plugin = None if plan.gpu is None else Plugin(_lending_runner, lambda: _Done(device))
+    to be compiled. A step is waited for (``device.WaitingTimer``) before DALI fills them anew."""
+    plugin = None if plan.gpu is None else Plugin(_lending_runner)
     return DaliReader(images, plan, feed, plugin)
 
 
@@ -67,18 +61,6 @@ def _lending_runner(pipeline: Any) -> Callable[[], Mapping[str, Any]]:
         return dict(zip(("images", "labels"), lent))
 
     return following
-
-
-class _Done:
-    """A mark that waits for the card. It takes no time, since the step was already waited for
-    (``device.WaitingTimer``)."""
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-
-    def query(self) -> bool:
-        wait_for(self._device)
-        return True
 
 
 class NativeReader:

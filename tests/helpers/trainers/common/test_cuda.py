@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from helpers.launch.steplog_reader import read_step_log
 from helpers.trainers.common.cuda import (
     CudaEvents,
     EventMark,
@@ -22,16 +21,6 @@ from helpers.trainers.common.cuda import (
     why_wrong_libraries,
 )
 from helpers.trainers.contract.errors import DeviceError
-from helpers.trainers.contract.steplog import (
-    COMPLETE,
-    WARMUP,
-    WINDOW,
-    Footer,
-    Header,
-    Step,
-    StepLog,
-    StepLogWriter,
-)
 
 CARD, STREAM, CONTEXT = 3, 0x7FAB_CDEF_1230, 0x7F00_0000_0BEE
 INVALID_CONTEXT, INVALID_HANDLE, NOT_READY = 201, 400, 600
@@ -111,7 +100,7 @@ def _timer(driver: Driver) -> EventTimer:
     def clock() -> float:
         return 100.0 + (driver.now - driver.milliseconds) / 1000
 
-    return EventTimer(CudaEvents(CARD, lambda: STREAM, driver), lambda: None, clock, clock)
+    return EventTimer(CudaEvents(CARD, lambda: STREAM, driver), lambda: None, clock)
 
 
 def _flat(timer: EventTimer) -> list[float]:
@@ -129,62 +118,17 @@ def test_steps_are_chained_from_the_phase_s_begin_across_blocks() -> None:
     assert timer.resolve() == []
 
 
-class Card:
-    """Events of a card whose clock is faster than the host's by the fraction ``drift``. Each look at the host's clock
-    takes a microsecond."""
-
-    def __init__(self, drift: float) -> None:
-        self.host_seconds = 100.0
-        self._faster = 1 + drift
-
-    def clock(self) -> float:
-        self.host_seconds += 1e-6
-        return self.host_seconds
-
-    def record(self) -> float:
-        return self.host_seconds * self._faster
-
-    def wait(self, event: float) -> None:
-        self.host_seconds += 1e-6
-
-    def reached(self, event: float) -> bool:
-        return True
-
-    def seconds_between(self, first: float, second: float) -> float:
-        return second - first
-
-    def release(self, event: float) -> None: ...
-
-
-def _log_of(card: Card, path: Path) -> StepLog:
-    """A run of a minute of warm-up and a minute's window, as the loop times and writes it and the suite reads it."""
-    timer = EventTimer(card, lambda: None, card.clock, card.clock)
-    header = Header("j", "c", 0, 0, 1, "h", 1, "paddle", "2.6.2", "abc", "gpu")
-    writer, number = StepLogWriter(path, header), 0
-    for phase in (WARMUP, WINDOW):
-        timer.begin()
-        for _ in range(12):
-            for _ in range(10):
-                card.host_seconds += 0.5
-                timer.mark()
-            for start, end in timer.resolve():
-                number += 1
-                writer.step(Step(0, number, phase, start, end, 8, 0.0))
-    writer.footer(Footer(COMPLETE))
-    return read_step_log(path)
-
-
-@pytest.mark.parametrize("drift", [500e-6, -500e-6])
-def test_the_drift_of_two_clocks_never_makes_phases_overlap(drift: float, tmp_path: Path) -> None:
-    log = _log_of(Card(drift), tmp_path / "rank0.jsonl")
-    assert [step.step_seconds for step in log.steps] == pytest.approx([0.5 * (1 + drift)] * 240, rel=1e-4)
-    assert log.window[0].start >= log.warmup[-1].end
-
-
-@pytest.mark.parametrize("drift", [1.1e-3, -1.1e-3])
-def test_a_card_s_clock_that_runs_otherwise_than_the_host_s_is_an_error(drift: float, tmp_path: Path) -> None:
-    with pytest.raises(DeviceError, match=r"seconds by the card's clock.*within 0\.1%"):
-        _log_of(Card(drift), tmp_path / "rank0.jsonl")
+def test_a_phase_begins_where_the_card_s_clock_says_that_the_one_before_has_ended() -> None:
+    driver = Driver()
+    timer = _timer(driver)
+    timer.begin()
+    timer.mark()
+    timer.resolve()
+    # Whatever the host's clock says by now.
+    driver.now += 1000.0
+    timer.begin()
+    timer.mark()
+    assert _flat(timer) == pytest.approx([101.025, 101.0375])
 
 
 def test_events_are_given_back_and_the_thread_s_context_is_as_it_was() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,43 +137,6 @@ def test_a_failure_leaves_one_line_in_the_log_and_its_traceback_on_standard_erro
     assert log.footer.reason.startswith("RuntimeError: kernel of conv2d xxx")
     assert len(log.footer.reason) == 1000
     assert "Traceback" in capsys.readouterr().err
-
-
-FILLS_THE_MEMORY = """
-import resource, sys
-from helpers.trainers.common.process import run
-
-full = MemoryError("full")
-
-
-def program(trainer):
-    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 48 * 2**20,) * 2)
-    # A chain, which takes the last byte: a list would fail at its own growth, with memory left.
-    blocks, for_the_traceback = (), bytearray(4000)
-    try:
-        while True:
-            blocks = (blocks, bytearray(BYTES))
-    except MemoryError:
-        del for_the_traceback
-        raise full
-
-
-sys.exit(run(sys.argv[1:], (("A",), ("B",), ("C",)), program))
-"""
-
-
-@pytest.mark.parametrize("block_bytes", [64, 2**20])
-def test_a_trainer_that_ran_out_of_memory_still_says_so(tmp_path: Path, block_bytes: int) -> None:
-    spec = _spec(tmp_path)
-    program = FILLS_THE_MEMORY.replace("BYTES", str(block_bytes))
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(spec.spec_path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == EXIT_FAILED
-    footer = read_step_log(spec.step_log_path(0)).footer
-    assert (footer.status, footer.reason) == (FAILED, "MemoryError: full")
-    assert done.stderr.endswith("MemoryError: full\n")
 
 
 def test_a_rank_of_a_job_of_another_size_fails_before_it_trains(

@@ -70,15 +70,3 @@ def test_a_broken_image_is_named_alone(read: dict[str, Any], way: str) -> None:
     assert error.startswith(f"{read['cut']}: got ")
     assert error.endswith("Copy it again, or take it out of the list")
     assert "Traceback" not in error
-
-
-@pytest.mark.parametrize(
-    ("worker", "error"),
-    [
-        ("dead", "RuntimeError: DataLoader worker (pid(s) PID) exited unexpectedly"),
-        ("alive", "ConnectionResetError: [Errno 104] Connection reset by peer"),
-    ],
-)
-def test_a_pipe_that_breaks_with_its_worker_is_the_workers_death(worker: str, error: str) -> None:
-    printed = PYTORCH.run(str(Path(__file__).with_name("dying_worker.py")), worker)
-    assert printed.splitlines()[-1] == error

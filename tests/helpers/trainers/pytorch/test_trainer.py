@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -105,15 +103,3 @@ def test_a_killed_rank_is_named_and_the_others_are_ended(tmp_path: Path, images:
     assert "ended by SIGKILL" in outcome.reason
     # Rank 0 was ended, and nobody waited until it made no progress.
     assert took < 3 * (LIMITS.rank_death_seconds + LIMITS.grace_seconds)
-
-
-def test_a_killed_worker_of_the_loader_is_no_fault_of_the_data(tmp_path: Path, images: Path) -> None:
-    def kill_worker(spec: JobSpec) -> None:
-        while not spec.step_log_path(0).exists():
-            time.sleep(0.1)
-        rank = int(json.loads(spec.step_log_path(0).read_text().splitlines()[0])["pid"])
-        os.kill(int(Path(f"/proc/{rank}/task/{rank}/children").read_text().split()[0]), signal.SIGKILL)
-
-    outcome = _run(job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-native", images, window_steps=500), kill_worker)
-    assert outcome.what == "killed by a signal"
-    assert "DataLoader worker" in outcome.reason

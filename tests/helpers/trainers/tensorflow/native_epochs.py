@@ -27,12 +27,12 @@ def reader(images: ImageList, share: Share, workers: int, kind: str) -> Any:
     feed = tensorflow_data.feed_to("CPU:0")
     plan = DaliPlan(share, FORM, AUGMENTATION, Dali(1, 2, 42, 100, 0, 0), 1, gpu=None)
     if kind == "dali":
-        return tensorflow_data.dali_reader(images, plan, feed, "CPU:0")
+        return tensorflow_data.dali_reader(images, plan, feed)
     if kind == "plugin":
         # As on a GPU, but over a pipeline on the CPU.
         on_cpu: Any = lambda images, plan, runner: DaliSource(images, dataclasses.replace(plan, gpu=None), runner)  # noqa: E731
         dali_data.DaliSource = on_cpu
-        return tensorflow_data.dali_reader(images, dataclasses.replace(plan, gpu=0), feed, "CPU:0")
+        return tensorflow_data.dali_reader(images, dataclasses.replace(plan, gpu=0), feed)
     native = SimpleNamespace(workers=workers, prefetch_factor=2)
     settings: Any = SimpleNamespace(native=native, augmentation=AUGMENTATION)
     return tensorflow_data.NativeReader(images, share, FORM, settings, share.seed, "CPU:0")

@@ -15,7 +15,6 @@ import tensorflow as tf
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, one_line
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.tensorflow.data import feed_to
 from helpers.trainers.tensorflow.device import Card, WaitingTimer, wait_for
 from helpers.trainers.tensorflow.models import NetworkForm, normalised
 from helpers.trainers.tensorflow.settings import WHOLE_STEP, TensorflowSettings
@@ -153,25 +152,11 @@ def waiting() -> list[Any]:
     return [*done, timer.resolve()]
 
 
-def lending() -> dict[str, bool]:
-    space = numpy.zeros(1024, numpy.uint8)
-    first = -space.ctypes.data % 64
-    told = {}
-    for name, start in (("aligned", first), ("elsewhere", first + 4)):
-        array = space[start : start + 64].view(numpy.float32)
-        tensor = feed_to("CPU:0")(array)
-        array[0] = 5.0
-        told[name] = float(tensor[0]) == 5.0
-        array[0] = 0.0
-    return told
-
-
 def main(spec: JobSpec) -> dict[str, Any]:
     settings = TensorflowSettings.of(spec)
     told = {
         "batch_norm": batch_norm(),
         "labels": labels(settings),
-        "lending": lending(),
         "waiting": waiting(),
         "errors": errors(),
     }

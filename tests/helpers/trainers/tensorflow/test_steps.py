@@ -79,7 +79,3 @@ def test_an_operation_s_error_says_whose_memory_is_full(told: dict[str, Any]) ->
 
 def test_a_step_on_a_card_ends_when_the_card_has_done_it(told: dict[str, Any]) -> None:
     assert told["waiting"] == ["wait", "clock"] * 3 + [[[1.0, 2.5], [2.5, 4.0]]]
-
-
-def test_aligned_memory_is_lent_and_other_memory_copied(told: dict[str, Any]) -> None:
-    assert told["lending"] == {"aligned": True, "elsewhere": False}
