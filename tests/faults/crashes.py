@@ -90,17 +90,13 @@ def _dies(way: _Way, phase: str) -> Fault:
     return Fault(1, f"{way.name} in {phase}", f"at a step of the {phase} the trainer {way.what}", make)
 
 
-def _starved(phase: str) -> Fault:
-    def make(workshop: Workshop) -> Seen:
-        one_attempt(workshop)
-        with memory_group(_GROUP_MIB) as group:
-            done = workshop.run(fault=script(phase, _EATS), prefix=group.prefix)
-            kills = group.kills()
-        never = expect((kills > 0, "the kernel has ended nothing"))
-        return infra_error(workshop, done, "killed by the kernel for want of memory", "SIGKILL", also=never)
-
-    what = f"at a step of the {phase} the trainer takes more than its memory control group has"
-    return Fault(1, f"the kernel's OOM kill in {phase}", what, make, why_no_memory_group)
+def _starved(workshop: Workshop) -> Seen:
+    one_attempt(workshop)
+    with memory_group(_GROUP_MIB) as group:
+        done = workshop.run(fault=script("window", _EATS), prefix=group.prefix)
+        kills = group.kills()
+    never = expect((kills > 0, "the kernel has ended nothing"))
+    return infra_error(workshop, done, "killed by the kernel for want of memory", "SIGKILL", also=never)
 
 
 def _once(workshop: Workshop) -> Seen:
@@ -118,6 +114,10 @@ def _once(workshop: Workshop) -> Seen:
 
 FAULTS = [
     *(_dies(way, phase) for way, phase in zip(_WAYS, ("window", "warm-up", "window"), strict=True)),
-    _starved("window"),
+    Fault(
+        1, "the kernel's OOM kill in window",
+        "at a step of the window the trainer takes more than its memory control group has", _starved,
+        why_no_memory_group,
+    ),
     Fault(1, "SIGKILL once, then the retry", "the trainer dies in the first attempt and not in the second", _once),
-]
+]  # fmt: skip
