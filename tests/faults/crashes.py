@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.faults.control_group import memory_group, why_no_memory_group
 from tests.faults.fault import Fault, Seen, expect
@@ -103,13 +103,14 @@ def _once(workshop: Workshop) -> Seen:
     """The retry passes; the failed attempt stays on disk, in the history and in the report."""
     done = workshop.run(fault=script("window", "os.kill(os.getpid(), signal.SIGKILL)", once=True))
     kept = list((workshop.folder / "runs").glob("night/*/r*/result.json"))
-    return measured(
+    seen = measured(
         workshop,
         done,
         (len(kept) == 2, f"{len(kept)} attempts kept"),
         ("SIGKILL" in done.output, f"the failed attempt is not shown: {done.output[-600:]}"),
         ("SIGKILL" in str(done.cases), f"the failed attempt is not in the results: {done.cases}"),
     )
+    return replace(seen, seconds=done.end_seconds)
 
 
 FAULTS = [
