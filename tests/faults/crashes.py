@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.faults.control_group import memory_group, why_no_memory_group
 from tests.faults.fault import Fault, Seen, expect
@@ -90,34 +90,35 @@ def _dies(way: _Way, phase: str) -> Fault:
     return Fault(1, f"{way.name} in {phase}", f"at a step of the {phase} the trainer {way.what}", make)
 
 
-def _starved(phase: str) -> Fault:
-    def make(workshop: Workshop) -> Seen:
-        one_attempt(workshop)
-        with memory_group(_GROUP_MIB) as group:
-            done = workshop.run(fault=script(phase, _EATS), prefix=group.prefix)
-            kills = group.kills()
-        never = expect((kills > 0, "the kernel has ended nothing"))
-        return infra_error(workshop, done, "killed by the kernel for want of memory", "SIGKILL", also=never)
-
-    what = f"at a step of the {phase} the trainer takes more than its memory control group has"
-    return Fault(1, f"the kernel's OOM kill in {phase}", what, make, why_no_memory_group)
+def _starved(workshop: Workshop) -> Seen:
+    one_attempt(workshop)
+    with memory_group(_GROUP_MIB) as group:
+        done = workshop.run(fault=script("window", _EATS), prefix=group.prefix)
+        kills = group.kills()
+    never = expect((kills > 0, "the kernel has ended nothing"))
+    return infra_error(workshop, done, "killed by the kernel for want of memory", "SIGKILL", also=never)
 
 
 def _once(workshop: Workshop) -> Seen:
     """The retry passes; the failed attempt stays on disk, in the history and in the report."""
     done = workshop.run(fault=script("window", "os.kill(os.getpid(), signal.SIGKILL)", once=True))
     kept = list((workshop.folder / "runs").glob("night/*/r*/result.json"))
-    return measured(
+    seen = measured(
         workshop,
         done,
         (len(kept) == 2, f"{len(kept)} attempts kept"),
         ("SIGKILL" in done.output, f"the failed attempt is not shown: {done.output[-600:]}"),
         ("SIGKILL" in str(done.cases), f"the failed attempt is not in the results: {done.cases}"),
     )
+    return replace(seen, seconds=done.end_seconds)
 
 
 FAULTS = [
     *(_dies(way, phase) for way, phase in zip(_WAYS, ("window", "warm-up", "window"), strict=True)),
-    _starved("window"),
+    Fault(
+        1, "the kernel's OOM kill in window",
+        "at a step of the window the trainer takes more than its memory control group has", _starved,
+        why_no_memory_group,
+    ),
     Fault(1, "SIGKILL once, then the retry", "the trainer dies in the first attempt and not in the second", _once),
-]
+]  # fmt: skip

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.trainers.contract.errors import printable
@@ -27,24 +26,18 @@ _HOSTILE = f"0\x1b[2J\nERROR: x; $(touch {_PROOF}) `touch {_PROOF}` '\"; touch {
 _LAYOUT = "\n\t"
 
 
-@dataclass(frozen=True)
-class Places:
-    """What lies where a name could have made something: beside the workshop, and where the suite runs."""
+def _beside(workshop: Workshop) -> set[str]:
+    """What lies where a name could have made something, beside the workshop."""
+    return {path.name for path in workshop.folder.parent.iterdir()}
 
-    names: frozenset[str]
 
-    @staticmethod
-    def of(workshop: Workshop) -> Places:
-        beside = [path.name for path in workshop.folder.parent.iterdir()]
-        return Places(frozenset(beside))
-
-    def wrong(self, workshop: Workshop) -> tuple[str, ...]:
-        made = Places.of(workshop).names - self.names
-        proofs = [*workshop.folder.parent.rglob(f"{_PROOF}*"), *_proofs_elsewhere()]
-        return expect(
-            (not made, f"made beside the workshop: {sorted(made)}"),
-            (not proofs, f"obeyed: {[str(path) for path in proofs]}"),
-        )
+def _obeyed(workshop: Workshop, before: set[str]) -> tuple[str, ...]:
+    made = _beside(workshop) - before
+    proofs = [*workshop.folder.parent.rglob(f"{_PROOF}*"), *_proofs_elsewhere()]
+    return expect(
+        (not made, f"made beside the workshop: {sorted(made)}"),
+        (not proofs, f"obeyed: {[str(path) for path in proofs]}"),
+    )
 
 
 def _proofs_elsewhere() -> list[Path]:
@@ -73,7 +66,7 @@ def _is_refused(name: str, what: str, given: Sequence[tuple[str, str]]) -> Fault
     """Options that are refused; each of ``given``, a name and a value, gets a session of its own."""
 
     def make(workshop: Workshop) -> Seen:
-        before, wrong = Places.of(workshop), []
+        before, wrong = _beside(workshop), []
         seen = Seen("refused", None, "")
         for option, value in given:
             session = "" if option in ("--session", "--resume") else "night"
@@ -84,7 +77,7 @@ def _is_refused(name: str, what: str, given: Sequence[tuple[str, str]]) -> Fault
             named = any(each in line for line in error for each in (value, printable(value)))
             wrong += [f"{option}={value!a}: {each}" for each in seen.wrong]
             wrong += expect((named, f"{option}={value!a} not named: {error}"))
-        wrong += before.wrong(workshop)
+        wrong += _obeyed(workshop, before)
         return Seen(seen.status, seen.exit_code, seen.message, None, seen.left, workshop.lost(), tuple(wrong))
 
     return Fault(17, name, what, make)
@@ -97,9 +90,9 @@ def _hostile_folder(workshop: Workshop) -> Seen:
     """Everything of a workshop lies in a folder so named: configuration, runs, baselines, history, interpreter."""
     folder = workshop.folder.parent / "deep" / _LEGAL
     folder.parent.mkdir()
-    before = Places.of(workshop)
+    before = _beside(workshop)
     with Workshop(folder) as shop:
-        inside = Places.of(shop)
+        inside = _beside(shop)
         junit = f"--junitxml={folder / 'junit.xml'}"
         one = shop.run("--update-baselines", junit)
         two = shop.run("--update-baselines", junit, case=TWO_CARDS, session="second")
@@ -114,8 +107,8 @@ def _hostile_folder(workshop: Workshop) -> Seen:
             ),
             *_reports(shop, one),
             *_reports(shop, two),
-            *before.wrong(workshop),
-            *inside.wrong(shop),
+            *_obeyed(workshop, before),
+            *_obeyed(shop, inside),
         )
         left = len(one.left) + len(two.left)
         return Seen(one.status, one.exit_code, one.reason, None, left, shop.lost(), wrong)
@@ -147,7 +140,7 @@ _ASKED = (
 
 def _hostile_commit(workshop: Workshop) -> Seen:
     """The framework's interpreter names such a commit and version, the trainer such a commit and device."""
-    before = Places.of(workshop)
+    before = _beside(workshop)
     probe = json.dumps({"distribution": "paddlepaddle", "version": _HOSTILE, "commit": _HOSTILE, "no_dali": ""})
     interpreter = workshop.folder / "hostile-python"
     lines = (
@@ -171,7 +164,7 @@ def _hostile_commit(workshop: Workshop) -> Seen:
         *_reports(workshop, again),
         *(each for text in outputs for each in _shows_controls(f"perfgate: {text[:60]!a}", text)),
         *(each for path in recorded for each in _shows_controls(path.name, path.read_text(encoding="utf-8"))),
-        *before.wrong(workshop),
+        *_obeyed(workshop, before),
     )
     return ended_as(
         workshop,

@@ -25,19 +25,17 @@ _START_UP_SECONDS = 20.0
 _AT_ONCE_SECONDS = 20.0
 
 
-def two_nodes(
-    second: dict[str, Any] | None = None, first: str = _FIRST, **more: Any
-) -> Callable[[dict[str, Any]], None]:
-    """perf.yaml with one case of two nodes; ``second`` changes the second host, ``more`` stands beside the hosts."""
+def two_nodes(second: dict[str, Any] | None = None) -> Callable[[dict[str, Any]], None]:
+    """perf.yaml with one case of two nodes; ``second`` changes the second host."""
 
     def change(config: dict[str, Any]) -> None:
         config["matrix"]["cpu"][0] |= {"nodes": 2, "cards": 1}
         config["short"] = [CASE]
         hosts = [
-            {"name": "n0", "address": first},
+            {"name": "n0", "address": _FIRST},
             {"name": "n1", "address": _SECOND, "connect": ["env"]} | (second or {}),
         ]
-        config["nodes"] = {"hosts": hosts, **more}
+        config["nodes"] = {"hosts": hosts}
         config["limits"] |= {"start_up_seconds": _START_UP_SECONDS}
         config["budgets"] = {"retries": 0}
 

@@ -99,9 +99,9 @@ def leases_of(workshop: Workshop) -> tuple[str, ...]:
     return Leases(folder).held([_Named(name) for name in _LEASABLE])
 
 
-def steps_of(folder: Path, rank: int = 0) -> tuple[float, float] | None:
+def steps_of(folder: Path) -> tuple[float, float] | None:
     """When a run's steps began and ended, in monotonic seconds; None where there are no steps."""
-    log = folder / f"rank{rank}.jsonl"
+    log = folder / "rank0.jsonl"
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     steps = [record for line in lines if "start" in (record := json.loads(line))]
     return (float(steps[0]["start"]), float(steps[-1]["end"])) if steps else None

@@ -79,7 +79,6 @@ def test_without_dali_only_the_cases_that_read_through_it_are_not_run(
         (NATIVE, "cpu", "there is no /dev/shm, and 1 reader worker share memory through it. Mount it: mount -t tmpfs"),
         (ONE_RUN.replace("1x1", "1x8"), "v100", "there is no /dev/shm, and NCCL on 8 cards share memory through it"),
         (SYNTHETIC, "cpu", ""),
-        (ONE_RUN, "v100", ""),
     ],
 )
 def test_without_shared_memory_only_the_cases_that_use_it_are_not_run(
