@@ -45,7 +45,7 @@ from benchmarks.verdict_worlds import (
     Nights,
     Synthetic,
 )
-from helpers.history.history import History
+from helpers.history import open_history
 from helpers.report.unforeseen import ended
 
 SEED = 20240501
@@ -187,7 +187,7 @@ def through_history(
 ) -> tuple[str, bool]:
     """Replay the first nights of some cases with a SQLite history on disk: whether it leads to the same verdicts."""
     machine, held = Machine.of(nights, recorded_faster=recorded_faster).part(cases), HeldNights()
-    with tempfile.TemporaryDirectory() as folder, History.open(f"sqlite:///{folder}/history.sqlite") as history:
+    with tempfile.TemporaryDirectory() as folder, open_history(f"sqlite:///{folder}/history.sqlite") as history:
         different = 0
         for night in range(count):
             one, other = (machine.night(At(0, night), memory) for memory in (held, history))

@@ -63,14 +63,11 @@ def open_history(
     of a server. ``runs_folder`` is where decisions are kept (helpers.history.decisions); without one, in the folder of
     SQLite's file.
     """
+    from helpers.history.database import open_database
     from helpers.history.history import History
     from helpers.history.server import ANSWER_SECONDS
     from helpers.history.waiting import WAIT_SECONDS
 
-    return History.open(
-        url,
-        WAIT_SECONDS if wait_seconds is None else wait_seconds,
-        writes=writes,
-        answer_seconds=ANSWER_SECONDS if answer_seconds is None else answer_seconds,
-        runs_folder=runs_folder,
-    )
+    wait_seconds = WAIT_SECONDS if wait_seconds is None else wait_seconds
+    answer_seconds = ANSWER_SECONDS if answer_seconds is None else answer_seconds
+    return History(open_database(url, wait_seconds, writes=writes, answer_seconds=answer_seconds), runs_folder)

@@ -23,7 +23,7 @@ from helpers.history.waiting import WAIT_SECONDS
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, NoHistory
 
 # Messages of a call that waited too long: SQLite says locked or busy, PostgreSQL cancels the statement.
-_WAITED = ("database is locked", "database table is locked", "lock timeout", "LockNotAvailable")
+_WAITED = ("another process holds it", "is locked", "lock timeout", "LockNotAvailable")
 # Messages of a server that answers but lets nobody in until somebody mends it.
 _LOCKED_OUT = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist")
 # PostgreSQL's codes of a transaction that others hindered: it could not be serialised, or there was a deadlock.

@@ -10,12 +10,11 @@ from typing import Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from helpers.history import past, reading, remarks, taking_in, writing
-from helpers.history.database import Database, came_between, open_database
+from helpers.history.database import Database, came_between
 from helpers.history.decisions import Decision, DecisionFiles, Made, as_kept
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.history.run_folders import NIGHT_FILE, RESULT_FILE, read_night, read_result, sessions
-from helpers.history.server import ANSWER_SECONDS
 from helpers.history.stored import (
     Calibration,
     Exclusion,
@@ -23,7 +22,6 @@ from helpers.history.stored import (
     Reindexed,
     SegmentStart,
 )
-from helpers.history.waiting import WAIT_SECONDS
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, SuiteError
 
 # Each failed attempt means that another writer got something done.
@@ -57,19 +55,6 @@ class History:
         """``runs_folder`` is where decisions are kept; without one, in the folder of SQLite's file."""
         self._database = database
         self._runs_folder = runs_folder or database.folder
-
-    @staticmethod
-    def open(
-        url: str,
-        wait_seconds: float = WAIT_SECONDS,
-        *,
-        writes: bool = True,
-        answer_seconds: float = ANSWER_SECONDS,
-        runs_folder: Path | None = None,
-    ) -> History:
-        """See ``helpers.history.open_history``; ``wait_seconds`` is how long a call waits for other writers."""
-        database = open_database(url, wait_seconds, writes=writes, answer_seconds=answer_seconds)
-        return History(database, runs_folder)
 
     @property
     def url(self) -> str:

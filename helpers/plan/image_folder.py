@@ -115,31 +115,18 @@ def check_dataset(root: Path, classes: int = 1000) -> DatasetFacts:
 
 
 def _read_list(root: Path, classes: int) -> Iterator[_Line]:
-    try:
-        wrong = "" if stat.S_ISDIR(root.stat().st_mode) else "not a folder"
-    except OSError as error:
-        wrong = "no such folder" if isinstance(error, FileNotFoundError) else str(error)
-    if wrong:
-        raise DatasetError(
-            f"data folder {root}",
-            got=wrong,
-            expected="a folder in ImageNet's layout",
-            remedy="Correct --data (or data.root in perf.yaml), or leave it out to use the small dataset",
-        )
     path = root / TRAIN_LIST
     try:
         # Editors of other systems add a byte order mark and carriage returns.
         text = read_text_limited(named_by_user(path), MOST_LIST_BYTES, encoding="utf-8-sig")
-    except FileNotFoundError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(
             f"data folder {root}",
             field=TRAIN_LIST,
-            got="no such file",
-            expected="a list with one line per image: train/n01440764/x.jpeg 0",
-            remedy=f"Write {TRAIN_LIST} into the folder that holds train/",
+            got=str(error),
+            expected="a list in UTF-8 with one line per image: train/n01440764/x.jpeg 0",
+            remedy="Correct --data (or data.root in perf.yaml), or leave it out: then images are made",
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(str(path), got=str(error), expected="a readable file in UTF-8") from error
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         if line.strip():
             yield _parse(f"{path}:{number}", number, line, classes)

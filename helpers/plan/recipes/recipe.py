@@ -18,11 +18,9 @@ from helpers.plan.recipes.paddle import PADDLE_DEPARTURES, paddle_fixed, paddle_
 from helpers.plan.recipes.pytorch import PYTORCH_DEPARTURES, pytorch_fixed, pytorch_settings
 from helpers.plan.recipes.tensorflow import TENSORFLOW_DEPARTURES, tensorflow_fixed, tensorflow_settings
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import ConfigError
+from helpers.trainers.contract.errors import entry_of
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import (
-    LAUNCHER_SETTING,
-)
+from helpers.trainers.contract.job import LAUNCHER_SETTING
 
 
 @dataclass(frozen=True)
@@ -56,21 +54,10 @@ def sourced_settings(
     """The settings of ``case`` on ``cpu`` or ``gpu``, with their sources.
 
     ``processor`` None means this machine's. ``launcher`` is the one that perf.yaml chooses; empty means the framework's
-    own, which is no setting. Raises ConfigError for a framework without a recipe, for anything that its recipe refuses,
-    and for another device.
+    own, which is no setting. Raises ConfigError for a framework without a recipe, and for anything that its recipe
+    refuses.
     """
-    if device not in ("cpu", "gpu"):
-        raise ConfigError("recipe", field="device", got=device, expected="'cpu' or 'gpu'")
-    recipe = RECIPES.get(case.framework)
-    if recipe is None:
-        raise ConfigError(
-            f"case {case.id}",
-            field="framework",
-            got=case.framework.value,
-            expected="one of " + ", ".join(each.value for each in RECIPES),
-            remedy="Its recipe belongs into RECIPES of helpers/plan/recipes/recipe.py (docs/extending.md)",
-        )
-    table = recipe.settings(case, device == "gpu", processor)
+    table = _recipe(case).settings(case, device == "gpu", processor)
     if not launcher:
         return table
     return {
@@ -80,12 +67,14 @@ def sourced_settings(
 
 
 def fixed_of(case: Case, device: str) -> tuple[Fixed, ...]:
-    """What the trainer does for this case, whatever its settings are; empty for a framework without a recipe."""
-    recipe = RECIPES.get(case.framework)
-    return recipe.fixed(case, device == "gpu") if recipe else ()
+    """What the trainer does for this case, whatever its settings are."""
+    return _recipe(case).fixed(case, device == "gpu")
 
 
 def departures_of(case: Case) -> tuple[Departure, ...]:
     """In what the suite's program differs from the one behind the published figures of ``case``, which has some."""
-    recipe = RECIPES.get(case.framework)
-    return tuple(each for each in recipe.departures if each.applies(case)) if recipe else ()
+    return tuple(each for each in _recipe(case).departures if each.applies(case))
+
+
+def _recipe(case: Case) -> Recipe:
+    return entry_of(RECIPES, case.framework, f"case {case.id}", "RECIPES of helpers/plan/recipes/recipe.py")

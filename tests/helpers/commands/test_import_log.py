@@ -14,7 +14,6 @@ import pytest
 from helpers.commands.import_log import EXIT_UNREAD
 from helpers.commands.main import EXIT_USAGE, main
 from helpers.history import default_url, open_history
-from helpers.history.history import History
 from helpers.logs.figures.rules import RULES
 from helpers.logs.results import SESSION
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
@@ -153,7 +152,7 @@ def test_what_a_held_history_cannot_take_is_not_stored_and_said(
     (runs / "monday").mkdir(parents=True)
     url = default_url(runs)
     open_history(url).close()
-    monkeypatch.setattr("helpers.history.open_history", lambda url, **_: History.open(url, 0.1))
+    monkeypatch.setattr("helpers.history.open_history", lambda url, **_: open_history(url, wait_seconds=0.1))
     holder = sqlite3.connect(runs / "history.sqlite", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     status, text = asked(log, "--store", "--runs-dir", runs, "--data-source", "native", "--gpu", "V100")

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 
 from helpers.history import default_url, open_history
 from helpers.history.database import open_database
-from helpers.history.history import History
 from helpers.history.tables import metadata
 from helpers.trainers.contract.errors import HistoryError, NoHistory
 from tests.faults.postgres import Server
@@ -194,7 +193,7 @@ def held(url: str) -> Any:
 
 
 def test_one_that_stays_locked_is_an_error_and_can_be_used_afterwards(url: str) -> None:
-    with History.open(url, wait_seconds=0.2) as history:
+    with open_history(url, wait_seconds=0.2) as history:
         with held(url), pytest.raises(HistoryError, match=r"Another process holds"):
             history.add_result(run("u"))
         history.add_result(run("u"))
@@ -202,7 +201,7 @@ def test_one_that_stays_locked_is_an_error_and_can_be_used_afterwards(url: str) 
 
 
 def test_a_reader_hinders_no_writer_and_sees_no_half(url: str) -> None:
-    with History.open(url, wait_seconds=0.2) as history, History.open(url) as other:
+    with open_history(url, wait_seconds=0.2) as history, open_history(url) as other:
         with history._database.writing() as connection:
             connection.exec_driver_sql("INSERT INTO segments (digest, body) VALUES ('d', 'b')")
             assert other.cases() == ()

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from helpers.commands.main import EXIT_USAGE, main
+from helpers.history import open_history
 from helpers.history.history import History
 from helpers.history.nights import night_of, night_text, night_uuid
 from helpers.session.gate import EXIT_OK
@@ -81,7 +82,7 @@ def test_a_night_that_could_not_be_read_again_does_not_go_in(history: History) -
 def spoilt(runs: Path, place: str, value: Any, **columns: Any) -> str:
     """A history of three nights in ``runs`` whose second an earlier suite stored unchecked: its uuid."""
     bad = night(2, 4.5)
-    with History.open(f"sqlite:///{runs}/history.sqlite") as history:
+    with open_history(f"sqlite:///{runs}/history.sqlite") as history:
         for each in (night(1, 4.4), bad, night(3, 4.6)):
             history.add_night(each)
     engine = sa.create_engine(f"sqlite:///{runs}/history.sqlite")
@@ -107,7 +108,7 @@ def test_a_bad_row_is_named_and_can_be_left_out(tmp_path: Path, capsys: pytest.C
     assert main(["history", CASE, "--json", "--runs-dir", str(tmp_path)], shown) == EXIT_OK
     (case,) = json.loads(shown.getvalue())["cases"]
     assert [each["session"] for each in case["nights"]] == ["s1", "s3"]
-    with History.open(f"sqlite:///{tmp_path}/history.sqlite") as history:
+    with open_history(f"sqlite:///{tmp_path}/history.sqlite") as history:
         assert [each.session for each in history.past(CASE, "cpu", SEGMENT, 2, "x").nights] == ["s1", "s3"]
 
 
@@ -117,7 +118,7 @@ def test_a_bad_row_is_named_and_can_be_left_out(tmp_path: Path, capsys: pytest.C
 )
 def test_a_past_of_no_real_night_is_named_and_can_be_left_out(tmp_path: Path, column: str, value: Any) -> None:
     uuid = spoilt(tmp_path, "status", 3, **{column: value})
-    with History.open(f"sqlite:///{tmp_path}/history.sqlite") as history:
+    with open_history(f"sqlite:///{tmp_path}/history.sqlite") as history:
         with pytest.raises(HistoryError, match=f"history: night {uuid}"):
             history.past(CASE, "cpu", SEGMENT, 2, "x")
         history.exclude(uuid, "me", moment(4), "damaged")
@@ -127,12 +128,12 @@ def test_a_past_of_no_real_night_is_named_and_can_be_left_out(tmp_path: Path, co
 @pytest.mark.parametrize("body", ["{", '{"schema_version": 2}', b"\xff"])
 def test_what_people_said_is_checked_when_it_is_read(tmp_path: Path, body: str | bytes) -> None:
     url = f"sqlite:///{tmp_path}/history.sqlite"
-    with History.open(url) as history:
+    with open_history(url) as history:
         history.add_night(night(1))
         history.exclude(night_uuid(night(1)), "me", moment(2), "a fan")
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         connection.execute(sa.text("UPDATE decisions SET body = :value"), {"value": body})
     engine.dispose()
-    with History.open(url) as history, pytest.raises(HistoryError):
+    with open_history(url) as history, pytest.raises(HistoryError):
         history.series(CASE)

@@ -211,7 +211,7 @@ def file_night(tmp_path: Path, make_plan: MakePlan, make_run: MakeRun) -> Night:
     url = default_url(tmp_path / "runs")
     open_history(url).close()
     night = Night(tmp_path, url, make_plan, make_run)
-    opened = History.open(url, wait_seconds=0.1)
+    opened = open_history(url, wait_seconds=0.1)
     night.open = lambda: opened
     return night
 

@@ -135,3 +135,14 @@ def test_an_image_of_any_name_is_the_same_to_the_check_and_the_trainer_or_is_ref
     images = read_train_list(str(folder))
     assert facts.images == len(images.paths) == 2
     assert images.paths[1] == f"train/{name}.jpeg"
+
+
+@pytest.mark.parametrize("what", ["no folder", "no list", "a list that is no text"])
+def test_a_folder_without_a_list_is_refused_with_the_way_out(folder: Path, what: str) -> None:
+    if what == "a list that is no text":
+        (folder / "train_list.txt").write_bytes(b"\xff\xfe\xff")
+    else:
+        (folder / "train_list.txt").unlink()
+    with pytest.raises(DatasetError) as refused:
+        check_dataset(folder / "nowhere" if what == "no folder" else folder)
+    assert (refused.value.field, "--data" in (refused.value.remedy or "")) == ("train_list.txt", True)
