@@ -87,8 +87,6 @@ class Calibrated:
     """The results of a calibration so far."""
 
     found: list[CaseNoise] = field(default_factory=list)
-    # Those of ``found`` that are stored in the history, because their runs were not disturbed.
-    stored: list[CaseNoise] = field(default_factory=list)
     # The cases that could not be measured, each with the reason.
     problems: list[str] = field(default_factory=list)
 
@@ -154,9 +152,7 @@ def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespac
         done.problems.append(f"{about}: {error}")
         return
     done.found.append(noise)
-    if stored:
-        done.stored.append(noise)
-    else:
+    if not stored:
         marks = ", ".join(sorted({mark for run in result.runs for mark in run.marks}))
         say(f"{about}: its runs are marked ({marks}), so this is not stored and says little")
 
@@ -209,8 +205,6 @@ def _report(arguments: argparse.Namespace, done: Calibrated, out: TextIO) -> Non
     output = text_output(arguments, out)
     for problem in done.problems:
         print(printable(f"not calibrated: {problem}"), file=output)
-    if lines := tolerance_lines(done.stored):
-        print(lines, file=output)
     record = {
         "schema_version": CALIBRATE_SCHEMA_VERSION,
         "cases": [asdict(each) for each in done.found],
@@ -239,18 +233,6 @@ def render_noise(noise: CaseNoise, width: int) -> str:
     for warning in noise.warnings:
         lines += _wrapped(f"WARNING: {finding_text(warning)}", width)
     return "\n".join(printable(line) for line in lines)
-
-
-def tolerance_lines(found: Sequence[CaseNoise]) -> str:
-    """Lines for perf.yaml with tolerances for the cases whose present tolerance is too small for their noise; empty if
-    there are none."""
-    wanted = [each for each in found if each.recommended > each.tolerance + 1e-9]
-    if not wanted:
-        return ""
-    lines = ["# perf.yaml: tolerances that these cases' noise allows", "tolerances:", "  cases:"]
-    for each in wanted:
-        lines += [f'    - pattern: "{each.case_id}"', f"      recorded: {each.recommended:.3f}"]
-    return "\n".join(lines)
 
 
 def _by_pairs(noise: CaseNoise) -> list[str]:

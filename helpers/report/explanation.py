@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Sequence
 from decimal import ROUND_UP, Decimal
@@ -30,11 +29,6 @@ from helpers.trainers.contract.step_profile import HOST, Phase
 
 EXPLAIN_SCHEMA_VERSION = 1
 
-# Of a card's kernels, whose names are often C++ declarations.
-_SAYS_NOTHING = re.compile(
-    r"^void |\(anonymous namespace\)::|at::native::|cudnn::engines_precompiled::|_kernel__5x_cudnn$"
-    r"|(?<=>)\(.*\)$|\([^()]*\)$|\{lambda\(\)#\d+\}::operator\(\)\(\) const::"
-)
 # Of a longer name the beginning and the end are shown: the tiles of a matrix product are at its end.
 _MOST_OF_A_KERNEL, _END_OF_A_KERNEL = 110, 64
 
@@ -90,18 +84,18 @@ def _longer(explanation: Explanation) -> str:
     if not longer:
         verdict = "NOT EXPLAINED" if explanation.is_slower else "NOT SLOWER"
         return f"{verdict}: a step takes {whole}, and no part of it is longer beyond chance"
-    first, also = longer[0], _others_text(longer[1:])
+    first = longer[0]
     named = f"{'' if first.is_sure else 'probably '}{difference_text(first)}"
     if first.part.level is Grain.RANK:
         by = f"{_ms(first.seconds.mean)} ms a step beside the other ranks, which wait for it in the all-reduce"
-        return f"{named} is slower by {by}{_share_text(first, explanation)}{also}"
+        return f"{named} is slower by {by}{_share_text(first, explanation)}"
     change = f", {first.change:+.0%}" if first.change is not None else ""
     what = f"{named}{change} ({_kind_text(first)}{_largest_inside(explanation, first)})"
     if first.part.may_be_beside:
-        return f"{what}; how much of it is beside computation is not known{also}"
+        return f"{what}; how much of it is beside computation is not known"
     if first.part.phase is Phase.ALL_REDUCE and not any(each.part.level is Grain.RANK for each in explanation.named):
         what += ", and no rank is slower beside the others"
-    return f"{what}{_share_text(first, explanation)}{also}"
+    return f"{what}{_share_text(first, explanation)}"
 
 
 def _share_text(first: Difference, explanation: Explanation) -> str:
@@ -125,13 +119,6 @@ def _largest_inside(explanation: Explanation, phase: Difference) -> str:
     inside = [each for each in explanation.largest_inside if phase.part.holds(each.part)]
     texts = [f"{difference_text(each)}, +{_ms(each.seconds.mean)} ms, {_KINDS[each.kind]}" for each in inside]
     return f"; longest in it: {texts[0]}" if texts and phase.part.level is Grain.PHASE else ""
-
-
-def _others_text(others: Sequence[Difference]) -> str:
-    sure = sum(each.is_sure for each in others)
-    told = {"longer": sure, "probably longer": len(others) - sure}
-    texts = [f"{counted(count, 'more part is', 'more parts are')} {how}" for how, count in told.items() if count]
-    return "".join(f"; {each}" for each in texts)
 
 
 def difference_text(each: Difference) -> str:
@@ -160,11 +147,10 @@ def _exchange_text(exchange: Exchange) -> str:
 
 
 def _kernel_text(kernel: str) -> str:
-    """A kernel's name without what all kernels of a library have in common; JSON has the whole name."""
-    name = _SAYS_NOTHING.sub("", kernel)
-    if len(name) <= _MOST_OF_A_KERNEL:
-        return name
-    return f"{name[: _MOST_OF_A_KERNEL - _END_OF_A_KERNEL - 1]}…{name[-_END_OF_A_KERNEL:]}"
+    """The beginning and the end of a kernel's name, which is often a C++ declaration; JSON has the whole name."""
+    if len(kernel) <= _MOST_OF_A_KERNEL:
+        return kernel
+    return f"{kernel[: _MOST_OF_A_KERNEL - _END_OF_A_KERNEL - 1]}…{kernel[-_END_OF_A_KERNEL:]}"
 
 
 def interval_text(interval: Interval, whole: float) -> str:

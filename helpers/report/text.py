@@ -9,10 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from helpers.common.words import counted
-from helpers.judging.case.evidence import Build
 from helpers.judging.case.verdict import Status
 from helpers.judging.night.verdict import NightVerdict
-from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.plan.baseline_files import UNIT
@@ -115,25 +113,11 @@ def pairs_line(row: CaseRow) -> str:
     return f"A/B, new against reference, {counted(len(row.pairs), 'pair')}: {text}%"
 
 
-def pairs_table(row: CaseRow) -> list[str]:
-    """All pairs in the order in which they ran: the build that ran first, samples/s of both builds, the difference."""
-    lines = ["pair  first      reference        new  difference"]
-    for place, pair in enumerate(row.pairs, start=1):
-        first = "reference" if pair.first == Build.REFERENCE.value else "new"
-        rates = (number(pair.reference_samples_per_s), number(pair.candidate_samples_per_s))
-        lines.append(f"{place:>4}  {first:<9}  {rates[0]:>9}  {rates[1]:>9}  {pair.difference:>+10.2%}")
-    return lines if row.pairs else []
-
-
 def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
     """The lines below the line of a case: its confirmation, and with ``details`` everything else that was measured."""
     room = width - len(_REASON_INDENT)
     lines = _wrapped(pairs_line(row), room)
     if details:
-        if row.pairs:
-            build = row.reference_build or "the reference build"
-            lines = _wrapped(f"A/B, new against {build}; {rate_unit(row.case_id)} by {MEDIAN_STEP}", room)
-        lines += pairs_table(row)
         for text in row.set_aside:
             lines += _wrapped(f"set aside {text}", room)
         lines += _wrapped(rules_line(row), room)

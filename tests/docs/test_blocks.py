@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import json
 import os
@@ -137,42 +136,6 @@ def test_make_knows_what_to_do_for_each_of_its_commands() -> None:
         argv = ["make", "--dry-run", f"PYTHON={sys.executable}", *words]
         done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, ""), words
-
-
-# ---- the crontab
-
-
-@pytest.fixture(scope="module")
-def at_night(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """The command of the crontab's line, whose folders are below the second value, with a double of ``perfgate``."""
-    folder = tmp_path_factory.mktemp("cron")
-    (block,) = of(Mode.CRON)
-    line = block.text.splitlines()[-1].split(maxsplit=5)[5]
-    (folder / "srv/nightly").mkdir(parents=True)
-    (folder / "srv/nightly/newest").write_text("night.whl\n")
-    (folder / "srv/perfgate/.venv/bin").mkdir(parents=True)
-    return line.replace("/srv/", f"{folder}/srv/"), folder / "srv/perfgate"
-
-
-def night(at_night: tuple[str, Path], ends_with: int) -> str:
-    """What cron would mail of a night whose gate ends with this code."""
-    line, folder = at_night
-    perfgate = folder / ".venv/bin/perfgate"
-    perfgate.write_text(f'#!/bin/sh\necho "$@"\necho the verdict\nexit {ends_with}\n')
-    perfgate.chmod(0o755)
-    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=True).stdout
-
-
-def test_a_night_of_the_crontab_mails_exit_code_and_verdict_if_it_did_not_pass(at_night: tuple[str, Path]) -> None:
-    assert night(at_night, 6) == "exit code 6\ngate --build night.whl\nthe verdict\n"
-
-
-def test_a_night_of_the_crontab_does_not_begin_while_another_runs(at_night: tuple[str, Path]) -> None:
-    night(at_night, 1)
-    (at_night[1] / "night.log").write_text("of the night that still runs\n")
-    with (at_night[1] / "night.lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert night(at_night, 0) == "exit code 75\nof the night that still runs\n"
 
 
 @pytest.mark.slow

@@ -14,19 +14,11 @@ from helpers.machine.environment import CPU, MEMORY_MHZ, SM_MHZ
 from helpers.machine.watch.gpu_health import HELD_BY_FACT, NVLINKS_FACT, PCIE_FACT
 from helpers.report.table import Column, Table, markdown_list, markdown_text
 
-# The facts of a run on a GPU, each with its title.
-_FACTS = {
-    SM_MHZ: "SM clock in the window (MHz)",
-    MEMORY_MHZ: "memory clock in the window (MHz)",
-    HELD_BY_FACT: "NVML's reasons for lower clocks",
-    "gpu_temperature_c": "temperature (°C)",
-    "gpu_power_watts": "power (W)",
-    "gpu_uncorrected_ecc": "uncorrected ECC errors",
-    PCIE_FACT: "PCI Express link",
-    NVLINKS_FACT: "active NVLinks",
-    "loader": "reader",
-    "not_measured": "not measured",
-}
+# The facts of a run on a GPU.
+_FACTS = (
+    SM_MHZ, MEMORY_MHZ, HELD_BY_FACT, "gpu_temperature_c", "gpu_power_watts", "gpu_uncorrected_ecc", PCIE_FACT,
+    NVLINKS_FACT, "loader", "not_measured",
+)  # fmt: skip
 _NOT_SEEN = "NOT SEEN"
 _VERSIONS = ("framework", "framework_version", "cuda", "cudnn", "nccl")
 
@@ -82,19 +74,19 @@ def not_reached(report: ProofReport) -> list[str]:
 
 
 def seen(report: ProofReport) -> dict[str, str]:
-    """What the runs on a GPU say of it, by title: of each fact the value in the last run that has it."""
+    """What the runs on a GPU say of it: of each fact the value in the last run that has it."""
     runs = [run for run in report.runs if run.target != CPU and run.measured]
     leased = {each for run in runs for each in run.environment.get("card_ids", "").split()}
     strange = sorted(leased - {gpu.uuid for gpu in report.machine.gpus})
     cards = ", ".join(sorted(leased)) + (f"; NO CARD OF THIS MACHINE: {', '.join(strange)}" if strange else "")
     steps = sum(len(run.step_seconds) for run in runs)
     peak = max((run.peak_device_bytes or 0 for run in runs), default=0)
-    facts = {title: [run.facts[name] for run in runs if run.facts.get(name)] for name, title in _FACTS.items()}
+    facts = {name: run.facts[name] for run in runs for name in _FACTS if run.facts.get(name)}
     return {
         "runs": f"{len(runs)}, with {steps} steps timed by the card's events" if steps else _NOT_SEEN,
         "leased cards": cards or _NOT_SEEN,
         "peak of device memory": f"{peak / GIB:.1f} GiB" if peak else _NOT_SEEN,
-        **{title: values[-1] if values else _NOT_SEEN for title, values in facts.items()},
+        **{name: facts.get(name, _NOT_SEEN) for name in _FACTS},
     }
 
 

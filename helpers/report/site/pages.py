@@ -62,7 +62,7 @@ def files_of(site: Site, history: History, look: Look) -> dict[str, str]:
         "badges/all.svg": badge(look.title, headline, tone),
     }
     for case in site.cases:
-        files[f"{case.page}.html"] = _case(site, case, history, look)
+        files[f"{case.page}.html"] = _case(case, history, look)
         effect = case.newest.line.effect
         text = case.status if effect is None else f"{case.status} {effect:+.1%}"
         files[case.badge] = badge(case.case_id, text, case.tone)
@@ -128,7 +128,7 @@ def _levels(case: SiteCase) -> tuple[LevelLine, ...]:
     return ()
 
 
-def _case(site: Site, case: SiteCase, history: History, look: Look) -> str:
+def _case(case: SiteCase, history: History, look: Look) -> str:
     levels, drawn = _levels(case), case.nights[-_DRAWN_NIGHTS:]
     return _page(
         look,
@@ -144,7 +144,6 @@ def _case(site: Site, case: SiteCase, history: History, look: Look) -> str:
         statuses=list(counts_of(each.line.status for each in drawn)),
         nights=case.nights[: -_LISTED_NIGHTS - 1 : -1],
         left_out=max(0, len(case.nights) - _LISTED_NIGHTS),
-        elsewhere=[each for each in site.cases if each.case_id == case.case_id and each is not case],
         command=f"perfgate history {case.case_id} --target {case.target}",
     )
 

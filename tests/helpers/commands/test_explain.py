@@ -56,13 +56,6 @@ class Runner:
     longer: float = 0.009
     # Why there is no profile; empty if there is one.
     reason: str = ""
-    reason_of: tuple[Build, ...] = tuple(Build)
-    # The only rank that answers, of as many as it takes for it to be the last one.
-    rank: int = 0
-    # What a profile says of itself.
-    notes: tuple[str, ...] = ()
-    # By what fraction the profiler makes each run's steps longer; else by about 5%.
-    costs: list[float] = field(default_factory=list)
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
     made: list[Build] = field(default_factory=list)
     store: ResultStore = field(default_factory=lambda: ResultStore(Path(), "unset"))
@@ -74,14 +67,12 @@ class Runner:
         if interrupt := answer.pop("raises", None):
             raise interrupt
         folder = self.store.new_run_folder(plan.case.id, replicate)
-        case = Case.parse(CASE.replace("1x1", f"1x{self.rank + 1}"))
-        spec = JobSpec("job", case, replicate, str(folder), "cpu", 1, 2, explained_steps=5)
+        spec = JobSpec("job", Case.parse(CASE), replicate, str(folder), "cpu", 1, 2, explained_steps=5)
         spec.spec_path.write_text(spec.to_json())
         profile = self._profile(build)
         answer = {"step_seconds": (profile.step_seconds_unprofiled,) * 2, **answer}
-        reason = str(answer.pop("reason", "")) or (self.reason if build in self.reason_of else "")
-        said = NoProfile("paddle", self.rank, "a profiler", reason) if reason else profile
-        spec.step_profile_path(self.rank).write_text(said.to_json())
+        said = NoProfile("paddle", 0, "a profiler", self.reason) if self.reason else profile
+        spec.step_profile_path(0).write_text(said.to_json())
         spec.trace_path(0).write_text("trace")
         result = self.make_run(plan, replicate, **{**roles(plan, build, stage), **answer})
         result = replace(result, environment={**result.environment, **plan.environment})
@@ -97,9 +88,7 @@ class Runner:
             rows.append(OperatorRow(Phase.BACKWARD, f"blocks.{number}", "conv2d_grad", "", "", "cpu", 1.0, seconds))
         taken = sum(row.seconds_per_step for row in rows)
         phases = {Phase.BACKWARD: taken, Phase.HOST_GAP: 0.01}
-        number = len(self.made) - 1
-        before = (taken + 0.01) / (1 + self.costs[number]) if self.costs else taken + 0.005
-        return StepProfile("paddle", 0, 5, taken + 0.01, before, phases, 0.0, tuple(rows), 1, "a profiler", self.notes)
+        return StepProfile("paddle", 0, 5, taken + 0.01, taken + 0.005, phases, 0.0, tuple(rows), 1, "a profiler")
 
 
 @dataclass

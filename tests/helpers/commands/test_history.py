@@ -85,15 +85,6 @@ def test_nights_on_which_nothing_ran_are_shown_among_those_of_their_machine(runs
     assert " on :" not in told
 
 
-def test_nights_of_no_named_machine_belong_to_the_only_one(runs: Path) -> None:
-    with history_in(runs) as history:
-        history.add_night(night(1, segment={}, status="INFRA_ERROR", log_rates=()))
-    assert "on an unknown machine: 1 night" in asked(runs, "history", CASE)
-    with history_in(runs) as history:
-        history.add_night(night(2, 4.5))
-    assert f"{CASE} [cpu] on h0: 2 nights" in asked(runs, "history", CASE)
-
-
 def test_a_line_a_night_with_session_build_figure_and_verdict(runs: Path) -> None:
     with history_in(runs) as history:
         add_night(history, 1, [4.5, 4.51, 4.52])

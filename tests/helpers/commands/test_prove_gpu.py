@@ -360,8 +360,8 @@ def test_what_the_runs_say_of_the_card_is_told_and_what_they_do_not_say_too() ->
     assert found["runs"] == "1, with 2 steps timed by the card's events"
     assert found["leased cards"] == "GPU-aa"
     assert found["peak of device memory"] == "20.0 GiB"
-    assert found["SM clock in the window (MHz)"] == "1980"
-    assert found["active NVLinks"] == "NOT SEEN"
+    assert found["sm_clock_mhz"] == "1980"
+    assert found["not_measured"] == "NOT SEEN"
     assert "GPU-other" in seen(story([], measured("GPU-other")))["leased cards"].partition("NO CARD")[2]
 
 

@@ -151,14 +151,10 @@ def test_the_secret_of_a_command_is_in_a_file_of_its_owner_alone_until_the_job_e
     ("end", "status", "why"),
     [
         (End("COMPLETED"), 0, ""),
-        (End("FAILED", 1 << 8), 1, ""),
         (End("FAILED", 6 << 8), 6, ""),
         (End("FAILED", 9), None, "FAILED (signal 9)"),
-        (End("FAILED", 0, "JobLaunchFailure"), None, "FAILED (JobLaunchFailure)"),
         (End("TIMEOUT", 1 << 8), None, "its time was over"),
         (End("CANCELLED", 15), None, "CANCELLED (signal 15)"),
-        (End("NODE_FAIL", 1 << 8), None, "NODE_FAIL"),
-        (End("OUT_OF_MEMORY", 1 << 8), None, "OUT_OF_MEMORY"),
         (End("COMPLETING", 1 << 8), None, "COMPLETING"),
     ],
 )

@@ -51,10 +51,3 @@ def test_no_build_that_cannot_be_tested_is_called_likeliest(shares: tuple[float,
     )
     text = headline(CaseSearch(CASE, "cpu", builds, 0.0, None, 12))
     assert text == f"STILL OPEN: 12 runs of 5 builds so far; likeliest: {likeliest}"
-
-
-def test_the_next_likeliest_is_no_build_that_cannot_be_tested_either() -> None:
-    builds = (finding("b0", 0.0), finding("b1", 0.992), finding("b2", 0.006, "crashes"), finding("b3", 0.002))
-    answer = BisectAnswer(BisectEnd.FOUND, "b1 is the first bad build", 1, 1, 0.992, LEVEL, LEVEL, None, 0.0, 12)
-    text = headline(CaseSearch(CASE, "cpu", builds, 0.0, answer, 12))
-    assert text.endswith("the next likeliest: one of 2, b2 … b3 (0.8%; 1 of them cannot be tested)")

@@ -11,10 +11,9 @@ import pytest
 
 from benchmarks.made_sessions import session_of
 from helpers.judging.parts.explanation import Explanation
-from helpers.judging.parts.step_parts import Exchange, Grain, Variant
+from helpers.judging.parts.step_parts import Grain
 from helpers.judging.statistics import Interval
 from helpers.report.explanation import (
-    difference_text,
     headline,
     render_explanation,
     render_markdown,
@@ -60,50 +59,6 @@ def test_the_sentence_names_part_change_kind_and_share(found: CaseExplanation) -
     # A part that is longer than the whole step is no share of it.
     less = replace(longer, drop=Interval(0.6 * longer.explained_seconds, 0.001, longer.explained_seconds))
     assert re.fullmatch(part + r", \+\d\.\d% of a step; the whole step: \+\d\.\d% \(95% .*\)", headline(case_of(less)))
-
-
-@pytest.mark.parametrize(
-    ("p_values", "begins", "ends"),
-    [
-        ((0.01, 0.01), "conv2d_grad of", "; 1 more part is longer"),
-        ((0.01, 0.0101), "conv2d_grad of", "; 1 more part is probably longer"),
-        ((0.04, 0.01), "probably conv2d_grad of", "; 1 more part is longer"),
-        (
-            (0.04, 0.01, 0.01, 0.02),
-            "probably conv2d_grad of",
-            "; 2 more parts are longer; 1 more part is probably longer",
-        ),
-    ],
-)
-def test_the_sentence_says_how_sure_each_part_is(p_values: tuple[float, ...], begins: str, ends: str) -> None:
-    whole = explained(slower, pairs=8)
-    named = tuple(replace(whole.named[0], p_value=each) for each in p_values)
-    said = headline(case_of(replace(whole, named=named)))
-    assert said.startswith(begins) and said.endswith(ends)
-    # Shown is never less than it is.
-    shown = {0.01: "0.010", 0.0101: "0.011", 0.02: "0.020", 0.04: "0.040"}
-    text = render_explanation(case_of(replace(whole, named=named)), 120)
-    assert all(f"  {shown[each]}  {'surely' if each <= 0.01 else 'probably'}" in text for each in p_values)
-
-
-def _in_kernels(old: str, new: str) -> str:
-    """What is said of an operator that another kernel computes."""
-    (named,) = explained(slower, pairs=8).named
-    return difference_text(replace(named, exchange=Exchange(Variant(old), Variant(new))))
-
-
-def test_a_kernel_is_named_without_what_all_kernels_have_in_common() -> None:
-    kernel = "void at::native::(anonymous namespace)::max_pool_backward_nchw<float, float, int>(float const*, long*)"
-    shown = "conv2d_grad [max_pool_backward_nchw<float, float, int> → gemm] of blocks.2 (backward)"
-    assert _in_kernels(kernel, "gemm") == shown
-
-
-# Of cuDNN on an H200: they differ in the size of a tile.
-GEMMS = [
-    f"sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize{tile}x64x32_warpgroupsize1x1x1_g1_execute"
-    "_segment_k_off_kernel__5x_cudnn"
-    for tile in (128, 256)
-]
 
 
 def test_from_which_kernel_to_which_an_operator_changed_is_told() -> None:

@@ -28,7 +28,6 @@ from helpers.report.frameworks import render_frameworks
 from helpers.report.html.night_drawings import draw_nights
 from helpers.report.results import SessionReport, results_json
 from helpers.report.scaling import scalings, to_text
-from helpers.report.table import markdown_text
 from helpers.report.text import night_lines, render
 from helpers.session.side_by_side.comparison import Cell
 from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError, SuiteError, printable
@@ -153,18 +152,3 @@ def test_json_holds_what_there_was_in_ascii(name: str) -> None:
     assert (record["machine"]["host"], record["command"][1], record["cases"][0]["reason"]) == (name, name, name)
     diagnosis = Diagnosis({"CPU": {"CPU": name}}, (Finding(Severity.NOTE, "x", name, name, name),))
     assert json.loads(json.dumps(doctor_record(diagnosis)))["findings"][0]["found"] == name
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("a|b", "a\\|b"),
-        ("a\\|b", "a\\\\\\|b"),
-        ("<img src=x>", "&lt;img src=x>"),
-        ("![x](http://evil)", "![x\\](http://evil)"),
-        ("```\n## FORGED", "\\`\\`\\`\\n## FORGED"),
-        ("paddle-vgg16-amp_o1 [v100] C:\\x", "paddle-vgg16-amp_o1 [v100] C:\\x"),
-    ],
-)
-def test_markdown_shows_it_as_it_stands(text: str, shown: str) -> None:
-    assert markdown_text(text) == shown

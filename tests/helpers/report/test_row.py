@@ -85,14 +85,6 @@ def test_tells_the_figures_of_every_rule_with_the_reasons(row: CaseRow) -> None:
     assert by_rule["dlperf-time"].reason == "rule dlperf-time was not computed"
 
 
-def test_tells_every_comparison(row: CaseRow) -> None:
-    deciding, shown = row.published
-    assert (deciding.reference_samples_per_s, deciding.ratio, deciding.sets_status) == (200.0, 0.51, True)
-    assert (shown.label, shown.status, shown.sets_status) == ("draft", "PASS", False)
-    assert row.recorded is not None
-    assert (row.recorded.status, row.recorded.reference_samples_per_s) == ("NO_BASELINE", None)
-
-
 def test_a_failed_run_is_told_with_its_log_and_counts_no_figure(make_plan: MakePlan, make_run: MakeRun) -> None:
     plan = make_plan(runs=3)
     crashed = make_run(plan, 1, failure="exit 137", figures={}, log_tail="Killed", step_seconds=())

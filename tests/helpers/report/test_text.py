@@ -165,19 +165,6 @@ def test_a_confirmation_is_one_line_of_differences() -> None:
     assert "A/B" not in render(ROWS, 80)
 
 
-def test_on_demand_every_pair_is_shown_with_both_builds_and_who_was_first() -> None:
-    lines = render((CONFIRMED,), 80, details=True).splitlines()
-    at = lines.index("    A/B, new against paddle 3.3.0 in envs/good; images/s by median-step")
-    assert lines[at + 1 : at + 6] == [
-        "    pair  first      reference        new  difference",
-        "       1  new            1.303      1.275      -2.13%",
-        "       2  reference      46200      45180      -2.21%",
-        "    set aside r3 (reference build): throttled: SW power cap for 12% of the",
-        "    window",
-    ]
-    assert max(map(len, lines)) <= 80
-
-
 def test_a_session_without_a_measured_case_says_why_in_one_line() -> None:
     assert render((NO_CARD, NO_CARD), 80) == ("not run: 2 cases: needs an A100, found 2 CPU cards\n2 cases: 2 not run")
 

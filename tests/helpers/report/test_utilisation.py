@@ -22,19 +22,6 @@ def test_the_forward_pass_has_the_known_multiply_adds(model: Model, known: float
     assert forward_multiply_adds(model) == pytest.approx(known, rel=1e-4)
 
 
-@pytest.mark.parametrize(("model", "weights"), [(Model.RESNET50, 53 + 1), (Model.VGG16, 13 + 3)])
-def test_every_convolution_and_classifier_counts_once(model: Model, weights: int) -> None:
-    names = [layer.name for layer in model.spec.layers().in_order()]
-    assert len(set(names)) == len(names) == weights
-
-
-def test_the_stride_of_v1_5_stands_in_the_three_by_three_convolution() -> None:
-    layers = {layer.name: layer.multiply_adds for layer in Model.RESNET50.spec.layers().in_order()}
-    # In v1 both would be of 28 x 28 outputs.
-    assert layers["stage 2 block 1 reduce"] == 256 * 128 * 56 * 56
-    assert layers["stage 2 block 1 spatial"] == 9 * 128 * 128 * 28 * 28
-
-
 def test_a_training_step_is_three_forward_passes_without_the_gradient_of_the_image() -> None:
     stem = 7 * 7 * 3 * 64 * 112 * 112
     assert training_flops(Model.RESNET50) == 2 * (3 * forward_multiply_adds(Model.RESNET50) - stem)
@@ -60,21 +47,15 @@ def test_the_limit_of_mixed_precision_is_its_16_bit_product(case_id: str, amp_dt
     ("chip", "precision", "tflops"),
     [
         ("Tesla V100-SXM2-32GB", "fp16", 125.0),
-        ("Tesla V100-PCIE-16GB", "fp16", 112.0),
         ("Tesla V100S-PCIE-32GB", "fp32", 16.4),
         ("NVIDIA A100-SXM4-40GB", "fp16", 312.0),
         ("NVIDIA A100 80GB PCIe", "tf32", 156.0),
-        ("NVIDIA A10", "fp32", 31.2),
         ("NVIDIA H100 80GB HBM3", "bf16", 989.0),
-        ("NVIDIA H100 PCIe", "bf16", 756.0),
         ("NVIDIA H200", "fp32", 67.0),
-        ("NVIDIA L4", "tf32", 60.0),
         ("NVIDIA L40S", "fp32", 91.6),
         ("Tesla V100-SXM2-16GB", "bf16", None),
-        ("NVIDIA H200 NVL", "fp32", None),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "fp16", None),
         ("NVIDIA A1000", "fp32", None),
-        ("2 cores", "fp32", None),
     ],
 )
 def test_a_chips_peak_is_its_own_and_no_similar_ones(chip: str, precision: str, tflops: float | None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.made_sessions import session_of
-from benchmarks.page import WIDE, use
+from benchmarks.page import WIDE
 from helpers.report.html.page import night_page
 from tests.helpers.report.chromium import CONTRAST, LEAST_CONTRAST, PHONE, Shown, missed_by_axe, opened
 from tests.helpers.report.chromium import browser as browser
@@ -156,10 +156,3 @@ def test_text_from_outside_neither_runs_nor_breaks_the_page(
     assert found.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
     assert "<script>alert(1)</script>" in found.page.locator(".verdicts .long > span").first.text_content()
     found.page.context.close()
-
-
-def test_the_page_of_sixty_cases_of_ninety_nights_filters_and_sorts(browser: Any, tmp_path: Path) -> None:
-    file = tmp_path / "large.html"
-    file.write_text(night_page(session_of(60, 90)), encoding="utf-8")
-    found = use(browser, file)
-    assert found.shown == "6 of 60" and found.nodes > 10_000

@@ -16,25 +16,11 @@ from helpers.report.row import Pair
 from helpers.report.scaling import Scaling, ScalingRow
 from helpers.session.case_details import RunSteps
 from helpers.session.side_by_side.comparison import Ratio
+from tests.helpers.commands.test_history_text import LINE as NIGHT
 from tests.helpers.report.test_frameworks import PADDLE, PYTORCH, ROW
 
 CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
-LINE = NightLine(
-    "u",
-    "2026-11-01",
-    "2026-11-01T22:00:00+00:00",
-    "s",
-    "3.3.1",
-    100.0,
-    1,
-    "PASS",
-    "why",
-    None,
-    None,
-    1,
-    low=99,
-    high=101,
-)
+LINE = replace(NIGHT, low=99.0, high=101.0)
 LEVELS = (LevelLine("recorded", "recorded", "r", 100.0), LevelLine("published", "published", "p", 300.0))
 
 

@@ -160,20 +160,6 @@ def test_a_session_that_skipped_selected_cases_is_not_green_by_silence(session: 
     assert "but 4 of 6 selected did not run" in text and "Nobody is needed" not in text
 
 
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        (GateState.PASSED, "The gate passed: 4 cases"),
-        (GateState.PARTLY_PASSED, "The gate passed in part: 4 of 5 cases"),
-        (GateState.FAILED, "The gate failed: interrupted"),
-    ],
-)
-def test_a_gate_s_verdict_in_words(state: GateState, words: str) -> None:
-    other = ("interrupted",) if state is GateState.FAILED else ()
-    not_selected = 1 if state is GateState.PARTLY_PASSED else 0
-    assert headline([], GateVerdict(state, 4, not_selected, (), (), other), 0)[0] == words
-
-
 def test_a_case_of_the_gate_without_a_result_needs_someone(session: SessionReport) -> None:
     lost = GateCase("paddle-vgg16-fp32-bs8-1x2-dali-static", "v100", NOT_REACHED, "", "ada")
     gate = GateVerdict(GateState.FAILED, 0, 0, (lost,), (), ("interrupted",))

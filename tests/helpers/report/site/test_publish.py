@@ -17,7 +17,6 @@ from helpers.history.tables import nights
 from helpers.report.site.content import site_of
 from helpers.report.site.pages import Look
 from helpers.trainers.contract.errors import ConfigError, HistoryError
-from tests.faults.postgres import running_server
 from tests.helpers.history.made import moment, segment
 from tests.helpers.report.site.made import QUIET, SLOW, add_night, files_in, fill, published
 from tests.hostile_strings import TEXTS, check_xml
@@ -279,11 +278,3 @@ def add_nights_of(history: History, number: int, text: str) -> None:
         )
     uuid = history.series(f"case{written}")[0].uuid
     history.exclude(uuid, f"who{text}", moment(3), f"why{text}")
-
-
-def test_a_history_in_postgresql_has_the_same_site(world: tuple[str, Path], tmp_path: Path) -> None:
-    with running_server() as server:
-        url, site = server.new_database(), tmp_path / "site"
-        fill(url, range(1, 13))
-        published(url, site)
-        assert files_in(site) == files_in(world[1])
