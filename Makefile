@@ -41,8 +41,8 @@ AGAIN = $(if $(filter env%,$(MAKECMDGOALS)),--again)
 # where the caller's shell has Python keep nothing. What measures is left as its caller has it.
 check test: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help perf fuzz test test-paddle26 check lint bench gpu-proof doctor
-.PHONY: env env-dev env-test env-beside env-paddle26 env-pytorch env-tensorflow env-mxnet env-fuzz pins clean
+.PHONY: help perf fuzz test test-paddle26 check lint bench gpu-proof doctor site
+.PHONY: env env-dev env-test env-beside env-paddle26 env-pytorch env-tensorflow env-mxnet env-fuzz env-site pins clean
 .NOTPARALLEL:
 
 help:
@@ -60,8 +60,9 @@ help:
 	@echo "make env-tensorflow  install TensorFlow in .venv-tensorflow, for its cases (a download of 0.7 to 4 GB: requirements/tensorflow-*.txt)"
 	@echo "make env-mxnet  install MXNet, which is retired, in .venv-mxnet, for its cases (a download of 0.6 to 1.1 GB; Python 3.11)"
 	@echo "make fuzz    each reader of files under Hypothesis, then a minute of atheris, in .venv-fuzz (a download of 36 MB)"
+	@echo "make site    the pages as a site, with a sample night and a sample of the published history, in .cache/site"
 	@echo "make pins    write the digests of all pinned packages after a change of requirements/*.in"
-	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-tensorflow, .venv-mxnet,, .venv-fuzz and caches; results in runs/ and baselines/ stay"
+	@echo "make clean   delete .venv, .venv-paddle26, .venv-pytorch, .venv-tensorflow, .venv-mxnet, .venv-fuzz, .venv-site and caches; results in runs/ and baselines/ stay"
 
 # make ends with 2 whatever failed: the last line says pytest's own code.
 perf: env
@@ -106,6 +107,10 @@ bench: env-test
 gpu-proof: env-beside env-pytorch
 	.venv/bin/perfgate prove-gpu $(GPU_PROOF_ARGS)
 
+site: env-dev env-site
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/python -m mkdocs build --quiet
+	$(VENV_PYTHON) -m docs.pictures.make --sample .cache/site/sample
+
 fuzz: env-dev env-fuzz
 	$(VENV_PYTHON) -m pytest tests/fuzz --hypothesis-profile fuzz-long -n auto $(NEVER_HANGS) 1800 $(PYTEST_ARGS)
 	$(VENV_PYTHON) -m tests.fuzz --seconds 60 $(FUZZ_ARGS)
@@ -143,11 +148,14 @@ env-fuzz:
 
 # Writes requirements/*.txt from the *.in beside them: the SHA-256 of every file of each pin, from the package index that
 # uv is configured with. uv takes "===" for "==", with which another build of torch would do.
+env-site:
+	$(BOOTSTRAP) --requirements site
+
 pins: env
 	for name in $(PINNED); do $(VENV_PYTHON:python=uv) pip compile requirements/$$name.in --quiet --no-deps --universal \
 		--python-version 3.11 --generate-hashes --no-header --no-annotate --output-file requirements/$$name.txt || exit; done
 	sed -i 's/^torch==\([^=]\)/torch===\1/' requirements/pytorch-gpu*.txt
 
 clean:
-	rm -rf .venv .venv-paddle26 .venv-pytorch .venv-tensorflow .venv-mxnet .venv-fuzz .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-paddle26 .venv-pytorch .venv-tensorflow .venv-mxnet .venv-fuzz .venv-site .cache .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -63,7 +63,7 @@ FRAMEWORKS = {
     "mxnet": Framework("mxnet", "mxnet-cpu", {"mxnet-gpu": GpuBuild((5, 0), (8, 6), 11)}, _OWN + "mxnet-cpu"),
 }  # fmt: skip
 # Tools with an environment of their own -> what is imported of them.
-TOOLS = {"fuzz": "atheris"}
+TOOLS = {"fuzz": "atheris", "site": "mkdocs"}
 EXTRAS = ("dev",)
 SETS = {name: framework for framework, each in FRAMEWORKS.items() for name in (each.cpu, *each.gpu)}
 

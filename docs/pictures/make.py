@@ -3,14 +3,19 @@
 A stand-in trains (tests/docs/stand_in.py), so the speeds are drawn and not measured. Everything else is the suite: 25
 nights of a gate are judged and kept, and the last night's build is slower where ResNet50 reads images. Chromium takes
 the page of that night as ``--results`` writes it, and its table as a terminal shows it. A minute on two cores.
+
+``--sample FOLDER`` writes that page and the published site of these nights into FOLDER instead.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import html
+import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -19,6 +24,7 @@ import yaml
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
+from helpers.trainers.contract import ROOT
 from tests.docs.stand_in import GOOD, SLOW, checkout, environment, played
 
 HERE = Path(__file__).parent
@@ -108,7 +114,30 @@ def _take_table(page: Page, table: str) -> None:
     page.locator("pre").screenshot(path=HERE / "table.png")
 
 
-if __name__ == "__main__":
+def sample(checkout: Path, page: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(page, folder / "night.html")
+    places = ("--config", "perf.yaml", "--baselines", "baselines", "--runs-dir", "runs")
+    words = ("publish", str(folder.absolute() / "published"), *places, "--title", "A sample: these speeds are drawn")
+    subprocess.run(
+        [sys.executable, "-m", "helpers.commands", *words],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sample", type=Path, metavar="FOLDER")
+    into = parser.parse_args().sample
     with tempfile.TemporaryDirectory() as name:
         page_file, shown = nights(Path(name))
-        take(page_file, table_of(shown.replace(f"{name}/", "../")))
+        if into is None:
+            take(page_file, table_of(shown.replace(f"{name}/", "../")))
+        else:
+            sample(Path(name) / "checkout", page_file, into)
+
+
+if __name__ == "__main__":
+    main()

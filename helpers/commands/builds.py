@@ -28,6 +28,7 @@ from helpers.commands.loading import (
 )
 from helpers.commands.main import add_configuration
 from helpers.common.masking import shown_words
+from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
 from helpers.history import open_history
 from helpers.history.decisions import DecisionFiles
@@ -40,7 +41,6 @@ from helpers.session.builds import named_builds
 from helpers.session.gate import EXIT_OK
 from helpers.session.programs import built_ahead, cases_to_check, program_lines, refuse_broken
 from helpers.session.suite import Suite, SuiteOptions
-from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError, NoHistory, printable
 
 NAME = "builds"
@@ -164,7 +164,7 @@ def _check(arguments: argparse.Namespace, cache: BuildCache, config: Config, out
         build = replace(build, digest=matching[0], made=True)
     imported = import_build(build.source_text, build.framework, build.interpreter)
     options = SuiteOptions(
-        config_path=arguments.config, baselines_folder=arguments.baselines, runs_folder=ROOT / "runs",
+        config_path=arguments.config, baselines_folder=arguments.baselines, runs_folder=own_folder() / "runs",
         session="asked", build=str(build.interpreter),
     )  # fmt: skip
     # The build is in use until the ``with`` block of the cache ends.

@@ -20,6 +20,7 @@ from helpers.commands.loading import (
     load_suite,
     print_answer,
 )
+from helpers.common.own_folder import own_folder
 from helpers.history.address import history_problem, named_address
 from helpers.machine.devices import Machine
 from helpers.machine.doctor import Diagnosis, diagnose
@@ -29,7 +30,6 @@ from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.session.measuring.examination import ExaminationIO, examine
 from helpers.session.suite import Suite
-from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import printable
 
 NAME = "doctor"
@@ -54,7 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--history", metavar="URL", type=history_option, help="Check that this history database answers"
     )
     parser.add_argument(
-        "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Check the disk of this run folder"
+        "--runs-dir",
+        type=Path,
+        default=own_folder() / "runs",
+        metavar="FOLDER",
+        help="Check the disk of this run folder",
     )
 
 

@@ -26,13 +26,13 @@ from helpers.commands.loading import (
     write_json,
 )
 from helpers.commands.option_types import count_of, hours, time_is_over
+from helpers.common.own_folder import own_folder
 from helpers.judging.parts.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
 from helpers.session import SuiteOptions
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
-from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -84,7 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_session(parser, "the interrupted explanation SESSION")
     add_json(parser)
     parser.add_argument(
-        "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Keep the runs in FOLDER. Default: runs"
+        "--runs-dir",
+        type=Path,
+        default=own_folder() / "runs",
+        metavar="FOLDER",
+        help="Keep the runs in FOLDER. Default: runs",
     )
     # Other commands that measure have a history. None takes these runs.
     parser.set_defaults(history=None)

@@ -28,6 +28,7 @@ from helpers.commands.option_types import count_of, typed
 from helpers.commands.submit import add_cluster, cluster_of, say_withheld, show_scripts
 from helpers.common.files import read_text_limited
 from helpers.common.masking import shown_words
+from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
 from helpers.history.run_folders import JOBS_FOLDER
 from helpers.judging.fleet import judge_fleet
@@ -37,7 +38,6 @@ from helpers.launch.slurm.script import JobRequest, Shape, parse_minutes, python
 from helpers.plan.clusters import ClusterConfig
 from helpers.report.fleet import FleetAnswer, fleet_record, fleet_text
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
-from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     gate = parsed([GATE, f"--config={arguments.config}", f"--baselines={arguments.baselines}", *arguments.words])
     if gate.session is not None or gate.resume is not None:
         raise ConfigError("perfgate gate", got="--session or --resume", expected="neither: a fleet names its sessions")
-    gate.runs_dir = Path(gate.runs_dir or ROOT / "runs").expanduser().absolute()
+    gate.runs_dir = Path(gate.runs_dir or own_folder() / "runs").expanduser().absolute()
     cluster = cluster_of(arguments)
     nodes = nodes_of(arguments.nodes, cluster.partition)
     # In UTC, because several machines read it.

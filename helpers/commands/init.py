@@ -33,7 +33,7 @@ _TEXT = """\
 
 # Found here: {found}.
 # "perfgate gate" judges these cases. "needs" is what a case is compared with: published, recorded (by this machine,
-# with: pytest perf_tests --update-baselines), or both.
+# with: perfgate gate -- --update-baselines), or both.
 machines:
   {name}:
     host: {host}
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace, out: TextIO, machine: Machine | None = No
     )
     write_whole(path, text.encode())
     print(f"{path} is written: {len(rules)} gate rules for {machine.describe()}", file=out)
-    print("next: perfgate doctor, then pytest perf_tests --update-baselines, then perfgate gate", file=out)
+    print("next: perfgate doctor, then perfgate gate -- --update-baselines, then perfgate gate", file=out)
     return EXIT_OK
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from helpers.common.files import check_replaceable, named_by_user, open_regular, write_whole
+from helpers.common.own_folder import own_folder
 from helpers.common.words import counted
 from helpers.history import default_url, open_history
 from helpers.history.address import named_address, refuse_in_command_line
@@ -36,7 +37,6 @@ from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
 from helpers.report.colours import wanted, with_colours
 from helpers.session.suite import Suite, SuiteOptions
-from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
 
@@ -62,7 +62,11 @@ def add_history(parser: argparse.ArgumentParser) -> None:
         help="Use the history at URL. Default: perf.yaml's, else history.sqlite in runs",
     )
     parser.add_argument(
-        "--runs-dir", type=Path, default=ROOT / "runs", metavar="FOLDER", help="Look for runs in FOLDER. Default: runs"
+        "--runs-dir",
+        type=Path,
+        default=own_folder() / "runs",
+        metavar="FOLDER",
+        help="Look for runs in FOLDER. Default: runs",
     )
 
 
@@ -254,7 +258,7 @@ def load_suite(arguments: argparse.Namespace) -> Suite:
         SuiteOptions(
             config_path=arguments.config,
             baselines_folder=arguments.baselines,
-            runs_folder=ROOT / "runs" if runs_folder is None else Path(runs_folder).expanduser().absolute(),
+            runs_folder=own_folder() / "runs" if runs_folder is None else Path(runs_folder).expanduser().absolute(),
             session="asked",
             history_url=getattr(arguments, "history", None),
         )

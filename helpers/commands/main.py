@@ -13,16 +13,15 @@ import select
 import shutil
 import sys
 import textwrap
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO, cast
 
 import helpers.commands
 from helpers.common.masking import passwords_in, without_secrets
+from helpers.common.own_folder import own_folder
 from helpers.machine.address_space import short_address_space
 from helpers.report.unforeseen import EXIT_UNFORESEEN, unforeseen
-from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import SuiteError, printable
 
 # A wrong command line or an unreadable file: there is no answer. It is pytest's number for a usage error.
@@ -57,7 +56,10 @@ class Command(Protocol):
 
 class _ShowVersion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        print(f"perfgate {version()}")
+        # Not imported at the top: it would load the code that examines the machine.
+        from helpers.machine.facts import suite_version
+
+        print(f"perfgate {suite_version()}")
         parser.exit()
 
 
@@ -104,18 +106,6 @@ def asked_commands(argv: Sequence[str]) -> tuple[Command, ...]:
     return commands()
 
 
-def version() -> str:
-    """The suite's version, such as ``0.1.0 (e94319a0c2d1)``; without the commit if git does not know it."""
-    # Not imported at the top: it would load the code that examines the machine.
-    from helpers.machine.facts import suite_commit
-
-    stated = str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
-    try:
-        return f"{stated} ({suite_commit(ROOT)})"
-    except (OSError, ValueError):
-        return stated
-
-
 def _modules() -> list[str]:
     return [found.name for found in pkgutil.iter_modules(helpers.commands.__path__) if not found.ispkg]
 
@@ -139,7 +129,7 @@ def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:
     for command in known:
         sub = parsers.add_parser(command.NAME, help=command.HELP, description=command.HELP)
         sub.exits = {**EXITS_OF_ANY, **command.EXITS}
-        add_configuration(sub, ROOT / "perf.yaml", ROOT / "baselines")
+        add_configuration(sub, own_folder() / "perf.yaml", own_folder() / "baselines")
         command.add_arguments(sub)
         sub.set_defaults(run=command.run)
     return parser
@@ -191,7 +181,7 @@ def main(argv: Sequence[str], out: TextIO | None = None) -> int:
         name = f"perfgate {arguments.command}"
         # Only where no file is named the defaults hold.
         named: Path = arguments.config
-        if named != ROOT / "perf.yaml" and arguments.command != "init" and not named.expanduser().exists():
+        if named != own_folder() / "perf.yaml" and arguments.command != "init" and not named.expanduser().exists():
             return _ended(name, f"error: --config {named}: no such file", EXIT_USAGE)
         if isinstance(stream, io.TextIOWrapper):
             # Characters that the terminal lacks (arrow, plus-minus sign) are escaped.

@@ -29,6 +29,7 @@ from helpers.commands.proof.plan import Here, proof_here
 from helpers.commands.proof.steps import ProofState, StepRecord, StepRunner, failed, read_state
 from helpers.commands.proof.summary import ProofReport, not_reached, summary
 from helpers.common.files import write_whole
+from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
 from helpers.judging.rules.rates import rate_unit
 from helpers.launch.launchers import CHOICES
@@ -37,7 +38,6 @@ from helpers.machine.environment import CPU
 from helpers.machine.frameworks import BuildFinder
 from helpers.machine.kernels import why_build_runs_on_none
 from helpers.plan.perf_yaml import load_config
-from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
 from helpers.trainers.contract.frameworks import Framework
 
@@ -49,7 +49,7 @@ EXITS = {
     7: "no step was wrong, but steps remain: not reached (call again to go on), or not run for want of software",
 }
 
-OUT = ROOT / "runs" / "gpu-proof"
+OUT = own_folder() / "runs" / "gpu-proof"
 SUMMARY = "summary.md"
 BUNDLE = "gpu-proof.tar.gz"
 EXIT_RIGHT, EXIT_WRONG, EXIT_REMAIN = 0, 1, 7

@@ -13,6 +13,7 @@ from helpers.commands.loading import new_session, say
 from helpers.commands.main import EXIT_INTERRUPTED, parsed
 from helpers.commands.option_types import typed
 from helpers.common.masking import shown_words
+from helpers.common.own_folder import own_folder
 from helpers.history.run_folders import JOBS_FOLDER
 from helpers.launch.launchers import CHOICES
 from helpers.launch.slurm.job import run_jobs
@@ -26,7 +27,6 @@ from helpers.launch.slurm.script import (
 from helpers.plan.clusters import ClusterConfig
 from helpers.plan.perf_yaml import load_config
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
-from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 
 NAME = "submit"
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runs-dir",
         type=Path,
-        default=ROOT / "runs",
+        default=own_folder() / "runs",
         metavar="FOLDER",
         help=f"Keep the job's output in FOLDER/{JOBS_FOLDER}. Default: runs",
     )

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from helpers.common.own_folder import is_installed
 from helpers.common.unknown import Unknown, ask
 from helpers.machine.devices import Machine
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
@@ -342,7 +344,7 @@ def gather(
         frameworks=frameworks,
         machine_libraries={name: library_versions(name, variables, root) for name in ("cudnn", "nccl")},
         data=data,
-        suite=ask(lambda: suite_commit(ROOT)),
+        suite=ask(suite_version),
     )
 
 
@@ -368,6 +370,19 @@ def _topology(machine: Machine, nvml: Nvml, details: Mapping[str, GpuDetails], r
             places[uuid] = adapter_at(uuid, folder)
     adapters = infiniband_adapters(root)
     return topology_of(machine.gpus, details, nvml.common_ancestor, places=places, adapters=adapters)
+
+
+def suite_version() -> str:
+    """The suite's version, such as ``1.0.0 (e94319a0c2d1)``; without the commit if a wheel installed it or git does not
+    know it."""
+    stated = str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
+    if is_installed():
+        # A work tree around it is another project's.
+        return stated
+    try:
+        return f"{stated} ({suite_commit(ROOT)})"
+    except (OSError, ValueError):
+        return stated
 
 
 def suite_commit(checkout: Path) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.common.inherited import passed_on
+from helpers.common.own_folder import is_installed
 from helpers.machine.framework_probe import identity, libraries, probe, why_missing
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.frameworks import Framework
@@ -186,7 +187,8 @@ class FrameworkEnvironment:
         """The command that builds it, to be called in the checkout."""
         if self.folder == ROOT / f".venv-{self.requirements}":
             return f"make env-{self.requirements}"
-        return " ".join(["python", str(_BOOTSTRAP), *self.arguments])
+        bootstrap = ROOT / _BOOTSTRAP if is_installed() else _BOOTSTRAP
+        return " ".join(["python", str(bootstrap), *self.arguments])
 
     def why_missing(self) -> str:
         """One line that says what is wrong with it and which command builds it."""

@@ -94,7 +94,7 @@ def _system(facts: SystemFacts) -> dict[str, str]:
         "container": state.container or "no",
         "image": state.image,
         "clock": _text(state.clock_source, str),
-        "suite": _text(facts.suite, lambda commit: f"perfgate, commit {commit}"),
+        "suite": _text(facts.suite, lambda version: f"perfgate {version}"),
     }
 
 

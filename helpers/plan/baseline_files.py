@@ -18,10 +18,11 @@ from msgspec import Meta
 
 from helpers.common.files import read_text_limited, sync_folder, write_whole
 from helpers.common.records import WrongRecord, parse, read_as
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import BaselineError
 
 UNIT = "images/s"
-BASELINES = Path(__file__).resolve().parents[2] / "baselines"
+BASELINES = ROOT / "baselines"
 PUBLISHED = BASELINES / "published"
 RECORDED = BASELINES / "recorded"
 

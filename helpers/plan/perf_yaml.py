@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from helpers.common.masking import remember
+from helpers.common.own_folder import own_folder
 from helpers.judging.case.evidence import Budget
 from helpers.judging.parts.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
 from helpers.machine.frameworks import FrameworkConfig
@@ -350,8 +351,8 @@ def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
     ConfigError names file, field, what was got, what was expected, and the remedy.
     """
     file = Path(path).expanduser().absolute()
-    # Relative paths, and what is kept beside the file, belong to the checkout.
-    file = ROOT / "perf.yaml" if (alone := file == SHIPPED) else file
+    # Relative paths, and what is kept beside the file, belong to the user's folder.
+    file = own_folder() / "perf.yaml" if (alone := file == SHIPPED) else file
     top = _sections(None if alone else file)
     protocols = read_protocols(top["protocols"])
     frameworks = _framework_keys(top.get("frameworks"))
@@ -434,7 +435,7 @@ def _data(field: YamlValue | None, folder: Path) -> DataConfig:
 def _path(field: YamlValue | None, folder: Path) -> str | None:
     if field is None or field.value is None:
         return None
-    return field.path(ROOT if field.about == str(SHIPPED) else folder)
+    return field.path(own_folder() if field.about == str(SHIPPED) else folder)
 
 
 def _limits(field: YamlValue | None) -> TimeLimits:

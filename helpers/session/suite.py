@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers.common.files import of_everybody
+from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
 from helpers.history import Memory
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
 from helpers.machine.environment import device_of
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.plan.baseline_files import BASELINES, PUBLISHED
 from helpers.plan.case_plan import CPU, SuiteCase, matrix, usual_targets
 from helpers.plan.installed import CANDIDATE, Installed
 from helpers.plan.perf_yaml import Config, MachineConfig, load_config
@@ -92,7 +94,7 @@ class Suite:
         """Read perf.yaml and the published baselines; ``runner``, ``machine`` and ``memory`` replace the real ones in
         tests."""
         config = load_config(options.config_path, CHOICES)
-        published = load_all_published(options.baselines_folder / "published", PUBLISHED_TARGETS)
+        published = load_all_published(_published_in(options.baselines_folder), PUBLISHED_TARGETS)
         if "SLURM_JOB_ID" in os.environ and not config.nodes.hosts:
             from helpers.launch.nodes.slurm import in_job, with_hosts_of_job
 
@@ -347,3 +349,9 @@ class Suite:
 
 def say_to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def _published_in(baselines: Path) -> Path:
+    """The folder of the published figures: the suite's own for a user's folder that has none."""
+    own = baselines / PUBLISHED.name
+    return PUBLISHED if baselines == own_folder() / BASELINES.name and not own.exists() else own

@@ -35,7 +35,7 @@ from tests.requirements.scripts import load
 SLOW = "510e"
 SLOWER, SPREAD = 0.94, 0.003
 IMAGES_PER_S = 5.4
-_STAND_INS = {
+STAND_INS = {
     "helpers/session/measuring/job_runner.py": """
 
 def _trained(self, *run, **roles):
@@ -120,7 +120,7 @@ class Clone:
             if (ROOT / name).is_file():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, folder / name)
-        for name, lines in _STAND_INS.items():
+        for name, lines in STAND_INS.items():
             with (folder / name).open("a", encoding="utf-8") as file:
                 file.write(lines)
         environment(folder / ".venv")
