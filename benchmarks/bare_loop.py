@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from helpers.trainers.contract.blocks import BARE, StepBlock, Stopwatch, serve
+from benchmarks.blocks import BARE, StepBlock, Stopwatch, serve
 from helpers.trainers.contract.models import Model
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

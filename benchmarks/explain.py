@@ -35,7 +35,7 @@ from helpers.judging.parts.ranks import parts_and_ranks
 from helpers.judging.parts.shared_speed import differences_beside
 from helpers.judging.parts.step_parts import Grain, Part, ProfiledPair
 from helpers.machine.environment import CPU, GPU
-from helpers.plan.small_dataset import make_small_dataset
+from helpers.plan.grown_dataset import GrownDataset
 from helpers.report.table import Align, Column, Table
 from helpers.report.unforeseen import ended
 from helpers.trainers.contract.errors import ConfigError
@@ -282,11 +282,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         possible = causes_of(framework, given.device)
         wanted = [each for each in given.cause or possible if each in possible]
         for setup, causes in setups_of(wanted, given.device, given.steps).items():
-            if setup.data != "synthetic" and not data.exists():
-                make_small_dataset(data, images_per_class=4)
+            images = data if setup.data == "synthetic" else GrownDataset(data).first(32).root
             folder = given.folder / f"{framework}-{setup.folder}"
             folder.mkdir(exist_ok=True)
-            recorder = Recorder(framework, setup, folder, data, given.cores)
+            recorder = Recorder(framework, setup, folder, images, given.cores)
             recorder.check()
             changes = [(cause, percent) for cause in causes for percent in percents_of(cause, given.percent)]
             if not given.count:

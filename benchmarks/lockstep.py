@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from benchmarks.blocks import MARK, TRAIN, StepBlock, block_of, request_line
 from helpers.common.inherited import passed_on
 from helpers.judging.statistics import mean_interval
 from helpers.machine.libraries import with_libraries
+from helpers.plan.grown_dataset import GrownDataset
 from helpers.plan.recipes.recipe import settings_for
-from helpers.plan.small_dataset import make_small_dataset
-from helpers.session.suite import SMALL_DATASET
-from helpers.trainers.contract.blocks import MARK, TRAIN, StepBlock, block_of, request_line
+from helpers.session.suite import MADE_IMAGES
 from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import LaunchError, SuiteError
 from helpers.trainers.contract.job import JobSpec
@@ -68,7 +68,7 @@ class Turns:
 
 
 class Worker:
-    """A process that serves blocks (``helpers/trainers/contract/blocks.py``). It is stopped while no block is
+    """A process that serves blocks (``benchmarks/blocks.py``). It is stopped while no block is
     requested."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -283,7 +283,7 @@ def trainer_arm(
         device=seat.device,
         warmup_steps=0,
         window_steps=1,
-        data_root=None if case.data is DataSource.SYNTHETIC else str(make_small_dataset(SMALL_DATASET).root),
+        data_root=None if case.data is DataSource.SYNTHETIC else str(GrownDataset(MADE_IMAGES).first().root),
         settings=wanted,
         environment=wanted["environment"],
         cores=(seat.cores,) if seat.cores else (),
@@ -291,5 +291,5 @@ def trainer_arm(
     )
     path = folder / f"{job_id}.json"
     path.write_text(spec.to_json(), encoding="utf-8")
-    argv = (seat.interpreter, "-m", "helpers.trainers.common.block_worker", str(path))
+    argv = (seat.interpreter, "-m", "benchmarks.block_worker", str(path))
     return Arm(name, argv, loop, {**wanted["environment"], **seat.variables})

@@ -120,7 +120,7 @@ def session_of(cases: int, nights: int, *, steps: int = 300, hostile: str = "") 
         machine={"host": f"v100-3{hostile}", "found": "8 x Tesla V100-SXM2-32GB"},
         command=("pytest", "perf_tests", "--gate", f"--build=paddle.whl{hostile}"),
         not_reached=0,
-        scaling=scalings(rows, lambda target, case_id: None),
+        scaling=scalings(rows),
         night=NightVerdict(Status.PASS, Reason("quiet", f"no group of cases fell together{hostile}"), cases),
         gate=GateVerdict(state, len(outcomes) - len(failed), 0, failed, ()),
         outcomes=outcomes,

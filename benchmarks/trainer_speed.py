@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.blocks import BARE, FOR, TRAIN, StepBlock
 from benchmarks.cores import last_core
 from benchmarks.lockstep import (
     Arm,
@@ -34,7 +35,6 @@ from helpers.plan.perf_yaml import load_config
 from helpers.plan.recipes.recipe import settings_for
 from helpers.report.unforeseen import ended
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.blocks import BARE, FOR, TRAIN, StepBlock
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
 

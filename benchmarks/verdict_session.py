@@ -223,7 +223,6 @@ def _plan(case: Case, first: tuple[DrawnRun, ...], budget: Budget, has_reference
         samples_per_s=summarise(rates).centre,
         rule=MEDIAN_STEP,
         replicates=rates,
-        interval=None,
         tolerance=None,
         environment={**_ENVIRONMENT, "framework_commit": _BUILDS[recorded]["commit"]},
         segment=segment_of(_ENVIRONMENT, {}, case.id),

@@ -14,12 +14,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 def main():
     # type: () -> int
     if not (3, 11) <= sys.version_info[:2] <= (3, 13):
-        sys.stderr.write(
-            "bootstrap: this is Python {}, expected 3.11 to 3.13. Install one of these (Debian 12, Ubuntu 24.04: "
-            "python3 and python3-venv; or from python.org): make PYTHON=/path/to/python3.12 perf\n".format(
-                ".".join(map(str, sys.version_info[:3]))
-            )
-        )
+        sys.stderr.write("bootstrap: this is Python %d.%d, expected 3.11 to 3.13: " % sys.version_info[:2])
+        sys.stderr.write("install one, or name it: make PYTHON=/path/to/python3.12 perf\n")
         return 2
     import installer
 

@@ -6,9 +6,7 @@ and costs only its cases.
 """
 
 import argparse
-import contextlib
 import fcntl
-import functools
 import json
 import os
 import platform
@@ -17,9 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,10 +28,12 @@ from sets import EXTRAS, FRAMEWORKS, LIBGOMP, PADDLE, SETS, TOOLS, Part, choose,
 REQUIREMENTS = Path(__file__).absolute().parent
 # {"python", "base", "parts": {part: SHA-256}, "missing": {part that could not be had: why}}
 STAMP, OWNED = ".perfgate-stamp.json", ".perfgate-venv"
+# The Python with which it is made.
+BASE = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 PYTHON = f"{platform.python_implementation()} {platform.python_version()}"
 CHECK = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
-# Seconds for one command: 5 GB at 2 MB/s take 2500 s. Another set-up of the folder has several commands.
-COMMAND_SECONDS, LOCK_SECONDS = 2 * 3600.0, 4 * 3600.0
+# Seconds for one command: 5 GB at 2 MB/s take 2500 s.
+COMMAND_SECONDS = 2 * 3600.0
 # The longest reason that is kept of a failed command, in characters.
 REASON_LENGTH = 500
 # /bin/sh finds the interpreter: a first line that names it would be cut off at 127 characters, and could not contain a
@@ -61,8 +59,6 @@ class Environment:
     """A virtual environment, and the files that pin its packages."""
 
     venv: Path
-    # The Python with which it is made.
-    base: str = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     requirements: Path = REQUIREMENTS
 
     @property
@@ -74,7 +70,7 @@ class Environment:
         try:
             stamp = json.loads((self.venv / STAMP).read_text(encoding="utf-8"))
             whole = isinstance(stamp["parts"], dict) and isinstance(stamp["missing"], dict)
-            same = (stamp["python"], stamp["base"]) == (PYTHON, self.base)
+            same = (stamp["python"], stamp["base"]) == (PYTHON, BASE)
         except (OSError, ValueError, LookupError, TypeError):
             return None
         return stamp if whole and same and os.access(self.python, os.X_OK) else None
@@ -106,7 +102,7 @@ class Environment:
         failed = self._install({name: parts[name] for name in new})
         had = {name: wanted[name] for name in new if name not in failed}
         before = {name: why for name, why in missing.items() if name not in had}
-        record = {"parts": {**have, **had}, "missing": {**before, **failed}, "python": PYTHON, "base": self.base}
+        record = {"parts": {**have, **had}, "missing": {**before, **failed}, "python": PYTHON, "base": BASE}
         write_whole(self.venv / STAMP, json.dumps(record, sort_keys=True))
         return failed
 
@@ -122,15 +118,15 @@ class Environment:
                 shutil.rmtree(entry)
             elif entry != owned:
                 entry.unlink()
-        run([self.base, "-m", "venv", self.venv], clean_environment())
+        run([BASE, "-m", "venv", self.venv], clean_environment())
         options = ["--quiet", "--disable-pip-version-check", "--no-input", "--require-hashes", "--no-deps"]
-        variables = pip_settings.for_pip(self.settings, clean_environment())
+        variables = pip_settings.for_pip(self._settings(), clean_environment())
         run([self.python, "-m", "pip", "install", *options, "-r", self.requirements / "uv.txt"], variables)
 
     def _install(self, parts: Mapping[str, Part]) -> dict[str, str]:
         """Install the parts and import them. Returns those that could not be had, with the reasons; raises SetUpError
         for a part without which there is no environment."""
-        variables, options = pip_settings.for_uv(self.settings, clean_environment())
+        variables, options = pip_settings.for_uv(self._settings(), clean_environment())
         # A uv.toml can move and withhold packages as pip.conf can.
         variables |= {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never", "NO_COLOR": "1"}
         variables.pop("UV_CONFIG_FILE", None)
@@ -172,8 +168,7 @@ class Environment:
                     failed[name] = str(error)
         return failed
 
-    @functools.cached_property
-    def settings(self) -> dict[str, str]:
+    def _settings(self) -> dict[str, str]:
         """The caller's settings of pip that lead to packages, as the environment's pip reads them."""
         try:
             return pip_settings.read(str(self.python), clean_environment())
@@ -191,22 +186,19 @@ class Environment:
 def run(command: Sequence[object], environment: Mapping[str, str]) -> None:
     """Run a command. Raises SetUpError, with the command and its error, if it fails."""
     words = [str(word) for word in command]
-    said: list[str] = []
-    # The lock's handle is inherited, since uv may outlive a killed bootstrap, and no other process may write meanwhile.
-    with subprocess.Popen(
-        words, env=dict(environment), close_fds=False, stderr=subprocess.PIPE, text=True, errors="replace"
-    ) as process:
-        assert process.stderr is not None
-        limit = threading.Timer(COMMAND_SECONDS, process.kill)
-        limit.daemon = True
-        limit.start()
-        for line in process.stderr:
-            said.append(pip_settings.masked(line))
-            sys.stderr.write(said[-1])
-        process.wait()
-        limit.cancel()
-    if process.returncode != 0:
-        raise SetUpError(f"'{' '.join(words[:3])} …' ended with {process.returncode} ({reason(said)})")
+    try:
+        # The lock's handle is inherited, since uv may outlive a killed bootstrap, and no other process may write
+        # meanwhile.
+        done = subprocess.run(
+            words, env=dict(environment), close_fds=False, stderr=subprocess.PIPE, text=True, errors="replace",
+            timeout=COMMAND_SECONDS,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise SetUpError(str(error)) from None
+    said = pip_settings.masked(done.stderr)
+    sys.stderr.write(said)
+    if done.returncode != 0:
+        raise SetUpError(f"'{' '.join(words[:3])} …' ended with {done.returncode} ({reason(said.splitlines())})")
 
 
 def reason(said: Sequence[str]) -> str:
@@ -233,25 +225,16 @@ def say(text: str) -> None:
     print(f"bootstrap: {text}", flush=True)
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Allow one set-up at a time of an environment's folder. The system releases the lock when its holder and its
+def lock(folder: Path) -> None:
+    """Allow one set-up at a time of an environment's folder. The system releases the lock when this process and its
     commands are gone."""
     handle = os.open(folder, os.O_RDONLY)
     os.set_inheritable(handle, True)
-    end = time.monotonic() + LOCK_SECONDS
     try:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise SetUpError(f"another set-up of {folder} does not end: end it (lslocks names it)") from None
-                time.sleep(1.0)
-        yield
-    finally:
-        os.close(handle)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"waiting for another set-up of {folder} (lslocks names it)")
+        fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -276,28 +259,26 @@ def chosen_set(asked: str, driver: str) -> str:
     if asked in SETS or asked in TOOLS:
         return asked
     framework = PADDLE if asked in ("auto", "beside") else asked
+    cpu, gpus = FRAMEWORKS[framework].cpu, None
     try:
         gpus = machine.find_gpus()
-    except SetUpError as error:
-        raise SetUpError(f"{error}. To have the CPU train on purpose: {FRAMEWORKS[framework].on_cpu}") from None
-    try:
         return choose(framework, gpus, driver)
     except SetUpError as error:
-        if asked != "beside":
-            raise
-        say(f"taking requirements/cpu.txt, with which Paddle trains on the CPU alone ({error})")
-        return "cpu"
+        if asked != "beside" or gpus is None:
+            raise SetUpError(f"{error}. To have the CPU train on purpose: bootstrap.py --requirements {cpu}") from None
+        say(f"taking requirements/{cpu}.txt, with which Paddle trains on the CPU alone ({error})")
+        return cpu
 
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    asked, driver = options.requirements, machine.find_driver()
+    driver = machine.find_driver()
     try:
         if subprocess.call([sys.executable, "-c", "import ensurepip, venv"], env=clean_environment()):
             raise SetUpError(f"{sys.executable} has no ensurepip. Debian, Ubuntu: apt-get install python3-venv")
         if options.probe:
             return 0
-        chosen = chosen_set(asked, driver)
+        chosen = chosen_set(options.requirements, driver)
         owner = SETS.get(chosen, chosen)
         if owner != PADDLE and options.extras:
             raise SetUpError(f"--with adds to the suite's environment; {chosen} is one of its own")
@@ -305,10 +286,10 @@ def main(arguments: Sequence[str]) -> int:
         venv.mkdir(parents=True, exist_ok=True)
         extras = [*options.extras, *([] if machine.loads("libgomp.so.1") else [LIBGOMP])]
         parts, environment = parts_of(chosen, extras, driver), Environment(venv)
-        with locked(venv):
-            failed = environment.set_up(parts, options.again)
-            if owner == PADDLE:
-                environment.write_command(REQUIREMENTS.parent)
+        lock(venv)
+        failed = environment.set_up(parts, options.again)
+        if owner == PADDLE:
+            environment.write_command(REQUIREMENTS.parent)
         for name, why in failed.items():
             say(f"{name} is missing: {parts[name].cost}; a call with --again, as make env, tries it again ({why})")
     except (SetUpError, OSError) as error:

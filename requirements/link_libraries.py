@@ -16,7 +16,7 @@ import sys
 import sysconfig
 from importlib import metadata
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
 # Below the environment's folder; helpers/machine/libraries.py has it too.
 FOLDER = os.path.join("lib", "perfgate-cuda")
@@ -33,24 +33,16 @@ def cuda_major(site: Path) -> str:
 
 
 def libraries(site: Path, major: str) -> Dict[str, Path]:
-    """The libraries that wheels of this CUDA brought, by their names with the version and without."""
-    found: Dict[str, Path] = {}
-    versions: Dict[str, List[int]] = {}
+    """The libraries that wheels of this CUDA brought, by their names with the version and, the newest, without."""
+    found: List[Tuple[List[int], str, str, Path]] = []
     for wheel in metadata.distributions(path=[str(site)]):
         own = re.fullmatch(r"nvidia[-_.].+[-_.]cu(\d+)", wheel.metadata["Name"] or "", re.IGNORECASE)
         for file in wheel.files or ():
             library = _LIBRARY.fullmatch(str(file))
-            if library is None or major != (own.group(1) if own else library.group(2)):
-                continue
-            name, plain, version = (
-                library.group(3),
-                library.group(4),
-                [int(each) for each in library.group(5).split(".")[1:]],
-            )
-            found[name] = site / str(file)
-            if version >= versions.get(plain, []):
-                versions[plain], found[plain] = version, site / str(file)
-    return found
+            if library is not None and major == (own.group(1) if own else library.group(2)):
+                version = [int(each) for each in library.group(5).split(".")[1:]]
+                found.append((version, library.group(3), library.group(4), site / str(file)))
+    return {name: path for _, full, plain, path in sorted(found) for name in (full, plain)}
 
 
 def link(prefix: Path, site: Path) -> Dict[str, Path]:

@@ -1,4 +1,5 @@
-"""The GPUs of this machine and their driver, read with the standard library alone."""
+"""The GPUs of this machine and their driver, read with the standard library alone. helpers/machine/drivers.py uses
+it."""
 
 import ctypes
 import json
@@ -8,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# For each major version of CUDA the least driver; helpers/machine/drivers.py reads it too.
+# For each major version of CUDA the least driver.
 DRIVERS = Path(__file__).absolute().parent / "drivers.json"
 
 
@@ -24,7 +25,7 @@ class Gpu:
     capability: tuple[int, int]
 
 
-def least_driver(cuda: int) -> str:
+def least_driver(cuda: int | str) -> str:
     """The least driver for a major version of CUDA."""
     return str(json.loads(DRIVERS.read_text(encoding="utf-8"))["least"][str(cuda)])
 
@@ -55,24 +56,18 @@ def find_gpus(
     except OSError as error:
         if "No such file" in str(error) and not (driver.is_dir() and os.listdir(driver)):
             return []
-        raise SetUpError(
-            f"NVML cannot be loaded: {error}. Install libnvidia-ml.so.1 with the driver (in a container: "
-            "NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
-        ) from None
+        raise SetUpError(f"NVML cannot be loaded: {error}. Install the driver's libnvidia-ml.so.1") from None
     gpus, bad = [], []
     count = ctypes.c_uint()
-    try:
-        _ask(nvml, "nvmlInit_v2")
-        _ask(nvml, "nvmlDeviceGetCount_v2", ctypes.byref(count))
-        for index in range(count.value):
-            try:
-                gpus.append(_gpu(nvml, index))
-            except SetUpError as error:
-                bad.append(f"GPU{index}: {error}")
-        if bad and not gpus:
-            raise SetUpError("no GPU answers: " + "; ".join(bad))
-    except SetUpError as error:
-        raise SetUpError(f"NVML is installed, but {error}. Check 'nvidia-smi' and the driver") from None
+    _ask(nvml, "nvmlInit_v2")
+    _ask(nvml, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+    for index in range(count.value):
+        try:
+            gpus.append(_gpu(nvml, index))
+        except SetUpError as error:
+            bad.append(f"GPU{index}: {error}")
+    if bad and not gpus:
+        raise SetUpError("no GPU answers: " + "; ".join(bad))
     for each in bad:
         warn(f"bootstrap: choosing by the other GPUs, as one does not answer ({each})")
     return gpus
@@ -80,9 +75,7 @@ def find_gpus(
 
 def _ask(nvml: ctypes.CDLL, name: str, *arguments: object) -> None:
     if code := getattr(nvml, name)(*arguments):
-        describe = nvml.nvmlErrorString
-        describe.restype = ctypes.c_char_p
-        raise SetUpError(f"{name} failed with error {code} ({(describe(code) or b'').decode(errors='replace')})")
+        raise SetUpError(f"NVML's {name} failed with error {code}. Check 'nvidia-smi' and the driver")
 
 
 def _gpu(nvml: ctypes.CDLL, index: int) -> Gpu:

@@ -44,19 +44,14 @@ class PipError(Exception):
 def read(python: str, environ: Mapping[str, str]) -> dict[str, str]:
     """The settings of the pip of ``python`` that are passed on, by pip's names; empty without a pip. Raises PipError
     where pip cannot read its own files."""
-    command = [python, "-m", "pip", "config", "list"]
     # With these of the caller's pip would print nothing here, or another Python's settings.
     own = {"PIP_QUIET": "0", "PIP_PYTHON": python, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=120,
-            env={**environ, **own},
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise PipError(f"'{' '.join(command)}': {error}") from None
+    command = [python, "-m", "pip", "config", "list"]
+    done = subprocess.run(
+        command, env={**environ, **own}, capture_output=True, text=True, errors="replace", timeout=120
+    )
     if done.returncode != 0 and "No module named pip" not in done.stderr:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise PipError(f"'{' '.join(command)}' ended with {done.returncode}: {masked(last)}")
+        raise PipError(f"'{' '.join(command)}' ended with {done.returncode}: {masked(done.stderr)[-500:].strip()}")
     return settings_of(done.stdout)
 
 
@@ -90,7 +85,7 @@ def for_uv(settings: Mapping[str, str], environ: Mapping[str, str]) -> tuple[dic
     own_index = any(environ.get(name) for name in _OWN_INDEX)
     found: dict[str, str] = {}
     for bundle in ("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
-        if not environ.get("SSL_CERT_FILE") and os.path.isfile(environ.get(bundle, "")):
+        if environ.get(bundle) and not environ.get("SSL_CERT_FILE"):
             # pip takes them as well.
             found["SSL_CERT_FILE"] = environ[bundle]
     for name, value in settings.items():
@@ -109,7 +104,7 @@ def _translated(name: str, value: str) -> str:
         return ",".join(word for word in value.split() if "://" in word or Path(word).expanduser().exists())
     if name == "proxy" and "://" not in value:
         return f"http://{value}"
-    return str(max(1, int(float(value)))) if name == "timeout" else " ".join(value.split())
+    return " ".join(value.split())
 
 
 def masked(text: str) -> str:

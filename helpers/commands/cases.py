@@ -6,29 +6,26 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
-from helpers.commands.case_sheet import CaseSheet, render_sheets, sheet_of, sheets_json
+from helpers.commands.case_sheet import render as render_sheet
+from helpers.commands.case_sheet import sheet_of, sheets_record
 from helpers.commands.loading import (
-    JSON,
-    MARKDOWN,
-    TEXT,
-    Formats,
-    add_printed_formats,
+    add_json,
     find_cases,
-    json_text,
     load_suite,
     matching_cases,
-    print_answer,
+    print_text,
+    text_output,
+    width_of,
+    write_json,
 )
 from helpers.common.words import counted
 from helpers.judging.rules.rates import rate_unit
 from helpers.launch.programs import check_settings
 from helpers.plan.case_plan import CPU, SuiteCase
-from helpers.plan.cpu_twin import cpu_twin
 from helpers.plan.image_folder import images_needed
 from helpers.plan.matrix import TARGETS
-from helpers.plan.overrides import parse_overrides
 from helpers.report.table import Column, Table, markdown_text
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_OK
@@ -67,21 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", choices=TARGETS, help="List only this target's cases, or show the case only on it")
     parser.add_argument("--published", action="store_true", help="List only the cases with a published figure")
-    parser.add_argument("--device", choices=("cpu", "gpu"), help="Show the case's settings and command for this device")
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        dest="overrides",
-        help="Change one training setting of the case and say what that does to a result. Can be given several times",
-    )
-    add_printed_formats(parser, FORMATS)
+    printed = parser.add_mutually_exclusive_group()
+    add_json(printed)
+    printed.add_argument("--markdown", action="store_true", help="Print the list as a table in Markdown")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Print the table, or a sheet for each target that has the case. Raises SuiteError on an unknown case or override,
-    if the options choose no case, and if a check gives no answer."""
+    """Print the table, or a sheet for each target that has the case. Raises SuiteError if the options choose
+    no case, and if a check gives no answer."""
     suite = load_suite(arguments)
     found: Sequence[SuiteCase] = suite.cases
     if arguments.case is not None:
@@ -89,22 +79,25 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         if matching is None:
             return _show(arguments, suite, out)
         found = matching
-    if arguments.overrides or arguments.device:
-        raise ConfigError("perfgate cases", field="--set, --device", got=arguments.case, expected="the id of a case")
     chosen = tuple(each for each in found if _is_chosen(each, arguments))
     if not chosen:
         raise ConfigError("perfgate cases", got="options that no case fits", expected="at least one case")
-    print_answer(arguments, FORMATS, CaseTable(case_lines(suite, chosen), suite.machine.describe()), out)
+    table = CaseTable(case_lines(suite, chosen), suite.machine.describe())
+    if arguments.markdown:
+        print(render_markdown(table), file=out)
+        return EXIT_OK
+    print_text(render(table, width_of(out)), text_output(arguments, out))
+    write_json(arguments, table_record(table), out)
     return EXIT_OK
 
 
 def _show(arguments: argparse.Namespace, suite: Suite, out: TextIO) -> int:
-    if arguments.format != TEXT:
-        raise ConfigError("perfgate cases", field="--format", got=arguments.format, expected="a list of cases")
-    overrides = parse_overrides(arguments.overrides)
-    found = find_cases(suite.cases, arguments.case, arguments.target)
-    sheets = [sheet_of(suite, each, overrides, arguments.device) for each in found]
-    print_answer(arguments, _SHEET_FORMATS, sheets, out)
+    if arguments.markdown:
+        raise ConfigError("perfgate cases", field="--markdown", got=arguments.case, expected="a list of cases")
+    sheets = [sheet_of(suite, each) for each in find_cases(suite.cases, arguments.case, arguments.target)]
+    text = "\n\n\n".join(render_sheet(sheet, width_of(out)) for sheet in sheets)
+    print_text(text, text_output(arguments, out))
+    write_json(arguments, sheets_record(sheets), out)
     return EXIT_OK
 
 
@@ -126,7 +119,6 @@ def case_lines(suite: Suite, chosen: Sequence[SuiteCase]) -> tuple[CaseLine, ...
             configuration=problem or COMPLETE,
             here=suite.why_not(each),
             needs=_needs(each),
-            twin=_twin(suite, each),
         )
         for each, problem in zip(chosen, configuration_problems(chosen), strict=True)
     )
@@ -157,11 +149,6 @@ def _needs(suite_case: SuiteCase) -> str:
     return f"{cards}, {needed.images:,} images" if needed else cards
 
 
-def _twin(suite: Suite, suite_case: SuiteCase) -> str:
-    twin = None if suite_case.target == CPU else cpu_twin(suite_case.case, suite.cases)
-    return "" if twin is None or suite.why_not(twin) is not None else twin.case.id
-
-
 @dataclass(frozen=True)
 class CaseLine:
     """One case on one target."""
@@ -176,8 +163,6 @@ class CaseLine:
     here: str | None
     # The cards, and the images of a published comparison.
     needs: str
-    # The CPU twin that runs here; empty if there is none.
-    twin: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,12 +174,11 @@ class CaseTable:
 
     @property
     def summary(self) -> str:
-        """The numbers of cases that are complete, run here, and have a twin that runs here."""
+        """The numbers of cases that are complete and run here."""
         return (
             f"{len(self.lines)} cases, "
             f"{sum(line.configuration == COMPLETE for line in self.lines)} with a complete configuration, "
-            f"{sum(line.here is None for line in self.lines)} run here, "
-            f"{sum(bool(line.twin) for line in self.lines)} have a CPU twin that runs here"
+            f"{sum(line.here is None for line in self.lines)} run here"
         )
 
     @property
@@ -233,13 +217,12 @@ def render(table: CaseTable, width: int = WIDTH) -> str:
     return "\n".join(shown)
 
 
-def render_markdown(table: CaseTable, _width: int = WIDTH) -> str:
+def render_markdown(table: CaseTable) -> str:
     """The table in Markdown, footnotes below."""
     columns = (
         Column[CaseLine]("case", lambda line: f"`{markdown_text(line.case_id)}`"),
         Column[CaseLine]("target", lambda line: markdown_text(line.target)),
         *(_escaped(column) for column in table.columns()),
-        Column[CaseLine]("CPU twin", lambda line: f"`{markdown_text(line.twin)}`" if line.twin else "none"),
     )
     below = [f"- [{number}] {markdown_text(reason)}" for number, reason in enumerate(table.reasons, 1)]
     rows = Table.of(columns, table.lines).markdown()
@@ -250,15 +233,10 @@ def _escaped(column: Column[CaseLine]) -> Column[CaseLine]:
     return Column(column.heading, lambda line: markdown_text(column.cell(line)))
 
 
-def render_json(table: CaseTable, _width: int = WIDTH) -> str:
-    record = {
+def table_record(table: CaseTable) -> dict[str, Any]:
+    return {
         "schema_version": CASES_SCHEMA_VERSION,
         "machine": table.machine,
         "summary": table.summary,
         "cases": [asdict(line) for line in table.lines],
     }
-    return json_text(record)
-
-
-FORMATS: Formats[CaseTable] = {TEXT: render, MARKDOWN: render_markdown, JSON: render_json}
-_SHEET_FORMATS: Formats[Sequence[CaseSheet]] = {TEXT: render_sheets, JSON: sheets_json}

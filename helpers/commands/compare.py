@@ -27,7 +27,7 @@ from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.judging.rules.rates import rate_unit, to_record
 from helpers.judging.statistics import number
 from helpers.report.reasons import evidence_text, reason_text
-from helpers.report.table import Align, Column, Grid, Table
+from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
 from helpers.session.judged_again import JudgedNights
@@ -51,8 +51,6 @@ COMPARE_SCHEMA_VERSION = 1
 
 _GREEN = (Status.PASS, Status.IMPROVEMENT)
 
-# Columns that are left out first if the terminal is too narrow; the reason below the line repeats them.
-_DISPENSABLE = ("by", "evidence", "95% interval")
 _INDENT = "    "
 
 
@@ -172,22 +170,13 @@ def _noise(history: History, pairing: Pairing) -> Noise:
 
 def render_comparisons(found: Sequence[CaseComparison], about: Sequence[str], width: int) -> str:
     """The comparisons as text; ``about`` are lines on A and B and on what was left out."""
-    grid = _fitting(Table.of(_columns(found), found), width)
+    grid = Table.of(_columns(found), found).grid(_INDENT)
     lines = [line for text in about for line in hanging(text, width, "", _INDENT)]
     lines += ["", "case", grid.heading, "-" * width]
     for each, line in zip(found, grid.lines, strict=True):
         lines += [printable(f"{each.case_id} [{each.target}]"), line]
         lines += hanging(reason_text(each.reason), width, _INDENT, _INDENT)
     return "\n".join([*lines, "", comparison_summary(found)])
-
-
-def _fitting(table: Table, width: int) -> Grid:
-    """The table without the columns that do not fit into ``width``."""
-    for heading in _DISPENSABLE:
-        if table.grid(_INDENT).text_width <= width:
-            break
-        table = table.without(heading)
-    return table.grid(_INDENT)
 
 
 def comparison_summary(found: Sequence[CaseComparison]) -> str:

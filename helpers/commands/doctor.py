@@ -5,28 +5,24 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
 
 from helpers.commands.loading import (
-    JSON,
-    MARKDOWN,
-    TEXT,
-    Formats,
-    add_printed_formats,
+    add_json,
     history_option,
-    json_text,
     load_suite,
-    print_answer,
+    print_text,
+    text_output,
+    width_of,
+    write_json,
 )
 from helpers.common.own_folder import own_folder
 from helpers.history.address import history_problem, named_address
 from helpers.machine.devices import Machine
 from helpers.machine.doctor import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Finding
-from helpers.machine.tables import COLUMNS, TOPOLOGY, SystemReport
-from helpers.report.table import Column, Table, markdown_text
+from helpers.machine.tables import COLUMNS, TOPOLOGY, Tables
 from helpers.report.text import hanging
 from helpers.session.measuring.examination import ExaminationIO, examine
 from helpers.session.suite import Suite
@@ -48,7 +44,7 @@ DOCTOR_SCHEMA_VERSION = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_printed_formats(parser, FORMATS)
+    add_json(parser)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="Check this ImageNet-layout FOLDER")
     parser.add_argument(
         "--history", metavar="URL", type=history_option, help="Check that this history database answers"
@@ -72,7 +68,8 @@ def run(arguments: argparse.Namespace, out: TextIO, io: ExaminationIO | None = N
     suite = load_suite(arguments)
     named = named_address(arguments.history, suite.config.history.url, suite.config.path)
     diagnosis = diagnosis_of(suite, arguments.runs_dir, arguments.data, history_url=named, io=io)
-    print_answer(arguments, FORMATS, diagnosis, out)
+    print_text(doctor_text(diagnosis, width_of(out)), text_output(arguments, out))
+    write_json(arguments, doctor_record(diagnosis), out)
     return EXIT_FIT if diagnosis.fit else EXIT_BLOCKED
 
 
@@ -110,16 +107,9 @@ def night_bytes(suite: Suite, machine: Machine) -> int:
 
 def doctor_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     """Tables, findings, and the verdict as the last line."""
-    parts = [report_text(diagnosis.report, width), "", *_findings_text(diagnosis.findings, width)]
+    parts = [report_text(diagnosis.tables, width), "", *_findings_text(diagnosis.findings, width)]
     parts.extend(_wrapped(diagnosis.verdict, "    ", width))
     return "\n".join(parts)
-
-
-def doctor_markdown(diagnosis: Diagnosis, _width: int = WIDTH) -> str:
-    lines = [report_markdown(diagnosis.report), "## What spoils a measurement here", ""]
-    if diagnosis.findings:
-        lines += [*Table.of(_FINDINGS, diagnosis.findings).markdown(markdown_text), ""]
-    return "\n".join([*lines, f"**{markdown_text(diagnosis.verdict)}**"])
 
 
 def doctor_record(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -130,37 +120,19 @@ def doctor_record(diagnosis: Diagnosis) -> dict[str, Any]:
     ]
     return {
         "schema_version": DOCTOR_SCHEMA_VERSION,
-        "system": diagnosis.report.to_mapping(),
+        "system": diagnosis.tables,
         "findings": findings,
         "fit": diagnosis.fit,
         "verdict": diagnosis.verdict,
     }
 
 
-def doctor_json(diagnosis: Diagnosis, _width: int = WIDTH) -> str:
-    return json_text(doctor_record(diagnosis), sort_keys=False)
-
-
-FORMATS: Formats[Diagnosis] = {TEXT: doctor_text, MARKDOWN: doctor_markdown, JSON: doctor_json}
-
-
-def report_text(report: SystemReport, width: int = WIDTH) -> str:
+def report_text(report: Tables, width: int = WIDTH) -> str:
     """All tables with their names; the topology in the form of ``nvidia-smi topo -m``."""
     lines: list[str] = []
-    for name, rows in report.sections.items():
+    for name, rows in report.items():
         lines += ["", name] if lines else [name]
         lines += _matrix_text(rows) if name == TOPOLOGY else _rows_text(rows, width)
-    return "\n".join(lines)
-
-
-def report_markdown(report: SystemReport) -> str:
-    lines: list[str] = []
-    for name, rows in report.sections.items():
-        lines += [f"## {name}", ""]
-        if name == TOPOLOGY:
-            lines += ["```", *(line[2:] for line in _matrix_text(rows)), "```", ""]
-        else:
-            lines += [*Table.of(_FACTS, rows.items()).markdown(markdown_text), ""]
     return "\n".join(lines)
 
 
@@ -195,13 +167,3 @@ def _findings_text(findings: Sequence[Finding], width: int) -> list[str]:
 
 def _wrapped(text: str, indent: str, width: int) -> list[str]:
     return hanging(text, width, "", indent)
-
-
-_FINDINGS: tuple[Column[Finding], ...] = (
-    Column("", lambda finding: finding.severity.value),
-    Column("what", lambda finding: finding.name),
-    Column("found", lambda finding: finding.found),
-    Column("why", lambda finding: finding.why),
-    Column("what to do", lambda finding: finding.remedy),
-)
-_FACTS: tuple[Column[tuple[str, str]], ...] = (Column("", itemgetter(0)), Column("", itemgetter(1)))

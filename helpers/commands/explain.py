@@ -15,7 +15,6 @@ from helpers.commands.loading import (
     add_json,
     add_session,
     build_option,
-    check_json_file,
     find_cases,
     measuring_options,
     print_text,
@@ -107,7 +106,6 @@ def run(
     from helpers.session.explain.case import explain_case, made_pairs
     from helpers.session.explain.runs import ExplainRequest
 
-    check_json_file(arguments)
     output = text_output(arguments, out)
     reference = build_option(arguments.reference_build)
     options = measuring_options(arguments, NAME)

@@ -13,7 +13,6 @@ from helpers.commands.gate import NAME as GATE
 from helpers.commands.gate import RESULTS
 from helpers.commands.loading import (
     add_json,
-    check_json_file,
     history_of,
     history_url,
     new_session,
@@ -92,7 +91,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Measure and judge. Raises SuiteError if the options, perf.yaml, Slurm or the history do not allow it."""
-    check_json_file(arguments)
     gate = parsed([GATE, f"--config={arguments.config}", f"--baselines={arguments.baselines}", *arguments.words])
     if gate.session is not None or gate.resume is not None:
         raise ConfigError("perfgate gate", got="--session or --resume", expected="neither: a fleet names its sessions")

@@ -5,22 +5,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from helpers.commands.loading import (
-    JSON,
-    TEXT,
-    Formats,
     add_history,
-    add_printed_formats,
+    add_json,
     find_cases,
     history_of,
-    json_text,
     load_suite,
-    print_answer,
+    print_text,
     text_output,
-    write_answer,
+    width_of,
+    write_json,
 )
 from helpers.commands.option_types import count_of
 from helpers.common.words import counted
@@ -36,7 +32,7 @@ from helpers.report.reasons import evidence_text
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_OK
-from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
+from helpers.trainers.contract.errors import HistoryError, printable
 
 if TYPE_CHECKING:
     from helpers.history.history import History
@@ -62,15 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--last", type=count_of("nights", 1, 100_000), metavar="N", help="Show the newest N nights. Default: all"
     )
     parser.add_argument("--all-segments", action="store_true", help="Show nights of earlier segments too")
-    parser.add_argument("--plot", type=_svg, metavar="FILE.svg", help="Draw the nights into FILE.svg, too")
-    add_printed_formats(parser, FORMATS)
+    add_json(parser)
     add_history(parser)
-
-
-def _svg(text: str) -> Path:
-    if not text.endswith(".svg"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in .svg, which every browser shows")
-    return Path(text).expanduser().absolute()
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -84,28 +73,16 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     with history_of(arguments) as history:
         imported = stored_of(history, arguments.case, arguments.target)
         known = history.cases(arguments.case, arguments.target)
-        if not known and (not imported or arguments.plot is not None):
+        if not known and not imported:
             raise _nothing_known(arguments)
         shown = tuple(
             _shown(history, arguments, host, every)
             for case_id, target in dict.fromkeys((each.case_id, each.target) for each in known)
             for host, every in by_machine(history.series(case_id, target)).items()
         )
-    if arguments.plot is not None and len(shown) > 1:
-        raise ConfigError(
-            "--plot",
-            got=f"nights on {len(shown)} targets or machines",
-            expected="those of one",
-            remedy="Choose the target with --target",
-        )
-    print_answer(arguments, FORMATS, CaseHistory(shown, imported), out)
-    if arguments.plot is not None:
-        # Not at the top: no other command draws.
-        from helpers.report.html.night_drawings import night_picture
-
-        picture = night_picture(shown[0].title, shown[0].case_id, shown[0].lines)
-        write_answer("--plot", arguments.plot, picture)
-        print("\n" + printable(f"drawn into {arguments.plot}"), file=text_output(arguments, out))
+    case = CaseHistory(shown, imported)
+    print_text(render_case(case, width_of(out)), text_output(arguments, out))
+    write_json(arguments, case_record(case), out)
     return EXIT_OK
 
 
@@ -180,8 +157,8 @@ def render_case(case: CaseHistory, width: int) -> str:
     return "\n\n".join([*parts, *([render_stored(case.imported, width)] if case.imported else [])])
 
 
-def render_json(case: CaseHistory, _width: int) -> str:
-    record = {
+def case_record(case: CaseHistory) -> dict[str, Any]:
+    return {
         "schema_version": HISTORY_SCHEMA_VERSION,
         "cases": [
             {"case_id": each.case_id, "target": each.target, "left_out": each.left_out,
@@ -190,10 +167,6 @@ def render_json(case: CaseHistory, _width: int) -> str:
         ],
         "imported": [_stored_record(each) for each in case.imported],
     }  # fmt: skip
-    return json_text(record)
-
-
-FORMATS: Formats[CaseHistory] = {TEXT: render_case, JSON: render_json}
 
 
 def render_history(series: ShownSeries, width: int) -> str:
@@ -203,7 +176,7 @@ def render_history(series: ShownSeries, width: int) -> str:
     shown_lines = [*_wrapped(series.title, width, ""), ""]
     if bars := sparkline(lines, unit):
         shown_lines += [bars, ""]
-    shown_lines += [grid.heading, "-" * min(width, grid.width)]
+    shown_lines += [grid.heading, "-" * min(width, grid.text_width)]
     for line, shown in zip(lines, grid.lines, strict=True):
         shown_lines.append(shown)
         for note in line.notes:

@@ -27,7 +27,7 @@ from helpers.commands.main import EXIT_USAGE
 from helpers.common.words import counted
 from helpers.judging.rules.rates import key_of, rate_unit_of_model
 from helpers.judging.statistics import number
-from helpers.logs.settings import LogSetting, Stated
+from helpers.logs.settings import OPTIONS, LogSetting, Stated
 from helpers.report.table import GAP, Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from helpers.logs.scaling import CardCount
 
 NAME = "import-log"
-HELP = "Read training logs of PaddleClas, FleetX, DLPerf, NVIDIA's scripts or ours; print their figures by every rule"
+HELP = "Read training logs of PaddleClas, FleetX, DLPerf or NVIDIA's scripts; print their figures by every rule"
 EXITS = {
     0: "every log was read",
     6: "a figure cannot be computed by the rule",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|FOLDER",
         nargs="+",
         type=Path,
-        help="Read this log (- for standard input), which may be in .gz or .zip, or every log in this folder, by its "
+        help="Read this log (- for standard input), which may be a .gz, or every log in this folder, by its "
         "INDEX.csv if it has one",
     )
     parser.add_argument(
@@ -79,13 +79,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rule", default=AUTO, metavar="NAME", help="Take the figure of rule NAME[:skip=N]. Default: its publisher's"
     )
     # They cannot correct a log: a contradiction is an error.
-    for name, (_, values, text) in _OPTIONS.items():
+    for setting, (values, text) in _ASKED.items():
+        option, text = OPTIONS[setting], f"{text}, if the log does not say"
         if isinstance(values, str):
             kind = _count if values in ("B", "N") else str
-            parser.add_argument(f"--{name}", type=kind, metavar=values, help=f"{text}, if the log does not say")
+            parser.add_argument(option, dest=setting.value, type=kind, metavar=values, help=text)
         else:
             choices = [each.value for each in values]
-            parser.add_argument(f"--{name}", choices=choices, help=f"{text}, if the log does not say")
+            parser.add_argument(option, dest=setting.value, choices=choices, help=text)
     parser.add_argument(
         "--format",
         metavar="FORMAT",
@@ -97,17 +98,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_history(parser)
 
 
-# The options for what a log may not say: the setting, its values or the name of its value, and the help.
-_OPTIONS: Mapping[str, tuple[LogSetting, type[enum.Enum] | str, str]] = {
-    "framework": (LogSetting.FRAMEWORK, Framework, "Framework"),
-    "model": (LogSetting.MODEL, Model, "Model"),
-    "precision": (LogSetting.PRECISION, Precision, "Precision"),
-    "batch-size": (LogSetting.BATCH_SIZE_PER_CARD, "B", "Images a card and step"),
-    "cards": (LogSetting.CARDS, "N", "Cards of all nodes"),
-    "nodes": (LogSetting.NODES, "N", "Machines"),
-    "gpu": (LogSetting.GPU, "NAME", "Model of the cards, for example V100"),
-    "data-source": (LogSetting.DATA, DataSource, "Source of the images"),
-    "execution": (LogSetting.EXECUTION, Execution, "How Paddle ran the program"),
+# What a log may not say: the setting, its values or the name of its value, and the help.
+_ASKED: Mapping[LogSetting, tuple[type[enum.Enum] | str, str]] = {
+    LogSetting.FRAMEWORK: (Framework, "Framework"),
+    LogSetting.MODEL: (Model, "Model"),
+    LogSetting.PRECISION: (Precision, "Precision"),
+    LogSetting.BATCH_SIZE_PER_CARD: ("B", "Images a card and step"),
+    LogSetting.CARDS: ("N", "Cards of all nodes"),
+    LogSetting.NODES: ("N", "Machines"),
+    LogSetting.GPU: ("NAME", "Model of the cards, for example V100"),
+    LogSetting.DATA: (DataSource, "Source of the images"),
+    LogSetting.EXECUTION: (Execution, "How Paddle ran the program"),
 }
 
 
@@ -119,8 +120,8 @@ def _count(text: str) -> str:
 
 def asked_of(arguments: argparse.Namespace) -> Mapping[LogSetting, Stated]:
     """The settings that the options state, each with its option as the place."""
-    values = {name: getattr(arguments, name.replace("-", "_")) for name in _OPTIONS}
-    return {_OPTIONS[name][0]: Stated(value, f"--{name}") for name, value in values.items() if value is not None}
+    values = {setting: getattr(arguments, setting.value) for setting in OPTIONS}
+    return {setting: Stated(value, OPTIONS[setting]) for setting, value in values.items() if value is not None}
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -144,12 +145,9 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     else:
         _print(batch, stored, output)
     write_json(arguments, _record(batch, stored), out)
-    errors = [*(each.lines or (each.error,) for each in batch.unread), *([(refusal,)] if refusal else [])]
-    for lines in errors:
-        first, *rest = lines[:1] if as_lines else lines
-        say(f"perfgate {NAME}: error: {first}")
-        for line in rest:
-            say(f"  {line}")
+    errors = [*(each.error for each in batch.unread), *([refusal] if refusal else [])]
+    for error in errors:
+        say(f"perfgate {NAME}: error: {error}")
     if errors:
         return EXIT_UNREAD
     wanting = any(_lacks_its_figure(each, arguments.rule) for each in batch.imported)
@@ -167,9 +165,9 @@ def _wanted(paths: Sequence[Path]) -> tuple[list[ToImport], list[str]]:
         if not path.is_dir():
             wanted.append(ToImport(path))
             continue
-        found = logs_of(path)
-        wanted += found.logs
-        left_out += found.left_out
+        logs, others = logs_of(path)
+        wanted += logs
+        left_out += others
     return wanted, left_out
 
 
@@ -266,7 +264,7 @@ def _record(batch: ImportBatch, stored: Sequence[str]) -> dict[str, object]:
         "schema_version": IMPORT_SCHEMA_VERSION,
         "runs": [imported_record(each) for each in batch.imported],
         "by_cards": [{**_plain(each), "efficiency": each.efficiency} for each in by_cards(batch.imported)],
-        "unread": [{"source": each.source, "error": each.error, "lines": list(each.lines)} for each in batch.unread],
+        "unread": [{"source": each.source, "error": each.error} for each in batch.unread],
         "notes": list(batch.notes),
         "stored": list(stored),
     }
@@ -391,7 +389,7 @@ def _missing(each: RuleFigure, width: int) -> list[str]:
 
 def _data(found: Imported) -> str:
     if found.reader_share is None:
-        return f"data: {found.reader_reason}"
+        return f"data: the records of {found.format} do not state the waits for data"
     return f"data: {found.reader_share:.1%} of a step spent waiting for data"
 
 

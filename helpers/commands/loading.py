@@ -1,9 +1,5 @@
-"""Functions that several commands need: the suite and the history that the options name, cases by their ids, the
-formats of an answer, and files to write.
-
-A format is an entry in a command's registry, which maps the name that a user gives to a function of the answer and the
-width of a line in columns. The options follow from the registry.
-"""
+"""Functions that several commands need: the suite and the history that the options name, cases by their ids, and the
+printed answer."""
 
 from __future__ import annotations
 
@@ -18,12 +14,11 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO
 
-from helpers.common.files import check_replaceable, named_by_user, open_regular, write_whole
 from helpers.common.own_folder import own_folder
 from helpers.common.words import counted
 from helpers.history import default_url, open_history
@@ -37,7 +32,6 @@ from helpers.plan.case_plan import SuiteCase
 from helpers.plan.perf_yaml import load_config
 from helpers.report.colours import wanted, with_colours
 from helpers.session.suite import Suite, SuiteOptions
-from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, HistoryError, printable
 
 if TYPE_CHECKING:
@@ -46,11 +40,8 @@ if TYPE_CHECKING:
 
 _NEAREST = 3
 _WIDEST, _NARROWEST = 100, 60
-Answer = TypeVar("Answer")
-Formats = Mapping[str, Callable[[Answer, int], str]]
 
-TEXT, MARKDOWN, LINES, JSON = "text", "markdown", "lines", "json"
-_STANDARD_OUTPUT = Path("-")
+TEXT, LINES = "text", "lines"
 
 
 def add_history(parser: argparse.ArgumentParser) -> None:
@@ -203,39 +194,6 @@ def say_each_run(name_of: Callable[[Progress], str]) -> Callable[[Progress], Non
     return tell
 
 
-def check_json_file(arguments: argparse.Namespace) -> None:
-    """Check before hours of measuring that ``write_json`` can write the file. Raises ConfigError if not."""
-    path = arguments.json
-    if path is None or path == _STANDARD_OUTPUT:
-        return
-    place = path.expanduser().absolute()
-    try:
-        check_replaceable(place)
-    except OSError as error:
-        raise _no_place("--json", path, error) from error
-    if not os.access(place.parent, os.W_OK | os.X_OK):
-        raise ConfigError("--json", got=str(path), expected="a file that can be written", remedy="Name another place")
-
-
-def write_answer(option: str, path: Path, text: str) -> None:
-    """Write the file of ``option``, whole or not at all. Raises ConfigError if it cannot be written."""
-    place = path.expanduser().absolute()
-    try:
-        check_replaceable(place)
-        write_whole(place, text.encode())
-    except OSError as error:
-        raise _no_place(option, path, error) from error
-
-
-def _no_place(option: str, path: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        option,
-        got=f"{path} ({error.strerror or error})",
-        expected="a file that can be written",
-        remedy="Name another place",
-    )
-
-
 def user_name() -> str:
     """The user's name; ``unknown`` if the system has none."""
     try:
@@ -290,48 +248,31 @@ def find_cases(cases: Iterable[SuiteCase], case_id: str, target: str | None) -> 
     """
     cases = tuple(cases)
     found = tuple(each for each in cases if each.case.id == case_id and target in (None, each.target))
-    if found:
-        return found
-    if targets := sorted({each.target for each in cases if each.case.id == case_id}):
-        raise ConfigError(f"case {case_id}", field="target", got=target, expected="one of " + ", ".join(targets))
-    known = list(dict.fromkeys(each.case.id for each in cases if target in (None, each.target)))
-    nearest = "Nearest: " + ", ".join(difflib.get_close_matches(case_id, known, _NEAREST, cutoff=0.0))
-    try:
-        Case.parse(case_id)
-    except ConfigError as error:
-        raise ConfigError(f"no case {case_id!r}: {error}. {nearest}") from error
-    raise ConfigError("case id", got=case_id, expected="a case of perf.yaml or baselines/published", remedy=nearest)
+    if not found:
+        known = list(dict.fromkeys(each.case.id for each in cases if target in (None, each.target)))
+        nearest = ", ".join(difflib.get_close_matches(case_id, known, _NEAREST, cutoff=0.0))
+        expected = "a case of perf.yaml or baselines/published" + (f" on {target}" if target else "")
+        raise ConfigError("case id", got=case_id, expected=expected, remedy=f"Nearest: {nearest}")
+    return found
+
+
+def cases_named(suite: Suite, wanted: Iterable[str], target: str | None) -> tuple[SuiteCase, ...]:
+    """The cases of the ids and patterns, in the order of the matrix. Of the cases that a pattern matches, only those
+    that run here are taken, if there are any. Raises ConfigError if one of ``wanted`` matches no case."""
+    keys: set[tuple[str, str]] = set()
+    for each in wanted:
+        matching = matching_cases(suite.cases, each, target)
+        if matching is None:
+            found = find_cases(suite.cases, each, target)
+        else:
+            found = tuple(case for case in matching if suite.why_not(case) is None) or matching
+        keys |= {case.key for case in found}
+    return tuple(each for each in suite.cases if each.key in keys)
 
 
 def json_text(record: Any, *, sort_keys: bool = True) -> str:
     """The record as JSON. Raises ValueError on a number that is not finite."""
     return json.dumps(record, indent=1, sort_keys=sort_keys, allow_nan=False, default=dict)
-
-
-def add_printed_formats(parser: argparse.ArgumentParser, formats: Formats[Any]) -> None:
-    """Add ``--json``, and ``--format`` if there are more formats than text and JSON. Both at once are refused."""
-    group = parser.add_mutually_exclusive_group()
-    add_json(group)
-    others = [name for name in formats if name != JSON]
-    if len(others) > 1:
-        group.add_argument(
-            "--format",
-            metavar="FORMAT",
-            choices=others,
-            default=TEXT,
-            help=f"Print the answer in this format: {', '.join(others)}. Default: {TEXT}",
-        )
-
-
-def print_answer(arguments: argparse.Namespace, formats: Formats[Answer], answer: Answer, out: TextIO) -> None:
-    """Print or write the answer in the formats that the options of ``add_printed_formats`` name."""
-    name, output = getattr(arguments, "format", TEXT), text_output(arguments, out)
-    text = formats[name](answer, width_of(out))
-    if name == MARKDOWN:
-        print(text, file=output)
-    else:
-        print_text(text, output)
-    _write_json_text(arguments, lambda: formats[JSON](answer, width_of(out)), out)
 
 
 def print_text(text: str, out: TextIO) -> None:
@@ -341,57 +282,15 @@ def print_text(text: str, out: TextIO) -> None:
 
 def add_json(parser: argparse._ActionsContainer, **given: Any) -> None:
     """Add ``--json``, which is the same in every command."""
-    parser.add_argument(
-        "--json",
-        nargs="?",
-        const=_STANDARD_OUTPUT,
-        type=_json_file,
-        metavar="FILE",
-        help="Write the answer as JSON to FILE, too. -, or no FILE: to standard output, instead of the text",
-        **given,
-    )
-
-
-def _json_file(text: str) -> Path:
-    """Check the FILE of an answer in JSON, which does not replace a file with other content. FILE may be left out, so
-    the word behind the option may be another argument."""
-    if is_pattern(text) or _is_case(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is a case, expected a file: write - before it")
-    path = Path(text)
-    first = b""
-    with contextlib.suppress(OSError), open_regular(named_by_user(path.expanduser())) as file:
-        first = file.read(1)
-    if first not in (b"", b"{", b"["):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} holds no JSON, expected such a file or a new one: write - before it"
-        )
-    return path
-
-
-def _is_case(text: str) -> bool:
-    try:
-        Case.parse(text)
-    except ConfigError:
-        return False
-    return True
+    parser.add_argument("--json", action="store_true", help="Print the answer as JSON instead of the text", **given)
 
 
 def text_output(arguments: argparse.Namespace, out: TextIO) -> TextIO:
-    """The output for the text for people: ``out``, or nowhere if JSON is written to ``-``, so that a program reads only
-    that."""
-    return io.StringIO() if arguments.json == _STANDARD_OUTPUT else out
+    """The output for the text for people: ``out``, or nowhere with ``--json``, so that a program reads only JSON."""
+    return io.StringIO() if arguments.json else out
 
 
 def write_json(arguments: argparse.Namespace, record: Any, out: TextIO) -> None:
-    """Write the file that ``--json`` names. Raises ConfigError if it cannot be written."""
-    _write_json_text(arguments, lambda: json_text(record), out)
-
-
-def _write_json_text(arguments: argparse.Namespace, render: Callable[[], str], out: TextIO) -> None:
-    if arguments.json is None:
-        return
-    text = f"{render()}\n"
-    if arguments.json == _STANDARD_OUTPUT:
-        out.write(text)
-    else:
-        write_answer("--json", arguments.json, text)
+    """Print the record if ``--json`` asks for it."""
+    if arguments.json:
+        out.write(f"{json_text(record)}\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import importlib
 import io
 import os
@@ -136,11 +135,9 @@ def parser_of(known: Sequence[Command]) -> argparse.ArgumentParser:
 
 
 def add_configuration(parser: argparse.ArgumentParser, config: object, baselines: object) -> None:
-    """The options of every command, with their defaults. Each is also spelled as pytest spells it, whose own options
-    take the shorter names."""
+    """The options of every command, with their defaults."""
     parser.add_argument(
         "--config",
-        "--perf-config",
         type=Path,
         default=config,
         metavar="FILE",
@@ -148,7 +145,6 @@ def add_configuration(parser: argparse.ArgumentParser, config: object, baselines
     )
     parser.add_argument(
         "--baselines",
-        "--baselines-dir",
         type=Path,
         default=baselines,
         metavar="FOLDER",
@@ -161,13 +157,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
     known = asked_commands(argv)
-    parser = parser_of(known)
-    names = [command.NAME for command in known]
-    if argv and not argv[0].startswith("-") and argv[0] not in names:
-        nearest = difflib.get_close_matches(argv[0], names)
-        remedy = f"did you mean {' or '.join(nearest)}?" if nearest else "perfgate help lists the commands"
-        parser.error(f"no command {argv[0]!r}: {remedy}")
-    return parser.parse_args(argv)
+    return parser_of(known).parse_args(argv)
 
 
 def main(argv: Sequence[str], out: TextIO | None = None) -> int:
@@ -197,13 +187,11 @@ def main(argv: Sequence[str], out: TextIO | None = None) -> int:
             _silence(stream)
             return EXIT_NO_READER
         raise
-    except SuiteError as error:
-        return _ended(name, f"error: {without_secrets(str(error), passwords_in(argv))}", EXIT_USAGE)
-    except OSError as error:
+    except (SuiteError, OSError) as error:
         if isinstance(error, BrokenPipeError) and _has_no_reader(stream):
             _silence(stream)
             return EXIT_NO_READER
-        _silence(stream)
+        _flush(stream)
         return _ended(name, f"error: {without_secrets(str(error), passwords_in(argv))}", EXIT_USAGE)
     except KeyboardInterrupt:
         return _ended(name, "interrupted", EXIT_INTERRUPTED)

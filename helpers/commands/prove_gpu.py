@@ -9,37 +9,31 @@ left.
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import signal
-import tarfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from helpers.builds.cache import cache_of
-from helpers.builds.making import prepare
-from helpers.builds.naming import parse_build
-from helpers.commands.proof import Proof, ProofStep
-from helpers.commands.proof.bench import ProofBench, write_config
-from helpers.commands.proof.plan import Here, proof_here
-from helpers.commands.proof.steps import ProofState, StepRecord, StepRunner, failed, read_state
+from helpers.commands.loading import add_build, add_data, build_option
+from helpers.commands.option_types import count_of
+from helpers.commands.proof.bench import ProofBench
+from helpers.commands.proof.plan import ProofStep, steps_here
+from helpers.commands.proof.records import StepRecord, read_state, write_state
+from helpers.commands.proof.steps import run_step
 from helpers.commands.proof.summary import ProofReport, not_reached, summary
 from helpers.common.files import write_whole
 from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
-from helpers.judging.rules.rates import rate_unit
+from helpers.history.run_folders import RESULT_FILE, read_result
 from helpers.launch.launchers import CHOICES
-from helpers.machine.devices import Machine, discover
-from helpers.machine.environment import CPU
-from helpers.machine.frameworks import BuildFinder
-from helpers.machine.kernels import why_build_runs_on_none
+from helpers.machine.devices import discover
+from helpers.machine.environment import CPU, GPU
 from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract.errors import ConfigError, SuiteError, printable
-from helpers.trainers.contract.frameworks import Framework
 
 NAME = "prove-gpu"
 HELP = "Try the whole suite on this machine's GPU, and write down what it measured and whether each step was right"
@@ -51,24 +45,22 @@ EXITS = {
 
 OUT = own_folder() / "runs" / "gpu-proof"
 SUMMARY = "summary.md"
-BUNDLE = "gpu-proof.tar.gz"
 EXIT_RIGHT, EXIT_WRONG, EXIT_REMAIN = 0, 1, 7
-# Names that are not packed: the images, and files that a second call makes again.
-_NOT_BROUGHT_BACK = ("images", BUNDLE, "good-python")
+_MOST_LINE = 400
 
-Clock = Callable[[], float]
+Report = Callable[[str], None]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--plan", action="store_true", help="Print this machine's steps and what is left out; run none")
+    parser.add_argument("--plan", action="store_true", help="Print this machine's steps; run none")
     parser.add_argument(
         "--cpu", action="store_true", help="Try it on the CPU, even if there is a GPU. Default: only without a GPU"
     )
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=count_of("seconds", 1, 1_000_000),
         metavar="S",
-        help="Begin no step after S seconds; the next call goes on. Default: no limit",
+        help="End after S seconds; the next call goes on. Default: no limit",
     )
     parser.add_argument(
         "--out",
@@ -83,18 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         help="Run only the step KEY, as the output calls it; may be given several times. Default: all steps in order",
     )
-    parser.add_argument("--build", metavar="BUILD", help="Train with this build of Paddle, named as for pytest --build")
-    parser.add_argument(
-        "--pytorch",
-        metavar="PYTHON",
-        help="Train with the PyTorch of this Python. Default: the Python that perf.yaml names for PyTorch",
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="FOLDER",
-        help="Read images from FOLDER (as ImageNet has them: a folder for each class). Default: a few that it makes",
-    )
+    add_build(parser)
+    add_data(parser)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -105,173 +87,92 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     machine = discover()
 
     def report(line: str) -> None:
-        print(printable(line), file=out, flush=True)
+        print(printable(line)[:_MOST_LINE], file=out, flush=True)
 
-    interpreters = _interpreters(arguments, report)
-    here = here_of(machine, arguments, interpreters)
-    proof = proof_here(here)
-    wanted = wanted_steps(proof, arguments.step)
-    if proof.device == CPU:
+    gpus = () if arguments.cpu else machine.gpus
+    device = GPU if gpus else CPU
+    every = steps_here(gpus, len(machine.cpu_cards))
+    steps = wanted_steps(every, arguments.step)
+    if device == CPU:
         report(f"Nothing here runs on a GPU: {machine.gpu_note or '--cpu'}. The same parts on the CPU:")
     if arguments.plan:
-        for line in plan_lines(proof, wanted):
-            report(line)
+        for number, step in enumerate(steps, start=1):
+            report(f"[{number}/{len(steps)}] {step.key}: {step.kind.value} ({step.case})")
         return EXIT_RIGHT
     folder: Path = arguments.out.expanduser().absolute()
     (folder / "baselines" / "recorded").mkdir(parents=True, exist_ok=True)
-    arguments.config = write_config(folder, arguments.config.expanduser(), interpreters)
-    state = read_state(folder, {"device": proof.device, "machine": machine.machine_key(proof.device)})
-    bench = ProofBench(folder, proof, machine, _folder(arguments.data), arguments.baselines, report)
-    proving = ProofRun(bench, StepRunner(bench).run, wanted, report)
-    state = proving.go_on(state, Deadline(arguments.seconds))
-    found = proving.report_of(state)
+    about = {"device": device, "machine": machine.machine_key(device)}
+    config = load_config(arguments.config, CHOICES)
+    data = None if arguments.data is None else Path(arguments.data).expanduser().absolute()
+    bench = ProofBench(folder, every, device, machine, config, build_option(arguments.build), data, report)
+    records = read_state(folder, about)
+    with time_limit(arguments.seconds):
+        go_on(
+            steps,
+            records,
+            lambda step: run_step(bench, step),
+            lambda: write_state(folder, about, records.values()),
+            report,
+        )
+    runs = [read_result(folder / each / RESULT_FILE) for record in records.values() for each in record.run_folders]
+    found = ProofReport(machine, device, every, records, runs, f"{utc_now():%Y-%m-%d %H:%M} UTC")
     write_whole(folder / SUMMARY, summary(found).encode())
     for line in () if arguments.step else not_reached(found):
         report(f"not run: {line}")
-    report(f"summary in {folder / SUMMARY}; all of it in {pack(folder)}")
-    return exit_status(state.records.values(), len(wanted - state.records.keys()))
+    report(f"summary in {folder / SUMMARY}")
+    return exit_status(records.values(), sum(step.key not in records for step in steps))
 
 
-def _folder(path: Path | None) -> Path | None:
-    return path.expanduser().absolute() if path else None
-
-
-def _interpreters(arguments: argparse.Namespace, report: Callable[[str], None]) -> dict[Framework, str]:
-    """The interpreters that the options name. A named build is in use until the proof ends. Raises SuiteError."""
-    named = {} if arguments.pytorch is None else {Framework.PYTORCH: str(arguments.pytorch)}
-    if arguments.build is not None:
-        config = load_config(arguments.config, CHOICES)
-        cache = cache_of(config.path.parent, config.builds.most_gigabytes)
-        source = parse_build(arguments.build, Path.cwd(), config)
-        build = prepare(source, cache=cache, framework=Framework.PADDLE, progress=report, settings=config.builds)
-        named[Framework.PADDLE] = str(build.interpreter)
-    return named
-
-
-def here_of(machine: Machine, arguments: argparse.Namespace, interpreters: Mapping[Framework, str]) -> Here:
-    """What the plan depends on. No framework is imported. Raises ConfigError if perf.yaml is wrong."""
-    gpus = () if arguments.cpu else machine.gpus
-    configured, finder = load_config(arguments.config, CHOICES).frameworks, BuildFinder()
-    unable = {}
-    for framework in (Framework.PADDLE, Framework.PYTORCH) if gpus else ():
-        build = finder.find_build(framework, interpreters.get(framework) or configured[framework].interpreter)
-        if isinstance(build, str):
-            continue
-        stated = finder.find_libraries(build)
-        if why := why_build_runs_on_none(build, stated, machine.driver, gpus, machine.cuda_driver):
-            unable[framework] = why
-    return Here(gpus, len(machine.cpu_cards), unable)
-
-
-def plan_lines(proof: Proof, wanted: frozenset[str]) -> list[str]:
-    """The wanted steps in order, then what is left out."""
-    chosen = [step for step in proof.steps if step.key in wanted]
-    cases = [f" ({step.case.id})" if step.case and step.case.id not in step.key else "" for step in chosen]
-    lines = [f"[{number}/{len(chosen)}] {step.part}: {step.key}{case}"
-             for number, (step, case) in enumerate(zip(chosen, cases, strict=True), start=1)]  # fmt: skip
-    return [*lines, *(f"not run: {line}" for line in proof.left_out)]
-
-
-def wanted_steps(proof: Proof, keys: Sequence[str] | None) -> frozenset[str]:
-    """The keys of the steps that the user named, or of all. Raises ConfigError if the proof has no such step."""
-    known = [step.key for step in proof.steps]
+def wanted_steps(steps: Sequence[ProofStep], keys: Sequence[str] | None) -> tuple[ProofStep, ...]:
+    """The steps that the user named, or all. Raises ConfigError if there is no such step."""
+    known = [step.key for step in steps]
     if unknown := sorted(set(keys or ()) - set(known)):
         raise ConfigError(NAME, field="--step", got=unknown[0], expected=f"one of {', '.join(known)}")
-    return frozenset(keys or known)
+    return tuple(step for step in steps if step.key in (keys or known))
 
 
-@dataclass
-class Deadline:
-    """Ends the present step when the time is over, in the way of Ctrl-C: the suite ends the job and keeps the finished
-    runs."""
-
-    seconds: float | None
-    clock: Clock = time.monotonic
-
-    def __post_init__(self) -> None:
-        self._started = self.clock()
-        self._timer: threading.Timer | None = None
-
-    @property
-    def over(self) -> bool:
-        return self.seconds is not None and self.clock() - self._started >= self.seconds
-
-    def __enter__(self) -> Deadline:
-        # A shell starts its background jobs with SIGINT ignored.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if self.seconds is not None:
-            self._timer = threading.Timer(self.seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
-            self._timer.daemon = True
-            self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+@contextmanager
+def time_limit(seconds: int | None) -> Iterator[None]:
+    """Interrupts the ``with`` block after so many seconds in the way of Ctrl-C: the suite ends the job and keeps the
+    finished runs."""
+    # A shell starts its background jobs with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-@dataclass(frozen=True)
-class ProofRun:
-    """One call of the command."""
-
-    bench: ProofBench
-    run_step: Callable[[ProofStep], StepRecord]
-    # The keys of the steps to run.
-    wanted: frozenset[str]
-    # Called with a line for the user.
-    report: Callable[[str], None] = print
-    clock: Clock = time.monotonic
-
-    def go_on(self, state: ProofState, deadline: Deadline) -> ProofState:
-        """Run the steps that are not settled, until the deadline. Each result is on disk before the next step
-        begins."""
-        try:
-            with deadline:
-                steps = self.bench.proof.steps
-                for number, step in enumerate(steps, start=1):
-                    if deadline.over:
-                        break
-                    if state.settled(step.key) or step.key not in self.wanted:
-                        continue
-                    record = self._timed(step)
-                    state = state.with_record(record)
-                    state.write(self.bench.folder)
-                    self.report(f"[{number}/{len(steps)}] {step.key}, {record.seconds:.0f} s: {_line(record)}")
-        except KeyboardInterrupt:
-            self.report(f"{'the time is over' if deadline.over else 'interrupted'} - a second call goes on")
-        return state
-
-    def _timed(self, step: ProofStep) -> StepRecord:
-        started = self.clock()
-        try:
-            record = self.run_step(step)
-        except (SuiteError, OSError) as error:
-            record = failed(step, error)
-        return replace(record, seconds=self.clock() - started)
-
-    def report_of(self, state: ProofState) -> ProofReport:
-        bench = self.bench
-        runs = [run for record in state.records.values() for run in bench.runs_of(record.run_folders)]
-        date = f"{utc_now():%Y-%m-%d %H:%M} UTC"
-        return ProofReport(bench.machine, bench.proof, state.records, runs, date)
+def go_on(
+    steps: Sequence[ProofStep],
+    records: dict[str, StepRecord],
+    run_one: Callable[[ProofStep], StepRecord],
+    keep: Callable[[], None],
+    report: Report,
+) -> None:
+    """Run the steps that are not settled, and add their ``records``, until an interrupt. ``keep`` writes them to disk
+    before the next step begins."""
+    try:
+        for number, step in enumerate(steps, start=1):
+            if step.key in records and records[step.key].settled:
+                continue
+            began = time.monotonic()
+            try:
+                record = run_one(step)
+            except (SuiteError, OSError) as error:
+                record = StepRecord(step.key, "ERROR", False, False, f"{type(error).__name__}: {error}")
+            records[step.key] = replace(record, seconds=time.monotonic() - began)
+            keep()
+            report(f"[{number}/{len(steps)}] {step.key}, {records[step.key].seconds:.0f} s: {_line(record)}")
+    except KeyboardInterrupt:
+        report("interrupted, or the time is over - a second call goes on")
 
 
 def _line(record: StepRecord) -> str:
     mark = "WRONG: " if record.wrong else ""
-    figure = "" if record.samples_per_s is None else f"{record.samples_per_s:.5g} {rate_unit(record.case_id)}; "
-    return printable(f"{mark}{record.status}: {figure}{record.message}")[:400]
-
-
-def pack(folder: Path) -> Path:
-    """Pack everything to be brought back from the machine into one file."""
-    bundle = folder / BUNDLE
-    content = io.BytesIO()
-    with tarfile.TarFile.gzopen(bundle.name, "w", fileobj=content) as archive:
-        for path in sorted(folder.iterdir()):
-            if path.name not in _NOT_BROUGHT_BACK and not path.name.startswith("."):
-                archive.add(path, arcname=f"{folder.name}/{path.name}")
-    write_whole(bundle, content.getvalue())
-    return bundle
+    return f"{mark}{record.status}: {'; '.join(filter(None, (record.figure, record.message)))}"
 
 
 def exit_status(records: Iterable[StepRecord], missing: int) -> int:

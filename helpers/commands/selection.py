@@ -20,7 +20,6 @@ from helpers.judging.rules.rates import rate_unit
 from helpers.logs.results import SOURCE_FACT
 from helpers.plan.overrides import segment_of
 from helpers.plan.recorded import RecordedEntry, compared_steps
-from helpers.report.nights import build_text
 from helpers.trainers.contract.errors import ConfigError, HistoryError
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 BASELINE = "baseline"
 KINDS = ("commit", "date", "build", "session", "log")
-# How many nights an error shows of those that the history has.
-_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ def select(history: History, selector: Selector, other: Selector, pattern: str, 
             f"selection {selector}",
             got=f"no night of a case like {pattern!r}",
             expected="a commit, a day, days, a build's version or a session of the history",
-            remedy=_there_is(history, pattern),
+            remedy="perfgate history CASE lists the nights, with their sessions and builds",
         )
     kept = {each.result.uuid: each for each in (*stored, *beside)}
     runs = [run for each in kept.values() if (run := _kept(each, allow_marked)) is not None]
@@ -204,19 +201,6 @@ def _nights(history: History, selector: Selector, pattern: str) -> tuple[StoredN
         if error.field == "commit":
             raise
         return ()
-
-
-def _there_is(history: History, pattern: str) -> str:
-    """The sessions, builds and days that the history has."""
-    known = history.cases(pattern)
-    if not known:
-        return f"There are no nights of a case that matches {pattern!r}"
-    newest = max(known, key=lambda each: each.last)
-    nights = history.series(newest.case_id, newest.target, last=_SHOWN)
-    sessions = ", ".join(dict.fromkeys(night.record.session for night in reversed(nights)))
-    builds = ", ".join(dict.fromkeys(build_text(night.record.build) for night in reversed(nights)))
-    first = min(each.first for each in known)
-    return f"There are nights from {first} to {newest.last}; the newest sessions: {sessions}; builds: {builds}"
 
 
 def _results(history: History, night: StoredNight) -> tuple[StoredResult, ...]:

@@ -7,14 +7,16 @@ Every number is finite. A key occurs once, every field has its key, and no key i
 from __future__ import annotations
 
 import collections.abc
+import enum
 import json
 import math
 import re
 import sys
 import types
 import typing
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
@@ -28,21 +30,33 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 _Kind = TypeVar("_Kind")
 _AT = " - at "
-_ONE_OF = re.compile(r"str matching regex '\^\((.*)\)\$'")
-_PART = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
+_PART = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[`]+)")
+# What msgspec says of a text that a pattern does not match, and what the suite says.
+_WORDS: dict[str, str] = {}
 
 
 class WrongRecord(Exception):
     """The first thing that is wrong with a record. ``field`` is the path of the value, such as ``figures[3].rule``."""
 
     def __init__(self, field: str, got: object, expected: str) -> None:
-        super().__init__(f"{field}: got {got!r}, expected {expected}")
+        super().__init__(f"{field}: expected {expected}")
         self.field, self.got, self.expected = field, got, expected
+
+
+def matching(pattern: str, words: str) -> Meta:
+    """The type of a text that ``pattern`` matches; ``words`` tell the reader of an error what such a text is."""
+    _WORDS[f"str matching regex {pattern!r}"] = words
+    return Meta(pattern=pattern)
 
 
 def one_of(*texts: str) -> Meta:
     """The type of a text that is one of these."""
-    return Meta(pattern=f"^({'|'.join(map(re.escape, texts))})$")
+    return matching(f"^({'|'.join(map(re.escape, texts))})$(?!\n)", "one of " + ", ".join(texts))
+
+
+def member_of(kind: type[enum.Enum]) -> Meta:
+    """The type of a text that is the value of a member of ``kind``."""
+    return one_of(*(each.value for each in kind))
 
 
 def parse(text: str) -> Any:
@@ -53,45 +67,51 @@ def parse(text: str) -> Any:
     return _DECODER.decode(text)
 
 
-def read_as(record: object, kind: type[_Kind], path: str = "") -> _Kind:
-    """The dataclass ``kind`` of a value that ``parse`` read. Raises WrongRecord; ``path`` stands before its field."""
-    _check_keys(record, kind, path)
+def read_as(record: object, kind: type[_Kind], path: str = "", *, defaults: bool = False) -> _Kind:
+    """The dataclass ``kind`` of a value that ``parse`` read. Raises WrongRecord; ``path`` stands before its field.
+
+    With ``defaults`` a key may be missing if its field has a default.
+    """
+    _check_keys(record, kind, path, defaults)
     try:
         return msgspec.convert(record, kind)
     except msgspec.ValidationError as error:
         words, _, at = str(error).rpartition(_AT) if _AT in str(error) else (str(error), "", "")
-        # Of a mapping msgspec does not say which key it is.
-        place = at.removeprefix("`key` in ").strip("`").removeprefix("$").removeprefix(".").partition("[...]")[0]
-        field = ".".join(filter(None, (path, place))) or "the whole file"
+        parts = _way(record, kind, at)
+        is_key, got = at.startswith("`key`"), _at(record, parts)
+        if is_key:
+            *parts, got = parts
+        field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
         expected = words.partition(", got `")[0].removeprefix("Expected ").replace("`", "")
-        if texts := _ONE_OF.fullmatch(expected):
-            expected = "one of " + texts[1].replace("\\", "").replace("|", ", ")
-        raise WrongRecord(field, _at(record, place), expected) from error
+        where = f"{path}{field}".removeprefix(".") or "the whole file"
+        raise WrongRecord(where, got, _WORDS.get(expected, expected)) from error
 
 
-def _check_keys(record: object, kind: Any, path: str) -> None:
+def _check_keys(record: Any, kind: Any, path: str, defaults: bool) -> None:
     """Raises WrongRecord for a missing or an unknown key of a dataclass, or of one inside it."""
-    if not isinstance(record, dict):
+    parts = _parts(kind) if isinstance(record, dict) else {}
+    if not parts:
         return
-    parts = _parts(kind)
     for name in record:
         if name not in parts:
-            raise WrongRecord(_joined(path, name), "an unknown key", "one of " + ", ".join(parts))
+            raise WrongRecord(_joined(path, str(name)), "an unknown key", "one of " + ", ".join(parts))
     for name, inside in parts.items():
         if name not in record:
-            raise WrongRecord(_joined(path, name), "nothing", "a value: every key is required")
+            if defaults and name in _defaults(kind):
+                continue
+            raise WrongRecord(_joined(path, name), "nothing", "a value")
         value = record[name]
         if inside is None:
             continue
         place = _joined(path, name)
         if isinstance(value, list):
             for at, each in enumerate(value):
-                _check_keys(each, inside.kind, f"{place}[{at}]")
+                _check_keys(each, inside.kind, f"{place}[{at}]", defaults)
         elif inside.by_name and isinstance(value, dict):
             for key, each in value.items():
-                _check_keys(each, inside.kind, f"{place}.{key}")
+                _check_keys(each, inside.kind, f"{place}.{key}", defaults)
         else:
-            _check_keys(value, inside.kind, place)
+            _check_keys(value, inside.kind, place, defaults)
 
 
 @dataclass(frozen=True)
@@ -104,8 +124,18 @@ class _Inside:
 
 @cache
 def _parts(kind: Any) -> Mapping[str, _Inside | None]:
+    """Of each field of a dataclass what is inside of it; empty for another type."""
+    if not is_dataclass(kind):
+        return {}
     hints = typing.get_type_hints(kind)
     return {each.name: _inside(hints[each.name]) for each in fields(kind)}
+
+
+@cache
+def _defaults(kind: Any) -> frozenset[str]:
+    return frozenset(
+        each.name for each in fields(kind) if each.default is not MISSING or each.default_factory is not MISSING
+    )
 
 
 def _inside(hint: Any) -> _Inside | None:
@@ -122,10 +152,42 @@ def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _at(record: Any, place: str) -> object:
-    """The value at a place of a record."""
-    for part in _PART.finditer(place):
-        record = record[int(part[1])] if part[1] else record[part[2]]
+def _way(record: Any, kind: Any, at: str) -> list[Any]:
+    """The keys and numbers that lead to the wrong value. msgspec does not name the key of an entry of a mapping."""
+    found: list[Any] = []
+    for number, name in _PART.findall(at):
+        found.append(
+            _wrong_key(record, kind, _at(record, found)) if number == "..." else int(number) if number else name
+        )
+    if at.startswith("`key`"):
+        found.append(_wrong_key(record, kind, _at(record, found)))
+    return found
+
+
+def _wrong_key(record: object, kind: Any, table: dict[Any, Any]) -> object:
+    """The key of the first wrong entry of ``table``, a part of the record: without it and what follows it, the table
+    is right."""
+    entries = list(table.items())
+
+    def is_wrong(first: int) -> bool:
+        table.clear()
+        table.update(entries[:first])
+        try:
+            msgspec.convert(record, kind)
+        except msgspec.ValidationError:
+            return True
+        return False
+
+    try:
+        return entries[bisect_left(range(1, len(entries)), True, key=is_wrong)][0]
+    finally:
+        table.clear()
+        table.update(entries)
+
+
+def _at(record: Any, parts: Sequence[Any]) -> Any:
+    for part in parts:
+        record = record[part]
     return record
 
 

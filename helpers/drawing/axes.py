@@ -8,7 +8,6 @@ so that one drawing serves light, dark and printed pages.
 from __future__ import annotations
 
 import html
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -64,16 +63,6 @@ def round_numbers(low: float, high: float, most: int) -> list[float]:
     return [at * step for at in range(first, math.floor(high / step) + 1)]
 
 
-def decimals_of(values: Sequence[float]) -> int:
-    """How many decimals are needed to distinguish the values of an axis."""
-    step = min((b - a for a, b in itertools.pairwise(values)), default=abs(values[0]) if values else 1.0)
-    return max(0, -math.floor(math.log10(step) + 1e-9) + (0 if _is_round(step) else 1)) if step > 0 else 0
-
-
-def _is_round(step: float) -> bool:
-    return not math.isclose(step / 10.0 ** math.floor(math.log10(step) + 1e-9), 2.5)
-
-
 def shortened(text: str, longest: int) -> str:
     """Foreign text on one line, of at most ``longest`` characters."""
     shown = printable(text)
@@ -114,12 +103,11 @@ def level_line(y: float, left: float, right: float, *classes: str) -> svg.Path:
 def grid(scale: Scale, left: float, right: float, unit: str = "") -> list[svg.Element]:
     """Round numbers along the left side, each with ``unit`` behind it and a thin horizontal line."""
     values = round_numbers(scale.low, scale.high, _MOST_NUMBERS)
-    places = decimals_of(values)
     parts: list[svg.Element] = []
     for value in values:
         y = scale(value)
         parts.append(level_line(y, left, right, "grid"))
-        parts.append(label(f"{value:.{places}f}{unit}", left - 6, y + 4, "e"))
+        parts.append(label(f"{value:g}{unit}", left - 6, y + 4, "e"))
     return parts
 
 

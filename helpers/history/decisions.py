@@ -28,7 +28,7 @@ KINDS: Mapping[str, type[Decision]] = {
     "calibration": Calibration,
     "segment-start": SegmentStart,
 }
-_KIND_OF: Mapping[type, str] = {kind: name for name, kind in KINDS.items()}
+KIND_OF: Mapping[type, str] = {kind: name for name, kind in KINDS.items()}
 # When a decision was made, and when it was taken back.
 _MOMENTS = ("created", "restored")
 
@@ -36,7 +36,7 @@ _MOMENTS = ("created", "restored")
 def as_kept(decision: Made, about: str = "") -> Made:
     """The decision as files and database keep it: texts that every database takes, moments as 32 characters of UTC.
     Raises HistoryError for a moment that is none."""
-    about = about or f"{_KIND_OF[type(decision)]} of {_subject(decision)}"
+    about = about or f"{KIND_OF[type(decision)]} of {subject_of(decision)}"
     changed: dict[str, Any] = {}
     for name, value in vars(decision).items():
         if name in _MOMENTS and (value or name == "created"):
@@ -50,7 +50,7 @@ def decision_text(decision: Decision) -> str:
     """Equal for equal decisions. Raises ValueError for a number that is not finite."""
     record = {
         "schema_version": DECISION_SCHEMA_VERSION,
-        "kind": _KIND_OF[type(decision)],
+        "kind": KIND_OF[type(decision)],
         "decision": asdict(decision),
     }
     return to_text(record)
@@ -64,7 +64,7 @@ class DecisionFiles:
 
     def path(self, decision: Decision) -> Path:
         made = as_kept(decision)
-        name = f"{_moment(made)[:26].replace('-', '').replace(':', '')}Z-{_KIND_OF[type(made)]}"
+        name = f"{_moment(made)[:26].replace('-', '').replace(':', '')}Z-{KIND_OF[type(made)]}"
         return self.runs_folder / DECISIONS_FOLDER / f"{name}-{digest(decision_text(made))[:16]}.json"
 
     def write(self, decision: Decision) -> Path:
@@ -104,18 +104,27 @@ class _File:
 
 
 def _read(path: Path, within: Path) -> Decision:
-    about = f"decision {path}"
     remedy = "Restore the file; move it away only if what it says no longer counts"
     try:
-        record = parse(read_text_limited(path, MOST_NOTE_BYTES, within=within))
-        whole = read_as(record, _File)
+        text = read_text_limited(path, MOST_NOTE_BYTES, within=within)
+    except (OSError, ValueError) as error:
+        raise HistoryError(f"decision {path}", got=str(error), expected="a decision", remedy=remedy) from error
+    return decision_of(text, f"decision {path}", remedy)
+
+
+def decision_of(text: str, about: str, remedy: str = "") -> Decision:
+    """The inverse of ``decision_text``. Raises HistoryError for what no suite wrote."""
+    try:
+        whole = read_as(parse(text), _File)
         if whole.schema_version != DECISION_SCHEMA_VERSION:
             raise WrongRecord("schema_version", whole.schema_version, str(DECISION_SCHEMA_VERSION))
         decision = read_as(whole.decision, KINDS[whole.kind], "decision")
     except WrongRecord as wrong:
-        raise HistoryError(about, field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy) from wrong
-    except (OSError, ValueError, RecursionError) as error:
-        raise HistoryError(about, got=str(error), expected="a decision as JSON", remedy=remedy) from error
+        raise HistoryError(
+            about, field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy or None
+        ) from wrong
+    except (ValueError, RecursionError) as error:
+        raise HistoryError(about, got=str(error), expected="a decision as JSON", remedy=remedy or None) from error
     return as_kept(decision, about)
 
 
@@ -124,7 +133,8 @@ def _moment(decision: Decision) -> str:
     return str(getattr(decision, "restored", "") or decision.created)
 
 
-def _subject(decision: Decision) -> str:
+def subject_of(decision: Decision) -> str:
+    """The uuid that is excluded, the build that is pinned, or the case."""
     match decision:
         case Exclusion():
             return decision.uuid

@@ -10,7 +10,6 @@ from typing import Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from helpers.history import past, reading, remarks, taking_in, writing
-from helpers.history.codec import run_row
 from helpers.history.database import Database, came_between, open_database
 from helpers.history.decisions import Decision, DecisionFiles, Made, as_kept
 from helpers.history.nights import NightRecord
@@ -57,7 +56,6 @@ class History:
     def __init__(self, database: Database, runs_folder: Path | None = None) -> None:
         """``runs_folder`` is where decisions are kept; without one, in the folder of SQLite's file."""
         self._database = database
-        self._documents = writing.Documents()
         self._runs_folder = runs_folder or database.folder
 
     @staticmethod
@@ -98,8 +96,8 @@ class History:
         """See Memory."""
 
         def work(connection: sa.Connection) -> None:
-            writing.write_runs(connection, self._documents, [run_row(result) for result in results])
-            writing.write_night(connection, self._documents, night)
+            writing.write_runs(connection, results)
+            writing.write_night(connection, night)
 
         self._write(work)
 
@@ -141,17 +139,17 @@ class History:
         """Exclude a run or a night, so that no later night learns from it. It is given by its uuid or by 6 or more
         characters of it."""
         self._take_in_all()
-        return self._decide(lambda connection: remarks.exclusion(connection, uuid, who, created, reason))
+        return self._decide(lambda connection: taking_in.exclusion(connection, uuid, who, created, reason))
 
     def restore(self, uuid: str, who: str, created: str, reason: str) -> Exclusion:
         """Take an exclusion back."""
         self._take_in_all()
-        return self._decide(lambda connection: remarks.restoring(connection, uuid, who, created, reason))
+        return self._decide(lambda connection: taking_in.restoring(connection, uuid, who, created, reason))
 
     def pin(self, made: Pin) -> None:
         """Keep the remark who made which build the good one."""
         self._take_in_all()
-        self._decide(lambda _: remarks.pin(made))
+        self._decide(lambda _: taking_in.pin(made))
 
     def add_calibration(self, made: Calibration) -> None:
         """Keep a calibration beside the earlier ones."""
@@ -174,7 +172,7 @@ class History:
         def work(connection: sa.Connection) -> Made:
             made = question(connection)
             kept.append(files.write(made))
-            taking_in.take_in(connection, self._documents, made)
+            taking_in.take_in(connection, made)
             return made
 
         try:
@@ -200,7 +198,7 @@ class History:
     def _take_in(self, decisions: Sequence[Decision]) -> None:
         def work(connection: sa.Connection) -> None:
             for each in decisions:
-                taking_in.take_in(connection, self._documents, each)
+                taking_in.take_in(connection, each)
 
         self._write(work)
 
@@ -227,9 +225,7 @@ class History:
 
     def add_results(self, results: Sequence[RunResult]) -> None:
         """Keep all of the runs, or none."""
-        self._write(
-            lambda connection: writing.write_runs(connection, self._documents, [run_row(result) for result in results])
-        )
+        self._write(lambda connection: writing.write_runs(connection, results))
 
     def _write(self, work: Callable[[sa.Connection], _Kept]) -> _Kept:
         """Do ``work`` in a transaction, and again if another writer came in between: it must leave the same rows if it
@@ -239,7 +235,6 @@ class History:
                 with self._database.writing() as connection:
                     return work(connection)
             except BaseException as error:
-                self._documents.forget()
                 if not left or not came_between(error):
                     raise
         raise AssertionError("unreachable")

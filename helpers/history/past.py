@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from helpers.common.records import WrongRecord, parse
 from helpers.history.nights import check_learned, check_log_rate, compared_of, night_of, stored_name
-from helpers.history.remarks import Bound, recorded_at, segment_row, start_of
-from helpers.history.tables import calibrations, nights, series
+from helpers.history.remarks import Bound, calibration, recorded_at, segment_row, start_of
+from helpers.history.tables import nights, series
 from helpers.judging.case.evidence import Compared, Night, Past
 from helpers.judging.case.noise import levelled
 from helpers.judging.case.verdict import Status
@@ -49,6 +49,7 @@ def past(
     alike = [series.c.case_id == case_id, series.c.target == target, series.c.host == host]
     all_stacks = connection.execute(sa.select(series.c.id).where(*alike)).scalars().all()
     compared, elsewhere, gained = _compared(connection, all_stacks, series_id, others_nights, before)
+    measured = calibration(connection, case_id, target, segment)
     others = _siblings(connection, case_id, target, host, cards, session, before)
     return Past(
         found,
@@ -57,20 +58,8 @@ def past(
         elsewhere=elsewhere,
         gained=gained,
         pool=_is_pool(host),
-        calibrated=_calibrated(connection, case_id, target, segment_id),
+        calibrated=0.0 if measured is None else measured.sigma_run,
     )
-
-
-def _calibrated(connection: sa.Connection, case_id: str, target: str, segment_id: int | None) -> float:
-    """The spread between runs by the case's newest calibration in the segment; 0 without one."""
-    newest = (
-        sa.select(calibrations.c.sigma_run)
-        .where(calibrations.c.case_id == case_id, calibrations.c.target == target)
-        .where(calibrations.c.segment_id == segment_id)
-        .order_by(calibrations.c.created.desc(), calibrations.c.id.desc())
-        .limit(1)
-    )
-    return connection.execute(newest).scalar_one_or_none() or 0.0
 
 
 def _compared(

@@ -22,8 +22,8 @@ from helpers.history.remarks import (
 )
 from helpers.history.results import RunResult
 from helpers.history.stored import CaseNights, KnownCase, StoredNight, StoredResult
-from helpers.history.tables import documents, nights, results, series, steps
-from helpers.history.writing import NIGHT, RESULT, learned_rates
+from helpers.history.tables import nights, results, segments, series
+from helpers.history.writing import learned_rates
 from helpers.machine.environment import POOL
 from helpers.trainers.contract.errors import HistoryError
 
@@ -195,15 +195,15 @@ def _nights(
             nights.c.unlearned,
             nights.c.body,
             nights.c.series_id,
-            documents.c.digest,
+            segments.c.digest,
         )
         .join_from(nights, series)
-        .join(documents, documents.c.id == series.c.segment_id)
+        .join(segments, segments.c.id == series.c.segment_id)
         .where(*chosen)
         .order_by(nights.c.created.desc(), nights.c.id.desc())
         .limit(last)
     ).all()
-    excluded = exclusions_of(connection, NIGHT, [row.uuid for row in rows])
+    excluded = {each.uuid: each for each in exclusions_of(connection, [row.uuid for row in rows])}
     starts = _newest_starts(connection)
     return tuple(
         StoredNight(
@@ -280,23 +280,12 @@ def results_of(
     chosen = [column == value for column, value in given if value is not None]
     if not chosen and not uuids:
         raise HistoryError("selection of results", expected="a session, a case, a target or uuids: all are too many")
-    if not uuids:
-        rows = list(_rows(connection, chosen))
-    else:
-        groups = [uuids[at : at + AT_ONCE] for at in range(0, len(uuids), AT_ONCE)]
-        rows = [row for group in groups for row in _rows(connection, [*chosen, results.c.uuid.in_(group)])]
-    rows.sort(key=lambda row: (row["created"], row["replicate"], row["uuid"]))
-    excluded = exclusions_of(connection, RESULT, [row["uuid"] for row in rows])
-    return tuple(StoredResult(run_of(row), row["unlearned"], excluded.get(row["uuid"])) for row in rows)
-
-
-def _rows(connection: sa.Connection, chosen: Sequence[sa.ColumnElement[bool]]) -> Iterable[dict[str, Any]]:
-    names = ("build", "environment", "system", "setup")
-    tables = {name: documents.alias(name) for name in names}
-    columns = [column for column in (*results.c, *steps.c) if column.name not in ("id", "result_id")]
-    query = sa.select(*columns, *(tables[name].c.body.label(name) for name in names)).join_from(results, steps)
-    for name, table in tables.items():
-        query = query.join(table, table.c.id == results.c[f"{name}_id"])
-    return [
-        {str(name): value for name, value in row.items()} for row in connection.execute(query.where(*chosen)).mappings()
-    ]
+    groups = [uuids[at : at + AT_ONCE] for at in range(0, len(uuids), AT_ONCE)] or [()]
+    rows: list[sa.Row[Any]] = []
+    for group in groups:
+        query = sa.select(results.c.uuid, results.c.created, results.c.unlearned, results.c.body).where(*chosen)
+        rows += connection.execute(query.where(results.c.uuid.in_(group)) if group else query)
+    excluded = {each.uuid: each for each in exclusions_of(connection, [row.uuid for row in rows])}
+    found = [(row, run_of(row.uuid, row.body)) for row in rows]
+    found.sort(key=lambda each: (each[0].created, each[1].replicate, each[1].uuid))
+    return tuple(StoredResult(run, row.unlearned, excluded.get(row.uuid)) for row, run in found)

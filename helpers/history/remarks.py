@@ -1,169 +1,79 @@
-"""What people add to the history: remarks on nights and runs (excluded, restored), calibrations, and the
-starts of segments, before which nights no longer count.
-"""
+"""What people added to the history: exclusions of nights and runs, pins, calibrations, and the starts of segments,
+before which nights no longer count."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import sqlalchemy as sa
 
 from helpers.history.codec import digest, to_text
-from helpers.history.decisions import as_kept
+from helpers.history.decisions import KIND_OF, Decision, decision_of
 from helpers.history.stored import Calibration, Exclusion, Pin, SegmentStart
-from helpers.history.tables import (
-    calibrations,
-    documents,
-    exclusions,
-    nights,
-    pins,
-    results,
-    segment_starts,
-    series,
-)
-from helpers.history.writing import NIGHT, RESULT, alone
-from helpers.trainers.contract.errors import HistoryError
+from helpers.history.tables import decisions, nights, segments, series
 
-_InSegment = TypeVar("_InSegment", Calibration, SegmentStart)
+_Made = TypeVar("_Made", bound=Decision)
 
-_SHORTEST_PREFIX = 6
 # Both databases accept far more values in one statement.
 AT_ONCE = 500
 
 
-def exclusion(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
-    """The exclusion of a run or a night, so that no later night learns from it. Raises HistoryError if it is excluded
-    already."""
-    _check_remark(uuid, who, reason)
-    alone(connection, exclusions)
-    subject, whole = _meant(connection, uuid)
-    made = as_kept(Exclusion(subject, whole, who, created, reason))
-    earlier = exclusions_of(connection, subject, [whole]).get(whole)
-    if earlier and earlier != made:
-        raise HistoryError(
-            f"{subject} {whole}",
-            field="excluded",
-            got=f"by {earlier.who}, {earlier.created}: {earlier.reason}",
-            expected="one that counts",
-        )
-    return made
-
-
-def restoring(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
-    """The exclusion that holds, taken back. Raises HistoryError if none holds."""
-    _check_remark(uuid, who, reason)
-    alone(connection, exclusions)
-    subject, whole = _meant(connection, uuid)
-
-    def taken_back(each: Exclusion) -> Exclusion:
-        return as_kept(replace(each, restored=created, restored_by=who, restored_reason=reason))
-
-    if earlier := exclusions_of(connection, subject, [whole]).get(whole):
-        return taken_back(earlier)
-    for each in all_exclusions(connection, holding_only=False):
-        if (each.subject, each.uuid) == (subject, whole) and each == taken_back(each):
-            return each
-    raise HistoryError(f"{subject} {whole}", field="excluded", got="no", expected="an exclusion to take back")
-
-
 def all_exclusions(connection: sa.Connection, holding_only: bool = True) -> tuple[Exclusion, ...]:
     """By the time they were made."""
-    query = sa.select(*_columns(exclusions, Exclusion)).order_by(exclusions.c.created, exclusions.c.id)
-    if holding_only:
-        query = query.where(exclusions.c.restored == "")
-    return tuple(map(_excluded, connection.execute(query)))
+    return _told(_all_of(connection, Exclusion), holding_only)
 
 
-def exclusions_of(connection: sa.Connection, subject: str, uuids: Sequence[str]) -> dict[str, Exclusion]:
-    """The exclusions that hold, by uuid."""
-    found = {}
+def exclusions_of(connection: sa.Connection, uuids: Sequence[str], holding_only: bool = True) -> list[Exclusion]:
+    """The exclusions of these runs and nights."""
+    found: list[Exclusion] = []
     for at in range(0, len(uuids), AT_ONCE):
-        query = sa.select(*_columns(exclusions, Exclusion)).where(
-            exclusions.c.subject == subject,
-            exclusions.c.restored == "",
-            exclusions.c.uuid.in_(uuids[at : at + AT_ONCE]),
-        )
-        found.update({row.uuid: _excluded(row) for row in connection.execute(query)})
+        few = _all_of(connection, Exclusion, decisions.c.subject.in_(uuids[at : at + AT_ONCE]))
+        found += _told(few, holding_only)
     return found
 
 
-def pin(made: Pin) -> Pin:
-    """Raises HistoryError for one that does not say who and why."""
-    _check_remark(made.build, made.who, made.reason)
-    return as_kept(made)
+def _told(found: Sequence[Exclusion], holding_only: bool) -> tuple[Exclusion, ...]:
+    """Each exclusion once, as it was taken back if it was: that is a decision of its own."""
+    last: dict[Exclusion, Exclusion] = {}
+    for each in found:
+        made = replace(each, restored="", restored_by="", restored_reason="")
+        if each.restored or made not in last:
+            last[made] = each
+    return tuple(each for each in last.values() if each.holds or not holding_only)
 
 
 def all_pins(connection: sa.Connection) -> tuple[Pin, ...]:
-    """Every pin of a good build, by time. Raises HistoryError for one that no suite wrote."""
-    rows = connection.execute(sa.select(*_columns(pins, Pin)).order_by(pins.c.created, pins.c.id))
-    found = tuple(Pin(*row) for row in rows)
-    for each in found:
-        _check_texts(f"history: pin of {each.build}", asdict(each))
-    return found
-
-
-def _excluded(values: sa.Row[Any]) -> Exclusion:
-    """A stored exclusion. Raises HistoryError for one that no suite wrote."""
-    found = Exclusion(*tuple(values))
-    _check_texts(f"history: exclusion of {found.subject} {found.uuid}", asdict(found))
-    return found
-
-
-def _check_texts(about: str, record: Mapping[str, object]) -> None:
-    for name, value in record.items():
-        if not isinstance(value, str):
-            raise HistoryError(about, field=name, got=type(value).__name__, expected="text")
+    """Every pin of a good build, by time."""
+    return tuple(_all_of(connection, Pin))
 
 
 def calibration(connection: sa.Connection, case_id: str, target: str, segment: Mapping[str, str]) -> Calibration | None:
     """The case's newest calibration in that segment."""
-    names = [item.name for item in fields(Calibration) if item.name != "segment"]
-    row = connection.execute(
-        sa.select(*(calibrations.c[name] for name in names))
-        .where(
-            calibrations.c.case_id == case_id,
-            calibrations.c.target == target,
-            calibrations.c.segment_id == segment_row(connection, segment),
-        )
-        .order_by(calibrations.c.created.desc(), calibrations.c.id.desc())
-        .limit(1)
-    ).one_or_none()
-    return None if row is None else Calibration(segment=dict(segment), **row._mapping)
+    here = decisions.c.segment_id == segment_row(connection, segment)
+    found = _all_of(connection, Calibration, decisions.c.subject == case_id, decisions.c.target == target, here)
+    return found[-1] if found else None
 
 
-def _columns(table: sa.Table, kind: type[Exclusion] | type[Pin]) -> list[sa.Column[Any]]:
-    return [table.c[item.name] for item in fields(kind)]
+def starts_of(connection: sa.Connection, case_id: str, target: str | None = None) -> tuple[SegmentStart, ...]:
+    """The case's starts, by time."""
+    chosen = [decisions.c.subject == case_id]
+    if target is not None:
+        chosen.append(decisions.c.target == target)
+    return tuple(_all_of(connection, SegmentStart, *chosen))
 
 
-def _check_remark(what: str, who: str, reason: str) -> None:
-    for name, value in (("what", what), ("who", who), ("reason", reason)):
-        if not value.strip():
-            raise HistoryError("a remark in history", field=name, got=value, expected="a text: later readers need it")
-
-
-def _meant(connection: sa.Connection, uuid: str) -> tuple[str, str]:
-    """Whether a uuid, or its first characters, means a run or a night (RESULT, NIGHT), and the whole uuid."""
-    for exact in (True, False):
-        found = []
-        for subject, column in ((RESULT, results.c.uuid), (NIGHT, nights.c.uuid)):
-            same = column == uuid if exact else column.startswith(uuid, autoescape=True)
-            rows = connection.execute(sa.select(column).where(same).limit(2)).scalars()
-            found += [(subject, str(each)) for each in rows]
-        if len(found) == 1:
-            return found[0]
-        if len(uuid) < _SHORTEST_PREFIX:
-            break
-    raise HistoryError(
-        "a result or a night",
-        field="uuid",
-        got=uuid,
-        expected=f"the uuid of one, or its first {_SHORTEST_PREFIX} or more characters",
-        remedy="List them: perfgate history CASE",
+def _all_of(connection: sa.Connection, kind: type[_Made], *chosen: sa.ColumnElement[bool]) -> list[_Made]:
+    """The chosen decisions of a kind, by time. Raises HistoryError for one that no suite wrote."""
+    rows = connection.execute(
+        sa.select(decisions.c.body, decisions.c.subject)
+        .where(decisions.c.kind == KIND_OF[kind], *chosen)
+        .order_by(decisions.c.created, decisions.c.id)
     )
+    found = (decision_of(row.body, f"history: {KIND_OF[kind]} of {row.subject}") for row in rows)
+    return [each for each in found if isinstance(each, kind)]
 
 
 # ---- where the newest segment of a series starts
@@ -185,8 +95,8 @@ class Bound:
 
 def segment_row(connection: sa.Connection, segment: Mapping[str, str]) -> int | None:
     """The row of a segment; None if no night was in it."""
-    wanted = documents.c.digest == digest(to_text(segment))
-    return connection.execute(sa.select(documents.c.id).where(wanted)).scalar_one_or_none()
+    wanted = segments.c.digest == digest(to_text(segment))
+    return connection.execute(sa.select(segments.c.id).where(wanted)).scalar_one_or_none()
 
 
 def start_of(connection: sa.Connection, series_id: int, before: str | None = None, besides: str = "") -> Bound:
@@ -219,53 +129,16 @@ def start_of(connection: sa.Connection, series_id: int, before: str | None = Non
 
 def recorded_at(connection: sa.Connection, series_id: int, before: str | None) -> str | None:
     """When the newest segment of a series was begun by recording the case; None if it was not."""
+    same = sa.and_(
+        decisions.c.subject == series.c.case_id,
+        decisions.c.target == series.c.target,
+        decisions.c.segment_id == series.c.segment_id,
+    )
     newest = (
-        sa.select(sa.func.max(segment_starts.c.created))
-        .join_from(
-            segment_starts,
-            series,
-            sa.and_(
-                segment_starts.c.case_id == series.c.case_id,
-                segment_starts.c.target == series.c.target,
-                segment_starts.c.segment_id == series.c.segment_id,
-            ),
-        )
-        .where(series.c.id == series_id)
+        sa.select(sa.func.max(decisions.c.created))
+        .join_from(decisions, series, same)
+        .where(series.c.id == series_id, decisions.c.kind == KIND_OF[SegmentStart])
     )
     if before is not None:
-        newest = newest.where(segment_starts.c.created < before)
+        newest = newest.where(decisions.c.created < before)
     return connection.execute(newest).scalar_one_or_none()
-
-
-def starts_of(connection: sa.Connection, case_id: str, target: str | None = None) -> tuple[SegmentStart, ...]:
-    """The case's starts, by time."""
-    chosen = [segment_starts.c.case_id == case_id]
-    if target is not None:
-        chosen.append(segment_starts.c.target == target)
-    return tuple(all_in_segments(connection, SegmentStart, segment_starts, *chosen))
-
-
-def all_in_segments(
-    connection: sa.Connection, kind: type[_InSegment], table: sa.Table, *chosen: sa.ColumnElement[bool]
-) -> list[_InSegment]:
-    """The chosen decisions of a kind, by time. Raises HistoryError for one that no suite wrote."""
-    names = [item.name for item in fields(kind) if item.name != "segment"]
-    query = (
-        sa.select(documents.c.body, *(table.c[name] for name in names))
-        .join_from(table, documents)
-        .where(*chosen)
-        .order_by(table.c.created, table.c.id)
-    )
-    found = [
-        kind(**{name: row[name] for name in names}, segment=_segment_of(row["body"]))
-        for row in connection.execute(query).mappings()
-    ]
-    return [as_kept(each, f"history: {table.name} of {each.case_id}") for each in found]
-
-
-def _segment_of(text: str) -> dict[str, str]:
-    """A stored segment. Raises ValueError for anything else."""
-    found = json.loads(text)
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ValueError("a segment that is no object of texts")
-    return found

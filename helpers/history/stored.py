@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 
-_DAY = len("2026-11-21")
+# What an exclusion is about.
+NIGHT, RESULT = "night", "result"
 
 
 @dataclass(frozen=True)
 class Exclusion:
     """A run or a night from which no later night learns. It stays stored and is shown with the reason."""
 
-    # ``result`` or ``night``.
+    # RESULT or NIGHT.
     subject: str
     # The uuid of the run or the night.
     uuid: str
@@ -161,12 +161,3 @@ class Reindexed:
     decisions: int = 0
     # The files that it could not take in, each with the reason.
     refused: tuple[str, ...] = ()
-
-
-def _compared(date: str, created: str, bound: str) -> int:
-    """-1, 0 or 1: a night lies before, at or after ``bound``, a date or a moment."""
-    if len(bound) == _DAY:
-        return (date > bound) - (date < bound)
-    # They are not compared as texts, because only one of them may have microseconds.
-    moment, limit = (datetime.datetime.fromisoformat(each) for each in (created, bound))
-    return (moment > limit) - (moment < limit)

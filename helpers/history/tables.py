@@ -40,9 +40,9 @@ def _text(name: str) -> sa.Column[str]:
 # One row: TABLES_VERSION.
 history_version = sa.Table("history_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
-# Environments, system tables, settings, builds and segments; each distinct one once, by the SHA-256 of its JSON.
-documents = sa.Table(
-    "documents",
+# The facts within which nights are compared, each distinct one once, by the SHA-256 of its JSON.
+segments = sa.Table(
+    "segments",
     metadata,
     _id(),
     _text("digest"),
@@ -50,44 +50,26 @@ documents = sa.Table(
     sa.UniqueConstraint("digest"),
 )
 
-# One row for each run. Values that no query needs are in body.
+# One row for each run. Its whole record is in body, a zlib stream of JSON; the columns are what queries need of it.
 results = sa.Table(
     "results",
     metadata,
     _id(),
     _text("uuid"),
     _text("session"),
-    _text("host"),
     _text("case_id"),
     _text("target"),
     _text("role"),
     _text("stage"),
-    sa.Column("replicate", sa.Integer, nullable=False),
     _text("created"),
-    _reference("build_id", "documents"),
-    _reference("environment_id", "documents"),
-    _reference("system_id", "documents"),
-    _reference("setup_id", "documents"),
-    # None if the environment is not complete (an imported result): such a run has no segment.
-    _reference("segment_id", "documents", nullable=True),
     # None if the run has no throughput that may be used.
     sa.Column("log_rate", sa.Double),
     # Why nothing is learned from it; empty if something is.
     _text("unlearned"),
-    _text("body"),
+    sa.Column("body", sa.LargeBinary, nullable=False),
     sa.UniqueConstraint("uuid"),
     sa.Index(None, "session", "case_id"),
     sa.Index(None, "case_id", "created"),
-)
-
-# The raw steps of a run, each column a zlib stream of little-endian 8-byte numbers.
-steps = sa.Table(
-    "steps",
-    metadata,
-    sa.Column("result_id", _BigId, sa.ForeignKey("results.id"), primary_key=True, autoincrement=False),
-    sa.Column("step_seconds", sa.LargeBinary, nullable=False),
-    sa.Column("samples_per_step", sa.LargeBinary, nullable=False),
-    sa.Column("losses", sa.LargeBinary, nullable=False),
 )
 
 # A case of a target in one segment. Nights are compared within it.
@@ -97,7 +79,7 @@ series = sa.Table(
     _id(),
     _text("case_id"),
     _text("target"),
-    _reference("segment_id", "documents"),
+    _reference("segment_id", "segments"),
     _text("host"),
     sa.Column("cards", sa.Integer, nullable=False),
     # When its newest night was judged.
@@ -151,71 +133,19 @@ night_runs = sa.Table(
     sa.Index(None, "run_uuid"),
 )
 
-exclusions = sa.Table(
-    "exclusions",
+# What people decided, each decision once, by the SHA-256 of its JSON, which is in body.
+decisions = sa.Table(
+    "decisions",
     metadata,
     _id(),
-    _text("subject"),
-    _text("uuid"),
-    _text("who"),
-    _text("created"),
-    _text("reason"),
-    # Empty while the exclusion holds.
-    _text("restored"),
-    _text("restored_by"),
-    _text("restored_reason"),
-    sa.Index(None, "uuid"),
-)
-
-# Who set the good build of perf.yaml.
-pins = sa.Table(
-    "pins",
-    metadata,
-    _id(),
-    # The build's name in perf.yaml from then on.
-    _text("build"),
-    _text("name"),
-    _text("version"),
-    _text("commit"),
     _text("digest"),
-    # What was pinned until then; empty if nothing was.
-    _text("before"),
-    _text("reason"),
-    _text("who"),
-    _text("created"),
-)
-
-segment_starts = sa.Table(
-    "segment_starts",
-    metadata,
-    _id(),
-    _text("case_id"),
+    _text("kind"),
+    # The uuid that is excluded, the case, or the build that is pinned.
+    _text("subject"),
     _text("target"),
-    _reference("segment_id", "documents"),
+    _reference("segment_id", "segments", nullable=True),
     _text("created"),
-    _text("reason"),
-    _text("commit"),
-    sa.Index(None, "case_id", "target", "segment_id", "created"),
-)
-
-calibrations = sa.Table(
-    "calibrations",
-    metadata,
-    _id(),
-    _text("case_id"),
-    _text("target"),
-    _reference("segment_id", "documents"),
-    _text("session"),
-    _text("created"),
-    sa.Column("runs", sa.Integer, nullable=False),
-    sa.Column("sigma_run", sa.Double, nullable=False),
-    sa.Column("sigma_run_low", sa.Double, nullable=False),
-    sa.Column("sigma_run_high", sa.Double, nullable=False),
-    sa.Column("degrees_of_freedom", sa.Double, nullable=False),
-    sa.Column("sigma_night", sa.Double),
-    sa.Column("sigma_night_low", sa.Double),
-    sa.Column("sigma_night_high", sa.Double),
-    sa.Column("smallest_drop", sa.Double, nullable=False),
-    sa.Column("tolerance", sa.Double),
-    sa.Index(None, "case_id", "target", "segment_id", "created"),
+    _text("body"),
+    sa.UniqueConstraint("digest"),
+    sa.Index(None, "kind", "subject", "target", "segment_id", "created"),
 )

@@ -1,90 +1,127 @@
-"""A decision becomes a row of the database, once, whether a command makes it or its file is read again."""
+"""Makes the decisions of people, and keeps each in one row of the database, whether a command makes it or its file is
+read again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import sqlalchemy as sa
 
-from helpers.history.codec import to_text
-from helpers.history.decisions import Decision, decision_text
-from helpers.history.remarks import all_exclusions, all_in_segments, all_pins
-from helpers.history.stored import Calibration, Exclusion, Pin, SegmentStart
-from helpers.history.tables import calibrations, exclusions, nights, pins, segment_starts
-from helpers.history.writing import RESULT, Documents, alone, relearn, relearn_nights_of
+from helpers.history.codec import digest
+from helpers.history.decisions import KIND_OF, Decision, as_kept, decision_text, subject_of
+from helpers.history.remarks import exclusions_of
+from helpers.history.stored import NIGHT, RESULT, Calibration, Exclusion, Pin, SegmentStart
+from helpers.history.tables import decisions, nights, results
+from helpers.history.writing import relearn, relearn_nights_of, segment_row_of
+from helpers.trainers.contract.errors import HistoryError
+
+_SHORTEST_PREFIX = 6
 
 
-def lacking(connection: sa.Connection, decisions: Sequence[Decision]) -> list[Decision]:
+def exclusion(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
+    """The exclusion of a run or a night, so that no later night learns from it. Raises HistoryError if it is excluded
+    already."""
+    _check_remark(uuid, who, reason)
+    subject, whole = _meant(connection, uuid)
+    made = as_kept(Exclusion(subject, whole, who, created, reason))
+    earlier = _holding(connection, subject, whole)
+    if earlier and earlier != made:
+        raise HistoryError(
+            f"{subject} {whole}",
+            field="excluded",
+            got=f"by {earlier.who}, {earlier.created}: {earlier.reason}",
+            expected="one that counts",
+        )
+    return made
+
+
+def restoring(connection: sa.Connection, uuid: str, who: str, created: str, reason: str) -> Exclusion:
+    """The exclusion that holds, taken back. Raises HistoryError if none holds."""
+    _check_remark(uuid, who, reason)
+    subject, whole = _meant(connection, uuid)
+
+    def taken_back(each: Exclusion) -> Exclusion:
+        return as_kept(replace(each, restored=created, restored_by=who, restored_reason=reason))
+
+    if earlier := _holding(connection, subject, whole):
+        return taken_back(earlier)
+    for each in exclusions_of(connection, [whole], holding_only=False):
+        # The connection was lost before the answer: it is taken back already.
+        if each.subject == subject and each == taken_back(each):
+            return each
+    raise HistoryError(f"{subject} {whole}", field="excluded", got="no", expected="an exclusion to take back")
+
+
+def pin(made: Pin) -> Pin:
+    """Raises HistoryError for one that does not say who and why."""
+    _check_remark(made.build, made.who, made.reason)
+    return as_kept(made)
+
+
+def lacking(connection: sa.Connection, found: Sequence[Decision]) -> list[Decision]:
     """Those of the decisions that are in no row."""
-    excluded = all_exclusions(connection, holding_only=False)
-    rows: list[Decision] = [*excluded, *all_pins(connection)]
-    # A row that was taken back is two decisions.
-    rows += [replace(each, restored="", restored_by="", restored_reason="") for each in excluded]
-    rows += all_in_segments(connection, Calibration, calibrations)
-    rows += all_in_segments(connection, SegmentStart, segment_starts)
-    there = {decision_text(each) for each in rows}
-    return [each for each in decisions if decision_text(each) not in there]
+    there = set(connection.execute(sa.select(decisions.c.digest)).scalars())
+    return [each for each in found if digest(decision_text(each)) not in there]
 
 
-def take_in(connection: sa.Connection, known: Documents, decision: Decision) -> None:
-    """Keep a decision (``as_kept``) once, and what takes it back in the same row, whichever comes first."""
-    match decision:
-        case Exclusion():
-            if _take_in_remark(connection, exclusions, decision, ("restored", "restored_by", "restored_reason")):
-                _relearn(connection, decision.subject, decision.uuid)
-        case Pin():
-            _take_in_remark(connection, pins, decision)
-        case Calibration():
-            _insert_once(connection, calibrations, _with_segment(connection, known, decision))
-        case SegmentStart():
-            key = ("case_id", "target", "segment_id", "created")
-            _insert_once(connection, segment_starts, _with_segment(connection, known, decision), key)
+def take_in(connection: sa.Connection, decision: Decision) -> None:
+    """Keep a decision (``as_kept``), once."""
+    text = decision_text(decision)
+    key = digest(text)
+    if connection.execute(sa.select(decisions.c.id).where(decisions.c.digest == key)).first() is not None:
+        return
+    values: dict[str, str | int | None] = {
+        "digest": key,
+        "kind": KIND_OF[type(decision)],
+        "subject": subject_of(decision),
+        "target": "",
+        "segment_id": None,
+        "created": decision.created,
+        "body": text,
+    }
+    if isinstance(decision, (Calibration, SegmentStart)):
+        values |= {"target": decision.target, "segment_id": segment_row_of(connection, decision.segment)}
+    connection.execute(sa.insert(decisions), values)
+    if isinstance(decision, Exclusion):
+        _relearn(connection, decision)
 
 
-def _take_in_remark(
-    connection: sa.Connection, table: sa.Table, made: Exclusion | Pin, back: Sequence[str] = ()
-) -> bool:
-    """Whether a row changed. ``back`` are the columns that say how the remark was taken back, the moment first."""
-    values = {name: value for name, value in asdict(made).items() if name not in back}
-    new = _insert_once(connection, table, asdict(made), tuple(values))
-    if new or not back or not getattr(made, back[0]):
-        return new
-    held = sa.and_(_same(table, values), table.c[back[0]] == "")
-    taken_back = {name: getattr(made, name) for name in back}
-    return connection.execute(sa.update(table).where(held).values(**taken_back)).rowcount > 0
-
-
-def _insert_once(
-    connection: sa.Connection, table: sa.Table, values: Mapping[str, object], key: Sequence[str] = ()
-) -> bool:
-    """Insert a row, unless there is one with the same values of ``key`` (default: of all): after a connection was lost
-    nobody knows whether its transaction was made, so it is made again. Returns whether it is new."""
-    alone(connection, table)
-    same = _same(table, {name: values[name] for name in key or values})
-    new = connection.execute(sa.select(table.c.id).where(same).limit(1)).first() is None
-    if new:
-        connection.execute(sa.insert(table), dict(values))
-    return new
-
-
-def _same(table: sa.Table, values: Mapping[str, object]) -> sa.ColumnElement[bool]:
-    return sa.and_(*(table.c[name].is_not_distinct_from(value) for name, value in values.items()))
-
-
-def _relearn(connection: sa.Connection, subject: str, uuid: str) -> None:
-    if subject == RESULT:
-        relearn_nights_of(connection, uuid)
+def _relearn(connection: sa.Connection, made: Exclusion) -> None:
+    if made.subject == RESULT:
+        relearn_nights_of(connection, made.uuid)
         return
     # A decision may come before its night (reindex), which is written without what is excluded.
-    for night_id in connection.execute(sa.select(nights.c.id).where(nights.c.uuid == uuid)).scalars().all():
+    for night_id in connection.execute(sa.select(nights.c.id).where(nights.c.uuid == made.uuid)).scalars().all():
         relearn(connection, night_id)
 
 
-def _with_segment(
-    connection: sa.Connection, known: Documents, made: Calibration | SegmentStart
-) -> dict[str, str | float | int | None]:
-    """The fields as in a row, with the segment's row in place of the segment."""
-    values = asdict(made)
-    text = to_text(values.pop("segment"))
-    return {**values, "segment_id": known.keep(connection, [text])[text]}
+def _holding(connection: sa.Connection, subject: str, uuid: str) -> Exclusion | None:
+    return next((each for each in exclusions_of(connection, [uuid]) if each.subject == subject), None)
+
+
+def _check_remark(what: str, who: str, reason: str) -> None:
+    for name, value in (("what", what), ("who", who), ("reason", reason)):
+        if not value.strip():
+            raise HistoryError("a remark in history", field=name, got=value, expected="a text: later readers need it")
+
+
+def _meant(connection: sa.Connection, uuid: str) -> tuple[str, str]:
+    """Whether a uuid, or its first characters, means a run or a night (RESULT, NIGHT), and the whole uuid."""
+    for exact in (True, False):
+        found = []
+        for subject, column in ((RESULT, results.c.uuid), (NIGHT, nights.c.uuid)):
+            same = column == uuid if exact else column.startswith(uuid, autoescape=True)
+            rows = connection.execute(sa.select(column).where(same).limit(2)).scalars()
+            found += [(subject, str(each)) for each in rows]
+        if len(found) == 1:
+            return found[0]
+        if len(uuid) < _SHORTEST_PREFIX:
+            break
+    raise HistoryError(
+        "a result or a night",
+        field="uuid",
+        got=uuid,
+        expected=f"the uuid of one, or its first {_SHORTEST_PREFIX} or more characters",
+        remedy="List them: perfgate history CASE",
+    )

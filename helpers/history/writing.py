@@ -1,44 +1,21 @@
-"""Writes rows: documents, runs, nights, and what later nights learn from a night."""
+"""Writes rows: runs, nights, and what later nights learn from a night."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
 
-from helpers.history.codec import RunRow, digest, is_screening, plain, to_text, utc, without
+from helpers.history.codec import digest, is_screening, plain, run_row, to_text, utc, without
 from helpers.history.nights import NightRecord, night_of, night_text, night_uuid, stored_name
-from helpers.history.tables import documents, exclusions, night_runs, nights, results, series, steps
+from helpers.history.remarks import exclusions_of
+from helpers.history.results import RunResult
+from helpers.history.stored import NIGHT, RESULT
+from helpers.history.tables import night_runs, nights, results, segments, series
 from helpers.trainers.contract.errors import HistoryError
-
-NIGHT = "night"
-RESULT = "result"
-_MOST_REMEMBERED = 10_000
-
-
-class Documents:
-    """Stores each text once, and remembers its row."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, int] = {}
-
-    def forget(self) -> None:
-        """Call this after a transaction was undone, because its rows are gone."""
-        self._rows.clear()
-
-    def keep(self, connection: sa.Connection, texts: Iterable[str]) -> dict[str, int]:
-        """The row of each text. New texts are written."""
-        digests = {text: digest(text) for text in texts}
-        if len(self._rows) > _MOST_REMEMBERED:
-            self._rows.clear()
-        # All writers write in the same order. Otherwise two could wait for each other's rows for ever.
-        for text, key in sorted(digests.items(), key=lambda each: each[1]):
-            if key not in self._rows:
-                self._rows[key], _ = put(connection, documents, {"digest": key, "body": text}, ["digest"])
-        return {text: self._rows[key] for text, key in digests.items()}
 
 
 def put(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any], key: Sequence[str]) -> tuple[int, bool]:
@@ -58,27 +35,21 @@ def put(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any], k
     return int(found), False
 
 
-def alone(connection: sa.Connection, table: sa.Table) -> None:
-    """Until the transaction ends nobody else writes the table, and everybody reads it. In SQLite a writer is alone."""
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
-
-
-def write_runs(connection: sa.Connection, known: Documents, rows: Sequence[RunRow]) -> None:
+def write_runs(connection: sa.Connection, runs: Sequence[RunResult]) -> None:
     """Write runs, and set again what is learned from their nights."""
-    texts = {text for row in rows for text in row.documents.values() if text is not None}
-    places = known.keep(connection, texts)
-    for row in sorted(rows, key=lambda each: str(each.columns["uuid"])):
-        named = {name: None if text is None else places[text] for name, text in row.documents.items()}
-        result_id, new = put(connection, results, {**row.columns, **named}, ["uuid"])
-        if new:
-            connection.execute(sa.insert(steps), {"result_id": result_id, **row.steps})
-        else:
-            connection.execute(sa.update(steps).where(steps.c.result_id == result_id), dict(row.steps))
-        relearn_nights_of(connection, row.columns["uuid"])
+    # All writers write in the same order. Otherwise two could wait for each other's rows for ever.
+    for run in sorted(runs, key=lambda each: each.uuid):
+        put(connection, results, run_row(run), ["uuid"])
+        relearn_nights_of(connection, plain(run.uuid))
 
 
-def write_night(connection: sa.Connection, known: Documents, night: NightRecord) -> None:
+def segment_row_of(connection: sa.Connection, segment: Mapping[str, str]) -> int:
+    """The row of a segment, which is made if there is none."""
+    text = to_text(segment)
+    return put(connection, segments, {"digest": digest(text), "body": text}, ["digest"])[0]
+
+
+def write_night(connection: sa.Connection, night: NightRecord) -> None:
     """Write a night in place of an earlier one of the same session, target, case and host.
 
     Raises HistoryError for a night that could not be read again.
@@ -89,7 +60,7 @@ def write_night(connection: sa.Connection, known: Documents, night: NightRecord)
     values = {
         "uuid": night_uuid(night),
         "session": plain(night.session),
-        "series_id": _series_of(connection, known, night, created),
+        "series_id": _series_of(connection, night, created),
         "created": created,
         "date": night.date,
         "status": plain(night.status),
@@ -115,12 +86,11 @@ def write_night(connection: sa.Connection, known: Documents, night: NightRecord)
     relearn(connection, night_id)
 
 
-def _series_of(connection: sa.Connection, known: Documents, night: NightRecord, created: str) -> int:
-    text = to_text(night.segment)
+def _series_of(connection: sa.Connection, night: NightRecord, created: str) -> int:
     key = {
         "case_id": plain(night.case_id),
         "target": plain(night.target),
-        "segment_id": known.keep(connection, [text])[text],
+        "segment_id": segment_row_of(connection, night.segment),
     }
     found = connection.execute(
         sa.select(series.c.id, series.c.last_created).where(*(series.c[name] == value for name, value in key.items()))
@@ -204,12 +174,8 @@ def _taken_out(connection: sa.Connection, night_id: int) -> tuple[_TakenOut, _Ta
 
 def _exclusion_reason(connection: sa.Connection, subject: str, uuid: str) -> str:
     """``excluded by WHO: REASON``; empty if no exclusion holds."""
-    found = connection.execute(
-        sa.select(exclusions.c.who, exclusions.c.reason)
-        .where(exclusions.c.uuid == uuid, exclusions.c.subject == subject, exclusions.c.restored == "")
-        .limit(1)
-    ).one_or_none()
-    return "" if found is None else f"excluded by {found.who}: {found.reason}"
+    found = (each for each in exclusions_of(connection, [uuid]) if each.subject == subject)
+    return next((f"excluded by {each.who}: {each.reason}" for each in found), "")
 
 
 def learned_rates(text: str) -> tuple[float, ...]:

@@ -49,7 +49,7 @@ class Ending:
     kind: OutcomeKind
     reason: str
     # The rank to blame; None if there is none.
-    rank: int | None = None
+    guilty_rank: int | None = None
     # The step logs in rank order; only for a COMPLETE job.
     logs: tuple[StepLog, ...] = ()
     # Only for a FAILED job.
@@ -59,34 +59,26 @@ class Ending:
     def failed(failure: Failure, reason: str, rank: int | None = None) -> Ending:
         return Ending(OutcomeKind.FAILED, reason, rank, failure=failure)
 
+    @property
+    def what(self) -> str:
+        """What ended a FAILED job."""
+        return "" if self.failure is None else self.failure.what
 
-@dataclass(frozen=True)
-class JobOutcome:
-    """How a job ended, with its step logs and what disturbed it."""
 
-    kind: OutcomeKind
-    reason: str
+@dataclass(frozen=True, kw_only=True)
+class JobOutcome(Ending):
+    """How a job ended, and what disturbed it."""
+
     # The end of the guilty rank's output.
     log_tail: str
-    exit_code: int | None
-    # The step logs in rank order; only for a COMPLETE job.
-    logs: tuple[StepLog, ...]
     wall_seconds: float
     # The time until the slowest rank began its first step; None if a rank made no step.
     start_up_seconds: float | None
     contention: ContentionSample
     # Why the cards were not fit for measuring; empty if they were.
     unhealthy: tuple[str, ...] = ()
-    guilty_rank: int | None = None
-    # Only for a FAILED job.
-    failure: Failure | None = None
     # What the node of the guilty rank says about the kernel's OOM killer, if it is not the first node.
     oom_evidence: tuple[bool, str] | None = None
-
-    @property
-    def what(self) -> str:
-        """What ended a FAILED job."""
-        return "" if self.failure is None else self.failure.what
 
 
 def ending_of(spec: JobSpec, command: LaunchCommand, ranks: Sequence[RankWatch], exit_code: int | None) -> Ending:

@@ -34,13 +34,7 @@ _BUILD_CHECK = "helpers.trainers.paddle.build"
 AT_ONCE = 2
 # A program is built within seconds, but a wheel of several gigabytes may have to be read from disk first.
 TIMEOUT_SECONDS = 300.0
-# What a job that is tried alone has of that limit, after its process gave no answer: the wheel was read by then.
-_ALONE = 1 / 3
-# So many hanging jobs of a process are waited for. Then the build hangs, and the rest would only cost the same time.
-_MOST_HANGING = 2
 _EXITS = {0: True, 3: False}
-# The most jobs of one process: reports come after each process, and a crash costs that many builds.
-_MOST_OF_A_PROCESS = 8
 
 
 class BuildState(enum.Enum):
@@ -94,12 +88,8 @@ def check_builds(
     on_report: Callable[[JobSpec, BuildReport], None] | None = None,
     run: Run | None = None,
 ) -> tuple[BuildReport, ...]:
-    """Build each Paddle job's program with ``interpreter``, in at most AT_ONCE processes at the same time. Returns the
-    reports in the order of the jobs. ``timeout_seconds`` are for each process.
-
-    Jobs in a row with the same variables share a process, so that a large framework is imported once. If such a process
-    gives no answer, each of its jobs gets one of its own, with a third of the time; after two that hang the others of
-    the process are not tried, and fail.
+    """Build each Paddle job's program with ``interpreter``, in a process of its own, AT_ONCE at the same time. Returns
+    the reports in the order of the jobs. ``timeout_seconds`` are for each process.
 
     ``on_report`` is called with each report in that order, as soon as it and those before it are available. Writes each
     job's spec into its run folder, which must exist. Raises LaunchError if the interpreter cannot be started.
@@ -108,13 +98,10 @@ def check_builds(
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
         reports: list[BuildReport] = []
-        groups = _groups(specs)
-        answers = pool.map(lambda group: _check(group, interpreter, timeout_seconds, start), groups)
-        for group, answered in zip(groups, answers, strict=True):
-            reports += answered
-            for spec, report in zip(group, answered, strict=True):
-                if on_report is not None:
-                    on_report(spec, report)
+        for report in pool.map(lambda spec: _check(spec, interpreter, timeout_seconds, start), specs):
+            if on_report is not None:
+                on_report(specs[len(reports)], report)
+            reports.append(report)
         return tuple(reports)
     finally:
         # After Ctrl-C, which also reaches the running checks, no further check is started.
@@ -150,73 +137,19 @@ def run_process(argv: tuple[str, ...], environment: Mapping[str, str], job_id: s
                 stream.close()
 
 
-def _groups(specs: Sequence[JobSpec]) -> list[list[JobSpec]]:
-    """The jobs in their order, those in a row together that one process can build."""
-    groups: list[list[JobSpec]] = []
-    last = None
-    for spec in specs:
-        same = (dict(spec.environment), spec.settings.get("environment"))
-        # Fleet ignores its switch once any other strategy was set in the process.
-        if same == last and not spec.case.auto and len(groups[-1]) < _MOST_OF_A_PROCESS:
-            groups[-1].append(spec)
-        else:
-            groups.append([spec])
-        last = same
-    return groups
-
-
-def _check(specs: Sequence[JobSpec], interpreter: str, timeout_seconds: float, run: Run) -> Sequence[BuildReport]:
-    for spec in specs:
-        write_whole(spec.spec_path, spec.to_json().encode())
-    finished = _start(specs, interpreter, timeout_seconds, run)
-    if len(specs) == 1:
-        return (_report_of(finished, timeout_seconds),)
-    return _read_reports(finished, len(specs)) or _check_alone(specs, interpreter, timeout_seconds * _ALONE, run)
-
-
-def _check_alone(specs: Sequence[JobSpec], interpreter: str, timeout_seconds: float, run: Run) -> Sequence[BuildReport]:
-    reports: list[BuildReport] = []
-    hanging = 0
-    for spec in specs:
-        if hanging == _MOST_HANGING:
-            reports.append(BuildReport(BuildState.FAILED, f"not tried alone: {hanging} programs before it hang"))
-            continue
-        finished = _start([spec], interpreter, timeout_seconds, run)
-        hanging += finished.returncode is None
-        reports.append(_report_of(finished, timeout_seconds))
-    return reports
-
-
-def _start(specs: Sequence[JobSpec], interpreter: str, timeout_seconds: float, run: Run) -> Finished:
-    first = specs[0]
-    paths = [str(spec.spec_path) for spec in specs]
-    argv = (interpreter, "-u", "-m", _BUILD_CHECK, *paths)
-    environment = job_environment(os.environ, first, LaunchCommand(argv, card_variables(first)), {})
+def _check(spec: JobSpec, interpreter: str, timeout_seconds: float, run: Run) -> BuildReport:
+    write_whole(spec.spec_path, spec.to_json().encode())
+    argv = (interpreter, "-u", "-m", _BUILD_CHECK, str(spec.spec_path))
+    environment = job_environment(os.environ, spec, LaunchCommand(argv, card_variables(spec)), {})
     try:
-        return run(argv, environment, first.job_id, timeout_seconds)
+        finished = run(argv, environment, spec.job_id, timeout_seconds)
     except OSError as error:
         raise LaunchError(
             f"build check with {interpreter}", got=str(error), expected="a Python with the framework"
         ) from error
-
-
-def _report_of(finished: Finished, timeout_seconds: float) -> BuildReport:
     if finished.returncode is None:
         return BuildReport(BuildState.FAILED, f"it hangs: not done within {timeout_seconds:g} s")
     return read_report(finished)
-
-
-def _read_reports(finished: Finished, count: int) -> tuple[BuildReport, ...] | None:
-    """The reports of a check of several jobs whose process ended; None if it gave no answers."""
-    lines = finished.stdout.strip().splitlines()
-    try:
-        answers = json.loads(lines[-1] if lines else "null")
-    except ValueError:
-        return None
-    pairs = isinstance(answers, list) and all(isinstance(each, list) and len(each) == 2 for each in answers)
-    if finished.returncode != 0 or not pairs or len(answers) != count:
-        return None
-    return tuple(read_report(Finished(status, json.dumps(answer), "")) for status, answer in answers)
 
 
 def read_report(finished: Finished) -> BuildReport:

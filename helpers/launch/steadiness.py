@@ -17,13 +17,13 @@ from helpers.trainers.contract.steplog import (
 )
 
 
-def _steadiness_of(spec: JobSpec, log: StepLog) -> Steadiness:
-    """The steadiness of one rank when its window began, computed as in the trainer from the same numbers."""
-    return steadiness([step.step_seconds for step in log.warmup], spec.steady_window_steps, _looked_once(log))
-
-
 def _looked_once(log: StepLog) -> bool:
     return log.header.facts.get(STEADINESS_FACT) == LOOKED_ONCE
+
+
+def _of_rank(spec: JobSpec, log: StepLog) -> Steadiness:
+    """The steadiness of one rank when its window began, computed as in the trainer from the same numbers."""
+    return steadiness([step.step_seconds for step in log.warmup], spec.steady_window_steps)
 
 
 def _of_all_ranks(spec: JobSpec, logs: Sequence[StepLog]) -> Steadiness:
@@ -42,10 +42,11 @@ def why_unsteady(spec: JobSpec, logs: Sequence[StepLog]) -> str | None:
     if once:
         found = [("the ranks' mean step: the", _of_all_ranks(spec, logs))]
     else:
-        found = [(f"rank {log.header.rank}'s", _steadiness_of(spec, log)) for log in logs]
-    if all(each.steady for _, each in found):
+        found = [(f"rank {log.header.rank}'s", _of_rank(spec, log)) for log in logs]
+    # One that is not steady comes first, then the one with the largest spread.
+    whose, worst = max(found, key=lambda each: (not each[1].steady, each[1].spread))
+    if worst.steady:
         return None
-    whose, worst = found[_worst_of([each for _, each in found])]
     seconds = ", ".join(f"{mean:.4g}" for mean in worst.means)
     errors = standard_errors(spec.steady_window_steps, once)
     return (
@@ -55,8 +56,3 @@ def why_unsteady(spec: JobSpec, logs: Sequence[StepLog]) -> str | None:
         f"{len(logs[0].warmup)} warm-up steps were made, at most {spec.longest_warmup_steps} are (most_warmup_steps in "
         "perf.yaml)"
     )
-
-
-def _worst_of(found: Sequence[Steadiness]) -> int:
-    """The index of the worst rank: one that is not steady comes first, then the one with the largest spread."""
-    return max(range(len(found)), key=lambda at: (not found[at].steady, found[at].spread))

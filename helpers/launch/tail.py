@@ -1,5 +1,5 @@
-"""Follows the files that the ranks of a running job write, for the progress line and the watchdog. Measured numbers are
-never taken from here."""
+"""Follows the files that the ranks of a running job write, for the progress line and the supervisor. Measured numbers
+are never taken from here."""
 
 from __future__ import annotations
 

@@ -6,20 +6,17 @@ import csv
 import datetime
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from io import StringIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from helpers.common.files import MOST_INDEX_BYTES, named_by_user, read_text_limited
 from helpers.logs.importer import IndexRow, ToImport
 from helpers.logs.settings import LogSetting, Stated
-from helpers.logs.source import no_log_by_name
 from helpers.trainers.contract.errors import LogError
 
 INDEX = "INDEX.csv"
-# The most files of a folder that are looked at, logs or not: more are no folder of logs, but a disk.
+# More files are no folder of logs, but a disk.
 _MOST_FILES = 100_000
-_MOST_LOGS = 10_000
 _FILE, _RULE, _DAY = "file", "rule", "date"
 _SETTINGS = (
     LogSetting.FRAMEWORK,
@@ -30,43 +27,36 @@ _SETTINGS = (
     LogSetting.CARDS,
 )
 _NEEDED = (_FILE, *(each.value for each in _SETTINGS), _RULE)
+# Names of files that are no logs but often beside logs.
+_NO_LOG_NAMES = re.compile(
+    r"\.(png|jpe?g|gif|svg|pdf|html|css|js|json|csv|tsv|xml|ya?ml|toml|ini|cfg|md|rst|pyc?|ipynb|sh|bat|zip|tar|pb|h5)$",
+    re.IGNORECASE,
+)
 
 
-@dataclass(frozen=True)
-class FolderOfLogs:
-    """The files of a folder for an import."""
-
-    logs: tuple[ToImport, ...]
-    # Files that were left out (links, and names that are not those of logs), each with the reason.
-    left_out: tuple[str, ...] = ()
-
-
-def logs_of(folder: Path) -> FolderOfLogs:
-    """All files in ``folder`` and below that may be logs, and those that its index names, sorted by path.
+def logs_of(folder: Path) -> tuple[list[ToImport], list[str]]:
+    """All files in ``folder`` and below that may be logs, and those that its index names, sorted by path; and those
+    that were left out (links, and names that are not those of logs), each with the reason.
 
     Raises LogError if the index cannot be read or names a file outside the folder, if there is no log, and if there are
     too many files.
     """
     found = read_index(folder) if (folder / INDEX).exists() else {}
-    left_out: dict[Path, str] = {}
-    # Sorted at the end: the limits must hold before every path is in memory.
-    for path in folder.rglob("*"):
-        if path in found or (path.is_dir() and not path.is_symlink()):
+    left_out: list[str] = []
+    for count, path in enumerate(folder.rglob("*")):
+        if count >= _MOST_FILES:
+            raise LogError(f"folder {folder}", got="more files", expected=f"at most {_MOST_FILES}")
+        if path in found or path == folder / INDEX or (path.is_dir() and not path.is_symlink()):
             continue
-        reason = "a link" if path.is_symlink() else "" if path.is_file() else "no file"
-        reason = reason or no_log_by_name(path.relative_to(folder).as_posix())
-        if not reason:
+        if path.is_symlink() or not path.is_file():
+            left_out.append(f"{path}: left out, {'a link' if path.is_symlink() else 'no file'}")
+        elif _NO_LOG_NAMES.search(path.name) or path.name.startswith("."):
+            left_out.append(f"{path}: left out, {path.suffix or path.name} is no log")
+        else:
             found[path] = ToImport(path)
-        elif path != folder / INDEX:
-            left_out[path] = f"{path}: left out, {reason}"
-        if len(found) > _MOST_LOGS or len(found) + len(left_out) > _MOST_FILES:
-            expected = f"at most {_MOST_LOGS} logs among at most {_MOST_FILES} files"
-            raise LogError(f"folder {folder}", got="more files", expected=expected)
     if not found:
         raise LogError(f"folder {folder}", got="no log", expected="training logs in it")
-    return FolderOfLogs(
-        tuple(found[path] for path in sorted(found)), tuple(left_out[path] for path in sorted(left_out))
-    )
+    return [found[path] for path in sorted(found)], sorted(left_out)
 
 
 def read_index(folder: Path) -> dict[Path, ToImport]:
@@ -112,12 +102,10 @@ def _day(about: str, values: Mapping[str, str]) -> str:
 
 def _check_inside(folder: Path, file: str) -> None:
     """Raises LogError if the file of a row is outside the folder of the index."""
-    pure = PurePosixPath(file)
-    inside = not (pure.is_absolute() or ".." in pure.parts or "\\" in file or "\0" in file)
     try:
-        inside = inside and (folder / file).resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):
-        # A loop of links; Python 3.12 and older raise RuntimeError for it.
+        inside = (folder / file).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):
+        # A loop of links (Python 3.12 and older raise RuntimeError for it), or a NUL.
         inside = False
     if not inside:
         raise LogError(f"log {file}", got="a path that leaves the folder", expected=f"a file in {folder}")

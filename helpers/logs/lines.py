@@ -8,14 +8,12 @@ lines. Prefixes of other launchers (``[0] ``, ``0: ``) are not removed, since or
 
 from __future__ import annotations
 
-import codecs
+import io
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
-BLOCK_BYTES = 2**20
 # A record has a few hundred bytes, the longest parameter line a few thousand. A longer line is emptied.
 MOST_LINE_BYTES = 2**16
 # How much is kept of a line that is too long.
@@ -34,19 +32,6 @@ _DATE_BYTES = 24
 UNSAID = -1
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """How a log's characters are stored."""
-
-    # The codec for decoding; None if the bytes are left as they are (UTF-8, GBK, any encoding that keeps ASCII).
-    codec: str | None = None
-    # The length of the byte order mark at the beginning.
-    mark_bytes: int = 0
-
-
-AS_IT_IS = Encoding()
-
-
 class LogLine(NamedTuple):
     """What one rank wrote of one line: without control sequences, prefixes and line end."""
 
@@ -61,65 +46,35 @@ class LogLine(NamedTuple):
     cut: bool = False
 
 
-def clean(blocks: Iterable[bytes], encoding: Encoding = AS_IT_IS) -> Iterator[LogLine]:
-    """The lines of a log whose bytes come in ``blocks``, in constant memory. A single ``\\r`` ends a line, as in
-    editors."""
-    number = 0
-    for text, cut in _split(_decoded(blocks, encoding)):
-        number += 1
-        if len(text) > MOST_LINE_BYTES:
-            yield LogLine(number, _ESCAPE.sub(b"", text[:_SHOWN_BYTES]), UNSAID, True, cut)
-            continue
-        if b"\x1b" in text:
-            text = _ESCAPE.sub(b"", text)
-        if b"]<std" in text:
-            yield from _by_rank(number, text, cut)
-        else:
-            yield LogLine(number, text, UNSAID, False, cut)
-
-
-def _decoded(blocks: Iterable[bytes], encoding: Encoding) -> Iterator[bytes]:
-    """The blocks in an encoding that keeps ASCII, without NULs, with ``\\n`` in place of ``\\r\\n`` and ``\\r``."""
-    decoder = codecs.getincrementaldecoder(encoding.codec)("replace") if encoding.codec else None
-    mark, held = encoding.mark_bytes, b""
-    for block in blocks:
-        text = block[mark:] if mark else block
-        mark = max(mark - len(block), 0)
-        if decoder is not None:
-            text = decoder.decode(text).encode("utf-8", "replace")
-        text = held + text.replace(b"\0", b"")
-        # The next block may begin with the "\n" of this one's "\r".
-        held = b"\r" if text.endswith(b"\r") else b""
-        text = text[: len(text) - len(held)]
-        yield text.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in text else text
-    if decoder is not None:
-        yield decoder.decode(b"", True).encode("utf-8", "replace")
-    if held:
-        yield b"\n"
-
-
-def _split(texts: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """The lines, each with whether it had no line end. Of a line that is too long only the beginning is kept."""
-    rest = b""
-    for text in texts:
-        *lines, last = text.split(b"\n")
-        if lines:
-            lines[0] = rest + lines[0]
-            for line in lines:
-                yield line, False
-            rest = b""
-        if len(rest) <= MOST_LINE_BYTES:
-            rest += last[: MOST_LINE_BYTES + 1]
-    if rest:
-        yield rest, True
+def clean(file: IO[bytes]) -> Iterator[LogLine]:
+    """The lines of a log, in constant memory. A single ``\\r`` ends a line, as in editors."""
+    # Latin-1 keeps every byte; the wrapper finds line ends of all kinds.
+    texts = io.TextIOWrapper(file, encoding="latin-1", newline=None)
+    try:
+        number = 0
+        while line := texts.readline(MOST_LINE_BYTES + 1):
+            number += 1
+            ended = line.endswith("\n")
+            text = line.rstrip("\n").encode("latin-1").replace(b"\0", b"")
+            if len(line) > MOST_LINE_BYTES and not ended:
+                while (rest := texts.readline(MOST_LINE_BYTES)) and not rest.endswith("\n"):
+                    pass
+                yield LogLine(number, _ESCAPE.sub(b"", text[:_SHOWN_BYTES]), UNSAID, too_long=True)
+                continue
+            if b"\x1b" in text:
+                text = _ESCAPE.sub(b"", text)
+            if b"]<std" in text:
+                yield from _by_rank(number, text, not ended)
+            else:
+                yield LogLine(number, text, UNSAID, False, not ended)
+    finally:
+        # Else the wrapper would close the file.
+        texts.detach()
 
 
 def _by_rank(number: int, text: bytes, cut: bool) -> Iterator[LogLine]:
     """A line's part of rank 0 and of the launcher, then those of the other ranks."""
     first, *parts = _PREFIX.split(text)
-    if not parts:
-        yield LogLine(number, text, UNSAID, False, cut)
-        return
     written: dict[int, list[bytes]] = {}
     ranks = [0, *map(int, parts[1::3])]
     pieces = [first, *parts[2::3]]
@@ -139,14 +94,8 @@ def _by_rank(number: int, text: bytes, cut: bool) -> Iterator[LogLine]:
 
 
 def line_text(line: bytes) -> str:
-    """A line decoded for messages: as UTF-8, else as GB18030 (which includes GBK), else as Latin-1, which never
-    fails."""
-    for codec in ("utf-8", "gb18030"):
-        try:
-            return line.decode(codec)
-        except UnicodeDecodeError:
-            continue
-    return line.decode("latin-1")
+    """A line decoded for messages and for the patterns of a run's configuration, which are of ASCII."""
+    return line.decode("utf-8", "replace")
 
 
 # ---- time stamps
@@ -168,8 +117,8 @@ _SINCE_1970 = re.compile(rb"(?<![\d.])[1-3]\d{9}\.\d{1,9}(?!\d)")
 
 
 def seconds_of(text: bytes) -> float | None:
-    """``2022/12/02 18:10:52``, ``2022-11-24 04:01:45.487468``, ``2020-12-16 08:21:31,031``, ``0826 15:13:29.256137``
-    or seconds since 1970, as seconds of a clock without a zone; None for anything else."""
+    """``2022/12/02 18:10:52``, ``2022-11-24 04:01:45.487468``, ``0826 15:13:29.256137`` or seconds since 1970, as
+    seconds of a clock without a zone; None for anything else."""
     text = text.strip()
     if _SECONDS.fullmatch(text):
         return float(text)

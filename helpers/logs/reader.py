@@ -5,65 +5,47 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
-from helpers.logs.detect import Log, check_only, shown
+from helpers.logs.detect import shown
 from helpers.logs.formats.common import with_tf32
 from helpers.logs.lines import MOST_LINE_BYTES, LogLine, line_text, moment_in, seconds_of
-from helpers.logs.record import (
-    TIME_GROUP,
-    Dropped,
-    FormatSpec,
-    Line,
-    LogRun,
-    Printed,
-    RecordField,
-    RunContext,
-    Stamp,
-)
+from helpers.logs.record import TIME_GROUP, Dropped, FormatSpec, Line, LogRun, Printed, RecordField, RunContext
 from helpers.logs.settings import LogSetting, Stated, settle
+from helpers.logs.source import LogFile
 from helpers.logs.steps import StepOrder, StepPlace, key_text, step_key
-from helpers.logs.values import LARGEST, SMALLEST, fault_of, is_whole, number_of, why_no_record
+from helpers.logs.values import LARGEST, SMALLEST, fault_of, number_of
 from helpers.trainers.contract.errors import LogError
 
 # The most runs of a log. If there seem to be more, the steps mean something else.
-_MOST_RUNS = 10_000
-# How many lines are kept, of the lines from which a run's configuration is read: the first of the run, the last before
-# its first record (a log may begin with megabytes of other text), and the first after it.
-_HEAD_LINES, _BEFORE_LINES, _AFTER_LINES = 2000, 2000, 1000
-# The most bytes that are kept of such a line, and of those of all runs of a log.
-_KEPT_BYTES, _CONTEXT_BYTES = 2**14, 2**26
+_MOST_RUNS = 1000
+# How many lines are kept from which a run's configuration is read: the first of the run, and those after its first
+# record. Of each at most so many bytes.
+_HEAD_LINES, _AFTER_LINES, _KEPT_BYTES = 5000, 1000, 2**14
 _FIRST_STAMPS = 256
-_EPOCH, _STEP, _SPAN_END = RecordField.EPOCH.value, RecordField.STEP.value, RecordField.SPAN_END.value
-# How many figures of one name, printed by the script itself, are kept for a run; the last is always kept.
-_MOST_PRINTED = 10_000
-# The figures that a script prints once, at its regular end.
-_FINAL = ("average", "train_throughput", "summary_total", "summary_compute", "summary_ips")
 
 AGAIN = "the same step again: of another rank"
 PREFIXED = "of another rank, by mpirun's prefix"
 TOO_LONG = f"a line of more than {MOST_LINE_BYTES >> 10} KiB"
+NO_RECORD = "not a whole record"
 CUT = "cut: the last line ends within its number"
 
 
 def read_log(
-    log: Log,
+    log: LogFile,
     spec: FormatSpec,
     asked: Mapping[LogSetting, Stated],
-    rivals: Iterable[FormatSpec] = (),
     known: Mapping[LogSetting, Stated] = MappingProxyType({}),
 ) -> tuple[LogRun, ...]:
     """All runs of the log in order, with their records, configuration and dropped lines.
 
-    ``asked`` states the settings that the log does not state, ``known`` those that neither does.
-
-    Raises LogError if there is no record, if steps go back
-    in a way that neither another rank nor a new run explains, if a setting is unknown or contradicted, and if the log
-    also holds a record of one of ``rivals``.
+    ``asked`` states the settings that the log does not state, ``known`` those that neither does. Raises LogError if
+    there is no record, if steps go back in a way that neither another rank nor a new run explains, and if a setting is
+    unknown or contradicted.
     """
-    reader = _Reader(log, spec, [each for each in rivals if each.name != spec.name])
+    reader = _Reader(log, spec)
     for line in log.lines():
         reader.take(line)
     runs = reader.finish()
@@ -71,15 +53,10 @@ def read_log(
 
 
 class _Reader:
-    def __init__(self, log: Log, spec: FormatSpec, rivals: Sequence[FormatSpec]) -> None:
+    def __init__(self, log: LogFile, spec: FormatSpec) -> None:
         self._log, self._spec = log, spec
-        # A summary line after records is a figure of these records: TIPC prints one in PaddleClas' logs.
-        summaries = {} if spec.is_summary else {each.name: each.record for each in rivals if each.is_summary}
-        self._rivals = [each for each in rivals if each.name not in summaries]
-        self._printed = {**spec.printed, **summaries}
-        self._context_bytes = 0
-        self._done: list[RunBuilder] = []
-        self._run = RunBuilder(spec, 1)
+        self._done: list[_Run] = []
+        self._run = _Run(spec, 1)
         self._number = 0
 
     def take(self, line: LogLine) -> None:
@@ -93,29 +70,25 @@ class _Reader:
         elif line.rank > 0:
             if self._spec.marker in line.text:
                 self._run.drop(PREFIXED, line)
-        elif self._spec.marker in line.text and (match := self._spec.record.search(line.text)):
-            self._record(line, match)
+        elif self._spec.marker in line.text and self._spec.record.search(line.text):
             # Ranks that print at once may leave out a line end.
-            if line.text.find(self._spec.marker, match.end()) >= 0:
-                for another in self._spec.record.finditer(line.text, match.end()):
-                    self._record(line, another)
+            for match in self._spec.record.finditer(line.text):
+                self._record(line, match)
         elif line.text:
             self._other(line)
 
-    def finish(self) -> list[RunBuilder]:
+    def finish(self) -> list[_Run]:
         """The runs that have records or a figure printed by the script itself. Raises LogError if there is none."""
         self._run.last_line = self._number
         if self._run.has_figures:
             return [*self._done, self._run]
         if not self._done:
-            dropped = "; ".join(
-                f"{each.count} dropped ({each.reason}), the first is line {each.first.number}: {each.first.text}"
-                for each in self._run.dropped()
-            )
+            dropped = "; ".join(f"{each.count} dropped ({each.reason})" for each in self._run.dropped())
             raise LogError(
                 self._log.source,
-                expected=f"records of the format {self._spec.name}: {self._spec.looked_for}",
-                remedy=f"There is none. {dropped}".strip(),
+                got="none",
+                expected=f"records of the format {self._spec.name}",
+                remedy=dropped or None,
             )
         last = self._done[-1]
         last.notes.append(f"line {self._run.first_line}: a run begins that has no record")
@@ -125,7 +98,7 @@ class _Reader:
     def _record(self, line: LogLine, match: re.Match[bytes]) -> None:
         if self._spec.record in self._spec.starts and self._run.has_figures:
             self._next_run(line.number)
-        if line.cut and not is_whole(match, line.text):
+        if line.cut and match.end(match.lastindex or 0) == len(line.text):
             self._run.drop(CUT, line)
             return
         texts = match.groupdict()
@@ -137,62 +110,48 @@ class _Reader:
         if RecordField.STEPS_PER_S in record:
             record[RecordField.STEP_SECONDS] = 1 / record.pop(RecordField.STEPS_PER_S)
         key = step_key(record)
-        place = self._run.order.place(key, time)
+        place = self._run.order.place(key)
         if key is None and time and (time, record) == self._run.last:
             place = StepPlace.AGAIN
-        self._run.last = (time, record)
         if place is StepPlace.AGAIN:
             self._run.drop(AGAIN, line)
             return
         if place is StepPlace.BACK:
             raise LogError(
                 f"{self._log.source}: line {line.number}",
-                got=shown(line).text,
-                expected=f"a step after {key_text(self._run.order.last or 0)}, that step again (another rank) or a new "
-                "run's first",
-                remedy=f"Its {key_text(key or 0)} is neither: split the log, or keep one rank's lines",
+                got=key_text(key or 0),
+                expected=f"a step after {key_text(self._run.order.last)}, that step again or a new run's first",
+                remedy="Split the log, or keep one rank's lines",
             )
         if place is StepPlace.RESTART:
             self._unannounced_run(line.number)
-            self._run.order.place(key, time)
+            self._run.order.place(key)
         self._run.add(record, time, line)
 
     def _unannounced_run(self, number: int) -> None:
-        tail = self._run.since_record
+        """Begins a run. The lines since the last record may be its own."""
+        lines = self._run.since_record
         self._next_run(number)
-        for line in tail:
+        for line in lines:
             self._run.context(line)
         self._run.notes.append(f"line {number}: steps start again, though no line announces a run: taken for a new run")
 
     def _other(self, line: LogLine) -> None:
-        if any(pattern.search(line.text) for pattern in self._spec.starts) and self._run.has_figures:
+        if self._run.has_figures and any(pattern.search(line.text) for pattern in self._spec.starts):
             self._next_run(line.number)
-        for rival in self._rivals:
-            if rival.marker in line.text and rival.record.search(line.text):
-                check_only(self._log, self._spec, rival)
-                self._rivals = [each for each in self._rivals if each is not rival]
-                break
-        if not self._run.add_printed(self._printed, line) and self._spec.marker in line.text:
-            self._run.drop(why_no_record(line.text, self._spec.marker), line)
+        if not self._run.add_printed(line) and self._spec.marker in line.text:
+            self._run.drop(NO_RECORD, line)
         self._run.context(line)
 
     def _next_run(self, number: int) -> None:
         self._run.last_line = number - 1
-        self._context_bytes += self._run.context_bytes
         self._done.append(self._run)
         if len(self._done) >= _MOST_RUNS:
             raise LogError(self._log.source, got=f"another run at line {number}", expected=f"at most {_MOST_RUNS} runs")
-        if self._context_bytes > _CONTEXT_BYTES:
-            raise LogError(
-                self._log.source,
-                got=f"{self._context_bytes} bytes of lines without a record before line {number}",
-                expected=f"at most {_CONTEXT_BYTES} around the records of all runs",
-                remedy="Split the log between its runs",
-            )
-        self._run = RunBuilder(self._spec, number)
+        self._run = _Run(self._spec, number)
 
 
-class RunBuilder:
+class _Run:
     """A run from ``first_line`` on, while it is read."""
 
     def __init__(self, spec: FormatSpec, first_line: int) -> None:
@@ -203,27 +162,19 @@ class RunBuilder:
         self.no_end = ""
         # The last record as printed, with its time.
         self.last: tuple[bytes, Mapping[str, float]] = (b"", {})
-        # The lines since the last record: they are a new run's own if no line announces it.
-        self.since_record: deque[LogLine] = deque(maxlen=1000)
+        self.since_record: list[LogLine] = []
         self._columns: dict[str, array[float]] = {}
         self._records = 0
-        self._stamps: list[Stamp] = []
-        self._last_time = b""
+        self._stamps: dict[int, float] = {}
         self._first_record: Line | None = None
         self._printed: dict[str, list[Printed]] = {}
         self._drops: dict[str, Dropped] = {}
         self._head: list[LogLine] = []
-        self._before: deque[LogLine] = deque(maxlen=_BEFORE_LINES)
         self._after: list[LogLine] = []
-        self._last_of_epoch: dict[float, float] = {}
-
-    @property
-    def context_bytes(self) -> int:
-        return sum(len(line.text) for line in (*self._head, *self._before, *self._after))
 
     @property
     def has_figures(self) -> bool:
-        return self._records > 0 or any(name in self.spec.printed for name in self._printed)
+        return self._records > 0 or bool(self._printed)
 
     def add(self, record: Mapping[str, float], time: bytes, line: LogLine) -> None:
         if self._first_record is None:
@@ -231,89 +182,69 @@ class RunBuilder:
             self._columns = {each: array("d") for each in record}
         for each, value in record.items():
             self._columns[each].append(value)
+        self.last = (time, record)
         if self._records < _FIRST_STAMPS and (seconds := seconds_of(time)) is not None:
-            self._stamps.append(Stamp(self._records, seconds))
-        self._last_time = time
+            self._stamps[self._records] = seconds
         self._records += 1
         self.since_record.clear()
-        epoch, step = record.get(_EPOCH, math.nan), record.get(_STEP, record.get(_SPAN_END, math.nan))
-        if epoch == epoch and step == step:
-            self._last_of_epoch[epoch] = step
-            if len(self._last_of_epoch) > 2:
-                del self._last_of_epoch[next(iter(self._last_of_epoch))]
 
     def context(self, line: LogLine) -> None:
         """Keeps a line that is no record, if the run's configuration may be read from it."""
+        kept, most = (self._after, _AFTER_LINES) if self._records else (self._head, _HEAD_LINES)
         line = line._replace(text=line.text[:_KEPT_BYTES])
-        self.since_record.append(line)
-        if self._records:
-            if len(self._after) < _AFTER_LINES:
-                self._after.append(line)
-        elif len(self._head) < _HEAD_LINES:
-            self._head.append(line)
-        else:
-            self._before.append(line)
+        if len(kept) < most:
+            kept.append(line)
+        if len(self.since_record) < _AFTER_LINES:
+            self.since_record.append(line)
 
     def drop(self, reason: str, line: LogLine) -> None:
-        before = self._drops.get(reason)
-        first = before.first if before else shown(line)
-        self._drops[reason] = Dropped(before.count + 1 if before else 1, reason, first)
-
-    @property
-    def _unread(self) -> int:
-        """How many lines look like records of this rank and could not be read."""
-        return sum(each.count for reason, each in self._drops.items() if reason not in (AGAIN, PREFIXED))
+        before = self._drops.get(reason) or Dropped(0, reason, shown(line))
+        self._drops[reason] = replace(before, count=before.count + 1)
 
     def dropped(self) -> tuple[Dropped, ...]:
         """All reasons, in the order of their first lines."""
         return tuple(sorted(self._drops.values(), key=lambda each: (each.first.number, each.reason)))
 
-    def add_printed(self, printed: Mapping[str, re.Pattern[bytes]], line: LogLine) -> bool:
+    def add_printed(self, line: LogLine) -> bool:
         """Adds the script's own figures in a line; returns whether there was one."""
         found = False
-        for name, pattern in printed.items():
+        for name, pattern in self.spec.printed.items():
             for match in pattern.finditer(line.text):
                 found = True
                 groups = match.groupdict()
-                rate = number_of(groups["images_per_s"] or b"")
+                rate = number_of(groups["images_per_s"])
                 if math.isfinite(rate):
                     epoch = int(groups["epoch"]) if groups.get("epoch") else None
-                    kept = self._printed.setdefault(name, [])
-                    del kept[_MOST_PRINTED - 1 :]
-                    kept.append(Printed(rate if rate > 0 else 0.0, line.number, epoch))
+                    self._printed.setdefault(name, []).append(Printed(max(rate, 0.0), line.number, epoch))
         return found
 
     def build(
         self,
-        log: Log,
+        log: LogFile,
         number: int,
         runs_in_file: int,
         asked: Mapping[LogSetting, Stated],
         known: Mapping[LogSetting, Stated],
     ) -> LogRun:
         """The run with ``number`` (from 1) of ``runs_in_file``. Raises LogError."""
-        lines = [Line(line.number, line_text(line.text)) for line in (*self._head, *self._before, *self._after)]
-        context = RunContext(log.name, lines, frozenset(self.ranks), runs_in_file, self._first_record, asked)
         about = log.source
-        if self._unread > self._records:
+        unread = sum(each.count for reason, each in self._drops.items() if reason not in (AGAIN, PREFIXED))
+        if unread > self._records:
             raise LogError(
                 about,
-                got=f"{self._unread} records that cannot be read, and {self._records} that can",
+                got=f"{unread} records that cannot be read, and {self._records} that can",
                 expected="more that can: the others say little about the run",
                 remedy="; ".join(f"{each.reason} (line {each.first.number})" for each in self.dropped()),
             )
         if runs_in_file > 1:
             about += f": run {number} of {runs_in_file}, lines {self.first_line} to {self.last_line}"
+        lines = [Line(line.number, line_text(line.text)) for line in (*self._head, *self._after)]
+        context = RunContext(log.name, lines, frozenset(self.ranks), runs_in_file, self._first_record)
         # A card named only by an option counts like one in the log's name.
         settings = with_tf32(settle(about, self.spec.configure(context), asked, known))
-        stamps, seconds = list(self._stamps), seconds_of(self._last_time)
-        if seconds is not None and (not stamps or stamps[-1].index < self._records - 1):
-            stamps.append(Stamp(self._records - 1, seconds))
+        if (seconds := seconds_of(self.last[0])) is not None:
+            self._stamps[self._records - 1] = seconds
         rate_of = self.spec.rate_of
-        try:
-            whose = rate_of(settings) if callable(rate_of) else rate_of
-        except LogError as error:
-            raise LogError(f"{about}: {error}") from error
         return LogRun(
             format=self.spec,
             source=log.source,
@@ -324,13 +255,13 @@ class RunBuilder:
             last_line=self.last_line,
             settings=settings,
             columns=self._columns,
-            rate_of=whose,
-            stamps=tuple(stamps),
+            rate_of=rate_of(settings) if callable(rate_of) else rate_of,
+            stamps=self._stamps,
             printed={name: tuple(figures) for name, figures in self._printed.items()},
             dropped=self.dropped(),
             notes=tuple(self.notes),
             began=self._began(lines),
-            cut="; ".join(each for each in (self.no_end, self._cut_epoch(), self._no_own_figure()) if each),
+            cut="; ".join(filter(None, (self.no_end, self._cut_epoch()))),
         )
 
     def _began(self, lines: Sequence[Line]) -> str:
@@ -340,15 +271,12 @@ class RunBuilder:
         return next((found for line in (*first, *lines) if (found := moment_in(line.text.encode()))), "")
 
     def _cut_epoch(self) -> str:
-        if len(self._last_of_epoch) < 2:
+        """Says that the last epoch ends at an earlier step than the one before it."""
+        places = zip(*(self._columns.get(each, ()) for each in (RecordField.EPOCH, RecordField.STEP)), strict=False)
+        last_steps = {epoch: step for epoch, step in places if epoch == epoch and step == step}
+        if len(last_steps) < 2:
             return ""
-        (epoch, step), (last_epoch, last_step) = sorted(self._last_of_epoch.items())
+        (epoch, step), (last_epoch, last_step) = sorted(last_steps.items())[-2:]
         if last_step >= step:
             return ""
         return f"the last epoch, {last_epoch:.0f}, ends at step {last_step:.0f}; epoch {epoch:.0f} at step {step:.0f}"
-
-    def _no_own_figure(self) -> str:
-        finals = [name for name in _FINAL if name in self.spec.printed]
-        if not finals or any(name in self._printed for name in finals):
-            return ""
-        return f"the script's own figure at its end ({', '.join(finals)}) is missing"

@@ -6,7 +6,6 @@ import enum
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from helpers.judging.rules.rates import rate_unit_of_model
 from helpers.logs.settings import LogSetting, Stated
@@ -73,19 +72,10 @@ class Printed:
 
 
 @dataclass(frozen=True)
-class Stamp:
-    """When record ``index`` (from 0) was printed, in seconds. The clock has no time zone, so only differences have a
-    meaning."""
-
-    index: int
-    seconds: float
-
-
-@dataclass(frozen=True)
 class RunContext:
     """Everything from which a run's configuration is read."""
 
-    # The path of the file or of the archive's member as it was given, with ``/`` between folders.
+    # The path of the file as it was given, with ``/`` between folders.
     name: str
     # Lines of the run that are not records, a few thousand at most.
     lines: Sequence[Line]
@@ -95,8 +85,6 @@ class RunContext:
     runs_in_file: int = 1
     # The run's first record; a summary line has nothing else.
     first_record: Line | None = None
-    # What the user states, for what only follows from it together with the log.
-    asked: Mapping[LogSetting, Stated] = field(default_factory=dict)
 
 
 Configure = Callable[[RunContext], Mapping[LogSetting, Stated]]
@@ -104,17 +92,14 @@ Configure = Callable[[RunContext], Mapping[LogSetting, Stated]]
 
 @dataclass(frozen=True)
 class FormatSpec:
-    """One format of logs as data; ``reading`` has the code."""
+    """One format of logs as data; ``reader`` has the code."""
 
-    # The name for ``--format`` (``paddleclas``), and the title in messages.
+    # The name for ``--log-format``: ``paddleclas``.
     name: str
-    title: str
     # A text that is in every record's line and in few others. It is searched for first, since that is fast.
     marker: bytes
     # The pattern of one record. Its groups are named by RecordField values and TIME_GROUP.
     record: re.Pattern[bytes]
-    # A record in words, for the error about an unknown log.
-    looked_for: str
     # Whose rate it is: by the format, or by the settings of the run. The function raises LogError if nobody knows.
     rate_of: RateOf | Callable[[Mapping[LogSetting, Stated]], RateOf]
     configure: Configure
@@ -127,8 +112,6 @@ class FormatSpec:
     # ``summary_total``, ``summary_compute``, ``summary_ips`` and ``epoch``. Each has a group ``images_per_s``, and may
     # have a group ``epoch``.
     printed: Mapping[str, re.Pattern[bytes]] = field(default_factory=dict)
-    # A log of this format has a match of at least one of these patterns besides its records.
-    proofs: tuple[re.Pattern[bytes], ...] = ()
     # If a record's rate is the mean since a certain step of the epoch: that step (PaddleClas: 5).
     running_mean: int | None = None
     # Whether some versions reset that mean at every record; the records tell which (series.py).
@@ -137,18 +120,15 @@ class FormatSpec:
     record_covers: int | None = None
     # Whether each record is a figure for a whole run, without step and seconds (TIPC's JSON line).
     is_summary: bool = False
-    # How its publisher's rules round, where they differ: fields of rules_publishers.Records.
-    rounding: Mapping[str, Any] = field(default_factory=dict)
     # The unit of its rates for a model that the suite does not know.
     unit: str = "images/s"
 
 
-@dataclass(frozen=True)
-class LogRun:
-    """One training run of a log."""
+@dataclass(frozen=True, kw_only=True)
+class RunOfLog:
+    """What is said of a run besides its records and figures."""
 
-    format: FormatSpec
-    # The file's path as it was given; ``archive.zip!member`` for a log in an archive.
+    # The file's path as it was given.
     source: str
     # The hash of the log's bytes, in hexadecimal.
     sha256: str
@@ -159,17 +139,25 @@ class LogRun:
     first_line: int
     last_line: int
     settings: Mapping[LogSetting, Stated]
+    # Lines that look like records and were not used.
+    dropped: tuple[Dropped, ...] = ()
+    # When its first record was printed, by the log's clock: ISO 8601 without a zone; empty if no line has a year.
+    began: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRun(RunOfLog):
+    """One training run of a log, with its records."""
+
+    format: FormatSpec
     # The column of each field that the format has: one number for each record, NaN if the record lacks the field.
     columns: Mapping[str, Sequence[float]]
     rate_of: RateOf = RateOf.JOB
-    # Time stamps of the first 256 records and of the last; empty if the lines have none.
-    stamps: tuple[Stamp, ...] = ()
+    # When the first 256 records and the last were printed, by index (from 0), in seconds; empty if the lines have no
+    # time. The clock has no zone, so only differences have a meaning.
+    stamps: Mapping[int, float] = field(default_factory=dict)
     printed: Mapping[str, tuple[Printed, ...]] = field(default_factory=dict)
-    # Lines that look like records but are not in the columns.
-    dropped: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = ()
-    # When its first record was printed, by the log's clock: ISO 8601 without a zone; empty if no line has a year.
-    began: str = ""
     # Says in words that the last line has no end or that the last epoch is incomplete; empty for a whole log.
     cut: str = ""
 
@@ -219,33 +207,21 @@ class RateSpread:
     highest_samples_per_s: float
 
 
-@dataclass(frozen=True)
-class Imported:
-    """One run, read from one log or from the step logs of all its ranks. The first fields are those of LogRun."""
+@dataclass(frozen=True, kw_only=True)
+class Imported(RunOfLog):
+    """One run with its figures."""
 
-    source: str
-    sha256: str
     format: str
-    number: int
-    runs_in_file: int
-    first_line: int
-    last_line: int
-    settings: Mapping[LogSetting, Stated]
     # Figures by all rules that apply; ``usual`` names the rule that the publisher used for such logs.
     figures: tuple[RuleFigure, ...]
     usual: str
     # Samples of all cards / wall time; if the log does not allow it, the reason.
     honest: RuleFigure
-    # The share of the time that was spent waiting for data (0 to 1); None if unknown, and then ``reader_reason`` says
-    # why.
+    # The share of the time that was spent waiting for data (0 to 1); None if the log does not say it.
     reader_share: float | None
-    reader_reason: str
     # None if there are no records.
     spread: RateSpread | None
-    dropped: tuple[Dropped, ...]
     warnings: tuple[str, ...]
-    # As in LogRun; from the index if the log has no year.
-    began: str = ""
     unit: str = "images/s"
 
     def figure(self, rule: str) -> RuleFigure | None:

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 
 from helpers.common.wall_clock import utc_now
 from helpers.history.results import IMPORTED, LOG_FACT, LOG_WARNINGS_FACT, RunResult
-from helpers.logs.record import Imported, RuleFigure
-from helpers.logs.settings import LogSetting, Stated, card_words
+from helpers.logs.record import Imported
+from helpers.logs.settings import OPTIONS, LogSetting, Stated, card_words
 from helpers.machine.environment import CPU, GPU
 from helpers.plan.matrix import TARGETS
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision, choice
 from helpers.trainers.contract.errors import ConfigError, LogError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import Model
-from helpers.trainers.contract.records import finite
 
 if TYPE_CHECKING:
     from helpers.history.history import History
@@ -38,27 +37,17 @@ UNSTATED_TARGET = "unstated"
 _RUNS = uuid.UUID("0a3f6c52-7f1d-4b0e-9a58-5d2f5c1d9e77")
 # The most cards of one machine. A log of more cards must state its nodes.
 _MOST_CARDS_OF_ONE_NODE = 16
-_ON = ("true", "1", "yes", "on")
-_OPTION = {LogSetting.EXECUTION: "--execution", LogSetting.NODES: "--nodes", LogSetting.DATA: "--data-source"}
 
 
 def figures_of(imported: Imported) -> dict[str, float | str]:
-    """Samples/s by each rule, or the reason why there is none. A rule that occurs with a single parameter is also
-    listed by its plain name."""
-    every = (*imported.figures, imported.honest)
-    plain_names = [each.rule.partition(":")[0] for each in every]
-    found = {each.rule: _rate_or_reason(each) for each in every}
-    for each, plain in zip(every, plain_names, strict=True):
-        if plain_names.count(plain) == 1:
-            found.setdefault(plain, _rate_or_reason(each))
+    """Samples/s by each rule, or the reason why there is none. A rule with a parameter is also listed by its plain
+    name."""
+    found: dict[str, float | str] = {}
+    for each in (*imported.figures, imported.honest):
+        rate = each.reason if each.samples_per_s is None else each.samples_per_s
+        for name in (each.rule, each.rule.partition(":")[0]):
+            found.setdefault(name, rate)
     return found
-
-
-def _rate_or_reason(figure: RuleFigure) -> float | str:
-    rate = figure.samples_per_s
-    if rate is None:
-        return figure.reason or f"rule {figure.rule} gives no figure"
-    return float(rate) if finite(rate) and rate > 0 else f"rule {figure.rule} gave {rate!r}, which is not a throughput"
 
 
 def _line(imported: Imported, version: str) -> str:
@@ -161,7 +150,7 @@ def case_of(settings: Mapping[LogSetting, Stated], about: str) -> Case:
             cards // nodes,
             choice(DataSource, stated.get(LogSetting.DATA, DataSource.UNSTATED.value), "data"),
             choice(Execution, stated[LogSetting.EXECUTION], "execution") if LogSetting.EXECUTION in stated else None,
-            xla=stated.get(LogSetting.XLA, "").lower() in _ON,
+            xla=stated.get(LogSetting.XLA, "").lower() == "true",
         )
     except ConfigError as error:
         raise LogError(about, got=str(error), expected="the settings of a case") from error
@@ -181,13 +170,13 @@ def _number(stated: Mapping[LogSetting, str], setting: LogSetting, about: str) -
 
 
 def _missing(about: str, setting: LogSetting, expected: str) -> LogError:
-    return LogError(about, field=setting.value, got="nothing", expected=expected, remedy=f"Give {_OPTION[setting]}")
+    return LogError(about, field=setting.value, got="nothing", expected=expected, remedy=f"Give {OPTIONS[setting]}")
 
 
 def _target(settings: Mapping[LogSetting, Stated]) -> str:
     gpu = settings.get(LogSetting.GPU)
-    model = card_words(gpu.value).get("model", "").lower() if gpu else ""
-    return model if model in TARGETS and model not in (CPU, GPU) else UNSTATED_TARGET
+    words = {word.lower() for word in card_words(gpu.value)} if gpu else set()
+    return next((each for each in TARGETS if each in words - {CPU, GPU}), UNSTATED_TARGET)
 
 
 def _put(history: History, result: RunResult) -> str:
@@ -201,9 +190,7 @@ def _put(history: History, result: RunResult) -> str:
     if _states_the_same(old, result):
         return f"stored already {about}"
     history.add_result(result)
-    if (old.case_id, old.target) != (result.case_id, result.target):
-        return f"replaced {about}; it was stored as {old.case_id} [{old.target}]"
-    return f"replaced {about}; the same file was read otherwise before"
+    return f"replaced {about}; it was stored as {old.case_id} [{old.target}]"
 
 
 def _states_the_same(old: RunResult, new: RunResult) -> bool:

@@ -30,22 +30,25 @@ class LogSetting(enum.Enum):
     GPU = "gpu"
     FRAMEWORK_VERSION = "framework_version"
     XLA = "xla"
-    SEED = "seed"
     # The images of all cards in a step. ``settle`` derives the batch size of one card from it, or checks that one.
     GLOBAL_BATCH_SIZE = "global_batch_size"
 
 
-# The option of ``perfgate import-log`` for each setting.
-_OPTIONS: Mapping[LogSetting, str] = {
+# The option of ``perfgate import-log`` for each setting; the first five are needed.
+OPTIONS: Mapping[LogSetting, str] = {
     LogSetting.FRAMEWORK: "--framework",
     LogSetting.MODEL: "--model",
     LogSetting.PRECISION: "--precision",
     LogSetting.BATCH_SIZE_PER_CARD: "--batch-size",
     LogSetting.CARDS: "--cards",
+    LogSetting.NODES: "--nodes",
+    LogSetting.GPU: "--gpu",
+    LogSetting.DATA: "--data-source",
+    LogSetting.EXECUTION: "--execution",
 }
-NEEDED = tuple(_OPTIONS)
-_NUMBERS = (LogSetting.BATCH_SIZE_PER_CARD, LogSetting.CARDS, LogSetting.NODES, LogSetting.SEED)
-_LESS_EXACT = {"amp_o1": ("amp",), "amp_o2": ("amp",), "tf32": ("fp32",)}
+NEEDED = tuple(OPTIONS)[:5]
+_NUMBERS = (LogSetting.BATCH_SIZE_PER_CARD, LogSetting.CARDS, LogSetting.NODES)
+_LESS_EXACT = {"amp_o1": "amp", "amp_o2": "amp", "tf32": "fp32"}
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def settle(
             about,
             field=", ".join(setting.value for setting in missing),
             expected="the log to say it",
-            remedy=f"Give {', '.join(_OPTIONS[setting] for setting in missing)}",
+            remedy=f"Give {', '.join(OPTIONS[setting] for setting in missing)}",
         )
     return settled
 
@@ -136,64 +139,33 @@ def _more_exact_of(setting: LogSetting, found: Stated, wanted: Stated) -> Stated
 
 
 def agrees(setting: LogSetting, one: str, other: str) -> bool:
-    """Whether two values of a setting can be true at once.
-
-    They can if they are the same, or if one is less exact: ``amp`` than ``amp_o2``, ``A100`` than ``A100-SXM4-40GB``,
-    ``fp32`` than ``tf32`` (on a card with TF32, frameworks call it FP32).
-    """
+    """Whether two values of a setting can be true at once: they are the same, or one is more exact."""
     one, other = one.strip().lower(), other.strip().lower()
-    if one == other:
-        return True
-    if setting is LogSetting.PRECISION:
-        return other in _LESS_EXACT.get(one, ()) or one in _LESS_EXACT.get(other, ())
-    if setting is LogSetting.GPU:
-        return same_card(one, other)
     if setting in _NUMBERS and one.isdecimal() and other.isdecimal():
         return int(one) == int(other)
-    return False
+    return one == other or more_exact(setting, one, other) or more_exact(setting, other, one)
 
 
 def more_exact(setting: LogSetting, one: str, other: str) -> bool:
-    """Whether ``one`` is the more exact of two values that agree."""
+    """Whether ``one`` says the same as ``other`` and more: ``amp_o2`` than ``amp``, ``A100-SXM4-40GB`` than ``A100``,
+    ``tf32`` than ``fp32`` (on a card with TF32, frameworks call it FP32)."""
     if setting is LogSetting.PRECISION:
-        return other in _LESS_EXACT.get(one, ())
-    if setting is LogSetting.GPU:
-        return len(card_words(one)) > len(card_words(other))
-    return False
+        return _LESS_EXACT.get(one) == other
+    return setting is LogSetting.GPU and set() < card_words(other) < card_words(one)
 
 
 # ---- names of GPU models, as logs and tables write them
 
 # Ampere and later: A100, H200, GB200, L40S, RTX A6000.
-_WITH_TF32 = re.compile(r"(?:RTX )?(?:A|H|GH|B|GB|L)\d+[A-Z]?(?: .*)?")
-_NOT_THE_MODEL = re.compile(r"NVIDIA|TESLA|GPU|HBM\d?E?|")
+_WITH_TF32 = re.compile(r"(?:A|H|GH|B|GB|L)\d+[A-Z]?")
 
 
-def card_words(name: str) -> dict[str, str]:
-    """Model, form factor and memory of a card (``Tesla V100-SXM2-32GB``), as far as the name states them.
-
-    A name with any other part (a MIG slice, a special edition) is taken for another model.
-    """
-    words: dict[str, str] = {}
-    for word in re.split(r"[\s_-]+", name.strip().upper()):
-        if re.fullmatch(r"\d+GB", word):
-            words["memory"] = word
-        elif re.fullmatch(r"SXM\d?|PCIE", word):
-            words["form"] = word
-        elif not _NOT_THE_MODEL.fullmatch(word):
-            words["model"] = f"{words['model']} {word}" if "model" in words else word
-    return words
-
-
-def same_card(one: str, other: str) -> bool:
-    """Whether two names may mean the same card: the model is the same, and no part that both state differs."""
-    mine, theirs = card_words(one), card_words(other)
-    if "model" not in mine or "model" not in theirs:
-        return False
-    return all(mine[part] == theirs[part] for part in mine.keys() & theirs.keys())
+def card_words(name: str) -> set[str]:
+    """Model, form factor and memory of a card: ``V100``, ``SXM2`` and ``32GB`` of ``Tesla V100-SXM2-32GB``."""
+    return set(re.split(r"[\s_-]+", name.upper())) - {"NVIDIA", "TESLA", "GPU", ""}
 
 
 def has_tf32(name: str) -> bool:
     """Whether such a card computes FP32 as TF32 unless that is switched off (docs/published.md, "Traps in the
     published tables")."""
-    return _WITH_TF32.fullmatch(card_words(name).get("model", "")) is not None
+    return any(_WITH_TF32.fullmatch(word) for word in card_words(name))

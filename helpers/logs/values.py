@@ -13,14 +13,6 @@ _MAIN = (RecordField.IMAGES_PER_S, RecordField.STEP_SECONDS, RecordField.SPAN_SE
 _POSITIVE = (*_MAIN, RecordField.COMPUTE_IMAGES_PER_S, RecordField.STEPS_PER_S)
 # A number outside these limits is not a measurement. Within them, squares and reciprocals are still finite numbers.
 SMALLEST, LARGEST = 1e-100, 1e100
-# A decimal with so many significant digits may lack its end without a visible change of the rate.
-_ENOUGH_DIGITS = 6
-_WHY_NOT = (
-    (re.compile(rb"\b(?:None|null)\b"), "no value: None"),
-    (re.compile(rb"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE), "no number: nan or inf"),
-    (re.compile(rb"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])"), "an address, no rate"),
-)
-_FORM = "not a whole record"
 # Separators that can mean one thing only: thousands if there are several groups or a point behind them, decimals if
 # what is before or behind a single comma is no group of thousands.
 _THOUSANDS = re.compile(rb"[-+]?\d{1,3}(?:(?:,\d{3}){2,}(?:\.\d+)?|,\d{3}\.\d+)")
@@ -54,21 +46,3 @@ def fault_of(record: Mapping[str, float]) -> str:
         elif each == RecordField.READER_SECONDS and number < 0:
             return f"{each}: below 0"
     return ""
-
-
-def why_no_record(line: bytes, marker: bytes) -> str:
-    """Why a line with the marker of a format is not a record of it."""
-    from_marker = line[max(line.find(marker), 0) :]
-    return next((reason for pattern, reason in _WHY_NOT if pattern.search(from_marker)), _FORM)
-
-
-def is_whole(match: re.Match[bytes], line: bytes) -> bool:
-    """Whether a record at the end of a log is complete although its line has no end: text follows its last number, or
-    the number has so many digits that a missing one would not show."""
-    ends = {match.end(number): match.group(number) for number in range(1, (match.re.groups or 0) + 1) if match[number]}
-    if not ends:
-        return True
-    last = max(ends)
-    text = ends[last]
-    digits = text.replace(b".", b"", 1).lstrip(b"0")
-    return last < len(line) or (b"." in text and digits.isdigit() and len(digits) >= _ENOUGH_DIGITS)

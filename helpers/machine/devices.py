@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from helpers.machine.environment import CPU, GPU, Environment, flags_of, place_of
-from helpers.machine.granted import VISIBLE, allowed_cards
 from helpers.machine.host import Host, physical_cores, probe_host
 from helpers.machine.nvml import Gpu, Nvml, open_nvml
 from helpers.machine.surroundings import home_problem, loopback_problem, shared_memory_problem
@@ -22,6 +21,7 @@ from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.program import PROGRAM_FACT
 
 GIB = 1024**3
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ def discover(
 
     If ``nvml`` is None, NVML is opened; a text is the reason why there is no NVML. ``cpu_cards`` is the number of CPU
     cards (by default 2 if there are at least 2 cores, else 1). A GPU with a fault is left out. Raises DeviceError if
-    NVML fails, if all visible GPUs have a fault, if there are fewer cores than CPU cards, if more GPUs are named than
-    Slurm granted, and on other systems than Linux.
+    NVML fails, if all visible GPUs have a fault, if there are fewer cores than CPU cards, and on other systems than
+    Linux.
     """
     if not sys.platform.startswith("linux"):
         raise DeviceError(
@@ -192,8 +192,8 @@ def discover(
         return replace(machine, gpu_note="CUDA_VISIBLE_DEVICES is empty")
     if isinstance(found, str):
         return replace(machine, gpu_note=found)
-    allowed = allowed_cards(variables, len(every))
-    chosen, stop = visible_gpus(every, allowed.visible)
+    visible = variables.get(VISIBLE)
+    chosen, stop = visible_gpus(every, visible)
     gpus, faulty = (tuple(gpu for gpu in chosen if bool(gpu.fault) is bad) for bad in (False, True))
     if faulty and not gpus:
         raise DeviceError(
@@ -202,17 +202,14 @@ def discover(
             expected="one at least that answers",
             remedy=f"{faulty[0].remedy}. {VISIBLE} chooses other cards; empty, it runs without GPUs",
         )
-    unread = (
-        f"{allowed.variable}={allowed.visible}: CUDA stops at {stop!r}, which names no card" if stop is not None else ""
-    )
     return replace(
         machine,
         gpus=gpus,
         driver=found.driver(),
         cuda_driver=found.cuda_driver(),
-        gpu_note="" if gpus else allowed.note,
+        gpu_note="" if gpus else "NVML finds none" if visible is None else f"{VISIBLE}={visible} names no whole card",
         faulty=faulty,
-        unread=unread if gpus else "",
+        unread=f"{VISIBLE}={visible}: CUDA stops at {stop!r}, which names no card" if gpus and stop is not None else "",
     )
 
 

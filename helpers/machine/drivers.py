@@ -1,17 +1,16 @@
-"""The least NVIDIA driver for each major version of CUDA (requirements/drivers.json, which bootstrap.py reads too)."""
+"""The NVIDIA driver of this machine, and the least one for each major version of CUDA."""
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 import re
-from collections.abc import Mapping
+import runpy
 from pathlib import Path
 
 from helpers.trainers.contract import ROOT
 
-DRIVERS = ROOT / "requirements" / "drivers.json"
+# The installer's reading of them. requirements/ holds scripts and is no package.
+_INSTALLER = runpy.run_path(str(ROOT / "requirements" / "machine.py"))
 
 
 def driver_numbers(version: str) -> tuple[int, ...]:
@@ -21,17 +20,15 @@ def driver_numbers(version: str) -> tuple[int, ...]:
 
 def kernel_driver(root: Path = Path("/")) -> str:
     """The version of the NVIDIA driver's kernel module, also inside a container; empty where there is none."""
-    try:
-        first = (root / "proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace").partition("\n")[0]
-    except OSError:
-        return ""
-    found = re.search(r"\b\d{3,}\.\d+(\.\d+)*\b", first)
-    return found.group() if found else ""
+    return str(_INSTALLER["find_driver"](root / "proc/driver/nvidia/version"))
 
 
 def least_driver(cuda: str) -> str:
     """The least driver for a build of this CUDA (``11.8``); empty for a major version that the table does not have."""
-    return _table().get(cuda.partition(".")[0], "")
+    try:
+        return str(_INSTALLER["least_driver"](cuda.partition(".")[0]))
+    except LookupError:
+        return ""
 
 
 def why_driver_too_old(driver: str, cuda: str, served: str = "") -> str:
@@ -53,9 +50,3 @@ def _has_compatibility_libcuda() -> bool:
     CUDA."""
     words = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     return any("compat" in Path(word).parts and Path(word, "libcuda.so.1").is_file() for word in words)
-
-
-@functools.cache
-def _table() -> Mapping[str, str]:
-    found: dict[str, str] = json.loads(DRIVERS.read_text(encoding="utf-8"))["least"]
-    return found

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 from helpers.common.inherited import LIBRARY_FLAGS, may_pass
+from helpers.common.records import WrongRecord, read_as
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 
@@ -104,18 +105,10 @@ class Environment:
     @staticmethod
     def from_mapping(record: Mapping[str, object], about: str = "environment") -> Environment:
         """Raises ConfigError on an unknown or missing key and on a value that is not text."""
-        known = [item.name for item in fields(Environment)]
-        for name, value in record.items():
-            if name not in known:
-                raise ConfigError(about, field=name, got=value, expected="a known key of an environment")
-            if not isinstance(value, str):
-                raise ConfigError(about, field=name, got=value, expected="text")
-        for name in known:
-            if name not in record:
-                raise ConfigError(
-                    about, field=name, expected="a value", remedy="Measure again: what is missing is not guessed"
-                )
-        return Environment(**{name: str(record[name]) for name in known})
+        try:
+            return read_as(dict(record), Environment)
+        except WrongRecord as error:
+            raise ConfigError(about, field=error.field, got=error.got, expected=error.expected) from error
 
 
 def segment(environment: Environment) -> dict[str, str]:

@@ -1,5 +1,4 @@
-"""Finds the interpreter of a framework and the build that it has, and makes missing environments with
-``requirements/bootstrap.py``."""
+"""Finds the build that the interpreter of a framework has, or the command that makes a missing environment."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ class BuildFinder:
         self._root = root
         self._named_in = named_in
         self._known: dict[tuple[Framework, str], FrameworkBuild | str] = {}
-        self._libraries: dict[tuple[Framework, str], dict[str, str] | str] = {}
-        self._identities: dict[tuple[Framework, str], BuildIdentity] = {}
+        self._answers: dict[tuple[str, Framework, str], dict[str, str] | str] = {}
 
     def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
         """The build, or one line that says why there is none and what to do. With ``interpreter`` None the suite's own
@@ -80,23 +78,14 @@ class BuildFinder:
 
     def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
         """The libraries that the build's interpreter has (framework_probe.libraries), or why they are not known."""
-        key = (build.framework, build.interpreter)
-        if key not in self._libraries:
-            name, executable = build.framework.value, build.interpreter
-            own = executable == sys.executable
-            self._libraries[key] = libraries(name) if own else _ask(executable, name, "libraries")
-        return self._libraries[key]
+        return self._ask("libraries", build.framework, build.interpreter)
 
     def find_identity(self, build: FrameworkBuild) -> BuildIdentity:
         """The identity of the build's installation; empty if its interpreter does not answer. The first call takes up
         to 1 s."""
-        key = (build.framework, build.interpreter)
-        if key not in self._identities:
-            name, executable = build.framework.value, build.interpreter
-            found = identity(name) if executable == sys.executable else _ask(executable, name, "identity")
-            known = isinstance(found, dict) and set(found) == {"prefix", "place", "digest"}
-            self._identities[key] = BuildIdentity(**found) if known and isinstance(found, dict) else BuildIdentity()
-        return self._identities[key]
+        found = self._ask("identity", build.framework, build.interpreter)
+        is_known = isinstance(found, dict) and set(found) == {"prefix", "place", "digest"}
+        return BuildIdentity(**found) if is_known and isinstance(found, dict) else BuildIdentity()
 
     def _find(self, framework: Framework, interpreter: str) -> FrameworkBuild | str:
         name = framework.value
@@ -107,47 +96,53 @@ class BuildFinder:
         if executable is None:
             remedy = f"correct {self._named_in or f'frameworks.{name}.interpreter in perf.yaml'}"
             return f"the interpreter of {name} does not exist: {interpreter}; {remedy}"
-        found = probe(name) if executable == sys.executable else _ask(executable, name, named_in=self._named_in)
+        found = self._ask("", framework, executable)
         if isinstance(found, str):
             return found
-        if found and set(found) != {"distribution", "version", "commit", "no_dali"}:
-            return _no_json(executable, name, self._named_in)
         if not found:
             wanted = " or ".join(framework.spec.distributions)
             remedy = f"install {wanted} there, or name another interpreter in {self._named_in or 'perf.yaml'}"
             # Not resolved: the environment's own name of its Python, a link to another one.
             why = why_missing(str(Path(executable).absolute().parent.parent), name)
             return f"{name} is not installed in {executable}{why and f' ({why})'}: {remedy}"
+        if set(found) != {"distribution", "version", "commit", "no_dali"}:
+            return self._no_json(executable, name)
         return FrameworkBuild(executable, framework, **found)
 
+    def _ask(self, question: str, framework: Framework, executable: str) -> dict[str, str] | str:
+        """The answer of framework_probe in that interpreter, or why there is none."""
+        key = (question, framework, executable)
+        if key not in self._answers:
+            here = {"": probe, "libraries": libraries, "identity": identity}[question]
+            if executable == sys.executable:
+                self._answers[key] = here(framework.value)
+            else:
+                self._answers[key] = self._ask_there(question, framework.value, executable)
+        return self._answers[key]
 
-def _ask(executable: str, name: str, *more: str, named_in: str = "") -> dict[str, str] | str:
-    argv = [executable, "-m", "helpers.machine.framework_probe", name, *more]
-    try:
-        done = subprocess.run(
-            argv, env=passed_on(), cwd=ROOT, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
-        )
-    except subprocess.TimeoutExpired:
-        told = f"{executable} does not answer which {name} it has within {_PROBE_SECONDS} s"
-        return f"{told}: look what it waits for ({executable} -X importtime -c pass)"
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        detail = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        return f"{executable} does not answer which {name} it has: {detail[-1] if detail else error!r}"
-    try:
-        found = json.loads(done.stdout)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        return _no_json(executable, name, named_in)
-    return {key: str(value) for key, value in found.items()}
+    def _ask_there(self, question: str, name: str, executable: str) -> dict[str, str] | str:
+        argv = [executable, "-m", "helpers.machine.framework_probe", name, *filter(None, [question])]
+        try:
+            done = subprocess.run(
+                argv, env=passed_on(), cwd=ROOT, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
+            )
+            found = json.loads(done.stdout)
+        except subprocess.TimeoutExpired:
+            told = f"{executable} does not answer which {name} it has within {_PROBE_SECONDS} s"
+            return f"{told}: look what it waits for ({executable} -X importtime -c pass)"
+        except (OSError, subprocess.SubprocessError) as error:
+            detail = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+            return f"{executable} does not answer which {name} it has: {detail[-1] if detail else error!r}"
+        except ValueError:
+            found = None
+        is_answer = isinstance(found, dict)
+        return {key: str(value) for key, value in found.items()} if is_answer else self._no_json(executable, name)
+
+    def _no_json(self, executable: str, name: str) -> str:
+        remedy = f"name a Python in {self._named_in or f'frameworks.{name}.interpreter of perf.yaml'}"
+        return f"{executable} printed no JSON when it was asked which {name} it has: {remedy}"
 
 
-def _no_json(executable: str, name: str, named_in: str) -> str:
-    remedy = f"name a Python in {named_in or f'frameworks.{name}.interpreter of perf.yaml'}"
-    return f"{executable} printed no JSON when it was asked which {name} it has: {remedy}"
-
-
-_BOOTSTRAP = Path("requirements") / "bootstrap.py"
 # The file that the bootstrap writes last, when an environment is complete.
 _STAMP = ".perfgate-stamp.json"
 
@@ -161,54 +156,23 @@ class FrameworkConfig:
     # The requirements from which ``requirements/bootstrap.py`` makes its environment; None for the user's own
     # environment.
     requirements: str | None = None
-
-
-@dataclass(frozen=True)
-class FrameworkEnvironment:
-    """An environment that the bootstrap can build."""
-
-    framework: Framework
-    folder: Path
-    # A name of requirements that the bootstrap knows.
-    requirements: str
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the environment is complete. It is not if the Python with which it was made is gone."""
-        return (self.folder / _STAMP).exists() and os.access(self.folder / "bin" / "python", os.X_OK)
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """The arguments for the bootstrap."""
-        return ("--requirements", self.requirements, "--venv", str(self.folder))
-
-    @property
-    def command(self) -> str:
-        """The command that builds it, to be called in the checkout."""
-        if self.folder == ROOT / f".venv-{self.requirements}":
-            return f"make env-{self.requirements}"
-        bootstrap = ROOT / _BOOTSTRAP if is_installed() else _BOOTSTRAP
-        return " ".join(["python", str(bootstrap), *self.arguments])
-
-    def why_missing(self) -> str:
-        """One line that says what is wrong with it and which command builds it."""
-        state = "not complete" if self.folder.exists() else "missing"
-        return f"the environment of {self.framework.value} is {state} ({self.folder}): {self.command} builds it"
-
-
-def environment_for(framework: Framework, configured: FrameworkConfig) -> FrameworkEnvironment | None:
-    """The environment that the bootstrap builds for a framework according to perf.yaml; None for the user's own
-    environment."""
-    if configured.requirements is None or configured.interpreter is None:
-        return None
-    return FrameworkEnvironment(framework, Path(configured.interpreter).parents[1], configured.requirements)
+    # What starts its cases of one node and several cards; None: its own launcher.
+    launcher: str | None = None
 
 
 def find_framework(framework: Framework, configured: FrameworkConfig, builds: BuildFinder) -> FrameworkBuild | str:
-    """The framework's build, or a text that says why there is none and, if its environment is missing, which command
-    builds it."""
+    """The framework's build, or a text that says why there is none and, if its environment is missing or not complete,
+    which command builds it."""
     found = builds.find_build(framework, configured.interpreter)
-    environment = environment_for(framework, configured)
-    if isinstance(found, str) and environment is not None and not environment.is_whole:
-        return environment.why_missing()
-    return found
+    if not isinstance(found, str) or configured.interpreter is None or configured.requirements is None:
+        return found
+    folder, name = Path(configured.interpreter).parents[1], configured.requirements
+    # The Python with which it was made may be gone.
+    if (folder / _STAMP).exists() and os.access(folder / "bin" / "python", os.X_OK):
+        return found
+    bootstrap = "requirements/bootstrap.py" if not is_installed() else ROOT / "requirements/bootstrap.py"
+    command = f"python {bootstrap} --requirements {name} --venv {folder}"
+    if folder == ROOT / f".venv-{name}":
+        command = f"make env-{name}"
+    state = "not complete" if folder.exists() else "missing"
+    return f"the environment of {framework.value} is {state} ({folder}): {command} builds it"

@@ -18,13 +18,6 @@ from pathlib import Path
 from helpers.common.unknown import Unknown, ask
 
 UNLIMITED = resource.RLIM_INFINITY
-# Variables of NVIDIA's images. Only these are read, since the whole environment must never be printed.
-_IMAGE_VARIABLES = (
-    "NVIDIA_PADDLEPADDLE_VERSION",
-    "NVIDIA_PYTORCH_VERSION",
-    "NVIDIA_TENSORFLOW_VERSION",
-    "NVIDIA_MXNET_VERSION",
-)
 _IMAGE_NAME = "PERFGATE_IMAGE"
 _RUNTIMES = {"docker": "docker", "kubepods": "Kubernetes", "libpod": "podman", "containerd": "containerd", "lxc": "LXC"}
 # systemd writes "uninitialized" into images; an id is 32 hexadecimal digits.
@@ -121,14 +114,13 @@ class HostState:
     siblings: Mapping[int, frozenset[int]]
     numa_nodes: Mapping[int, frozenset[int]] | Unknown
     governors: frozenset[str] | Unknown
-    boost: bool | Unknown
     load_1m: float | Unknown
     # The CPU quota of the container; None without one.
     quota_cores: float | Unknown | None
     clock_source: str | Unknown
     hypervisor: bool | Unknown
+    # Its kind, and the name of its image if that is known; empty outside.
     container: str
-    image: str
     memory_available_bytes: int | Unknown
     memory_limit_bytes: int | Unknown | None
     swap_used_bytes: int | Unknown
@@ -155,38 +147,32 @@ def probe_host_state(
     *,
     variables: Mapping[str, str] | None = None,
     allowed_cpus: Callable[[], Collection[int]] = lambda: os.sched_getaffinity(0),
-    space_of: Callable[[Path], Space] | None = None,
-    limit_of: Callable[[int], int] = lambda which: resource.getrlimit(which)[0],
 ) -> HostState:
     """Look at this machine. It takes milliseconds, starts no process, and never raises for a file that is missing."""
     variables = os.environ if variables is None else variables
-    sizes = space_of or space
     allowed = frozenset(allowed_cpus())
     cpu_folder = root / "sys/devices/system/cpu"
-    kind = _container(root, variables)
     return HostState(
         allowed_cpus=allowed,
         siblings={cpu: frozenset(siblings_of(cpu, root)) for cpu in sorted(allowed)},
         numa_nodes=ask(lambda: _numa_nodes(root / "sys/devices/system/node")),
         governors=ask(lambda: _governors(cpu_folder)),
-        boost=ask(lambda: _boost(cpu_folder)),
         load_1m=ask(lambda: float(_read(root / "proc/loadavg").split()[0])),
         quota_cores=ask(lambda: tightest_quota(root)),
         clock_source=ask(
             lambda: _read(root / "sys/devices/system/clocksource/clocksource0/current_clocksource").strip()
         ),
         hypervisor=ask(lambda: _hypervisor(_read(root / "proc/cpuinfo"))),
-        container=kind,
-        image=_image(root, variables, kind),
+        container=_container(root, variables),
         memory_available_bytes=ask(lambda: _memory(root, "MemAvailable")),
         memory_limit_bytes=ask(lambda: _memory_limit(root)),
         swap_used_bytes=ask(lambda: _memory(root, "SwapTotal") - _memory(root, "SwapFree")),
         huge_pages=ask(lambda: _chosen(_read(root / "sys/kernel/mm/transparent_hugepage/enabled"))),
         numa_balancing=ask(lambda: _read(root / "proc/sys/kernel/numa_balancing").strip() != "0"),
-        shared_memory=ask(lambda: sizes(root / "dev/shm")),
-        open_files=limit_of(resource.RLIMIT_NOFILE),
-        locked_bytes=limit_of(resource.RLIMIT_MEMLOCK),
-        processes=limit_of(resource.RLIMIT_NPROC),
+        shared_memory=ask(lambda: space(root / "dev/shm")),
+        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        locked_bytes=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+        processes=resource.getrlimit(resource.RLIMIT_NPROC)[0],
         free_processes=ask(lambda: _free_processes(root)),
         capped_cores=ask(lambda: _capped(cpu_folder, allowed)),
     )
@@ -340,14 +326,6 @@ def _governors(cpu_folder: Path) -> frozenset[str]:
     return found
 
 
-def _boost(cpu_folder: Path) -> bool:
-    for name, on in (("cpufreq/boost", "1"), ("intel_pstate/no_turbo", "0")):
-        path = cpu_folder / name
-        if path.exists():
-            return _read(path).strip() == on
-    raise ValueError("no frequency control is visible here")
-
-
 def _memory_limit(root: Path) -> int | None:
     """The tightest memory limit above this process; None without one."""
     names = ("memory.max", "memory.limit_in_bytes")
@@ -402,34 +380,19 @@ def _chosen(text: str) -> str:
 
 
 def _container(root: Path, variables: Mapping[str, str]) -> str:
-    """The kind of this container; empty if nothing shows that this is one."""
-    if variables.get("APPTAINER_CONTAINER") or variables.get("SINGULARITY_CONTAINER"):
-        return "Apptainer"
-    if variables.get("KUBERNETES_SERVICE_HOST"):
-        return "Kubernetes"
-    if (root / "run/.containerenv").exists():
-        return "podman"
-    if (root / ".dockerenv").exists():
-        return "docker"
+    """The kind of this container, with the image that it was started from; empty if nothing shows that this is one."""
+    path = variables.get("APPTAINER_CONTAINER") or variables.get("SINGULARITY_CONTAINER") or ""
+    marks = {
+        "Apptainer": bool(path),
+        "Kubernetes": bool(variables.get("KUBERNETES_SERVICE_HOST")),
+        "podman": (root / "run/.containerenv").exists(),
+        "docker": (root / ".dockerenv").exists(),
+    }
     groups = _text(root / "proc/1/cgroup")
-    return next((kind for word, kind in _RUNTIMES.items() if word in groups), "")
-
-
-def _image(root: Path, variables: Mapping[str, str], container: str) -> str:
-    """The container image's name, as far as it is known inside the container."""
-    if named := variables.get(_IMAGE_NAME):
-        return named
-    if match := re.search(r'^image="(.+)"$', _text(root / "run/.containerenv"), re.MULTILINE):
-        return match.group(1)
-    path = variables.get("APPTAINER_CONTAINER") or variables.get("SINGULARITY_CONTAINER")
-    if path:
-        return Path(path).name
-    versions = [f"{name}={variables[name]}" for name in _IMAGE_VARIABLES if variables.get(name)]
-    if product := variables.get("NVIDIA_PRODUCT_NAME"):
-        return " ".join([f"NVIDIA {product}", *versions])
-    if not container:
-        return "no container"
-    return f"unknown: {container} does not say its name inside; set {_IMAGE_NAME} to it"
+    kinds = [kind for kind, found in marks.items() if found]
+    kinds += [kind for word, kind in _RUNTIMES.items() if word in groups]
+    image = variables.get(_IMAGE_NAME) or Path(path).name or f"unknown: set {_IMAGE_NAME} to it"
+    return f"{kinds[0]}, image {image}" if kinds else ""
 
 
 def _read(path: Path) -> str:

@@ -16,9 +16,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from helpers.common.files import MOST_NOTE_BYTES, make_private_folder, open_lock, read_text_limited
 from helpers.trainers.contract.errors import DeviceError
@@ -36,15 +35,6 @@ class Leasable(Protocol):
 
 
 C = TypeVar("C", bound=Leasable)
-
-
-@dataclass(frozen=True)
-class Lease(Generic[C]):
-    """Cards that are held until the ``with`` block ends."""
-
-    cards: tuple[C, ...]
-    # Whether no other lease of this machine is given meanwhile.
-    exclusive: bool
 
 
 def default_folder(host_id: str, variables: Mapping[str, str] | None = None) -> Path:
@@ -91,8 +81,8 @@ class Leases:
         exclusive_machine: bool = True,
         timeout_seconds: float = MOST_WAIT_SECONDS,
         on_wait: Callable[[str], None] | None = None,
-    ) -> Generator[Lease[C], None, None]:
-        """Lease ``count`` of the candidates: the first free ones in the given order.
+    ) -> Generator[tuple[C, ...], None, None]:
+        """Yields ``count`` of the candidates, held until the block ends: the first free ones in the given order.
 
         With ``exclusive_machine`` no other lease of this machine is given meanwhile; without it, other cards can be
         leased at the same time. ``on_wait`` is called with a text on who holds what this case waits for, whenever that
@@ -137,7 +127,7 @@ class Leases:
                             on_wait(obstacle)
                             reported = obstacle
                         self._sleep(_POLL_SECONDS)
-            yield Lease(tuple(card for card in candidates if card in chosen), exclusive_machine)
+            yield tuple(card for card in candidates if card in chosen)
 
     def held(self, candidates: Sequence[Leasable]) -> tuple[str, ...]:
         """One line on the holder of the machine, else one line on the holder of each card. It makes no file."""

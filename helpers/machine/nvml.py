@@ -1,8 +1,7 @@
-"""NVIDIA's management library (NVML) behind a Protocol: the GPUs, their states, and the processes on them.
+"""NVIDIA's management library (NVML) through ``nvidia-ml-py``: the GPUs, their states, and the processes on them.
 
-``PyNvml`` is the adapter to ``nvidia-ml-py``; tests use a stand-in with the same Protocol. Some queries have had
-several entry points over time. The newest one that this driver has is called here; nvidia-ml-py itself tries only the
-newest, and raises an exception that is not an NVMLError if the driver lacks it.
+Some queries have had several entry points over time. The newest one that this driver has is called here; nvidia-ml-py
+itself tries only the newest, and raises an exception that is not an NVMLError if the driver lacks it.
 """
 
 from __future__ import annotations
@@ -26,9 +25,6 @@ _VERSIONS = ("_v3", "_v2")
 AFFINITY_WORDS = 64  # of 64 CPUs each
 PROHIBITED, SPLIT = "its compute mode is PROHIBITED", "split by MIG"
 COMPUTE, MPS_COMPUTE, GRAPHICS = "Compute", "MPSCompute", "Graphics"
-# The device at the other end of an NVLink (nvml.h, nvmlIntNvLinkDeviceType_t).
-TO_GPU, TO_SWITCH, TO_OTHER, TO_UNKNOWN = "gpu", "switch", "other", "unknown"
-_REMOTE_TYPES = {0: TO_GPU, 2: TO_SWITCH}
 _NOBODY: tuple[int, ...] = ()
 _NOT_READ = Unknown("NVML does not say")
 
@@ -91,8 +87,6 @@ class GpuSettings:
     default_power_limit_watts: int | Unknown = _NOT_READ
     applications_clock_mhz: int | Unknown = _NOT_READ
     default_applications_clock_mhz: int | Unknown = _NOT_READ
-    # The temperature at which the card slows itself down.
-    slowdown_c: int | Unknown = _NOT_READ
     # Whether the next reset will take memory out of use because of uncorrected errors.
     pages_pending: bool | Unknown = _NOT_READ
     # The PCI Express link as it is now: an idle card may lower the generation.
@@ -103,22 +97,10 @@ class GpuSettings:
 
 
 @dataclass(frozen=True)
-class Link:
-    """One active NVLink."""
-
-    # The device at its other end: TO_GPU, TO_SWITCH, TO_OTHER, or TO_UNKNOWN if this driver does not report it.
-    remote: str
-    # The PCI address of its other end.
-    bus_id: str = ""
-
-
-@dataclass(frozen=True)
 class GpuDetails(GpuSettings):
     """All facts of one GPU, for the tables and the doctor."""
 
     state: GpuState | Unknown = _NOT_READ
-    # The PCI address as sysfs writes it: ``0000:3a:00.0``.
-    bus_id: str | Unknown = _NOT_READ
     memory_used_bytes: int | Unknown = _NOT_READ
     persistence: bool | Unknown = _NOT_READ
     ecc: bool | Unknown = _NOT_READ
@@ -127,51 +109,9 @@ class GpuDetails(GpuSettings):
     max_pcie_generation: int | Unknown = _NOT_READ
     cpus: frozenset[int] | Unknown = _NOT_READ
     processes: tuple[int, ...] | Unknown = _NOT_READ
-    # Only active links.
-    links: tuple[Link, ...] | Unknown = _NOT_READ
 
 
-class Nvml(Protocol):
-    """The part of NVML that the suite uses. Every method raises DeviceError if the library fails, but ``settings``,
-    ``details`` and ``common_ancestor``: an answer that they do not get is an Unknown with NVML's message."""
-
-    def driver(self) -> str: ...
-
-    def cuda_driver(self) -> str:
-        """The newest CUDA that the driver serves, such as ``12.4``."""
-        ...
-
-    def gpus(self) -> tuple[Gpu, ...]:
-        """All cards, also those with a fault."""
-        ...
-
-    def state(self, gpu: Gpu) -> GpuState: ...
-
-    def settings(self, gpu: Gpu) -> GpuSettings: ...
-
-    def details(self, gpu: Gpu) -> GpuDetails: ...
-
-    def common_ancestor(self, one: Gpu, other: Gpu) -> int | Unknown:
-        """The nvmlGpuTopologyLevel of two GPUs: 0, 10, … 50."""
-        ...
-
-    def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
-        """The ids of processes with a compute context on the GPU, also through MPS. In a container they may be ids of
-        the host."""
-        ...
-
-    def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
-        """The ids of processes with a graphics context that used the GPU since the last call (an idle display server
-        does not). If NVML does not report use, all processes with such a context.
-        """
-        ...
-
-    def near_cpus(self, gpu: Gpu) -> frozenset[int]:
-        """The logical CPUs near the GPU, also those that this process may not use; empty if NVML does not name them."""
-        ...
-
-
-def open_nvml() -> PyNvml | str:
+def open_nvml() -> Nvml | str:
     """NVML, or the reason why this machine has none. Raises DeviceError if the library is there but fails."""
     try:
         import pynvml
@@ -180,7 +120,7 @@ def open_nvml() -> PyNvml | str:
     return open_pynvml(pynvml)
 
 
-def open_pynvml(library: ModuleType | Any) -> PyNvml | str:
+def open_pynvml(library: ModuleType | Any) -> Nvml | str:
     """``open_nvml`` on a given module."""
     try:
         library.nvmlInit()
@@ -188,7 +128,7 @@ def open_pynvml(library: ModuleType | Any) -> PyNvml | str:
         if getattr(error, "value", None) == library.NVML_ERROR_LIBRARY_NOT_FOUND:
             return "no libnvidia-ml.so.1"
         raise DeviceError("NVML", got=str(error), expected="a working NVIDIA driver", remedy=_REMEDY) from error
-    return PyNvml(library)
+    return Nvml(library)
 
 
 def open_again(open_library: Callable[[], Nvml | str]) -> Nvml:
@@ -199,8 +139,12 @@ def open_again(open_library: Callable[[], Nvml | str]) -> Nvml:
     return found
 
 
-class PyNvml:
-    """The adapter to nvidia-ml-py; the library stays open until the process ends."""
+class Nvml:
+    """The adapter to nvidia-ml-py; the library stays open until the process ends.
+
+    Every method raises DeviceError if the library fails, but ``settings`` and ``details``: an answer that they do not
+    get is an Unknown with NVML's message.
+    """
 
     def __init__(self, library: ModuleType | Any) -> None:
         self._library = library
@@ -210,10 +154,12 @@ class PyNvml:
         return _word(self._ask(self._library.nvmlSystemGetDriverVersion))
 
     def cuda_driver(self) -> str:
+        """The newest CUDA that the driver serves, such as ``12.4``."""
         version = int(self._ask(_cuda_version, self._library))
         return f"{version // 1000}.{version % 1000 // 10}"
 
     def gpus(self) -> tuple[Gpu, ...]:
+        """All cards, also those with a fault."""
         return tuple(self._gpu(index) for index in range(self._ask(self._library.nvmlDeviceGetCount)))
 
     def state(self, gpu: Gpu) -> GpuState:
@@ -235,7 +181,6 @@ class PyNvml:
             default_power_limit_watts=ask("nvmlDeviceGetPowerManagementDefaultLimit", make=_watts),
             applications_clock_mhz=ask("nvmlDeviceGetApplicationsClock", nv.NVML_CLOCK_SM, make=int),
             default_applications_clock_mhz=ask("nvmlDeviceGetDefaultApplicationsClock", nv.NVML_CLOCK_SM, make=int),
-            slowdown_c=ask("nvmlDeviceGetTemperatureThreshold", nv.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN, make=int),
             pages_pending=_pages_pending(ask),
             pcie_generation=ask("nvmlDeviceGetCurrPcieLinkGeneration", make=int),
             pcie_width=ask("nvmlDeviceGetCurrPcieLinkWidth", make=int),
@@ -247,7 +192,6 @@ class PyNvml:
         return GpuDetails(
             **{item.name: getattr(settings, item.name) for item in fields(settings)},
             state=self._try(self.state, gpu),
-            bus_id=ask("nvmlDeviceGetPciInfo", make=lambda info: sysfs_address(info.busId)),
             memory_used_bytes=ask("nvmlDeviceGetMemoryInfo", make=lambda memory: int(memory.used)),
             persistence=ask("nvmlDeviceGetPersistenceMode", make=bool),
             ecc=ask("nvmlDeviceGetEccMode", make=lambda modes: bool(modes[0])),
@@ -256,23 +200,19 @@ class PyNvml:
             max_pcie_generation=ask("nvmlDeviceGetMaxPcieLinkGeneration", make=int),
             cpus=ask("nvmlDeviceGetCpuAffinity", AFFINITY_WORDS, make=cpus_of),
             processes=self._try(self.compute_processes, gpu),
-            links=self._links(gpu, settings.nvlinks),
         )
 
-    def common_ancestor(self, one: Gpu, other: Gpu) -> int | Unknown:
-        def level() -> int:
-            handles = (self._handle(one.index), self._handle(other.index))
-            return int(self._ask(self._library.nvmlDeviceGetTopologyCommonAncestor, *handles))
-
-        return self._try(level)
-
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        """The ids of processes with a compute context on the GPU, also through MPS. In a container they may be ids of
+        the host."""
         nv, handle = self._library, self._handle(gpu.index)
         found = self._ask(processes_of(nv, COMPUTE), handle)
         shared = self._optional(_NOBODY, processes_of(nv, MPS_COMPUTE), handle)
         return tuple(sorted({*found, *shared}))
 
     def drawing_processes(self, gpu: Gpu) -> tuple[int, ...]:
+        """The ids of processes with a graphics context that used the GPU since the last call (an idle display server
+        does not). If NVML does not report use, all processes with such a context."""
         nv, handle = self._library, self._handle(gpu.index)
         drawing = set(self._optional(_NOBODY, processes_of(nv, GRAPHICS), handle))
         if not drawing:
@@ -290,6 +230,7 @@ class PyNvml:
         return tuple(sorted(drawing & used)) if since else ()
 
     def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+        """The logical CPUs near the GPU, also those that this process may not use; empty if NVML does not name them."""
         handle = self._handle(gpu.index)
         return cpus_of(self._optional((), self._library.nvmlDeviceGetCpuAffinity, handle, AFFINITY_WORDS))
 
@@ -306,18 +247,6 @@ class PyNvml:
                 found.append(bool(active))
         except DeviceError as error:
             return Unknown(f"{error.about}: {error.got}")
-        return tuple(found)
-
-    def _links(self, gpu: Gpu, states: tuple[bool, ...] | Unknown) -> tuple[Link, ...] | Unknown:
-        if isinstance(states, Unknown):
-            return states
-        ask, found = self._asker(gpu), []
-        for number in (number for number, active in enumerate(states) if active):
-            address = ask("nvmlDeviceGetNvLinkRemotePciInfo", number, make=lambda info: sysfs_address(info.busId))
-            # Old drivers lack this query. The address may still be that of a GPU of this machine.
-            kind = ask("nvmlDeviceGetNvLinkRemoteDeviceType", number, make=lambda end: _REMOTE_TYPES.get(end, TO_OTHER))
-            remote = TO_UNKNOWN if isinstance(kind, Unknown) else kind
-            found.append(Link(remote, "" if isinstance(address, Unknown) else address))
         return tuple(found)
 
     def _gpu(self, index: int) -> Gpu:
@@ -389,13 +318,6 @@ def _pages_pending(ask: _Asker) -> bool | Unknown:
     """Whether memory is to be taken out of use: Ampere and later cards remap rows, earlier cards retire pages."""
     rows = ask("nvmlDeviceGetRemappedRows", make=lambda found: bool(found[2] or found[3]))
     return ask("nvmlDeviceGetRetiredPagesPendingStatus", make=bool) if isinstance(rows, Unknown) else rows
-
-
-def sysfs_address(bus_id: str | bytes) -> str:
-    """NVML's ``00000000:3A:00.0`` as sysfs writes it, ``0000:3a:00.0``."""
-    text = (bus_id.decode() if isinstance(bus_id, bytes) else bus_id).lower()
-    domain, _, rest = text.partition(":")
-    return f"{domain[-4:]}:{rest}"
 
 
 def _watts(milliwatts: int) -> int:

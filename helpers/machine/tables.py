@@ -6,14 +6,14 @@ All values are texts. They are stored with every result and printed by ``perfgat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from helpers.common.unknown import Unknown, ask
 from helpers.machine.devices import GIB, Machine
-from helpers.machine.facts import FrameworkFacts, SystemFacts, Topology, cpu_list, gather
+from helpers.machine.facts import FrameworkFacts, SystemFacts, cpu_list, gather
 from helpers.machine.frameworks import BuildFinder
 from helpers.machine.nvml import GpuDetails, open_nvml
 from helpers.trainers.contract.frameworks import Framework
@@ -24,32 +24,13 @@ TOPOLOGY = "topology"
 COLUMNS = "columns"
 _STORAGE = "interconnect and storage"
 _LEGEND = "legend"
-# The first tables in order; those of the frameworks follow, before _STORAGE.
-_FIRST = ("system", "GPU", "CPU", "memory")
-_LAST = (_STORAGE, TOPOLOGY, _LEGEND)
+# A line of the legend: ``  NV#  = Connection traversing …``.
+_EXPLAINED = re.compile(r"^ *(\S+) *[=:] *(\S.*)$", re.MULTILINE)
 _CPU_BUILD = "none: a build for CPUs"
 
 
-@dataclass(frozen=True)
-class SystemReport:
-    """The environment tables."""
-
-    # By table title, in the order of printing: the rows of the table, values by name.
-    sections: Mapping[str, Mapping[str, str]]
-
-    def to_mapping(self) -> dict[str, dict[str, str]]:
-        return {name: dict(rows) for name, rows in self.sections.items()}
-
-    @staticmethod
-    def from_mapping(tables: Mapping[str, Mapping[str, str]]) -> SystemReport:
-        """The report from the field ``system`` of a result. Keys are sorted in files, so this restores the order of the
-        tables."""
-        middle = [name for name in tables if name not in (*_FIRST, *_LAST)]
-        sections = {name: tables[name] for name in (*_FIRST, *middle, *_LAST) if name in tables}
-        if matrix := sections.get(TOPOLOGY):
-            order = [COLUMNS, *matrix.get(COLUMNS, "").split("\t")]
-            sections[TOPOLOGY] = {name: matrix[name] for name in order if name in matrix}
-        return SystemReport(sections)
+# By title, in the order of printing: the rows of a table, values by name.
+Tables = dict[str, dict[str, str]]
 
 
 def session_tables(
@@ -59,17 +40,17 @@ def session_tables(
     interpreters: Mapping[Framework, str | None],
     data: str,
     folders: Mapping[str, Path],
-) -> dict[str, dict[str, str]]:
+) -> Tables:
     """The tables for a result. NVML is opened only if the machine has GPUs."""
     nvml = ask(open_nvml) if machine.gpus else "no GPU"
     found = str(nvml) if isinstance(nvml, Unknown) else nvml
     facts = gather(machine, found, builds, interpreters=interpreters, data=data, folders=folders)
-    return report_of(facts).to_mapping()
+    return tables_of(facts)
 
 
-def report_of(facts: SystemFacts) -> SystemReport:
+def tables_of(facts: SystemFacts) -> Tables:
     """Makes the tables. In place of an unknown value they say why it is unknown."""
-    sections = {"system": _system(facts), "GPU": _gpus(facts), "CPU": _cpu(facts), "memory": _memory(facts)}
+    sections: Tables = {"system": _system(facts), "GPU": _gpus(facts), "CPU": _cpu(facts), "memory": _memory(facts)}
     for framework in facts.frameworks:
         sections[framework.build.framework.value] = _framework(framework, facts)
     sections[_STORAGE] = {
@@ -77,10 +58,11 @@ def report_of(facts: SystemFacts) -> SystemReport:
         **{f"disk of {name}": _text(where, lambda disk: disk.describe()) for name, where in facts.storage.items()},
         "dataset": facts.data,
     }
-    if facts.topology.names:
-        sections[TOPOLOGY] = _matrix(facts.topology)
-        sections[_LEGEND] = facts.topology.legend()
-    return SystemReport(sections)
+    if facts.topology and not isinstance(facts.topology, Unknown):
+        matrix, _, legend = facts.topology.partition("Legend:")
+        sections[TOPOLOGY] = _matrix(matrix)
+        sections[_LEGEND] = dict(_EXPLAINED.findall(legend))
+    return sections
 
 
 def _system(facts: SystemFacts) -> dict[str, str]:
@@ -92,7 +74,6 @@ def _system(facts: SystemFacts) -> dict[str, str]:
         "kernel": host.kernel,
         "virtual machine": virtual,
         "container": state.container or "no",
-        "image": state.image,
         "clock": _text(state.clock_source, str),
         "suite": _text(facts.suite, lambda version: f"perfgate {version}"),
     }
@@ -136,7 +117,6 @@ def _cpu(facts: SystemFacts) -> dict[str, str]:
         "NUMA nodes": _text(state.numa_nodes, lambda nodes: str(len(nodes))),
         "CPU quota": _text(state.quota_cores, lambda cores: "none" if cores is None else f"{cores:g} cores"),
         "governor": _text(state.governors, lambda names: ", ".join(sorted(names))),
-        "boost": _text(state.boost, _on),
     }
 
 
@@ -184,12 +164,11 @@ def _library(framework: FrameworkFacts, name: str, facts: SystemFacts) -> str:
     return "; ".join(parts)
 
 
-def _matrix(topology: Topology) -> dict[str, str]:
+def _matrix(text: str) -> dict[str, str]:
     """The matrix as rows whose cells are separated by tabs, as nvidia-smi writes them."""
-    rows = {COLUMNS: "\t".join([*topology.names, "CPU Affinity", "NUMA Affinity"])}
-    for name, cells in zip(topology.names, topology.cells, strict=True):
-        rows[name] = "\t".join([*cells, *topology.affinity.get(name, ())])
-    return rows
+    first, *others = [line.split("\t") for line in text.splitlines() if line.strip()]
+    rows = {COLUMNS: first, **{line[0].strip(): line[1:] for line in others}}
+    return {name: "\t".join(cell.strip() for cell in cells if cell.strip()) for name, cells in rows.items()}
 
 
 def _counted(machine: Machine) -> str:

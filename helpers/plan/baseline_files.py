@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Meta
 
 from helpers.common.files import read_text_limited, sync_folder, write_whole
-from helpers.common.records import WrongRecord, parse, read_as
+from helpers.common.records import WrongRecord, matching, parse, read_as
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import BaselineError
 
@@ -40,22 +40,34 @@ class FigureStatus(enum.Enum):
 
 
 SamplesPerS = Annotated[float, Meta(gt=0, le=1e9)]
-Named = Annotated[str, Meta(min_length=1)]
+Named = Annotated[str, matching(r"\S", "a text that is not empty")]
 
 
 def read_document(path: Path, kind: type[_Document], *, version: int, remedy: str) -> _Document | None:
     """The JSON document in ``path`` as the dataclass ``kind``; None if there is no such file.
 
     ``version`` is its ``schema_version``. ``remedy`` says what a person can do about a damaged file. Raises
-    BaselineError for a link (the file or its folder), a merge conflict, anything that is not strict JSON, another
-    version, and the first value that is not of its type.
+    BaselineError for a link (the file or its folder), anything that is not strict JSON, another version, and the first
+    value that is not of its type.
     """
-    text = _read_text(path, remedy)
-    if text is None:
+    refuse_link(path.parent)
+    refuse_link(path)
+    try:
+        data = parse(read_text_limited(path, _MOST_BYTES, within=path.parent))
+        got = data.get("schema_version", "nothing") if isinstance(data, dict) else "no object"
+        if type(got) is not int or got != version:
+            raise WrongRecord("schema_version", got, f"{version}, the version this suite reads")
+        return read_as(data, kind)
+    except FileNotFoundError:
         return None
-    data = _parse(path, text, remedy)
-    _check_version(path, data, version)
-    return _read_as(path, data, kind, remedy)
+    except WrongRecord as wrong:
+        raise _refused(path, wrong, remedy) from wrong
+    except (OSError, ValueError, RecursionError) as error:
+        raise _refused(path, WrongRecord("file", str(error), "whole JSON in UTF-8, no conflict"), remedy) from error
+
+
+def _refused(path: Path, wrong: WrongRecord, remedy: str) -> BaselineError:
+    return BaselineError(str(path), field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy)
 
 
 def refuse_link(path: Path) -> None:
@@ -77,19 +89,12 @@ def write_document(path: Path, data: Mapping[str, Any], kind: type[Any]) -> None
     rename, fsync of the folder. Raises BaselineError on data that ``read_document`` would refuse
     and when the disk refuses; the old file is then as it was and the temporary file is gone.
     """
-    _read_as(path, data, kind, "Nothing was written; measure again")
     try:
-        text = _document_text(data)
-        text.encode("utf-8")
-        content = _escaped(text).encode("utf-8")
-    except ValueError as error:
-        raise BaselineError(
-            str(path),
-            field="content",
-            got=str(error),
-            expected="finite numbers and UTF-8 text",
-            remedy="Nothing was written; measure again",
-        ) from error
+        read_as(data, kind)
+        content = _escaped(_document_text(data)).encode("utf-8")
+    except (WrongRecord, ValueError) as error:
+        wrong = error if isinstance(error, WrongRecord) else WrongRecord("content", str(error), "finite numbers, UTF-8")
+        raise _refused(path, wrong, "Nothing was written; measure again") from error
     try:
         # The lock is held, so a temporary file here was left by a process that died while writing.
         for left_over in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
@@ -130,73 +135,3 @@ def cannot_write(path: Path, error: OSError) -> BaselineError:
         remedy=("Free some disk space" if full else "Check the folder's permissions")
         + " and run --update-baselines again; an older file, if any, is unchanged",
     )
-
-
-def _read_text(path: Path, remedy: str) -> str | None:
-    refuse_link(path.parent)
-    refuse_link(path)
-    try:
-        return read_text_limited(path, _MOST_BYTES, within=path.parent)
-    except FileNotFoundError:
-        return None
-    except UnicodeDecodeError as error:
-        raise BaselineError(str(path), field="file", got=str(error), expected="UTF-8 text", remedy=remedy) from error
-    except OSError as error:
-        raise BaselineError(
-            str(path), field="file", got=_words(error), expected="a file that can be read", remedy=remedy
-        ) from error
-
-
-def _words(error: OSError) -> str:
-    return error.strerror or str(error)
-
-
-def _parse(path: Path, text: str, remedy: str) -> dict[str, Any]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.startswith(("<<<<<<<", ">>>>>>>")):
-            raise BaselineError(
-                str(path),
-                field=f"line {number}",
-                got=line.rstrip()[:60],
-                expected="no merge conflict",
-                remedy="Resolve the conflict, keeping for each case the entry of one side whole",
-            )
-    try:
-        data = parse(text)
-        if "\\u" in text:
-            # Half a surrogate pair is valid JSON, but it could not be written again.
-            json.dumps(data, ensure_ascii=False).encode("utf-8")
-    except WrongRecord as wrong:
-        raise BaselineError(
-            str(path), field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy
-        ) from wrong
-    except (ValueError, RecursionError) as error:
-        got = str(error) if text.strip() else "an empty file"
-        raise BaselineError(str(path), field="file", got=got, expected="JSON, whole", remedy=remedy) from error
-    if not isinstance(data, dict):
-        raise BaselineError(
-            str(path), field="file", got=type(data).__name__, expected="a JSON object at the top", remedy=remedy
-        )
-    return data
-
-
-def _check_version(path: Path, data: Mapping[str, Any], version: int) -> None:
-    got = data.get("schema_version", "nothing")
-    if type(got) is int and got == version:
-        return
-    raise BaselineError(
-        str(path),
-        field="schema_version",
-        got=got,
-        expected=f"{version}, the version this suite reads",
-        remedy="Restore the file from version control, or update the suite",
-    )
-
-
-def _read_as(path: Path, data: Mapping[str, Any], kind: type[_Document], remedy: str) -> _Document:
-    try:
-        return read_as(data, kind)
-    except WrongRecord as wrong:
-        raise BaselineError(
-            str(path), field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy
-        ) from wrong

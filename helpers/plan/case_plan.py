@@ -181,14 +181,14 @@ def _patterns(config: Config) -> Iterator[tuple[str, CasePattern]]:
     cases on each of them."""
     for section, own in (("tolerances", config.tolerances.cases), ("budgets", config.budgets.cases)):
         for index, (pattern, _) in enumerate(own):
-            place = f"{section}.cases[{index}]"
-            yield f"{place}.pattern", CasePattern(pattern, None, place)
-    for entry in (*config.owners, *config.quarantine):
-        yield f"{entry.place}.pattern", entry
+            yield f"{section}.cases[{index}].pattern", CasePattern(pattern=pattern)
+    for name, entries in (("owners", config.owners), ("quarantine", config.quarantine)):
+        for index, entry in enumerate(entries):
+            yield f"{name}[{index}].pattern", entry
     for machine in config.machines.values():
         for index, rule in enumerate(machine.gate):
-            place = f"machines.{machine.name}.gate[{index}]"
-            yield f"{place}.cases", CasePattern(rule.cases, rule.target, place)
+            found = CasePattern(pattern=rule.cases, target=rule.target)
+            yield f"machines.{machine.name}.gate[{index}].cases", found
 
 
 def _with_entries(suite_case: SuiteCase, config: Config) -> SuiteCase:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from typing import Annotated
 
-from helpers.plan.yaml_file import YamlValue
+from helpers.common.records import matching
+from helpers.trainers.contract.errors import ConfigError
 
-_WORD = re.compile(r"[A-Za-z0-9_.:,/@+=\[\]-]+", re.ASCII)
-_OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=[ -~]+)?", re.ASCII)
-_OPTIONAL = ("partition", "account", "gres", "exclusive", "container", "options")
+_Word = Annotated[str, matching(r"^[A-Za-z0-9_.:,/@+=\[\]-]+$(?!\n)", "a word of letters, digits and _.:,/@+=[]-")]
+_Option = Annotated[
+    str, matching(r"^--[a-z][a-z0-9-]*(=[ -~]+)?$(?!\n)", "a long option of sbatch, as --constraint=a100")
+]
 # What perfgate submit states itself. Variables are not exported by an option, which Slurm would keep.
 _OWN = (
     *("nodes", "ntasks", "ntasks-per-node", "time", "output", "error", "open-mode", "signal", "job-name", "chdir"),
@@ -24,49 +25,27 @@ class ClusterConfig:
     """One cluster, by the name that Slurm gives it (``ClusterName``)."""
 
     name: str = ""
-    partition: str | None = None
-    account: str | None = None
+    partition: _Word | None = None
+    account: _Word | None = None
     # The name of a card in ``--gres``, as ``gpu`` or ``gpu:a100``; None asks for no cards.
-    gres: str | None = None
+    gres: _Word | None = None
     # Whether a job has its nodes for itself.
     exclusive: bool = True
     # The image or bundle in which the job runs (``sbatch --container``).
-    container: str | None = None
+    container: _Word | None = None
     # Further options of sbatch.
-    options: tuple[str, ...] = ()
+    options: tuple[_Option, ...] = ()
 
 
-def read_clusters(section: YamlValue | None) -> Mapping[str, ClusterConfig]:
-    """``clusters`` by name. Raises ConfigError on an unknown key, and an option that ``perfgate submit`` states
-    itself."""
-    found = {}
-    for name, entry in section.named().items() if section else []:
-        keys = entry.mapping(optional=_OPTIONAL)
-        found[name] = ClusterConfig(
-            name,
-            partition=_word(keys.get("partition")),
-            account=_word(keys.get("account")),
-            gres=_word(keys.get("gres")),
-            exclusive=keys["exclusive"].truth() if "exclusive" in keys else True,
-            container=_word(keys.get("container")),
-            options=tuple(map(_option, keys["options"].sequence())) if "options" in keys else (),
-        )
-    return MappingProxyType(found)
-
-
-def _word(value: YamlValue | None) -> str | None:
-    if value is None or value.value is None:
-        return None
-    text = value.text()
-    if not _WORD.fullmatch(text):
-        raise value.refuse("a word of letters, digits and _.:,/@+=[]-")
-    return text
-
-
-def _option(value: YamlValue) -> str:
-    text = value.text()
-    if not _OPTION.fullmatch(text):
-        raise value.refuse("a long option of sbatch, as --constraint=a100")
-    if text[2:].partition("=")[0] in _OWN:
-        raise value.refuse("an option that perfgate submit does not state itself", "Leave it out; see --dry-run")
-    return text
+def refuse_own_options(about: str, clusters: Mapping[str, ClusterConfig]) -> None:
+    """Raises ConfigError for an option that ``perfgate submit`` states itself."""
+    for name, cluster in clusters.items():
+        for index, option in enumerate(cluster.options):
+            if option[2:].partition("=")[0] in _OWN:
+                raise ConfigError(
+                    about,
+                    field=f"clusters.{name}.options[{index}]",
+                    got=option,
+                    expected="an option that perfgate submit does not state itself",
+                    remedy="Leave it out; see --dry-run",
+                )

@@ -1,4 +1,4 @@
-"""The parts of perf.yaml that say what is measured and how: the matrix, "protocols", "budgets" and "tolerances".
+"""The parts of perf.yaml that say what is measured and how: the matrix, "protocols" and the numbers of single cases.
 
 A matrix consists of blocks of dimensions, which are expanded to cases. A protocol has the steps of a run and the runs
 of a case.
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from dataclasses import fields as dataclass_fields
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from helpers.judging.case.evidence import Budget
+from msgspec import Meta
+
+from helpers.common.records import member_of, one_of
 from helpers.judging.rules.own import RULES
-from helpers.plan.yaml_file import YamlValue, close_to
+from helpers.plan.case_patterns import TARGETS as TARGETS
+from helpers.plan.case_patterns import Target
+from helpers.plan.yaml_file import Pattern, close_to, read_section
 from helpers.trainers.contract.case import FEATURES, Case, DataSource, Execution, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
@@ -28,21 +31,13 @@ if TYPE_CHECKING:
 
 Numbers = TypeVar("Numbers", bound="DataclassInstance")
 
-# "gpu" is any NVIDIA card; the others name a model.
-TARGETS = ("cpu", "v100", "a100", "gpu")
-# Features of a case that a block switches on.
-_SWITCHES = FEATURES
-_MOST_STEPS = 1_000_000
-# The least and the most of each number of a budget.
-_BUDGET = {
-    "screen_runs": (1, 100), "first_runs": (2, 100), "pairs": (3, 100), "rotation": (1, 100), "repeats": (0, 100),
-    "retries": (0, 10),
-}  # fmt: skip
-_CASE_MINUTES, _MOST_CASE_MINUTES = "case_minutes", 24 * 60.0
-# Every key of ``budgets`` that is read here.
-BUDGET_KEYS = (*_BUDGET, _CASE_MINUTES, "cases")
 # The published tables have 110 figures. Dimensions multiply, so a few lines could make billions of cases.
 _MOST_CASES = 10_000
+_MOST_STEPS = 1_000_000
+_Steps = Annotated[int, Meta(ge=0, le=_MOST_STEPS)]
+_Count = Annotated[int, Meta(ge=1, le=1024)]
+_Several = Meta(min_length=1)
+_Share = Annotated[float, Meta(gt=0, lt=1)]
 
 
 @dataclass(frozen=True)
@@ -57,72 +52,83 @@ class MatrixCase:
     short: bool = False
 
 
+@dataclass(frozen=True)
+class _Block:
+    """The dimensions of some cases, in the order of the id's fields, and what all of them have."""
+
+    framework: Annotated[tuple[Annotated[str, member_of(Framework)], ...], _Several]
+    model: Annotated[tuple[Annotated[str, member_of(Model)], ...], _Several]
+    precision: Annotated[tuple[Annotated[str, member_of(Precision)], ...], _Several]
+    batch_size_per_card: Annotated[tuple[Annotated[int, Meta(ge=1, le=1_000_000)], ...], _Several]
+    cards: Annotated[tuple[_Count, ...], _Several]
+    data: Annotated[tuple[Annotated[str, member_of(DataSource)], ...], _Several]
+    protocol: str
+    nodes: Annotated[tuple[_Count, ...], _Several] = (1,)
+    execution: Annotated[tuple[Annotated[str, member_of(Execution)], ...], _Several] | None = None
+    compile: bool = False
+    graphs: bool = False
+    xla: bool = False
+    auto: bool = False
+
+    def cases(self, about: str, place: str) -> list[Case]:
+        """The product of the dimensions. Raises ConfigError for a case that cannot be."""
+        dimensions = (
+            [Framework(each) for each in self.framework],
+            [Model(each) for each in self.model],
+            [Precision(each) for each in self.precision],
+            self.batch_size_per_card,
+            self.nodes,
+            self.cards,
+            [DataSource(each) for each in self.data],
+            [Execution(each) for each in self.execution] if self.execution else [None],
+        )
+        if (product := math.prod(map(len, dimensions))) > _MOST_CASES:
+            raise ConfigError(about, field=place, got=f"{product} cases", expected=f"up to {_MOST_CASES} cases")
+        switches: dict[str, Any] = {name: getattr(self, name) for name in FEATURES}
+        try:
+            return [replace(Case(*values), **switches) for values in itertools.product(*dimensions)]
+        except ConfigError as error:
+            raise ConfigError(
+                about, field=f"{place}.{error.field}", got=error.got, expected=error.expected, remedy=error.remedy
+            ) from error
+
+
 def read_matrix(
-    fields: Sequence[YamlValue], short: YamlValue | None, protocols: Sequence[str]
+    sections: Mapping[str, object], short: Sequence[str], protocols: Sequence[str], about: str
 ) -> tuple[MatrixCase, ...]:
     """Every case of ``matrix`` and ``cases`` in the files' order, with those of ``short`` marked. Raises ConfigError
     for a case that is there twice."""
     places: dict[tuple[str, str], str] = {}
-    found: list[tuple[Case, str, str]] = []
-    for target, blocks in (each for field in fields for each in field.mapping(optional=TARGETS).items()):
-        for block in blocks.sequence():
-            protocol, cases = _block(block, protocols)
-            for case in cases:
-                other = places.get((target, case.id))
-                if other is not None:
-                    raise block.refuse("every case once", f"It is already in {other}", got=case.id)
-                places[target, case.id] = block.place
-                found.append((case, target, protocol))
-            if len(found) > _MOST_CASES:
-                raise block.refuse(f"a matrix of up to {_MOST_CASES} cases", got=f"{len(found)} cases up to here")
-    chosen = _short(short, [case.id for case, _, _ in found])
-    return tuple(MatrixCase(case, target, protocol, case.id in chosen) for case, target, protocol in found)
+    found: list[MatrixCase] = []
+    for section, content in sections.items():
+        targets = read_section(content, dict[Target, list[dict[str, Any]]], about, section)
+        for target, block, place in (
+            (target, block, f"{section}.{target}[{index}]")
+            for target, blocks in targets.items()
+            for index, block in enumerate(blocks)
+        ):
+            read = read_section(_several(block), _Block, about, place)
+            if read.protocol not in protocols:
+                expected = "one of " + ", ".join(protocols)
+                raise ConfigError(about, field=f"{place}.protocol", got=read.protocol, expected=expected)
+            for case in read.cases(about, place):
+                if other := places.get((target, case.id)):
+                    raise ConfigError(about, field=place, got=case.id, expected=f"every case once, and {other} has it")
+                places[target, case.id] = place
+                found.append(MatrixCase(case, target, read.protocol, case.id in short))
+    ids = {each.case.id for each in found}
+    for index, case_id in enumerate(short):
+        if case_id not in ids:
+            remedy = close_to(case_id, sorted(ids))
+            expected = "a full case id of the matrix"
+            raise ConfigError(about, field=f"short[{index}]", got=case_id, expected=expected, remedy=remedy)
+    return tuple(found)
 
 
-def _block(block: YamlValue, protocols: Sequence[str]) -> tuple[str, list[Case]]:
-    """A block's protocol and the product of its dimensions, in the order of the id's fields."""
-    keys = block.mapping(
-        required=("framework", "model", "precision", "batch_size_per_card", "cards", "data", "protocol"),
-        optional=("nodes", "execution", *_SWITCHES),
-    )
-    dimensions = (
-        [item.member(Framework) for item in keys["framework"].one_or_many()],
-        [item.member(Model) for item in keys["model"].one_or_many()],
-        [item.member(Precision) for item in keys["precision"].one_or_many()],
-        [item.whole(1, 1_000_000) for item in keys["batch_size_per_card"].one_or_many()],
-        [item.whole(1, 1024) for item in keys["nodes"].one_or_many()] if "nodes" in keys else [1],
-        [item.whole(1, 1024) for item in keys["cards"].one_or_many()],
-        [item.member(DataSource) for item in keys["data"].one_or_many()],
-        [item.member(Execution) for item in keys["execution"].one_or_many()] if "execution" in keys else [None],
-    )
-    switches: dict[str, Any] = {name: keys[name].truth() for name in _SWITCHES if name in keys}
-    protocol = keys["protocol"].one_of(protocols)
-    product = math.prod(len(values) for values in dimensions)
-    if product > _MOST_CASES:
-        raise block.refuse(f"up to {_MOST_CASES} cases", got=f"a product of {product} cases")
-    try:
-        return protocol, [replace(Case(*values), **switches) for values in itertools.product(*dimensions)]
-    except ConfigError as error:
-        raise ConfigError(
-            block.about,
-            field=f"{block.place}.{error.field}",
-            got=error.got,
-            expected=error.expected,
-            remedy=error.remedy,
-        ) from error
-
-
-def _short(field: YamlValue | None, ids: list[str]) -> frozenset[str]:
-    chosen: set[str] = set()
-    known = set(ids)
-    for entry in field.sequence() if field else []:
-        case_id = entry.text()
-        if case_id not in known:
-            raise entry.refuse("a full case id of the matrix", close_to(case_id, ids))
-        if case_id in chosen:
-            raise entry.refuse("every id once")
-        chosen.add(case_id)
-    return frozenset(chosen)
+def _several(block: Mapping[str, Any]) -> dict[str, Any]:
+    """The block with a list for each dimension."""
+    single = {"protocol", *FEATURES}
+    return {key: value if key in single or isinstance(value, list) else [value] for key, value in block.items()}
 
 
 # ---- protocols
@@ -141,12 +147,12 @@ class MeasuringProtocol:
     """
 
     name: str
-    warmup_steps: int
-    window_steps: int
-    runs: int
-    rules: tuple[str, ...] = ()
-    steady_window_steps: int = 0
-    most_warmup_steps: int = 0
+    warmup_steps: _Steps
+    window_steps: Annotated[int, Meta(ge=1, le=_MOST_STEPS)]
+    runs: Annotated[int, Meta(ge=1, le=100)]
+    rules: tuple[Annotated[str, one_of(*RULES, UNKNOWN_RULE)], ...] = ()
+    steady_window_steps: _Steps = 0
+    most_warmup_steps: _Steps = 0
 
     @property
     def steps(self) -> dict[str, int]:
@@ -155,62 +161,39 @@ class MeasuringProtocol:
         return {name: getattr(self, name) for name in names}
 
 
-def read_protocols(field: YamlValue) -> dict[str, MeasuringProtocol]:
-    """``protocols`` of perf.yaml by name. Raises ConfigError for an unknown key, a number out of range, a rule that
-    does not exist, and a rule in two protocols."""
+def checked_protocols(
+    protocols: Mapping[str, MeasuringProtocol], own: Sequence[str], about: str
+) -> dict[str, MeasuringProtocol]:
+    """The protocols, of which the user has ``own``; a rule of these is taken from the shipped one. Raises ConfigError
+    for a rule in two protocols, and for windows of warm-up that cannot be."""
+    taken = {rule for name in own for rule in protocols[name].rules}
     found: dict[str, MeasuringProtocol] = {}
     served: dict[str, str] = {}
-    known = [*RULES, UNKNOWN_RULE]
-    entries = field.named()
-    # A user's protocol takes its rules from the shipped one.
-    own = {rule for entry in entries.values() if entry.about == field.about for rule in _listed_rules(entry)}
-    for name, entry in entries.items():
-        keys = entry.mapping(
-            required=("warmup_steps", "window_steps", "runs"),
-            optional=("rules", "steady_window_steps", "most_warmup_steps"),
-        )
-        rules = keys["rules"].sequence() if "rules" in keys else []
-        rules = [each for each in rules if each.about == field.about or each.value not in own]
-        for rule in rules:
-            rule.one_of(known)
-            other = served.setdefault(rule.text(), rule.place)
-            if other != rule.place:
-                raise rule.refuse("each rule under one protocol", f"It is already at {other}")
-        found[name] = MeasuringProtocol(
-            name=name,
-            warmup_steps=keys["warmup_steps"].whole(0, _MOST_STEPS),
-            window_steps=keys["window_steps"].whole(1, _MOST_STEPS),
-            runs=keys["runs"].whole(1, 100),
-            rules=tuple(rule.text() for rule in rules),
-            **_steady(entry, keys),
-        )
+    for name, protocol in protocols.items():
+        if name not in own:
+            protocol = replace(protocol, rules=tuple(rule for rule in protocol.rules if rule not in taken))
+        for rule in protocol.rules:
+            other = served.setdefault(rule, name)
+            if other != name:
+                expected = f"each rule under one protocol, and it is under {other}"
+                raise ConfigError(about, field=f"protocols.{name}.rules", got=rule, expected=expected)
+        _check_warmup(protocol, about)
+        found[name] = protocol
     return found
 
 
-def _listed_rules(entry: YamlValue) -> list[object]:
-    rules = entry.value.get("rules") if isinstance(entry.value, dict) else None
-    return [each for each in rules if isinstance(each, str)] if isinstance(rules, list) else []
-
-
-def _steady(protocol: YamlValue, keys: Mapping[str, YamlValue]) -> dict[str, int]:
-    """How long warm-up may go on, and the windows of its test, if the protocol says so. The numbers must allow for at
-    least one test."""
-    names = ("steady_window_steps", "most_warmup_steps")
-    given = [name for name in names if name in keys]
-    if not given:
-        return {}
-    if len(given) == 1:
-        raise protocol.refuse("both steady_window_steps and most_warmup_steps, or neither", got=f"{given[0]} alone")
-    window_steps = keys["steady_window_steps"].whole(2, _MOST_STEPS)
-    warmup_steps = keys["warmup_steps"].whole(0, _MOST_STEPS)
-    if warmup_steps < STEADY_WINDOWS * window_steps:
-        raise keys["warmup_steps"].refuse(
-            f"{STEADY_WINDOWS * window_steps} or more: {STEADY_WINDOWS} windows of steady_window_steps"
-        )
-    return {
-        "steady_window_steps": window_steps,
-        "most_warmup_steps": keys["most_warmup_steps"].whole(warmup_steps, _MOST_STEPS),
-    }
+def _check_warmup(protocol: MeasuringProtocol, about: str) -> None:
+    """Warm-up that is judged has room for at least one test."""
+    window_steps, least, most = protocol.steady_window_steps, protocol.warmup_steps, protocol.most_warmup_steps
+    if window_steps == most == 0 or (window_steps > 1 and STEADY_WINDOWS * window_steps <= least <= most):
+        return
+    raise ConfigError(
+        about,
+        field=f"protocols.{protocol.name}",
+        got=f"warm-up of {least} to {most} steps, judged by {STEADY_WINDOWS} windows of {window_steps}",
+        expected=f"steady_window_steps of 2 or more, {STEADY_WINDOWS} times as many warmup_steps or more, and "
+        "most_warmup_steps from there on; or neither steady_window_steps nor most_warmup_steps",
+    )
 
 
 # ---- numbers of single cases
@@ -236,50 +219,23 @@ class Tolerances:
     """The tolerances, as fractions."""
 
     # The drop below a published figure that still passes. Two machines with the same card model differ by so much.
-    published: float = 0.05
+    published: _Share = 0.05
     # The smallest change against the recorded figure that counts; the evidence has a threshold of its own.
-    recorded: float = 0.005
+    recorded: _Share = 0.005
     # From this drop below the recorded figure on, a case fails although no good build is at hand (docs/verdicts.md,
     # "Without a reference build").
-    unconfirmed: float = 0.05
+    unconfirmed: _Share = 0.05
 
 
-def read_budgets(section: YamlValue | None, others: Sequence[str] = ()) -> ByCase[Budget]:
-    """``budgets`` of perf.yaml, whose ``others`` are read elsewhere. Raises ConfigError for an unknown key and a number
-    out of range."""
-    expected = "a number beside the pattern: " + ", ".join([*_BUDGET, _CASE_MINUTES])
-
-    def number(name: str, value: YamlValue) -> float | None:
-        if name != _CASE_MINUTES:
-            return value.whole(*_BUDGET[name])
-        return None if value.value is None else value.number(0, _MOST_CASE_MINUTES)
-
-    return _by_case(Budget(), section, number, expected, others)
-
-
-def read_tolerances(section: YamlValue | None) -> ByCase[Tolerances]:
-    """``tolerances`` of perf.yaml. Raises ConfigError for an unknown key and a number that is no fraction."""
-    expected = "published, recorded or unconfirmed beside the pattern"
-    return _by_case(Tolerances(), section, lambda name, value: value.number(0, 1), expected)
-
-
-def _by_case(
-    usual: Numbers,
-    section: YamlValue | None,
-    number: Callable[[str, YamlValue], float | None],
-    expected: str,
-    others: Sequence[str] = (),
-) -> ByCase[Numbers]:
-    names = [item.name for item in dataclass_fields(usual)]
-
-    def numbers(keys: Mapping[str, YamlValue]) -> dict[str, float | None]:
-        return {name: number(name, keys[name]) for name in names if name in keys}
-
-    keys = section.mapping(optional=(*names, "cases", *others)) if section else {}
+def read_by_case(section: Mapping[str, Any], kind: type[Numbers], about: str, place: str) -> ByCase[Numbers]:
+    """A section of numbers, with those of single cases under ``cases``. Raises ConfigError."""
+    general = {name: value for name, value in section.items() if name != "cases"}
+    entries = read_section(section.get("cases", []), list[dict[str, Any]], about, f"{place}.cases")
     own = []
-    for entry in keys["cases"].sequence() if "cases" in keys else []:
-        parts = entry.mapping(required=("pattern",), optional=names)
-        if not (values := numbers(parts)):
-            raise entry.refuse(expected)
-        own.append((parts["pattern"].pattern(), values))
-    return ByCase(replace(usual, **numbers(keys)), tuple(own))
+    for index, entry in enumerate(entries):
+        at = f"{place}.cases[{index}]"
+        pattern = read_section(entry.get("pattern"), Pattern, about, f"{at}.pattern")
+        numbers = {name: value for name, value in entry.items() if name != "pattern"}
+        read_section(numbers, kind, about, at)
+        own.append((pattern, numbers))
+    return ByCase(read_section(general, kind, about, place), tuple(own))

@@ -7,34 +7,33 @@ the two files are read: whether a path exists is checked by the code that uses i
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from dataclasses import fields as dataclass_fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import MappingProxyType
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from helpers.common.masking import remember
 from helpers.common.own_folder import own_folder
+from helpers.common.records import matching, member_of, one_of
 from helpers.judging.case.evidence import Budget
 from helpers.judging.parts.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
 from helpers.machine.frameworks import FrameworkConfig
-from helpers.plan.case_patterns import Owner, Quarantine, read_owners, read_quarantine
-from helpers.plan.clusters import ClusterConfig, read_clusters
+from helpers.plan.case_patterns import Owner, Quarantine, Target
+from helpers.plan.clusters import ClusterConfig, refuse_own_options
 from helpers.plan.matrix import (
-    BUDGET_KEYS,
-    TARGETS,
     ByCase,
     MatrixCase,
     MeasuringProtocol,
     Tolerances,
-    read_budgets,
+    checked_protocols,
+    read_by_case,
     read_matrix,
-    read_protocols,
-    read_tolerances,
 )
-from helpers.plan.yaml_file import YamlValue, read_yaml
+from helpers.plan.yaml_file import Name, Pattern, Text, read_section, read_yaml
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
@@ -45,153 +44,98 @@ from helpers.trainers.contract.frameworks import Framework
 _SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 SSH = ("ssh", *(word for option in _SSH_OPTIONS for word in ("-o", option)))
 
-# In place of a list of hosts: those of the process's Slurm job.
-SLURM = "slurm"
 # The most characters of a host's name (RFC 1035).
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
-_INTERFACE = re.compile(r"[A-Za-z0-9_.:@^=,-]+", re.ASCII)
-# The most nodes of a case.
-_MOST_HOSTS = 1024
-# pytest runs on the first host, so its entry has none of these.
-_NOT_FOR_THE_FIRST = ("connect", "data", "cpu_cards")
+_HostName = Annotated[
+    str,
+    matching(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,252}$(?!\n)", "an IPv4 address or a host name"),
+]
+_Interface = Annotated[str, matching(r"^[A-Za-z0-9_.:@^=,-]+$(?!\n)", "a network interface")]
+_FarPath = Annotated[str, matching(r"^/[^\0]*$(?!\n)", "an absolute path of that host")]
+_Cards = Annotated[int, Meta(ge=1, le=1024)]
+_MOST_SECONDS = 7 * 24 * 3600.0
+_Seconds = Annotated[float, Meta(gt=0, lt=_MOST_SECONDS)]
+_MOST_MINUTES = 7 * 24 * 60
 
 
 @dataclass(frozen=True)
 class HostConfig:
     """One host of multi-node cases."""
 
-    name: str
+    name: _HostName
     # The IPv4 address or name under which the other hosts reach it.
-    address: str
+    address: _HostName
     # A command that runs, on that host, the command that is appended to it; empty for the first host.
-    connect: tuple[str, ...] = ()
+    connect: tuple[Text, ...] = ()
     # The data folder on that host; None means the same path as here.
-    data: str | None = None
+    data: _FarPath | None = None
     # The variables of everything that the suite starts on that host.
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[Name, Text] = field(default_factory=dict)
     # The network interface of NCCL and gloo.
-    interface: str | None = None
+    interface: _Interface | None = None
     # How many CPU cards its cores are divided into.
-    cpu_cards: int | None = None
+    cpu_cards: _Cards | None = None
 
 
 @dataclass(frozen=True)
 class NodesConfig:
     """The hosts, and how they meet."""
 
-    # In rank order; the first is this machine, and a case of N nodes runs on the first N.
-    hosts: tuple[HostConfig, ...] = ()
+    # In rank order; the first is this machine, and a case of N nodes runs on the first N. Without any they are the
+    # nodes of this process's Slurm job (docs/multi-node.md).
+    hosts: Annotated[tuple[HostConfig, ...], Meta(max_length=1024)] = ()
     # The port of the rendezvous on the first host; None for a free one.
-    port: int | None = None
+    port: Annotated[int, Meta(ge=1024, le=65535)] | None = None
     # Within this time a host's program has to answer.
-    connect_seconds: float = 30.0
-    # Whether the hosts are the nodes of this process's Slurm job (docs/multi-node.md). The file names none then.
+    connect_seconds: Annotated[float, Meta(gt=0, lt=3600)] = 30.0
+    # The interface and the variables of every host that has none of its own.
+    interface: _Interface | None = None
+    environment: Mapping[Name, Text] = field(default_factory=dict)
+    # Whether the hosts are the nodes of this process's Slurm job.
     of_slurm: bool = False
-    # The interface and the variables of every node of a Slurm job.
-    interface: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def described(self) -> str:
         """How many hosts there are, and who names them."""
         number = len(self.hosts)
-        if self.of_slurm and not self.hosts:
-            return "this process is on no node of a Slurm job (docs/multi-node.md)"
         if self.of_slurm:
             return f"this process's job of Slurm has {number} (docs/multi-node.md)"
         named = f"{number} host{'' if number == 1 else 's'}" if number else "none"
         return f"perf.yaml names {named} (nodes.hosts; docs/multi-node.md)"
 
 
-def read_nodes(section: YamlValue | None) -> NodesConfig:
-    """``nodes:`` of perf.yaml. Raises ConfigError for a host that is there twice or could not be reached as written."""
-    if section is None:
-        return NodesConfig()
-    if section.value == SLURM:
-        return NodesConfig(of_slurm=True)
-    keys = section.mapping(required=("hosts",), optional=("port", "connect_seconds", "interface", "environment"))
-    of_slurm = keys["hosts"].value == SLURM
-    for name in ("interface", "environment"):
-        if name in keys and not of_slurm:
-            raise keys[name].refuse(f"no such key where hosts are listed: each has its own {name}", "Move it there")
+def checked_nodes(nodes: NodesConfig, about: str) -> NodesConfig:
+    """The nodes with what each host has. Raises ConfigError for a host that is there twice or could not be reached as
+    written."""
     hosts: list[HostConfig] = []
-    for entry in [] if of_slurm else keys["hosts"].sequence():
-        if len(hosts) == _MOST_HOSTS:
-            raise entry.refuse(f"up to {_MOST_HOSTS} hosts", got="one more")
-        host = _host(entry, first=not hosts)
-        for other in hosts:
-            if host.name == other.name or host.address == other.address:
-                raise entry.refuse("every name and address once", f"It is host {other.name} already", got=host.address)
-        hosts.append(host)
-    port = keys["port"].whole(1024, 65535) if "port" in keys and keys["port"].value is not None else None
-    seconds = keys["connect_seconds"].number(0, 3600) if "connect_seconds" in keys else NodesConfig.connect_seconds
-    return NodesConfig(tuple(hosts), port, seconds, of_slurm, _interface(keys), _variables(keys))
-
-
-def _host(entry: YamlValue, first: bool) -> HostConfig:
-    keys = entry.mapping(required=("name", "address"), optional=("environment", "interface", *_NOT_FOR_THE_FIRST))
-    if first:
-        for name in _NOT_FOR_THE_FIRST:
-            if name in keys:
-                raise keys[name].refuse("no such key: the first host is this machine", "Remove it")
-    address = _matching(keys["address"], _NAME, "an IPv4 address or a host name")
-    connect = tuple(word.text() for word in keys["connect"].sequence(least=1)) if "connect" in keys else (*SSH, address)
-    return HostConfig(
-        name=_matching(keys["name"], _NAME, "a name of letters, digits, '_', '.' and '-'"),
-        address=address,
-        connect=() if first else connect,
-        data=_absolute(keys["data"]) if "data" in keys else None,
-        environment=_variables(keys),
-        interface=_interface(keys),
-        cpu_cards=keys["cpu_cards"].whole(1, 1024) if "cpu_cards" in keys else None,
-    )
-
-
-def _interface(keys: Mapping[str, YamlValue]) -> str | None:
-    return _matching(keys["interface"], _INTERFACE, "a network interface") if "interface" in keys else None
-
-
-def _variables(keys: Mapping[str, YamlValue]) -> Mapping[str, str]:
-    variables = keys["environment"].named() if "environment" in keys else {}
-    return MappingProxyType({name: value.text() for name, value in variables.items()})
-
-
-def _matching(value: YamlValue, pattern: re.Pattern[str], expected: str) -> str:
-    text = value.text()
-    if not pattern.fullmatch(text):
-        raise value.refuse(expected)
-    return text
-
-
-def _absolute(value: YamlValue) -> str:
-    text = value.text()
-    if not text.startswith("/"):
-        raise value.refuse("an absolute path of that host", "~ and relative paths mean nothing from here")
-    return text
+    for index, host in enumerate(nodes.hosts):
+        at = f"nodes.hosts[{index}]"
+        if not hosts and (host.connect or host.data or host.cpu_cards):
+            raise ConfigError(
+                about, field=at, got=host.name, expected="a host without connect, data and cpu_cards",
+                remedy="The first host is this machine",
+            )  # fmt: skip
+        if any(host.name == other.name or host.address == other.address for other in hosts):
+            raise ConfigError(about, field=at, got=host.name, expected="every name and every address once")
+        connect = host.connect or (*SSH, host.address) if hosts else ()
+        environment = {**nodes.environment, **host.environment}
+        interface = host.interface or nodes.interface
+        hosts.append(replace(host, connect=connect, environment=environment, interface=interface))
+    return replace(nodes, hosts=tuple(hosts))
 
 
 # ---- the file
 
 
-IDENTITIES = ("host", "name", "pool")
-NEEDS = ("published", "recorded", "both")
 SHIPPED = Path(__file__).with_name("defaults.yaml")
-_SECTIONS = (
-    "frameworks", "data", "protocols", "tolerances", "limits", "contention", "matrix", "short", "cases", "machines",
-    "nodes", "budgets", "history", "owners", "quarantine", "builds", "clusters", "explain",
-)  # fmt: skip
 # Of these a user's file may have some keys, and the shipped ones hold for the others.
 _KEY_BY_KEY = ("frameworks", "protocols", "tolerances", "limits", "contention", "budgets")
-_MOST_SECONDS = 7 * 24 * 3600.0
-_NIGHT_MINUTES = "night_minutes"
-_MOST_MINUTES, _MOST_STEPS = 7 * 24 * 60, 1000
 COMMIT_FIELD = "builds.commit_url"
 
 
 @dataclass(frozen=True)
 class DataConfig:
     # The absolute path of a folder in ImageNet's layout; None means that a small one is made.
-    root: str | None = None
+    root: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -199,25 +143,25 @@ class TimeLimits:
     """A run that exceeds one of these times counts as hung."""
 
     # From the start to the first step, with imports and compilation.
-    start_up_seconds: float = 300.0
+    start_up_seconds: _Seconds = 300.0
     # Between two heartbeats after that.
-    no_progress_seconds: float = 300.0
+    no_progress_seconds: _Seconds = 300.0
     # The whole run.
-    run_seconds: float = 7200.0
+    run_seconds: _Seconds = 7200.0
     # From the request to stop to the kill.
-    stop_grace_seconds: float = 5.0
+    stop_grace_seconds: _Seconds = 5.0
 
 
 @dataclass(frozen=True)
 class ContentionConfig:
     # The share of the leased cores' time that others may use before a run is INVALID.
-    max_foreign_share: float = 0.05
+    max_foreign_share: Annotated[float, Meta(gt=0, lt=1)] = 0.05
 
 
 @dataclass(frozen=True)
 class HistoryConfig:
     # The database in which every result is kept; None means ``history.sqlite`` in the runs folder.
-    url: str | None = None
+    url: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -225,16 +169,16 @@ class BuildsConfig:
     """How builds are found and kept (docs/choosing.md)."""
 
     # The pinned good build, named as ``--reference-build`` names one, and why it is good; None without one.
-    good: str | None = None
-    reason: str | None = None
+    good: Text | None = None
+    reason: Text | None = None
     # The address of a commit's wheel, with ``{commit}`` in it; None if ``commit:SHA`` names no build.
-    commit_url: str | None = None
+    commit_url: Annotated[str, matching(r"\{commit\}", "an address with {commit} in it")] | None = None
     # The Python with which environments are made; None means the one with which the suite's own environment was made.
-    python: str | None = None
+    python: Text | None = None
     # Beyond this size environments that nobody uses are removed.
-    most_gigabytes: float = 20.0
+    most_gigabytes: Annotated[float, Meta(gt=0, lt=1_000_000)] = 20.0
     # A download that brings nothing for so long is given up.
-    silence_seconds: float = 30.0
+    silence_seconds: Annotated[float, Meta(gt=0, lt=3600)] = 30.0
 
 
 @dataclass(frozen=True)
@@ -242,21 +186,20 @@ class ExplainConfig:
     """Whether a night says by itself which part of a step is slower (docs/explain.md)."""
 
     # How many minutes it may take for that after its verdicts; 0: none.
-    night_minutes: int = 0
+    night_minutes: Annotated[int, Meta(ge=0, le=_MOST_MINUTES)] = 0
     # Of each case: pairs of runs, and the profiled steps of a run.
-    pairs: int = USUAL_PAIRS
-    steps: int = 10
+    pairs: Annotated[int, Meta(ge=LEAST_PAIRS, le=MOST_PAIRS)] = USUAL_PAIRS
+    steps: Annotated[int, Meta(ge=1, le=1000)] = 10
 
 
 @dataclass(frozen=True)
 class GateRule:
     """``--gate`` judges the cases whose id matches ``cases``."""
 
-    cases: str
-    # ``published``, ``recorded`` or ``both``.
-    needs: str
+    cases: Pattern
+    needs: Annotated[str, one_of("published", "recorded", "both")]
     # Only the cases of this target (cpu, v100, a100, gpu); None for all that have such an id.
-    target: str | None = None
+    target: Target | None = None
 
 
 @dataclass(frozen=True)
@@ -265,19 +208,43 @@ class MachineConfig:
 
     name: str
     # A shell pattern for host names; upper and lower case are the same.
-    host: str
+    host: Pattern | None = None
     # How many CPU cards its cores are divided into; None means as many as the cores allow.
-    cpu_cards: int | None = None
+    cpu_cards: _Cards | None = None
     gate: tuple[GateRule, ...] = ()
     # UUIDs of GPUs, as ``nvidia-smi -L`` prints them; one that the machine has is enough.
-    cards: tuple[str, ...] = ()
+    cards: tuple[Text, ...] = ()
     # The key of baselines and history: ``host``, the machine's own id; ``name``, this entry's name, for one machine
     # whose containers have different names; ``pool``, this entry's name, for several nodes that count as equal.
-    identity: str = "host"
+    identity: Annotated[str, one_of("host", "name", "pool")] = "host"
 
     def means(self, host_name: str, card_ids: Collection[str]) -> bool:
-        by_host = bool(self.host) and fnmatchcase(host_name.lower(), self.host.lower())
+        by_host = self.host is not None and fnmatchcase(host_name.lower(), self.host.lower())
         return by_host or bool(set(self.cards) & set(card_ids))
+
+
+@dataclass(frozen=True)
+class _File:
+    """The sections as they are read at once. The matrix, tolerances and budgets depend on others or on themselves."""
+
+    frameworks: Mapping[Annotated[str, member_of(Framework)], FrameworkConfig]
+    protocols: Mapping[Name, MeasuringProtocol]
+    matrix: dict[str, Any]
+    data: DataConfig = DataConfig()
+    tolerances: dict[str, Any] = field(default_factory=dict)
+    limits: TimeLimits = TimeLimits()
+    contention: ContentionConfig = ContentionConfig()
+    cases: dict[str, Any] = field(default_factory=dict)
+    short: tuple[str, ...] = ()
+    machines: Mapping[Name, MachineConfig] = field(default_factory=dict)
+    nodes: NodesConfig = NodesConfig()
+    budgets: dict[str, Any] = field(default_factory=dict)
+    history: HistoryConfig = HistoryConfig()
+    builds: BuildsConfig = BuildsConfig()
+    explain: ExplainConfig = ExplainConfig()
+    owners: tuple[Owner, ...] = ()
+    quarantine: tuple[Quarantine, ...] = ()
+    clusters: Mapping[Name, ClusterConfig] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -300,8 +267,6 @@ class Config:
     history: HistoryConfig = field(default_factory=HistoryConfig)
     builds: BuildsConfig = field(default_factory=BuildsConfig)
     explain: ExplainConfig = field(default_factory=ExplainConfig)
-    # The launchers that the file chooses for cases of one node. A framework without an entry uses its own.
-    launchers: Mapping[Framework, str] = field(default_factory=dict)
     owners: tuple[Owner, ...] = ()
     quarantine: tuple[Quarantine, ...] = ()
     clusters: Mapping[str, ClusterConfig] = field(default_factory=dict)
@@ -309,7 +274,7 @@ class Config:
     def launcher_for(self, case: Case) -> str:
         """The launcher that the file chooses for a case of one node and several cards; empty for the framework's own,
         also if the file names that."""
-        chosen = self.launchers.get(case.framework, "")
+        chosen = self.frameworks[case.framework].launcher or ""
         one_node = case.nodes == 1 and case.cards > 1
         return chosen if one_node and chosen != case.framework.spec.launcher else ""
 
@@ -346,153 +311,97 @@ def load_config(path: Path | str, launchers: Sequence[str] = ()) -> Config:
 
     ``launchers`` are the names that it may choose from for every framework.
 
-    For one whose processes can drive several cards it may also choose that of one process a node.
-
     ConfigError names file, field, what was got, what was expected, and the remedy.
     """
     file = Path(path).expanduser().absolute()
     # Relative paths, and what is kept beside the file, belong to the user's folder.
     file = own_folder() / "perf.yaml" if (alone := file == SHIPPED) else file
-    top = _sections(None if alone else file)
-    protocols = read_protocols(top["protocols"])
-    frameworks = _framework_keys(top.get("frameworks"))
-    machines = MappingProxyType(_machines(top.get("machines")))
+    about = str(file)
+    own = {} if alone else _own_sections(file)
+    found = read_section(_over_shipped(own), _File, about)
+    night_minutes = found.budgets.pop("night_minutes", None)
+    for name, machine in found.machines.items():
+        if not (machine.host or machine.cards):
+            raise ConfigError(about, field=f"machines.{name}", got="neither host nor cards", expected="one of them")
+    protocols = checked_protocols(found.protocols, list(own.get("protocols", {})), about)
+    refuse_own_options(about, found.clusters)
+    limit = Annotated[float, Meta(gt=0, lt=_MOST_MINUTES)] | None
+    python = found.builds.python
     return Config(
         path=file,
-        frameworks=_frameworks(frameworks, file.parent),
-        data=_data(top.get("data"), file.parent),
-        protocols=MappingProxyType(protocols),
-        tolerances=read_tolerances(top.get("tolerances")),
-        limits=_limits(top.get("limits")),
-        contention=_contention(top.get("contention")),
-        matrix=read_matrix(
-            [top["matrix"], *([top["cases"]] if "cases" in top else [])], top.get("short"), list(protocols)
-        ),
-        machines=machines,
-        nodes=read_nodes(top.get("nodes")),
-        budgets=read_budgets(top.get("budgets"), (_NIGHT_MINUTES,)),
-        night_minutes=_night_minutes(top.get("budgets")),
-        history=_history(top.get("history")),
-        owners=read_owners(top.get("owners")),
-        quarantine=read_quarantine(top.get("quarantine")),
-        builds=_builds(top.get("builds"), file.parent),
-        explain=_explain(top.get("explain")),
-        clusters=read_clusters(top.get("clusters")),
-        launchers=MappingProxyType(
-            {each: keys["launcher"].one_of(launchers) for each, keys in frameworks.items() if "launcher" in keys}
-        ),
+        frameworks=_frameworks(found.frameworks, own.get("frameworks", {}), file, launchers),
+        data=DataConfig(_path(found.data.root, file.parent)),
+        protocols=protocols,
+        tolerances=read_by_case(found.tolerances, Tolerances, about, "tolerances"),
+        limits=found.limits,
+        contention=found.contention,
+        matrix=read_matrix({"matrix": found.matrix, "cases": found.cases}, found.short, list(protocols), about),
+        machines=found.machines,
+        nodes=checked_nodes(found.nodes, about),
+        budgets=read_by_case(found.budgets, Budget, about, "budgets"),
+        night_minutes=read_section(night_minutes, limit, about, "budgets.night_minutes"),  # type: ignore[arg-type]
+        history=found.history,
+        builds=replace(found.builds, python=_path(python, file.parent)),
+        explain=found.explain,
+        owners=found.owners,
+        quarantine=found.quarantine,
+        clusters=found.clusters,
     )
 
 
-def _sections(file: Path | None) -> dict[str, YamlValue]:
-    """The sections of the file over those of the shipped one. ``short`` names cases of the matrix beside it."""
-    shipped = read_yaml(SHIPPED).mapping(optional=_SECTIONS)
-    if file is None or not (file.exists() or file.is_symlink()):
-        return shipped
+def _own_sections(file: Path) -> dict[str, Any]:
+    """What the user's file says. A section that is empty is not there."""
+    if not (file.exists() or file.is_symlink()):
+        return {}
     content = read_yaml(file)
-    remember(content.value)
-    own = content.mapping(optional=_SECTIONS) if content.value is not None else {}
+    remember(content)
+    own = read_section({} if content is None else content, dict[str, Any], str(file))
+    return {name: value for name, value in own.items() if value is not None}
+
+
+def _over_shipped(own: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of the user's file over the shipped ones. ``short`` names cases of the matrix beside it."""
+    shipped = read_yaml(SHIPPED)
     if "matrix" in own:
-        shipped.pop("short")
+        del shipped["short"]
+    sections = {**shipped, **own}
     for name in _KEY_BY_KEY:
-        if name in own and isinstance(own[name].value, dict):
-            own[name] = replace(own[name], under=shipped.get(name))
-    return {**shipped, **own}
+        if isinstance(sections[name], dict):
+            sections[name] = {**shipped[name], **sections[name]}
+    for name in ("protocols", "machines", "clusters"):
+        if isinstance(entries := sections.get(name), dict):
+            sections[name] = {key: _with_name(key, entry) for key, entry in entries.items()}
+    return sections
 
 
-def _framework_keys(field: YamlValue | None) -> dict[Framework, dict[str, YamlValue]]:
-    known = {each.value: each for each in Framework}
-    listed = field.mapping(optional=known) if field else {}
-    keys = ("interpreter", "requirements", "launcher")
-    return {known[name]: entry.mapping(optional=keys) for name, entry in listed.items()}
+def _with_name(name: object, entry: object) -> object:
+    return {**entry, "name": name} if isinstance(entry, dict) else entry
 
 
 def _frameworks(
-    listed: Mapping[Framework, Mapping[str, YamlValue]], folder: Path
-) -> Mapping[Framework, FrameworkConfig]:
-    found = {each: FrameworkConfig() for each in Framework}
-    for framework, keys in listed.items():
-        interpreter = _path(keys.get("interpreter"), folder)
-        found[framework] = FrameworkConfig(interpreter, _requirements(framework, keys.get("requirements"), interpreter))
-    return MappingProxyType(found)
-
-
-def _requirements(framework: Framework, field: YamlValue | None, interpreter: str | None) -> str | None:
-    if field is None or field.value is None:
-        return None
-    name = field.text()
-    files = {f"{framework.value}-cpu", *(path.stem for path in (ROOT / "requirements").glob("*.txt"))}
-    field.one_of([framework.value, *sorted(files)])
-    if interpreter is None or Path(interpreter).parts[-2:] != ("bin", "python"):
-        raise field.refuse("interpreter: FOLDER/bin/python beside it, the environment to be made", got=interpreter)
-    return name
-
-
-def _data(field: YamlValue | None, folder: Path) -> DataConfig:
-    return DataConfig(_path(field.mapping(optional=("root",)).get("root"), folder)) if field else DataConfig()
-
-
-def _path(field: YamlValue | None, folder: Path) -> str | None:
-    if field is None or field.value is None:
-        return None
-    return field.path(own_folder() if field.about == str(SHIPPED) else folder)
-
-
-def _limits(field: YamlValue | None) -> TimeLimits:
-    keys = field.mapping(optional=[item.name for item in dataclass_fields(TimeLimits)]) if field else {}
-    return TimeLimits(**{name: value.number(0, _MOST_SECONDS) for name, value in keys.items()})
-
-
-def _contention(field: YamlValue | None) -> ContentionConfig:
-    keys = field.mapping(optional=("max_foreign_share",)) if field else {}
-    return ContentionConfig(**{name: value.number(0, 1) for name, value in keys.items()})
-
-
-def _night_minutes(budgets: YamlValue | None) -> float | None:
-    field = budgets.mapping(optional=(*BUDGET_KEYS, _NIGHT_MINUTES)).get(_NIGHT_MINUTES) if budgets else None
-    return None if field is None or field.value is None else field.number(0, _MOST_MINUTES)
-
-
-def _history(field: YamlValue | None) -> HistoryConfig:
-    url = field.mapping(optional=("url",)).get("url") if field else None
-    return HistoryConfig(None if url is None or url.value is None else url.text())
-
-
-def _explain(field: YamlValue | None) -> ExplainConfig:
-    most = {"night_minutes": (0, _MOST_MINUTES), "pairs": (LEAST_PAIRS, MOST_PAIRS), "steps": (1, _MOST_STEPS)}
-    keys = field.mapping(optional=list(most)) if field else {}
-    return ExplainConfig(**{name: value.whole(*most[name]) for name, value in keys.items()})
-
-
-def _builds(field: YamlValue | None, folder: Path) -> BuildsConfig:
-    names = [item.name for item in dataclass_fields(BuildsConfig)]
-    keys = field.mapping(optional=names) if field is not None and field.value is not None else {}
-    texts = {name: keys[name].text() for name in ("good", "reason", "commit_url") if _holds(keys.get(name))}
-    template = texts.get("commit_url")
-    if template is not None and "{commit}" not in template:
-        raise keys["commit_url"].refuse("an address with {commit} in it")
-    most = {"most_gigabytes": 1_000_000.0, "silence_seconds": 3600.0}
-    numbers = {name: keys[name].number(0, limit) for name, limit in most.items() if name in keys}
-    return replace(BuildsConfig(python=_path(keys.get("python"), folder)), **texts, **numbers)  # type: ignore[arg-type]
-
-
-def _holds(field: YamlValue | None) -> bool:
-    return field is not None and field.value is not None
-
-
-def _machines(field: YamlValue | None) -> dict[str, MachineConfig]:
+    listed: Mapping[str, FrameworkConfig], own: Collection[str], file: Path, launchers: Sequence[str]
+) -> dict[Framework, FrameworkConfig]:
+    """Every framework, with absolute paths. Raises ConfigError for requirements and launchers that there are not."""
     found = {}
-    for name, entry in field.named().items() if field else []:
-        known_by = () if isinstance(entry.value, dict) and "cards" in entry.value else ("host",)
-        keys = entry.mapping(required=known_by, optional=("host", "cards", "identity", "cpu_cards", "gate"))
-        gate = []
-        for rule in keys["gate"].sequence() if "gate" in keys else []:
-            parts = rule.mapping(required=("cases", "needs"), optional=("target",))
-            target = parts["target"].one_of(TARGETS) if "target" in parts else None
-            gate.append(GateRule(parts["cases"].pattern(), parts["needs"].one_of(NEEDS), target))
-        cards = keys["cpu_cards"].whole(1, 1024) if "cpu_cards" in keys else None
-        host = keys["host"].pattern() if "host" in keys else ""
-        ids = tuple(each.text() for each in keys["cards"].sequence(1)) if "cards" in keys else ()
-        identity = keys["identity"].one_of(IDENTITIES) if "identity" in keys else "host"
-        found[name] = MachineConfig(name, host, cards, tuple(gate), ids, identity)
+    for framework in Framework:
+        config, at = listed[framework.value], f"frameworks.{framework.value}"
+        folder = file.parent if framework.value in own else own_folder()
+        config = found[framework] = replace(config, interpreter=_path(config.interpreter, folder))
+        known = sorted(path.stem for path in (ROOT / "requirements").glob("*.txt"))
+        for name, value, allowed in (
+            ("launcher", config.launcher, launchers),
+            ("requirements", config.requirements, [framework.value, f"{framework.value}-cpu", *known]),
+        ):
+            if value is not None and value not in allowed:
+                expected = "one of " + ", ".join(allowed)
+                raise ConfigError(str(file), field=f"{at}.{name}", got=value, expected=expected)
+        if config.requirements and Path(config.interpreter or "").parts[-2:] != ("bin", "python"):
+            expected = "FOLDER/bin/python of the environment that is made of the requirements"
+            got = config.interpreter or "nothing"
+            raise ConfigError(str(file), field=f"{at}.interpreter", got=got, expected=expected)
     return found
+
+
+def _path(text: str | None, folder: Path) -> str | None:
+    """An absolute path; a relative one starts at ``folder``, ``~`` is the user's home."""
+    return None if text is None else str(folder / os.path.expanduser(text))  # noqa: PTH111 - leaves unknown users alone

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from helpers.common.files import own_mode
+from helpers.common.records import WrongRecord
 from helpers.common.words import counted
 from helpers.plan.baseline_files import UNIT, cannot_write, refuse_link, write_document
 from helpers.plan.recorded import LEAST_RUNS, RecordedDocument, RecordedEntry, RecordedSet, document_of, load_recorded
@@ -324,6 +325,11 @@ def write_recorded(
             expected="a lock that is free",
             remedy="Wait until the other update is done and run --update-baselines again; nothing was written",
         ) from error
+    except WrongRecord as wrong:
+        remedy = "Nothing was written; measure again"
+        raise BaselineError(
+            str(path), field=wrong.field, got=wrong.got, expected=wrong.expected, remedy=remedy
+        ) from wrong
     except OSError as error:
         raise cannot_write(path, error) from error
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from helpers.common.records import one_of
+from helpers.common.records import member_of, one_of
 from helpers.judging.rules.own import RULES
 from helpers.plan.baseline_files import UNIT, FigureStatus, Named, SamplesPerS, read_document
 from helpers.trainers.contract.case import Case
@@ -108,7 +108,7 @@ class _Row:
     source: Named
     table: Named
     rule: Annotated[str, one_of(*RULES, "unknown")]
-    framework: Annotated[str, one_of(*(each.value for each in Framework))]
+    framework: Annotated[str, member_of(Framework)]
     framework_version: Named
     precision: Annotated[str, one_of(*_PRECISIONS)]
     precision_printed: Named

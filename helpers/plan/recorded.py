@@ -5,10 +5,10 @@ Only helpers/plan/proposals.py writes them.
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
@@ -16,11 +16,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
-from helpers.common.records import Count, WrongRecord, one_of, read_as
+from helpers.common.records import Count, WrongRecord, matching, one_of, read_as
 from helpers.judging.rules.own import RULES
-from helpers.judging.statistics import NORMAL_95, student_t_95, summarise
 from helpers.plan.baseline_files import UNIT, FigureStatus, Named, SamplesPerS, read_document
 from helpers.trainers.contract.errors import BaselineError
 
@@ -38,8 +38,12 @@ _COMPARED_STEPS = ("warmup_steps", "window_steps", "steady_window_steps")
 _SHARED, _COMMON = ("environment", "segment", "provenance", "protocol"), "common"
 _NAME_DIGITS = 8
 _DAY, _TIME = r"\d{4}-\d{2}-\d{2}", r"\d{2}:\d{2}(:\d{2}([.]\d+)?)?"
+_Date = Annotated[str, matching(rf"^{_DAY}(T{_TIME}(Z|[+-]\d{{2}}:\d{{2}})?)?$(?!\n)", "an ISO 8601 date")]
+_Moment = Annotated[str, matching(rf"^({_DAY}T{_TIME}(Z|\+00:00))?$(?!\n)", "UTC in ISO 8601, or an empty text")]
 # As helpers/trainers/contract/case.py writes it.
-_CaseId = Annotated[str, Meta(pattern=r"^[a-z0-9_.]+(-[a-z0-9_.]+)+$(?!\n)")]
+_CaseId = Annotated[str, matching(r"^[a-z0-9_.]+(-[a-z0-9_.]+)+$(?!\n)", "a case id")]
+# An entry's name for its figure, and the file's.
+_FIGURE, _FIGURE_IN_FILE = "samples_per_s", "images_per_s"
 
 
 def compared_steps(protocol: Mapping[str, int]) -> dict[str, int]:
@@ -53,27 +57,11 @@ class Provenance:
 
     commit: Named
     # ISO 8601, with or without time.
-    date: Annotated[str, Meta(pattern=rf"^{_DAY}(T{_TIME}(Z|[+-]\d{{2}}:\d{{2}})?)?$")]
+    date: _Date
     machine: Named
     reason: Named
     # When the segment of its nights begins: UTC, ISO 8601. Empty if the entry does not say.
-    begins: Annotated[str, Meta(pattern=rf"^({_DAY}T{_TIME}(Z|\+00:00))?$")] = ""
-
-
-@dataclass(frozen=True)
-class _WholeEntry:
-    """An entry as JSON, with its facts."""
-
-    images_per_s: SamplesPerS
-    rule: Named
-    replicates: Annotated[tuple[SamplesPerS, ...], Meta(min_length=1)]
-    interval: tuple[SamplesPerS, SamplesPerS] | None
-    tolerance: Annotated[float, Meta(ge=0, lt=1)] | None
-    environment: Mapping[Named, str]
-    segment: Annotated[Mapping[Named, str], Meta(min_length=1)]
-    provenance: Provenance
-    status: FigureStatus
-    protocol: Mapping[Named, Count]
+    begins: _Moment = ""
 
 
 @dataclass(frozen=True)
@@ -89,44 +77,23 @@ class RecordedDocument:
 
 @dataclass(frozen=True)
 class RecordedEntry:
-    """The figure that this machine reached for a case when it was recorded.
+    """The figure that this machine reached for a case when it was recorded."""
 
-    Raises BaselineError, with the field, for numbers that no measurement gives, an unknown rule and a wrong date.
-    """
-
-    case_id: str
+    case_id: _CaseId
     # Of all cards.
-    samples_per_s: float
-    rule: str
+    samples_per_s: SamplesPerS
+    rule: Annotated[str, one_of(*RULES)]
     # The runs' samples_per_s.
-    replicates: tuple[float, ...]
-    # The bounds of the confidence interval, if one was computed.
-    interval: tuple[float, float] | None
+    replicates: Annotated[tuple[SamplesPerS, ...], Meta(min_length=1)]
     # The smallest change that counts, as a fraction; None means perf.yaml's.
-    tolerance: float | None
-    environment: Mapping[str, str]
+    tolerance: Annotated[float, Meta(ge=0, lt=1)] | None
+    environment: Mapping[Named, str]
     # The facts that must be equal for two results to be compared (driver, CUDA, power cap, framework line).
-    segment: Mapping[str, str]
+    segment: Annotated[Mapping[Named, str], Meta(min_length=1)]
     provenance: Provenance
     status: FigureStatus = FigureStatus.GATE
     # The steps of each run and the number of runs; empty if the entry does not say.
-    protocol: Mapping[str, int] = dataclass_field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        try:
-            read_as(self.to_json(), _WholeEntry)
-        except WrongRecord as wrong:
-            raise self._wrong(wrong.field, wrong.got, wrong.expected) from wrong
-        # These rules cannot be written as types.
-        if self.interval is not None and self.interval[0] > self.interval[1]:
-            raise self._wrong("interval", self.interval, "(low, high) with low <= high")
-        for name, text in vars(self.provenance).items():
-            if not text.strip() and name != "begins":
-                raise self._wrong(f"provenance.{name}", text, "a text that is not empty")
-        if self.rule not in RULES:
-            raise self._wrong("rule", self.rule, "a rule that runs are measured by: " + ", ".join(RULES))
-        if not _is_in_the_calendar(self.provenance.date):
-            raise self._wrong("provenance.date", self.provenance.date, "an ISO 8601 date")
+    protocol: Mapping[Named, Count] = dataclass_field(default_factory=dict)
 
     def other_protocol(self, protocol: Mapping[str, int]) -> tuple[str, ...]:
         """The differences between ``protocol`` and the entry's. A number that the entry does not state is no
@@ -138,60 +105,28 @@ class RecordedEntry:
             if other.get(name, steps) != steps
         )
 
-    def refuse_disagreement(self) -> None:
-        """Raises BaselineError if the figure or its interval is not that of the replicates, or if the protocol has
-        another number of runs: the file was edited by hand."""
-        runs, found = len(self.replicates), summarise(self.replicates)
-        if not _agree(self.samples_per_s, found.centre, _ROUNDING):
-            expected = f"{found.centre:.5g}, the median of its replicates"
-            raise self._wrong("images_per_s", self.samples_per_s, expected)
-        if self.protocol.get("runs", runs) != runs:
-            raise self._wrong("protocol.runs", self.protocol["runs"], f"{runs}, one for each of its replicates")
-        if self.interval is None:
-            return
-        if found.low is None or found.high is None:
-            raise self._wrong("interval", list(self.interval), "null, since one replicate has none")
-        # Where the replicates were rounded their scatter was, too.
-        error = _ROUNDING * (1 + math.hypot(student_t_95(runs - 1), NORMAL_95) / math.sqrt(runs))
-        if not all(map(_agree, self.interval, (found.low, found.high), (error, error))):
-            expected = f"[{found.low:.5g}, {found.high:.5g}], the 95% interval of its replicates"
-            raise self._wrong("interval", list(self.interval), expected)
-
     def to_json(self) -> dict[str, Any]:
         """The whole entry without its case id."""
-        return {
-            "images_per_s": self.samples_per_s,
-            "rule": self.rule,
-            "replicates": list(self.replicates),
-            "interval": None if self.interval is None else list(self.interval),
-            "tolerance": self.tolerance,
-            "environment": dict(self.environment),
-            "segment": dict(self.segment),
-            "provenance": dict(vars(self.provenance)),
-            "status": self.status.value,
-            "protocol": dict(self.protocol),
-        }
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        del values["case_id"]
+        return {_FIGURE_IN_FILE: values.pop(_FIGURE), **values}
 
     @staticmethod
     def from_json(case_id: str, data: Mapping[str, Any]) -> RecordedEntry:
-        """The inverse of ``to_json``. Raises BaselineError."""
+        """The inverse of ``to_json``. Raises WrongRecord, also if the figure is not that of the replicates, or the
+        protocol has another number of runs: the file was edited by hand."""
+        values = {_FIGURE if name == _FIGURE_IN_FILE else name: value for name, value in data.items()}
         try:
-            found = read_as(data, _WholeEntry)
+            entry = read_as({**values, "case_id": case_id}, RecordedEntry)
         except WrongRecord as wrong:
-            raise BaselineError(
-                f"baseline entry {case_id!r}", field=wrong.field, got=wrong.got, expected=wrong.expected
-            ) from wrong
-        own = {name: value for name, value in vars(found).items() if name != "images_per_s"}
-        return RecordedEntry(case_id, found.images_per_s, **own)
-
-    def _wrong(self, field: str, got: object, expected: str) -> BaselineError:
-        return BaselineError(
-            f"baseline entry {self.case_id!r}",
-            field=field,
-            got=got,
-            expected=expected,
-            remedy="Measure the case again and record it with --update-baselines",
-        )
+            field = _FIGURE_IN_FILE if wrong.field == _FIGURE else wrong.field
+            raise WrongRecord(field, wrong.got, wrong.expected) from wrong
+        runs, median = len(entry.replicates), statistics.median(entry.replicates)
+        if abs(math.log(entry.samples_per_s / median)) > _ROUNDING:
+            raise WrongRecord(_FIGURE_IN_FILE, entry.samples_per_s, f"{median:.5g}, the median of its replicates")
+        if entry.protocol.get("runs", runs) != runs:
+            raise WrongRecord("protocol.runs", entry.protocol["runs"], f"{runs}, one for each of its replicates")
+        return entry
 
 
 @dataclass(frozen=True)
@@ -206,9 +141,9 @@ def load_recorded(path: Path, machine_key: str, places: Mapping[str, str] = Mapp
     """The entries recorded for ``machine_key`` in ``path``; a missing file is an empty set. ``places`` has the present
     name for each former name of this machine that segments may contain.
 
-    Raises BaselineError for a file that is damaged, merge-conflicted or a link, for repeated keys, NaN, another unit, a
-    future version, for the file of another machine, and for an entry whose figure, replicates, interval and number of
-    runs disagree. It never skips an entry that it cannot read.
+    Raises BaselineError for a file that is damaged or a link, for repeated keys, NaN, another unit or version, for the
+    file of another machine, and for an entry whose figure, replicates and number of runs disagree. It never skips an
+    entry that it cannot read.
     """
     data = read_document(
         path,
@@ -229,26 +164,26 @@ def load_recorded(path: Path, machine_key: str, places: Mapping[str, str] = Mapp
     entries = {}
     for case_id in sorted(data.entries):
         try:
-            entry = RecordedEntry.from_json(case_id, _whole(data.entries[case_id], data.shared, case_id))
-            entry.refuse_disagreement()
-            host = entry.segment.get("host", "")
-            renamed = {**entry.segment, "host": places[host]} if host in places else entry.segment
-            entries[case_id] = replace(entry, segment=renamed)
-        except BaselineError as error:
+            entry = RecordedEntry.from_json(case_id, _whole(data.entries[case_id], data.shared))
+        except WrongRecord as wrong:
             raise BaselineError(
                 str(path),
-                field=f"entries.{case_id}.{error.field}",
-                got=error.got,
-                expected=error.expected,
+                field=f"entries.{case_id}.{wrong.field}",
+                got=wrong.got,
+                expected=wrong.expected,
                 remedy="Restore the file from version control, or take this entry out and record the case again "
                 "with --update-baselines",
-            ) from error
+            ) from wrong
+        host = entry.segment.get("host", "")
+        entries[case_id] = replace(entry, segment={**entry.segment, "host": places[host]}) if host in places else entry
     return RecordedSet(machine_key, entries)
 
 
 def document_of(machine_key: str, entries: Mapping[str, RecordedEntry]) -> dict[str, Any]:
-    """The entries of a machine as their file holds them."""
+    """The entries of a machine as their file holds them. Raises WrongRecord for one that could not be read again."""
     whole = {case_id: entry.to_json() for case_id, entry in entries.items()}
+    for case_id, each in whole.items():
+        RecordedEntry.from_json(case_id, each)
     return {
         "schema_version": RECORDED_VERSION,
         "machine_key": machine_key,
@@ -274,36 +209,16 @@ def _name_of(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:_NAME_DIGITS]
 
 
-def _whole(
-    entry: Mapping[str, Any], shared: Mapping[str, Mapping[str, Mapping[str, str | int]]], about: str
-) -> dict[str, Any]:
-    """The entry with what it shares with others. Raises BaselineError for a name that is not there, and for facts that
+def _whole(entry: Mapping[str, Any], shared: Mapping[str, Mapping[str, Mapping[str, str | int]]]) -> dict[str, Any]:
+    """The entry with what it shares with others. Raises WrongRecord for a name that is not there, and for facts that
     are not those of their name: after two branches were merged, the common ones may be those of another file."""
     found = dict(entry)
     for part in _SHARED:
         name, table = entry.get(part), shared.get(part, {})
         if not isinstance(name, str):
             continue
-        facts = {**table.get(_COMMON, {}), **table[name]} if name in table else {}
+        facts = {**table.get(_COMMON, {}), **table.get(name, {})}
         if _name_of(facts) != name:
-            raise BaselineError(
-                about,
-                field=part,
-                got=f"{name}, "
-                + ("whose facts were changed" if name in table else f"which shared.{part} does not have"),
-                expected="the facts that were recorded under this name",
-            )
+            raise WrongRecord(part, name, f"the name of facts that shared.{part} has, unchanged")
         found[part] = facts
     return found
-
-
-def _agree(one: float, other: float, error: float) -> bool:
-    return abs(math.log(one / other)) <= error
-
-
-def _is_in_the_calendar(date: str) -> bool:
-    try:
-        datetime.date.fromisoformat(date[:10])
-    except ValueError:
-        return False
-    return True

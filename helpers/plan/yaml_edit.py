@@ -25,7 +25,7 @@ def set_values(path: Path, section: str, values: Mapping[str, str]) -> str:
     """
     before, text = None, ""
     if path.exists() or path.is_symlink():
-        before = read_yaml(path).value
+        before = read_yaml(path)
         text = read_text_limited(named_by_user(path), MOST_NOTE_BYTES)
     wanted = dict(before) if isinstance(before, dict) else {}
     old = wanted.get(section) or {}

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from operator import itemgetter
 
 from helpers.common.words import counted
 from helpers.report.frameworks import frameworks_table
 from helpers.report.reasons import reason_text
 from helpers.report.results import SessionReport
 from helpers.report.row import CaseRow
-from helpers.report.scaling import AGAINST, Scaling, scaling_tables
+from helpers.report.scaling import AGAINST, Scaling
 from helpers.report.sentences import (
     NO_RESULT,
     doubts_of,
@@ -70,23 +70,14 @@ def _folded(report: SessionReport) -> Iterator[str]:
     yield _fold("The machine", markdown_text(report.machine["found"]))
 
 
-@dataclass(frozen=True)
-class _Needed:
-    """A case that needs attention."""
-
-    status: str
-    case: str
-    owner: str
-    sentence: str
-
-
-def _needed(report: SessionReport) -> Iterator[_Needed]:
+def _needed(report: SessionReport) -> Iterator[tuple[str, ...]]:
+    """Status, case, owner and sentence of each case that needs attention."""
     rules = gate_rules(report)
     for row in urgent(report.rows):
         happened = _what_happened(row, rules.get((row.target, row.case_id), ""))
-        yield _Needed(row.status, f"{row.case_id} [{row.target}]", row.owner or "-", happened)
+        yield row.status, f"{row.case_id} [{row.target}]", row.owner or "-", happened
     for case in lost_cases(report.rows, report.gate):
-        yield _Needed(case.status, f"{case.case_id} [{case.target}]", case.owner or "-", case.reason or NO_RESULT)
+        yield case.status, f"{case.case_id} [{case.target}]", case.owner or "-", case.reason or NO_RESULT
 
 
 def _what_happened(row: CaseRow, rule: str) -> str:
@@ -101,27 +92,20 @@ def _fold(title: str, content: str) -> str:
 
 
 def _speed_ups(found: Sequence[Scaling]) -> Iterator[str]:
-    for each in scaling_tables(found):
-        yield from _titled(each.title, each.table)
+    for each in found:
+        yield f"### {markdown_text(each.title)}"
+        yield _laid_out(each.table)
         if each.notes:
             yield markdown_list(each.notes)
-
-
-def _titled(title: str, table: Table | None) -> Iterator[str]:
-    yield f"### {markdown_text(title)}"
-    if table is not None:
-        yield _laid_out(table)
 
 
 def _laid_out(table: Table) -> str:
     return "\n".join(table.markdown(markdown_text))
 
 
-_NEEDED = (
-    Column[_Needed]("status", lambda each: each.status),
-    Column[_Needed]("case", lambda each: each.case),
-    Column[_Needed]("owner", lambda each: each.owner),
-    Column[_Needed]("what happened", lambda each: each.sentence),
+_NEEDED = tuple(
+    Column[Sequence[str]](heading, itemgetter(at))
+    for at, heading in enumerate(("status", "case", "owner", "what happened"))
 )
 _QUARANTINED = (
     Column[GateCase]("status", lambda each: each.status),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from helpers.judging.night.verdict import NightVerdict
-from helpers.report.row import READER_BOUND, CaseRow, is_reader_bound
+from helpers.report.row import READER_BOUND_SHARE, CaseRow, is_reader_bound
 from helpers.report.scaling import Scaling
 from helpers.session.case_details import CaseDetails
 from helpers.session.explain.case import CaseExplanation
@@ -86,7 +86,7 @@ def results_json(report: SessionReport) -> str:
         "command": list(report.command),
         "totals": dict(Counter(row.status for row in report.rows)),
         "not_reached": report.not_reached,
-        "reader_bound_share": READER_BOUND.share,
+        "reader_bound_share": READER_BOUND_SHARE,
         "cases": [{**row.to_record(), "reader_bound": is_reader_bound(row)} for row in report.rows],
         "night": report.night.to_record() if report.night else None,
         "scaling": [each.to_record() for each in report.scaling],

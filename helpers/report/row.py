@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from helpers.history.results import IMAGES_FACT, RunResult, interleaved_pairs
@@ -21,7 +20,6 @@ from helpers.plan.overrides import neutral_reason, segment_of
 from helpers.report.reasons import outcome_text, reason_text
 from helpers.report.utilisation import Utilisation
 from helpers.session.outcome import CaseOutcome
-from helpers.trainers.contract.case import Case, DataSource
 from helpers.trainers.contract.errors import ConfigError
 
 
@@ -256,30 +254,9 @@ def _image_remarks(runs: Sequence[RunResult]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run.facts[IMAGES_FACT] for run in runs if IMAGES_FACT in run.facts))
 
 
-@dataclass(frozen=True)
-class ReaderBound:
-    """The limit from which a case counts as reader-bound."""
-
-    # A case is reader-bound from this share of the window on.
-    share: float
-    # The reason for this limit.
-    source: str
-
-
-READER_BOUND = ReaderBound(
-    0.10,
-    'docs/published.md, "Reader (data) share": 14% to 48% where the reader is known to hold up the published '
-    "runs, at most 4% elsewhere; 10% lies between",
-)
-
-_REMEDIES: Mapping[DataSource, str] = MappingProxyType(
-    {
-        DataSource.NATIVE: "raise --set native.workers=N, or take dali as the data source",
-        DataSource.DALI: "raise --set dali.threads=N, or put the images on a faster disk",
-        DataSource.DALI_CPU: "raise --set dali.threads=N, or decode on the card (data source dali)",
-        DataSource.SYNTHETIC: "no data is read here, so look for what else used this machine",
-    }
-)
+# A case is reader-bound from this share of the window on (docs/published.md, "Reader (data) share"): 14% to 48%
+# where the reader is known to hold up the published runs, at most 4% elsewhere; 10% lies between.
+READER_BOUND_SHARE = 0.10
 
 
 def share_cell(row: CaseRow) -> str:
@@ -291,7 +268,7 @@ def share_cell(row: CaseRow) -> str:
 
 
 def is_reader_bound(row: CaseRow) -> bool:
-    return row.reader_share is not None and row.reader_share >= READER_BOUND.share
+    return row.reader_share is not None and row.reader_share >= READER_BOUND_SHARE
 
 
 def reader_note(row: CaseRow) -> str | None:
@@ -305,14 +282,4 @@ def reader_note(row: CaseRow) -> str | None:
     note = f"reader-bound: the rank that waited longest spent {row.reader_share:.0%} of its window waiting for data"
     if row.target != CPU:
         note += " on the host, while the card may still have computed"
-    return f"{note}{loader}; {_remedy(row.case_id)}"
-
-
-def _remedy(case_id: str) -> str:
-    synthetic = "a synthetic case shows what the loader costs"
-    try:
-        source = Case.parse(case_id).read_from
-    except ConfigError:
-        # A row may come from a file of another version; it is still shown.
-        return synthetic
-    return _REMEDIES[source] if source is DataSource.SYNTHETIC else f"{_REMEDIES[source]}; {synthetic}"
+    return f"{note}{loader}; raise --set dali.threads=N or native.workers=N, or see what a synthetic case trains"

@@ -54,10 +54,6 @@ class Grid:
     padded_lines: tuple[str, ...]
 
     @property
-    def width(self) -> int:
-        return len(self.padded_heading)
-
-    @property
     def heading(self) -> str:
         return self.padded_heading.rstrip()
 
@@ -67,7 +63,7 @@ class Grid:
 
     @property
     def text_width(self) -> int:
-        """The length of the longest line without spaces at its end."""
+        """The length of the longest line."""
         return max(map(len, (self.heading, *self.lines)))
 
 
@@ -86,10 +82,6 @@ class Table:
     @property
     def headings(self) -> tuple[str, ...]:
         return tuple(column.heading for column in self.columns)
-
-    def without(self, heading: str) -> Table:
-        place = self.headings.index(heading)
-        return Table(_left_out(self.columns, place), tuple(_left_out(line, place) for line in self.cells))
 
     def grid(self, indent: str = "") -> Grid:
         """The lines for a terminal, each behind ``indent``."""
@@ -114,13 +106,6 @@ class Table:
         for place, (column, cell, width) in enumerate(zip(self.columns, cells, widths, strict=True)):
             line += (column.gap if place else "") + column.align.padded(cell, width)
         return line
-
-
-Item = TypeVar("Item")
-
-
-def _left_out(items: tuple[Item, ...], place: int) -> tuple[Item, ...]:
-    return (*items[:place], *items[place + 1 :])
 
 
 def markdown_text(text: str) -> str:

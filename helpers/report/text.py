@@ -21,10 +21,9 @@ from helpers.report.colours import OF_EFFECT, PLAIN
 from helpers.report.reasons import reason_text
 from helpers.report.row import CaseRow, ReferenceAnswer, reader_note, share_cell
 from helpers.report.shown_figures import common_rule, measured_rule, published_rule, recorded_rule, shown_published
-from helpers.report.table import GAP, Align, Column, Grid, Table
+from helpers.report.table import Align, Column, Grid, Table
 from helpers.trainers.contract.errors import printable
 
-_REASON = "reason"
 _REASON_INDENT = "    "
 _NARROWEST_REASON = 40
 
@@ -33,11 +32,11 @@ def render(rows: Sequence[CaseRow], width: int, colour: bool = False, details: b
     """The table of a session, ``width`` columns wide; an empty string if there are no rows.
 
     Below the headings stands the measuring rule of each column's figures; if a column has several, it stands beside
-    each figure. The column ``data`` is the share of the window spent waiting for data. A reason has a column of its own
-    if at least 40 columns are left for it, else it is below its case. Below a case there may be one line with the
-    differences of a confirmation's pairs and one with the share of the cards' measured peak. ``details`` adds the
-    numbers behind both, the runs that were not used, and the case's figures by all measuring rules. Cases that were not
-    run for the same reason share a line.
+    each figure. The column ``data`` is the share of the window spent waiting for data. The id of each case is on a line
+    of its own, its figures and its reason are below. Then there may be one line with the differences of a
+    confirmation's pairs and one with the share of the cards' measured peak. ``details`` adds the numbers behind both,
+    the runs that were not used, and the case's figures by all measuring rules. Cases that were not run for the same
+    reason share a line.
     """
     shown = [row for row in rows if row.status != Status.NOT_RUN.value]
     parts: list[str] = []
@@ -83,29 +82,15 @@ def rules_line(row: CaseRow) -> str:
 
 
 def _table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
-    columns, rules = _columns(rows)
-    grid = Table.of(columns, rows).grid()
-    used = grid.width + len(GAP)
-    beside = width - used >= _NARROWEST_REASON
-    if used > width:
-        return _narrow_table(rows, width, colour, details)
-    lines = [grid.padded_heading + GAP + _REASON] if beside else [grid.heading]
-    lines += [*_rules_line(grid, rules), "-" * (width if beside else min(width, used))]
-    for row, line in zip(rows, grid.padded_lines, strict=True):
-        lines.extend(_case_lines(row, line, width, beside, colour))
-        lines.extend(_detail_lines(row, width, details))
-    return "\n".join(lines)
-
-
-def _narrow_table(rows: Sequence[CaseRow], width: int, colour: bool, details: bool) -> str:
-    """The table for a narrow terminal: the id of each case is on a line of its own, since it fills half a terminal."""
     (case, *columns), rules = _columns(rows)
     grid = Table.of(columns, rows).grid(_REASON_INDENT)
     lines = [case.heading, grid.heading, *_rules_line(grid, rules), "-" * width]
-    for row, line in zip(rows, grid.padded_lines, strict=True):
-        lines.append(case.cell(row))
-        lines.extend(_case_lines(row, line, width, False, colour))
-        lines.extend(_detail_lines(row, width, details))
+    for row, line in zip(rows, grid.lines, strict=True):
+        if colour and (code := OF_EFFECT[row.effect]):
+            line = line.replace(row.status, f"{code}{row.status}{PLAIN}", 1)
+        reason = "; ".join([row.reason, *row.marks, *_notes(row)])
+        below = [*_wrapped(reason, width - len(_REASON_INDENT)), *_detail_lines(row, width, details)]
+        lines += [case.cell(row), line, *(_REASON_INDENT + text for text in below)]
     return "\n".join(lines)
 
 
@@ -155,22 +140,6 @@ def _detail_lines(row: CaseRow, width: int, details: bool) -> list[str]:
     if row.utilisation is not None:
         share = row.utilisation
         lines += _wrapped(f"utilisation: {share.share:.1%} of {share.limit} (data sheet of {share.chip})", room)
-    return [_REASON_INDENT + line for line in lines]
-
-
-def _case_lines(row: CaseRow, line: str, width: int, beside: bool, colour: bool) -> list[str]:
-    """The line of a case with its reason, beside it or below."""
-    reason = "; ".join([row.reason, *row.marks, *_notes(row)])
-    if beside:
-        taken = len(line) + len(GAP)
-        first, *rest = _wrapped(reason, width - taken) or [""]
-        lines = [(line + GAP + first).rstrip()]
-        lines.extend(" " * taken + more for more in rest)
-    else:
-        lines = [line.rstrip()]
-        lines.extend(_REASON_INDENT + part for part in _wrapped(reason, width - len(_REASON_INDENT)))
-    if colour and (code := OF_EFFECT[row.effect]):
-        lines[0] = lines[0].replace(row.status, f"{code}{row.status}{PLAIN}", 1)
     return lines
 
 

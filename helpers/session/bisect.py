@@ -477,7 +477,7 @@ def regressed_last_night(suite: Suite) -> tuple[tuple[SuiteCase, ...], str]:
             if judged:
                 newest.setdefault(judged[-1].record.session, []).append(judged[-1])
     if not newest:
-        raise ConfigError("--case", got="a history without a judged night", expected="a case, by --case or -k")
+        raise ConfigError("--case", got="a history without a judged night", expected="a case, by --case")
     session = max(newest, key=lambda each: max(night.record.created for night in newest[each]))
     slower = {
         (night.record.target, night.record.case_id) for night in newest[session] if night.record.status in _REGRESSED
@@ -485,9 +485,7 @@ def regressed_last_night(suite: Suite) -> tuple[tuple[SuiteCase, ...], str]:
     cases = tuple(each for each in suite.cases if each.key in slower)
     when = newest[session][-1].record.date
     if not cases:
-        raise ConfigError(
-            "--case", got=f"no case that regressed in {session} ({when})", expected="a case, by --case or -k"
-        )
+        raise ConfigError("--case", got=f"no case that regressed in {session} ({when})", expected="a case, by --case")
     return cases, f"the {counted(len(cases), 'case')} that regressed in {session} ({when})"
 
 

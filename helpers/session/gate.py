@@ -200,7 +200,7 @@ class Gate:
         elif entry is not None:
             does = CaseEffect.ERROR if does is CaseEffect.ERROR else CaseEffect.FAIL
             rule = (
-                f"the quarantine of {entry.pattern!r} ({entry.place} in perf.yaml: {entry.reason}) ended on "
+                f"the quarantine of {entry.pattern!r} in perf.yaml ({entry.reason}) ended on "
                 f"{entry.until}: take the entry out, or give it another day with a reason"
             )
         quarantine = "" if kept is None else f"until {kept.until}: {kept.reason}"

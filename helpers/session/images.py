@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from helpers.common.words import counted
 from helpers.machine.devices import Machine
 from helpers.machine.leases import Leases, default_folder
 from helpers.plan.baseline_files import FigureStatus
@@ -18,7 +17,7 @@ from helpers.plan.image_folder import DatasetFacts, ImagesNeeded, images_needed
 from helpers.plan.published import PublishedFigure
 from helpers.trainers.contract.case import DataSource
 
-# From a run's start to its first step, roughly: it is for an estimate only.
+# From a run's start to its first step, roughly: it is for the order only.
 _START_UP_SECONDS = 60.0
 
 
@@ -95,18 +94,6 @@ def published_first(cases: Iterable[SuiteCase], machine: Machine) -> list[SuiteC
         return False, shown_only, suite_case.case.cards, _minutes(suite_case, figures[0])
 
     return sorted(cases, key=place)
-
-
-def estimate(cases: Iterable[SuiteCase], machine: Machine) -> str:
-    """How long the cases with a published figure of this card take at the published speed; empty without one."""
-    minutes = [_minutes(each, figures[0]) for each in cases if (figures := _figures_here(each, machine))]
-    if not minutes:
-        return ""
-    return (
-        f"{counted(len(minutes), 'case')} with a published figure of this card: the first in about "
-        f"{max(1, round(minutes[0]))} min, all in about {max(1, round(sum(minutes)))} min at the published speed, if a "
-        f"start takes {_START_UP_SECONDS:.0f} s"
-    )
 
 
 def _minutes(suite_case: SuiteCase, figure: PublishedFigure) -> float:

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from helpers.common.wall_clock import utc_now
 from helpers.common.words import counted
 from helpers.history.results import (
-    LEAST_SAMPLES_PER_S,
-    MOST_SAMPLES_PER_S,
     RunResult,
     interleaved_pairs,
 )
@@ -22,7 +20,7 @@ from helpers.judging.case.noise import entry_scatter, most_scatter, pair_scatter
 from helpers.judging.case.verdict import Status
 from helpers.judging.rules.own import MEDIAN_STEP, case_figure
 from helpers.judging.rules.rates import rate_unit
-from helpers.judging.statistics import hodges_lehmann, number, summarise
+from helpers.judging.statistics import hodges_lehmann, number
 from helpers.machine.devices import Machine
 from helpers.machine.environment import CPU, GPU, Environment, clocks_of, differences
 from helpers.plan.matrix import Tolerances
@@ -171,13 +169,12 @@ def candidate(
     segments = [segment_of(run.environment, run.settings, case_id) for run in counted]
     environment = Environment.from_mapping(counted[-1].environment, f"environment of {case_id}")
     when = now or utc_now()
-    interval, beside = _interval(figure.run_samples_per_s), _beside(outcome)
+    beside = _beside(outcome)
     entry = RecordedEntry(
         case_id=case_id,
         samples_per_s=five_digits(figure.samples_per_s),
         rule=MEDIAN_STEP,
         replicates=tuple(map(five_digits, figure.run_samples_per_s)),
-        interval=None if interval is None else (five_digits(interval[0]), five_digits(interval[1])),
         tolerance=None,
         environment={**environment.to_mapping(), **clocks_of(counted[-1].facts), **_digest(counted[-1])},
         segment=segments[-1],
@@ -253,16 +250,6 @@ def _beside(outcome: CaseOutcome) -> str:
         f"{math.expm1(hodges_lehmann(differences)):+.2%} against {outcome.good.name} beside it, "
         f"{counted(len(differences), 'pair')}"
     )
-
-
-def _interval(replicates: tuple[float, ...]) -> tuple[float, float] | None:
-    """The 95% interval of the figure; None for one run, and if it is too wide for the file, as two runs may make it."""
-    summary = summarise(replicates)
-    if summary.low is None or summary.high is None:
-        return None
-    if summary.low < LEAST_SAMPLES_PER_S or summary.high > MOST_SAMPLES_PER_S:
-        return None
-    return summary.low, summary.high
 
 
 def _refusal(

@@ -36,6 +36,7 @@ from helpers.trainers.contract.errors import HistoryError
 if TYPE_CHECKING:
     from helpers.history.run_folders import ResultStore
     from helpers.history.stored import CaseNights
+    from helpers.plan.grown_dataset import GrownDataset
     from helpers.plan.image_folder import DatasetFacts
     from helpers.session.case_details import CaseDetails
     from helpers.session.gate import Gate
@@ -48,10 +49,7 @@ if TYPE_CHECKING:
     from helpers.session.recording import RecordedBaselines, Recorder
 
 PUBLISHED_TARGETS = ("a100", "v100")
-SMALL_DATASET = Path(".cache") / "imagenet-small"
-GROWN_DATASET = Path(".cache") / "imagenet-grown"
-# A hundred runs of each of two builds, and some that are repeated.
-_MOST_CALIBRATING_RUNS = 220
+MADE_IMAGES = Path(".cache") / "imagenet-grown"
 
 
 class Suite:
@@ -168,22 +166,25 @@ class Suite:
         """The checked data folder: the user's, or the small dataset, which is made on first use. Raises
         DatasetError."""
         from helpers.plan.image_folder import check_dataset
-        from helpers.plan.small_dataset import make_small_dataset
 
         root = self.options.data_root or self.config.data.root
         if root is not None:
             return check_dataset(Path(root).expanduser().resolve())
-        return make_small_dataset(self.config.path.parent / SMALL_DATASET)
+        return self._made_images.first()
 
     @cached_property
     def images(self) -> CaseImages:
         """Which images each case reads."""
-        from helpers.plan.grown_dataset import GrownDataset
         from helpers.session.images import CaseImages
 
         named = (self.options.data_root or self.config.data.root) is not None
-        grown = GrownDataset(self.config.path.parent / GROWN_DATASET)
-        return CaseImages(self.machine, named, lambda: self.data, grown, say_to_stderr)
+        return CaseImages(self.machine, named, lambda: self.data, self._made_images, say_to_stderr)
+
+    @cached_property
+    def _made_images(self) -> GrownDataset:
+        from helpers.plan.grown_dataset import GrownDataset
+
+        return GrownDataset(self.config.path.parent / MADE_IMAGES)
 
     @cached_property
     def system(self) -> dict[str, dict[str, str]]:
@@ -291,7 +292,7 @@ class Suite:
         from helpers.session.suite_history import history_line
 
         reference = reference_line(self.options, self.config)
-        data = self.options.data_root or self.config.data.root or f"made by the suite in {SMALL_DATASET.parent}"
+        data = self.options.data_root or self.config.data.root or f"made by the suite in {MADE_IMAGES}"
         tested = self.options.builds.get(CANDIDATE)
         build = f"build: {tested['name']} @{tested['commit'][:12]} ({tested['source_text']})" if tested else ""
         return [

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 import benchmarks.lockstep
+from benchmarks.blocks import StepBlock
 from benchmarks.lockstep import Arm, Turns, Worker, pair_ratio, ratio_of, take_turns
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.blocks import StepBlock
 from helpers.trainers.contract.errors import LaunchError, SuiteError
 
 # Serves a loop that notes in a file who ran, and takes as many "seconds" as its name has letters.
 WORKER = """
 import sys
-from helpers.trainers.contract.blocks import StepBlock, serve
+from benchmarks.blocks import StepBlock, serve
 name, notes = sys.argv[1:]
 def loop(steps):
     with open(notes, "a") as file:

@@ -36,7 +36,7 @@ _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _CAPITALS = re.compile(r"\b([A-Z]{4,}|[A-Z]+_[A-Z_]+)s?\b", re.ASCII)
 # A Chinese sign is no letter to \w here, so a number may stand beside it.
 _FIGURE = re.compile(
-    r"(?<![\w.+/-])[+-]?(\d{4}-\d\d(?:-\d\d)?|\d[\d,]*(?:\.\d+)*)(?!\w|-\d)"
+    r"(?<![\w.+/-])[+-]?(\d{4}-\d\d(?:-\d\d)?|\d[\d,]*(?:\.\d+)*)(?:th)?(?!\w|-\d)"
     r"\s*(%|GB|kB|(?:s|seconds|minutes?|hours?|days?)\b|秒|分钟|小时|天)?",
     re.ASCII,
 )

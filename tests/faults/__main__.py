@@ -3,7 +3,7 @@
 It prints a line for each fault (what was done, status and exit code, seconds from when the fault was seen to the end of
 the job's last process, processes left, results lost) and the sums; ``--json FILE`` writes the same. It exits with 1
 where a fault was not handled. A double of the trainer stands in for the framework, behind the real launchers and the
-whole suite; with ``--real`` the framework trains.
+whole suite.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tests.faults.table import QUICK, faults
 from tests.faults.workshop import Workshop
 
 
-def meet(fault: Fault, real: bool = False) -> Seen | str:
+def meet(fault: Fault) -> Seen | str:
     """Make one fault in a workshop of its own. A text says why this machine cannot. A row that breaks is a finding."""
     if why := fault.needs():
         return why
-    with tempfile.TemporaryDirectory(prefix="fault-") as folder, Workshop(Path(folder) / "shop", real=real) as shop:
+    with tempfile.TemporaryDirectory(prefix="fault-") as folder, Workshop(Path(folder) / "shop") as shop:
         try:
             return fault.make(shop)
         except Exception as error:  # noqa: BLE001 - the table goes on, and this row is not handled
@@ -79,7 +79,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", metavar="FILE", help="write the table to FILE")
     parser.add_argument("--only", metavar="PATTERN", default="*", help="faults whose name, or row, matches")
     parser.add_argument("--quick", action="store_true", help="leave out what takes long")
-    parser.add_argument("--real", action="store_true", help="train for real where a fault has a trainer")
     given = parser.parse_args(arguments)
     print(
         "row fault                                        status         exit   ended  left  lost     took", flush=True
@@ -91,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             continue
         began = time.monotonic()
-        seen = meet(fault, given.real)
+        seen = meet(fault)
         table.append((fault, seen, time.monotonic() - began))
         print(line(*table[-1]), flush=True)
     summary = document(table)

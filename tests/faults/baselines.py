@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock
@@ -29,7 +29,7 @@ def _recorded(workshop: Workshop) -> tuple[Path, str]:
     path.unlink(missing_ok=True)
     provenance = Provenance("0", "2026-11-21", "a machine", "recorded for the fault table")
     entry = RecordedEntry(
-        _STANDING, 2.0, "median-step", (2.0,), None, None, {"host": "a"}, {"host": "a"}, provenance
+        _STANDING, 2.0, "median-step", (2.0,), None, {"host": "a"}, {"host": "a"}, provenance
     )  # fmt: skip
     write_recorded(path, key, [Proposal(_STANDING, ProposalKind.CREATED, None, entry, "none recorded before")])
     return path, key
@@ -38,33 +38,14 @@ def _recorded(workshop: Workshop) -> tuple[Path, str]:
 # ---- spoilt
 
 
-def _conflict(text: str) -> str:
-    head, figure, tail = text.partition('      "images_per_s": 2.0,\n')
+def _conflict(workshop: Workshop) -> Seen:
+    path, _ = _recorded(workshop)
+    head, figure, tail = path.read_text(encoding="utf-8").partition('      "images_per_s": 2.0,\n')
     theirs = figure.replace("2.0", "3.0")
-    return f"{head}<<<<<<< HEAD\n{figure}=======\n{theirs}>>>>>>> their branch\n{tail}"
-
-
-def _rewritten(spoil: Callable[[str], str]) -> Callable[[Path], None]:
-    def rewrite(path: Path) -> None:
-        whole = path.read_text(encoding="utf-8")
-        spoilt = spoil(whole)
-        assert spoilt != whole, "nothing was spoilt"
-        path.write_text(spoilt, encoding="utf-8")
-
-    return rewrite
-
-
-def _is_refused(name: str, what: str, spoil: Callable[[Path], None], *expected: str) -> Fault:
-    def make(workshop: Workshop) -> Seen:
-        path, _ = _recorded(workshop)
-        spoil(path)
-        before = path.read_bytes()
-        done = workshop.run("--update-baselines")
-        seen = refused(workshop, done, path.name, *expected)
-        unchanged = expect((path.read_bytes() == before, "the file was rewritten"))
-        return Seen(**{**vars(seen), "wrong": (*seen.wrong, *unchanged)})
-
-    return Fault(15, name, what, make)
+    path.write_text(f"{head}<<<<<<< HEAD\n{figure}=======\n{theirs}>>>>>>> their branch\n{tail}", encoding="utf-8")
+    before = path.read_bytes()
+    seen = refused(workshop, workshop.run("--update-baselines"), path.name, "<<<<<<< HEAD")
+    return replace(seen, wrong=(*seen.wrong, *expect((path.read_bytes() == before, "the file was rewritten"))))
 
 
 # ---- two at once
@@ -110,9 +91,7 @@ def _both_at_once(workshop: Workshop, attempt: int) -> tuple[Seen, bool]:
 
 
 FAULTS: list[Fault] = [
-    _is_refused(
-        "merge conflict in baselines", "both sides of a merge stand in the file", _rewritten(_conflict), "<<<<<<< HEAD"
-    ),
+    Fault(15, "merge conflict in baselines", "both sides of a merge stand in the file", _conflict),
     Fault(
         15,
         "two updates at once",

@@ -64,7 +64,7 @@ _WAYS = (
     ),
 )
 # More than a suite and a trainer need before the fault, and less than the fault asks for.
-_GROUP_MIB = {False: 1024, True: 4096}
+_GROUP_MIB = 1024
 _EATS = """
 import mmap
 kept = []
@@ -93,7 +93,7 @@ def _dies(way: _Way, phase: str) -> Fault:
 def _starved(phase: str) -> Fault:
     def make(workshop: Workshop) -> Seen:
         one_attempt(workshop)
-        with memory_group(_GROUP_MIB[workshop.real]) as group:
+        with memory_group(_GROUP_MIB) as group:
             done = workshop.run(fault=script(phase, _EATS), prefix=group.prefix)
             kills = group.kills()
         never = expect((kills > 0, "the kernel has ended nothing"))
@@ -107,12 +107,13 @@ def _once(workshop: Workshop) -> Seen:
     """The retry passes; the failed attempt stays on disk, in the history and in the report."""
     done = workshop.run(fault=script("window", "os.kill(os.getpid(), signal.SIGKILL)", once=True))
     kept = list((workshop.folder / "runs").glob("night/*/r*/result.json"))
-    shown = expect(
+    return measured(
+        workshop,
+        done,
         (len(kept) == 2, f"{len(kept)} attempts kept"),
         ("SIGKILL" in done.output, f"the failed attempt is not shown: {done.output[-600:]}"),
         ("SIGKILL" in str(done.cases), f"the failed attempt is not in the results: {done.cases}"),
     )
-    return measured(workshop, done, shown)
 
 
 FAULTS = [

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from tests.faults.fault import Fault, Seen, expect
+from tests.faults.handled import ended_as, measured
 from tests.faults.workshop import Finished, Workshop
 
-SOURCES = ("native", "dali")
+CASE = "paddle-resnet50v1.5-fp32-bs1-1x1-native-dynamic"
 _IMAGES = 4
 _SIZE = (96, 72)
 # The limits of a real trainer on a busy machine, for its imports, its first steps and the whole run.
@@ -29,16 +29,13 @@ def at_start(spec, rank):
 """
 
 
-def case_id(source: str) -> str:
-    return f"paddle-resnet50v1.5-fp32-bs1-1x1-{source}-dynamic"
-
-
 def _whole(root: Path) -> list[tuple[str, int]]:
     """Write images of noise in ImageNet's layout under ``root``; returns the list's lines, as path and label."""
     lines = [(f"train/a/{number}.jpeg", number) for number in range(_IMAGES)]
     (root / "train" / "a").mkdir(parents=True)
+    noise = random.Random(0).randbytes(3 * _SIZE[0] * _SIZE[1])
     for name, _ in lines:
-        _noise("RGB", _SIZE).save(root / name, "JPEG")
+        Image.frombytes("RGB", _SIZE, noise).save(root / name, "JPEG")
     _list(root, lines)
     return lines
 
@@ -47,28 +44,30 @@ def _list(root: Path, lines: list[tuple[str, int]]) -> None:
     (root / "train_list.txt").write_text("".join(f"{name} {label}\n" for name, label in lines), encoding="utf-8")
 
 
-def _noise(mode: str, size: tuple[int, int]) -> Image.Image:
-    bands = len(Image.new(mode, (1, 1)).getbands())
-    return Image.frombytes(mode, size, random.Random(mode).randbytes(bands * size[0] * size[1]))
+def _of_images(workshop: Workshop) -> None:
+    """Give the workshop one case that reads images."""
+
+    def change(config: dict[str, Any]) -> None:
+        config["matrix"]["cpu"][0].update(data="native", cards=1)
+        config["short"] = [CASE]
+        if workshop.real:
+            config["limits"].update(_REAL_LIMITS)
+            # The row asks whether it trains, and not how steadily on a machine that others use.
+            for name in ("steady_window_steps", "most_warmup_steps"):
+                config["protocols"]["cpu"].pop(name)
+
+    workshop.configure(change)
 
 
 # ---- refused before anything is trained
 
 
-def _truncated(root: Path) -> None:
+def _truncated(workshop: Workshop) -> Seen:
+    root = workshop.folder / "images"
     image = root / _whole(root)[2][0]
     image.write_bytes(image.read_bytes()[: image.stat().st_size // 2])
-
-
-def _is_refused(name: str, what: str, spoil: Callable[[Path], None], *expected: str) -> Fault:
-    def make(workshop: Workshop) -> Seen:
-        root = workshop.folder / "images"
-        spoil(root)
-        _two_sources(workshop)
-        done = workshop.run("--data", str(root), case=case_id("native"))
-        return refused(workshop, done, str(root), *expected)
-
-    return Fault(10, name, what, make)
+    _of_images(workshop)
+    return refused(workshop, workshop.run("--data", str(root), case=CASE), str(root), "2.jpeg", "truncated")
 
 
 def refused(workshop: Workshop, done: Finished, *expected: str) -> Seen:
@@ -88,73 +87,40 @@ def refused(workshop: Workshop, done: Finished, *expected: str) -> Seen:
 # ---- trained on, for real
 
 
-def _foreign_names(root: Path) -> None:
-    """A class folder and an image whose names hold a space and Chinese characters; so does the folder's own name."""
+def _foreign_names(workshop: Workshop) -> Seen:
+    """The folder, a class folder and an image have names with a space and Chinese characters."""
+    root = workshop.folder / "数据 with spaces"
     lines = _whole(root)
     name = "train/猫 和 狗/图 像 1.jpeg"
     (root / name).parent.mkdir()
     (root / lines[2][0]).rename(root / name)
     _list(root, [*lines[:2], (name, 2), *lines[3:]])
+    with Workshop(workshop.folder.parent / "real", real=True) as real:
+        _of_images(real)
+        done = real.run("--data", str(root), case=CASE)
+        results = [path.read_text(encoding="utf-8") for path in (real.folder / "runs").glob("*/*/r*/result.json")]
+        told = all(f"{_IMAGES} images" in text for text in results)
+        return measured(real, done, (told, "the result does not say what it trained on"))
 
 
-def _is_trained_on(source: str, name: str, what: str, spoil: Callable[[Path], None]) -> Fault:
-    def make(workshop: Workshop) -> Seen:
-        root = workshop.folder / "数据 with spaces"
-        spoil(root)
-        with Workshop(workshop.folder.parent / "real", real=True) as real:
-            _two_sources(real)
-            done = real.run("--data", str(root), case=case_id(source))
-            wrong = expect(
-                (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
-                (done.exit_code == 0, f"exit code {done.exit_code}"),
-                (f"{_IMAGES} images" in str(_environments(real)), "the result does not say what it trained on"),
-            )
-            return Seen(done.status, done.exit_code, done.reason, None, len(done.left), real.lost(), wrong)
-
-    return Fault(10, f"{name}, {source}", what, make)
-
-
-def _is_cut_later(source: str) -> Fault:
-    def make(workshop: Workshop) -> Seen:
-        root = workshop.folder / "images"
-        name = _whole(root)[2][0]
-        with Workshop(workshop.folder.parent / "real", real=True) as real:
-            _two_sources(real)
-            done = real.run("--data", str(root), case=case_id(source), fault=_CUT_LATER.format(name=name))
-            wrong = expect(
-                (done.status == "INFRA_ERROR", f"status {done.status}"),
-                (done.exit_code == 6, f"exit code {done.exit_code}"),
-                (name in done.reason, f"{name} is missing: {done.reason}"),
-            )
-            # The image is met some time after it was cut, so nothing is said of how long the end took.
-            return Seen(done.status, done.exit_code, done.reason, None, len(done.left), real.lost(), wrong)
-
-    what = "a JPEG loses its second half after the check, before the trainer reads it"
-    return Fault(10, f"JPEG cut after the check, {source}", what, make)
-
-
-def _environments(workshop: Workshop) -> list[str]:
-    return [path.read_text(encoding="utf-8") for path in (workshop.folder / "runs").glob("*/*/r*/result.json")]
-
-
-def _two_sources(workshop: Workshop) -> None:
-    def change(config: dict[str, Any]) -> None:
-        block = config["matrix"]["cpu"][0]
-        block.update(data=list(SOURCES), cards=1)
-        config["short"] = [case_id(SOURCES[0])]
-        if workshop.real:
-            config["limits"].update(_REAL_LIMITS)
-            # The row asks whether it trains, and not how steadily on a machine that others use.
-            for name in ("steady_window_steps", "most_warmup_steps"):
-                config["protocols"]["cpu"].pop(name)
-
-    workshop.configure(change)
+def _cut_later(workshop: Workshop) -> Seen:
+    root = workshop.folder / "images"
+    name = _whole(root)[2][0]
+    with Workshop(workshop.folder.parent / "real", real=True) as real:
+        _of_images(real)
+        done = real.run("--data", str(root), case=CASE, fault=_CUT_LATER.format(name=name))
+        # The image is met some time after it was cut, so nothing is said of how long the end took.
+        return ended_as(real, done, "INFRA_ERROR", 6, (name in done.reason, f"{name} is missing: {done.reason}"))
 
 
 FAULTS = [
-    _is_refused("truncated JPEG", "the third image ends in its middle", _truncated, "2.jpeg", "truncated"),
-    _is_trained_on(
-        "native", "spaces and Chinese in paths", "the data folder, a class and an image have such names", _foreign_names
+    Fault(10, "truncated JPEG", "the third image ends in its middle", _truncated),
+    Fault(
+        10, "spaces and Chinese in paths, native", "the data folder, a class and an image have such names",
+        _foreign_names,
     ),
-    _is_cut_later("native"),
-]
+    Fault(
+        10, "JPEG cut after the check, native",
+        "a JPEG loses its second half after the check, before the trainer reads it", _cut_later,
+    ),
+]  # fmt: skip

@@ -128,7 +128,7 @@ def _record(workshop: Workshop) -> None:
     segment = segment_of(run.environment, run.settings, run.case_id)
     provenance = Provenance("0", run.created, "this machine", "recorded for the fault table")
     entry = RecordedEntry(
-        run.case_id, rate, MEDIAN_STEP, (rate,), None, None, run.environment, segment, provenance
+        run.case_id, rate, MEDIAN_STEP, (rate,), None, run.environment, segment, provenance
     )  # fmt: skip
     proposal = Proposal(run.case_id, ProposalKind.CREATED, None, entry, "none recorded before")
     write_recorded(workshop.folder / "baselines" / "recorded" / f"{key}.json", key, [proposal])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from helpers.launch.nodes.lines import SILENCE_SECONDS
+from helpers.launch.nodes.link import SILENCE_SECONDS
 from helpers.machine.watch.processes import JOB_VARIABLE
 from tests.faults.fault import Fault, Seen
 from tests.faults.handled import infra_error

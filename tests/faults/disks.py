@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.faults.fault import Fault, Seen, expect
-from tests.faults.small_disk import IN_A_JOB, SmallDisk, small_disk, why_no_mount
+from tests.faults.handled import measured
+from tests.faults.small_disk import IN_A_JOB, small_disk, why_no_mount
 from tests.faults.traces import (
     broken_baselines,
     one_card,
@@ -27,25 +26,13 @@ _STEPS = 40
 _IN_THE_WINDOW = """
 def at_step(spec, rank, phase, number):
     if spec.replicate == 1 and phase == "window" and not made:
-        made.append({break_it}())
+        made.append(fill())
 
 made = []
 """
 
 
-@dataclass(frozen=True)
-class _Way:
-    """How a disk refuses: what makes it so in the row's process and in a job's, and the system's message."""
-
-    name: str
-    here: Callable[[SmallDisk], None]
-    in_a_job: str
-    says: str
-    mend: Callable[[SmallDisk], None]
-
-
-_FULL = _Way("full", SmallDisk.fill, "fill", "No space left on device", SmallDisk.empty)
-_READ_ONLY = _Way("read-only", SmallDisk.read_only, "read_only", "Read-only file system", SmallDisk.writable)
+_NO_ROOM, _READ_ONLY = "No space left on device", "Read-only file system"
 
 
 def _long_log(config: dict[str, Any]) -> None:
@@ -81,51 +68,51 @@ def _named(done: Finished, *words: str) -> tuple[str, ...]:
     )
 
 
-def _before(way: _Way, workshop: Workshop) -> Seen:
+def _before(workshop: Workshop) -> Seen:
     """The runs folder takes nothing from the start: nothing is measured, and it is said at once."""
     runs = workshop.folder / "runs"
     with small_disk(runs) as disk:
-        way.here(disk)
+        disk.read_only()
         done = workshop.run()
         wrong = expect(
             # 4 is pytest's own for a session that cannot begin.
             (done.exit_code in (4, 6), f"exit code {done.exit_code}"),
             (not results(workshop), "a result on a disk that takes nothing"),
         )
-        wrong += _named(done, str(runs), way.says)
+        wrong += _named(done, str(runs), _READ_ONLY)
         if "Name another folder" not in done.output:
             wrong += _named(done, "Free the disk")
         status, reason = done.status, done.reason
-        way.mend(disk)
+        disk.writable()
         again = workshop.run(session="another")
         wrong += expect((again.exit_code == 0, f"with room again: exit code {again.exit_code}"))
         lost = workshop.lost()
     return Seen(status, done.exit_code, reason, None, len(done.left), lost, wrong)
 
 
-def _mid_way(way: _Way, workshop: Workshop) -> Seen:
+def _mid_way(workshop: Workshop) -> Seen:
     """The runs folder takes nothing more in the second run."""
     workshop.configure(_long_log)
     runs = workshop.folder / "runs"
     with small_disk(runs) as disk:
-        done = workshop.run(fault=IN_A_JOB.format(folder=str(runs)) + _IN_THE_WINDOW.format(break_it=way.in_a_job))
+        done = workshop.run(fault=IN_A_JOB.format(folder=str(runs)) + _IN_THE_WINDOW)
         kept = uuids(workshop)
         wrong = expect(
             (done.status == "INFRA_ERROR", f"status {done.status}: {done.reason}"),
             (done.exit_code == 6, f"exit code {done.exit_code}"),
             (len(kept) == 1, f"{len(kept)} of the 1 run finished before is kept"),
-            (way.says in done.reason, f"{way.says!r} is missing: {done.reason}"),
+            (_NO_ROOM in done.reason, f"{_NO_ROOM!r} is missing: {done.reason}"),
             (str(runs / "night") in done.reason, f"no file named: {done.reason}"),
             ("Free the disk" in done.reason, f"no remedy: {done.reason}"),
         )
-        way.mend(disk)
+        disk.empty()
         resumed, again = _gone_on(workshop, kept)
         lost = workshop.lost()
     left = len(done.left) + len(again.left)
     return Seen(done.status, done.exit_code, done.reason, done.end_seconds, left, lost, (*wrong, *resumed))
 
 
-def _baselines(way: _Way, workshop: Workshop) -> Seen:
+def _baselines(workshop: Workshop) -> Seen:
     """The recorded file's folder takes nothing: the old file stays as it is, the results are kept."""
     workshop.configure(with_cases([1, 2], runs=_RUNS))
     other = one_card(2)
@@ -133,7 +120,7 @@ def _baselines(way: _Way, workshop: Workshop) -> Seen:
         first = undisturbed(lambda name: workshop.run("--update-baselines", case=other, session=name))
         (file,) = disk.folder.glob("*.json")
         old = file.read_bytes()
-        way.here(disk)
+        disk.fill()
         nights: list[str] = []
 
         def night(name: str) -> Finished:
@@ -150,10 +137,10 @@ def _baselines(way: _Way, workshop: Workshop) -> Seen:
             (len(kept) == _RUNS, f"{len(kept)} results kept"),
         )
         wrong += (
-            *_named(done, "Baselines were not written", str(file), way.says, "again"),
+            *_named(done, "Baselines were not written", str(file), _NO_ROOM, "again"),
             *broken_baselines(workshop),
         )
-        way.mend(disk)
+        disk.empty()
         again = workshop.run("--resume", nights[-1], "--update-baselines", session="")
         wrong += expect(
             (again.exit_code == 0, f"--resume with room again ended with {again.exit_code}: {again.output[-500:]}"),
@@ -165,14 +152,14 @@ def _baselines(way: _Way, workshop: Workshop) -> Seen:
     return Seen(done.status, done.exit_code, _error_of(done), None, left, workshop.lost(), wrong)
 
 
-def _history(way: _Way, workshop: Workshop) -> Seen:
+def _history(workshop: Workshop) -> Seen:
     """The history's folder takes nothing from the second run on. The runs' own files are there, the session says where
     they wait, and they enter the history later."""
     workshop.configure(with_cases([1], runs=_RUNS))
     folder = workshop.folder / "history"
     url = f"sqlite:///{folder / 'history.sqlite'}"
     with small_disk(folder) as disk:
-        fault = IN_A_JOB.format(folder=str(folder)) + _IN_THE_WINDOW.format(break_it=way.in_a_job)
+        fault = IN_A_JOB.format(folder=str(folder)) + _IN_THE_WINDOW
         done = workshop.run("--history", url, fault=fault)
         kept = {path: uuid for path, uuid in uuids(workshop).items() if "night" in path.parts}
         wrong = expect(
@@ -182,7 +169,7 @@ def _history(way: _Way, workshop: Workshop) -> Seen:
         )
         wrong += _named(done, str(folder / "history.sqlite"), "lacks 1 case", "The next session")
         status, error = done.status, _error_of(done)
-        way.mend(disk)
+        disk.empty()
         resumed, again = _gone_on(workshop, kept, "--history", url)
         lost = workshop.lost(url)
     left = len(done.left) + len(again.left)
@@ -194,11 +181,7 @@ def _temporary(workshop: Workshop) -> Seen:
     with small_disk(workshop.folder / "tmp", megabytes=1) as disk:
         disk.fill()
         done = workshop.run(environment={"TMPDIR": str(disk.folder)})
-        wrong = expect(
-            (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
-            (done.exit_code == 0, f"exit code {done.exit_code}"),
-        )
-    return Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
+    return measured(workshop, done)
 
 
 def _error_of(done: Finished) -> str:
@@ -214,18 +197,18 @@ FAULTS = [
     _fault("TMPDIR full", "TMPDIR is a file system without a free byte", _temporary),
     _fault(
         "runs full in the window", "the second run's trainer fills the runs folder's disk in its window",
-        functools.partial(_mid_way, _FULL),
+        _mid_way,
     ),
     _fault(
         "runs read-only before", "the runs folder's disk is read-only from the start",
-        functools.partial(_before, _READ_ONLY),
+        _before,
     ),
     _fault(
         "baselines full", "the recorded baselines' disk is full when they are to be written",
-        functools.partial(_baselines, _FULL),
+        _baselines,
     ),
     _fault(
         "history full in the window", "the second run's trainer fills the history's disk",
-        functools.partial(_history, _FULL),
+        _history,
     ),
 ]  # fmt: skip

@@ -11,14 +11,12 @@ from tests.faults.workshop import LIMITS, Finished, Workshop
 EXIT_OK, EXIT_INTERRUPTED, EXIT_USAGE, EXIT_NOT_JUDGED = 0, 2, 4, 6
 # A fault prints this before it strikes, and the tail of the case's log must show it.
 LAST_WORDS = "the last words of rank"
-# The time that the framework takes on a busy machine.
-_REAL_LIMITS = {"start_up_seconds": 60, "no_progress_seconds": 15, "run_seconds": 300}
 NO_PADDLE = "the interpreter has no paddle.distributed.launch"
 
 
 def one_attempt(workshop: Workshop, **limits: float) -> dict[str, float]:
     """Allow no retries, so that a fault that comes every time costs its row one run. Returns all limits."""
-    wanted = {**LIMITS, **_REAL_LIMITS, **limits} if workshop.real else {**LIMITS, **limits}
+    wanted = {**LIMITS, **limits}
 
     def change(config: dict[str, Any]) -> None:
         config["budgets"]["retries"] = 0
@@ -60,12 +58,23 @@ def infra_error(
     return Seen(done.status, done.exit_code, done.reason, seconds, len(done.left), workshop.lost(), (*wrong, *also))
 
 
-def measured(workshop: Workshop, done: Finished, also: tuple[str, ...] = ()) -> Seen:
-    """Expects that the case was measured all the same: it is NO_BASELINE, since a workshop has recorded nothing."""
+def ended_as(
+    workshop: Workshop,
+    done: Finished,
+    status: str,
+    exit_code: int,
+    *checks: tuple[bool, str],
+    also: tuple[str, ...] = (),
+) -> Seen:
+    """Expects this status and exit code, and that the ``checks`` hold. ``also`` are further problems."""
     wrong = expect(
-        (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
-        (done.exit_code == EXIT_OK, f"exit code {done.exit_code}: {done.output[-600:]}"),
+        (done.status == status, f"status {done.status}: {done.reason}"),
+        (done.exit_code == exit_code, f"exit code {done.exit_code}: {done.output[-600:]}"),
+        *checks,
     )
-    return Seen(
-        done.status, done.exit_code, done.reason, done.end_seconds, len(done.left), workshop.lost(), wrong + also
-    )
+    return Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), (*wrong, *also))
+
+
+def measured(workshop: Workshop, done: Finished, *checks: tuple[bool, str]) -> Seen:
+    """Expects that the case was measured all the same: it is NO_BASELINE, since a workshop has recorded nothing."""
+    return ended_as(workshop, done, "NO_BASELINE", EXIT_OK, *checks)

@@ -8,8 +8,7 @@ from tests.faults.ranks import SHORT_LIMITS
 from tests.faults.workshop import Workshop
 
 _SILENT = ("hung", "no sign of life for {no_progress_seconds} s")
-# A whole job may take so long here; a real framework needs some of it for its start.
-_RUN_SECONDS = {False: 8, True: 30}
+_LIMITS = {**SHORT_LIMITS, "run_seconds": 8}
 _AT_STEP = """
 import signal, sys, time
 
@@ -54,8 +53,7 @@ def _hangs(
     """A trainer that hangs; ``limit`` is the one of the time limits that sees it."""
 
     def make(workshop: Workshop) -> Seen:
-        short = {**SHORT_LIMITS[workshop.real], "run_seconds": _RUN_SECONDS[workshop.real]}
-        limits = one_attempt(workshop, **{limit: short[limit]})
+        limits = one_attempt(workshop, **{limit: _LIMITS[limit]})
         done = workshop.run(fault=text)
         wanted = (each.format(**limits) for each in expected)
         return infra_error(workshop, done, *wanted, rank=0, limit_seconds=limits[limit])

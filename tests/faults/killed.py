@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.faults.fault import Fault, Seen, expect
@@ -22,7 +22,7 @@ from tests.faults.traces import (
 )
 from tests.faults.workshop import Running, Workshop
 
-_SEED = 6
+_SEED, _MOMENTS = 6, 20
 # --update-baselines makes so many runs.
 _RUNS = 3
 _SESSION = "night"
@@ -64,76 +64,62 @@ class _Death:
         self.seconds = time.monotonic() - at
 
 
-def _at_random(moments: int, batches: list[int]) -> Fault:
-    def make(workshop: Workshop) -> Seen:
-        draw = random.Random(_SEED)
-        with _shop(workshop, "undisturbed", batches) as first:
-            life, wrong = _undisturbed(first, len(batches))
-        deaths: list[_Death] = []
-        kept = lost = left = 0
-        for number in range(_MOST_DRAWS * moments):
-            if len(deaths) == moments:
-                break
-            # Every third moment falls on the end, where baselines and results are written within tenths of a second.
-            late = number % 3 == 2
-            share = (number % moments + draw.random()) / moments
-            moment = draw.random() * (life.ended - life.judged) if late else share * life.ended
-            with _shop(workshop, f"moment{number}", batches) as shop:
-                death, problems, found, missing, alive = _one(shop, _after(shop, moment, late, len(batches)), batches)
-            if death.killed:
-                deaths.append(death)
-            wrong += tuple(f"moment {number} ({'late ' if late else ''}{moment:.2f} s): {each}" for each in problems)
-            kept, lost, left = kept + found, lost + missing, left + alive
-        wrong += expect((len(deaths) == moments, f"only {len(deaths)} of {moments} sessions were killed"))
-        slowest = max((death.seconds for death in deaths), default=None)
-        message = f"{len(deaths)} sessions killed, {kept} runs finished before it and kept"
-        return Seen(f"{len(deaths)} x SIGKILL", -9, message, slowest, left, lost, wrong)
-
-    what = (
-        f"pytest --update-baselines gets SIGKILL at {moments} random moments (seed {_SEED}), a third of them after the "
-        "last case; then --resume"
-    )
-    return Fault(6, f"kill -9 of pytest at {moments} moments", what, make)
+Wait = Callable[[Running], object]
 
 
-def _at_known_moments(workshop: Workshop) -> Seen:
-    """Kills one session while a run trains, and one when the last case was judged and nothing of it is recorded yet."""
+def _killed_at(workshop: Workshop, batches: list[int], moments: Sequence[Callable[[Workshop], Wait]]) -> Seen:
+    """Kills a session at each of the moments, which are drawn again where a session was over already."""
     deaths: list[_Death] = []
     wrong: tuple[str, ...] = ()
     kept = lost = left = 0
-    for name, moment in (("training", _in_the_second_run), ("judged", _when_judged)):
-        # Baselines are written within tenths of a second, so the second moment may be missed.
+    for number, moment in enumerate(moments):
         for attempt in range(_MOST_DRAWS):
-            with _shop(workshop, f"{name}{attempt}", [1]) as shop:
-                death, problems, found, missing, alive = _one(shop, moment(shop), [1])
-            wrong += tuple(f"{name}: {each}" for each in problems)
+            with _shop(workshop, f"moment{number}-{attempt}", batches) as shop:
+                death, problems, found, missing, alive = _one(shop, moment(shop), batches)
+            wrong += tuple(f"moment {number}: {each}" for each in problems)
             kept, lost, left = kept + found, lost + missing, left + alive
             if death.killed:
                 deaths.append(death)
                 break
-    wrong += expect((len(deaths) == 2, f"only {len(deaths)} of 2 sessions were killed"))
+    wrong += expect((len(deaths) == len(moments), f"only {len(deaths)} of {len(moments)} sessions were killed"))
     slowest = max((death.seconds for death in deaths), default=None)
     message = f"{len(deaths)} sessions killed, {kept} runs finished before it and kept"
     return Seen(f"{len(deaths)} x SIGKILL", -9, message, slowest, left, lost, wrong)
 
 
-def _in_the_second_run(shop: Workshop) -> Callable[[Running], object]:
+def _at_random(workshop: Workshop) -> Seen:
+    """Every third moment falls on the end, where baselines and results are written within tenths of a second."""
+    draw, batches = random.Random(_SEED), [1, 2]
+    with _shop(workshop, "undisturbed", batches) as first:
+        life, wrong = _undisturbed(first, len(batches))
+
+    def at(number: int) -> Callable[[Workshop], Wait]:
+        if number % 3 == 2:
+            return lambda shop: _after(shop, draw.random() * (life.ended - life.judged), True, len(batches))
+        return lambda shop: _after(shop, (number + draw.random()) / _MOMENTS * life.ended, False, len(batches))
+
+    seen = _killed_at(workshop, batches, [at(number) for number in range(_MOMENTS)])
+    return replace(seen, wrong=(*wrong, *seen.wrong))
+
+
+def _at_known_moments(workshop: Workshop) -> Seen:
+    """Kills one session while a run trains, and one when the last case was judged and nothing of it is recorded yet."""
+    return _killed_at(workshop, [1], [_in_the_second_run, lambda shop: _after(shop, 0.0, late=True, cases=1)])
+
+
+def _in_the_second_run(shop: Workshop) -> Wait:
     return lambda running: running.wait_for(lambda: len(running.run_folders()) > 1 and running.steps() > 2)
-
-
-def _when_judged(shop: Workshop) -> Callable[[Running], object]:
-    return _after(shop, 0.0, late=True, cases=1)
 
 
 @contextmanager
 def _shop(workshop: Workshop, name: str, batches: list[int]) -> Iterator[Workshop]:
-    with Workshop(workshop.folder / name, real=workshop.real, python=workshop.python) as shop:
+    with Workshop(workshop.folder / name) as shop:
         # An entry that a killed session has recorded must not call for more runs.
         shop.configure(with_cases(batches, runs=_RUNS, budgets={"first_runs": _RUNS}))
         yield shop
 
 
-def _after(shop: Workshop, moment: float, late: bool, cases: int) -> Callable[[Running], object]:
+def _after(shop: Workshop, moment: float, late: bool, cases: int) -> Wait:
     """Waits ``moment`` seconds from the start, or with ``late`` from when all cases were judged."""
 
     def wait(running: Running) -> None:
@@ -256,5 +242,11 @@ FAULTS = [
         "pytest --update-baselines gets SIGKILL in its second run, and after the last case; then --resume",
         _at_known_moments,
     ),
-    _at_random(20, [1, 2]),
+    Fault(
+        6,
+        f"kill -9 of pytest at {_MOMENTS} moments",
+        f"pytest --update-baselines gets SIGKILL at {_MOMENTS} random moments, a third of them after the last case; "
+        "then --resume",
+        _at_random,
+    ),
 ]

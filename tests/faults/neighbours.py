@@ -16,6 +16,7 @@ from helpers.machine.watch.contention import core_seconds
 from tests.faults import gpu_shop
 from tests.faults.fault import Fault, Seen, expect
 from tests.faults.gpu_shop import STAND_IN, furnish, state_file
+from tests.faults.handled import ended_as
 from tests.faults.stand_in_nvml import Card
 from tests.faults.traces import results, with_cases
 from tests.faults.workshop import Finished, Running, Workshop
@@ -111,15 +112,16 @@ def _stopped(workshop: Workshop, done: Finished, pid: int) -> Seen:
 
 def _invalid(workshop: Workshop, done: Finished, pid: int, runs: int) -> Seen:
     found = list(results(workshop).values())
-    wrong = expect(
-        (done.status == "INVALID", f"status {done.status}: {done.reason}"),
-        (done.exit_code == 6, f"exit code {done.exit_code}"),
+    return ended_as(
+        workshop,
+        done,
+        "INVALID",
+        6,
         (len(found) == runs, f"{len(found)} runs, the budget allows {runs}"),
         (all(f"pid {pid}" in str(each["invalid"]) for each in found), f"pid {pid} is not named in every run: {found}"),
         (f"pid {pid}" in done.reason, f"pid {pid} not named: {done.reason}"),
         (f"{runs} invalid runs in a row" in done.reason, f"the repeats are missing: {done.reason}"),
     )
-    return Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
 
 
 @contextmanager

@@ -80,10 +80,6 @@ class Network:
             if not answers_only:
                 each.requests_flow.clear()
 
-    def carry_new(self) -> None:
-        """New connections are carried again. The frozen ones stay frozen."""
-        self._frozen = False
-
     def thaw(self) -> None:
         """Everything that was held arrives."""
         self._frozen = False

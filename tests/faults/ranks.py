@@ -8,11 +8,8 @@ from tests.faults.fault import Fault, Seen
 from tests.faults.handled import NO_PADDLE, infra_error, one_attempt
 from tests.faults.workshop import TWO_CARDS, Workshop
 
-# The limits of the rows that wait for them; a real framework takes longer.
-SHORT_LIMITS = {
-    False: {"start_up_seconds": 8, "no_progress_seconds": 4},
-    True: {"start_up_seconds": 40, "no_progress_seconds": 15},
-}
+# The limits of the rows that wait for them.
+SHORT_LIMITS = {"start_up_seconds": 8, "no_progress_seconds": 4}
 _GUILTY = """
 import os, signal, sys, time
 
@@ -47,12 +44,9 @@ def _fault(name: str, what: str, text: str, guilty: int, *expected: str, limit: 
     """A fault of one rank; ``limit`` names the watchdog that sees it."""
 
     def make(workshop: Workshop) -> Seen:
-        limits = one_attempt(workshop, **({limit: SHORT_LIMITS[workshop.real][limit]} if limit else {}))
+        limits = one_attempt(workshop, **({limit: SHORT_LIMITS[limit]} if limit else {}))
         done = workshop.run(fault=text, case=TWO_CARDS)
-        # With the framework the other rank aborts at once, and of two dead ranks the launcher tells of one alone.
-        dead = workshop.real and expected == _KILLED
-        words = ("", f"rank {guilty} ended without a footer") if dead else expected
-        return infra_error(workshop, done, *words, rank=guilty, limit_seconds=limits[limit] if limit else 0.0)
+        return infra_error(workshop, done, *expected, rank=guilty, limit_seconds=limits[limit] if limit else 0.0)
 
     return Fault(2, name, what, make, no_launcher)
 

@@ -43,8 +43,8 @@ def _two_suites(workshop: Workshop) -> Seen:
     """Expects that both suites are measured, one after the other."""
     cache = {"XDG_CACHE_HOME": str(workshop.folder / "common")}
     with (
-        Workshop(workshop.folder / "one", real=workshop.real) as one,
-        Workshop(workshop.folder / "other", real=workshop.real) as other,
+        Workshop(workshop.folder / "one") as one,
+        Workshop(workshop.folder / "other") as other,
         ThreadPoolExecutor(2) as pool,
     ):
         both = (one, other)
@@ -80,8 +80,8 @@ def _killed_holder(workshop: Workshop) -> Seen:
     waiting: list[Future[Finished]] = []
     seconds: list[float] = []
     with (
-        Workshop(workshop.folder / "one", real=workshop.real) as one,
-        Workshop(workshop.folder / "other", real=workshop.real) as other,
+        Workshop(workshop.folder / "one") as one,
+        Workshop(workshop.folder / "other") as other,
         ThreadPoolExecutor(1) as pool,
     ):
         # The one is killed before it gives its case up.

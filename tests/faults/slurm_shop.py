@@ -73,7 +73,7 @@ def slurm_shop(workshop: Workshop, window_seconds: float, memory_mib: int | None
     folder = workshop.folder / "slurm"
     folder.mkdir()
     with slurm_cluster(folder, control_groups=memory_mib is not None) as cluster:
-        shop = SlurmShop(workshop.folder / "gate", real=workshop.real)
+        shop = SlurmShop(workshop.folder / "gate")
         shop.cluster = cluster
         with shop:
             shop.configure(lambda config: two_nodes(config, window_seconds, memory_mib))

@@ -7,10 +7,9 @@ is a real control group; heat and frequency are files in the kernel's place, in 
 from __future__ import annotations
 
 import contextlib
-import functools
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.faults import gpu_shop
 from tests.faults.control_group import enter_words, made_group
 from tests.faults.fault import Fault, Seen, expect
 from tests.faults.gpu_shop import STAND_IN, furnish, state_file
+from tests.faults.handled import ended_as
 from tests.faults.small_disk import why_no_mount
 from tests.faults.stand_in_nvml import Card
 from tests.faults.traces import KEEPS_BUSY, with_cases
@@ -31,29 +31,25 @@ _CPU = "sys/devices/system/cpu"
 
 def _invalid(workshop: Workshop, done: Finished, *expected: str) -> Seen:
     """Expects INVALID with all ``expected`` texts in its reason, and never a performance verdict."""
-    wrong = expect(
-        (done.status == "INVALID", f"status {done.status}: {done.reason}"),
-        (done.exit_code == 6, f"exit code {done.exit_code}"),
-        *((each in done.reason, f"{each!r} is missing: {done.reason}") for each in expected),
-    )
-    return Seen(done.status, done.exit_code, done.reason, None, len(done.left), workshop.lost(), wrong)
+    missing = ((each in done.reason, f"{each!r} is missing: {done.reason}") for each in expected)
+    return ended_as(workshop, done, "INVALID", 6, *missing)
 
 
 # ---- cards
 
 
-def _card(card: Card, expected: tuple[str, ...], workshop: Workshop) -> Seen:
+def _hot_card(workshop: Workshop) -> Seen:
     """The card is so from before the case to its end."""
-    furnish(workshop, card, budgets=_ONCE)
-    return _invalid(workshop, gpu_shop.run(workshop), *expected)
+    furnish(workshop, Card(throttle=0x40, temperature_c=84, sm_mhz=900), budgets=_ONCE)
+    return _invalid(workshop, gpu_shop.run(workshop), "hardware thermal slowdown", "900 MHz", "84 °C")
 
 
-def _card_unlike_recorded(card: Card, expected: tuple[str, ...], workshop: Workshop) -> Seen:
+def _other_cap(workshop: Workshop) -> Seen:
     """The card is fit, and other than when the case was recorded."""
     furnish(workshop, Card(), budgets=_ONCE)
     first = gpu_shop.run(workshop, "--update-baselines", session="recording")
-    card.write(state_file(workshop))
-    seen = _invalid(workshop, gpu_shop.run(workshop), *expected)
+    Card(power_limit_watts=250).write(state_file(workshop))
+    seen = _invalid(workshop, gpu_shop.run(workshop), "power cap 250 W, recorded at 300 W")
     recorded = expect((first.exit_code == 0 and "created" in first.output, f"not recorded: {first.output[-600:]}"))
     return replace(seen, wrong=(*recorded, *seen.wrong))
 
@@ -148,8 +144,8 @@ def _copy_text(source: str, target: str) -> None:
         Path(target).write_text(Path(source).read_text(encoding="utf-8"), encoding="utf-8")
 
 
-def _core_later(name: str, value: int, expected: tuple[str, ...], workshop: Workshop) -> Seen:
-    """The file has this value from the window's middle on."""
+def _hot_core(workshop: Workshop) -> Seen:
+    """The core's counter rises in the window's middle."""
 
     def change(config: dict[str, object]) -> None:
         with_cases([1], budgets=_ONCE)(config)
@@ -160,9 +156,9 @@ def _core_later(name: str, value: int, expected: tuple[str, ...], workshop: Work
 
     def during(running: Running) -> None:
         running.wait_for(lambda: running.steps() >= 62)
-        cores.put(name, value)
+        cores.put("thermal_throttle/core_throttle_count", 7)
 
-    return _invalid(workshop, workshop.run(during=during, prefix=cores.prefix), *expected)
+    return _invalid(workshop, workshop.run(during=during, prefix=cores.prefix), "slowed by heat", "7 times")
 
 
 def _why_no_namespace() -> str:
@@ -172,23 +168,12 @@ def _why_no_namespace() -> str:
     return "" if done.returncode == 0 else f"no mount namespace can be made: {done.stderr.strip()}"
 
 
-_Make = Callable[[Card, tuple[str, ...], Workshop], Seen]
-
-
-def _on_a_card(name: str, what: str, make: _Make, card: Card, *expected: str) -> Fault:
-    return Fault(13, name, f"{what}; {STAND_IN}", functools.partial(make, card, expected))
-
-
-_FILES = "by files laid over the kernel's"
-
 FAULTS = [
-    _on_a_card("card slowed by heat", "hardware thermal slowdown, 84 °C", _card,
-               Card(throttle=0x40, temperature_c=84, sm_mhz=900), "hardware thermal slowdown", "900 MHz", "84 °C"),
-    _on_a_card("another power cap than recorded", "recorded at 300 W, now 250 W", _card_unlike_recorded,
-               Card(power_limit_watts=250), "power cap 250 W, recorded at 300 W"),
+    Fault(13, "card slowed by heat", f"hardware thermal slowdown, 84 °C; {STAND_IN}", _hot_card),
+    Fault(13, "another power cap than recorded", f"recorded at 300 W, now 250 W; {STAND_IN}", _other_cap),
     Fault(13, "CPU quota of a container", "the suite's control group gets a fifth of a core in the run", _quota,
           needs=_why_no_quota),
-    Fault(13, "processor slowed by heat", f"the core's thermal counter rises in the window; {_FILES}",
-          functools.partial(_core_later, "thermal_throttle/core_throttle_count", 7, ("slowed by heat", "7 times")),
+    Fault(13, "processor slowed by heat",
+          "the core's thermal counter rises in the window; by files laid over the kernel's", _hot_core,
           needs=_why_no_namespace),
 ]  # fmt: skip

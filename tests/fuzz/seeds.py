@@ -99,7 +99,7 @@ def recorded_document() -> dict[str, Any]:
         "shared": {},
         "entries": {
             _CASE: {
-                "images_per_s": 100.75, "rule": "wall-clock", "replicates": [100, 101.5], "interval": None,
+                "images_per_s": 100.75, "rule": "wall-clock", "replicates": [100, 101.5],
                 "protocol": {}, "tolerance": None, "environment": {"cpu": "x"}, "segment": {"driver": "1"},
                 "provenance": {
                     "commit": "c", "date": "2026-11-21T02:03:04Z", "machine": "m", "reason": "first", "begins": "",

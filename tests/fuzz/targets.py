@@ -140,7 +140,7 @@ class _Readers:
             _check_message(error)
             return
         for entry in found.entries.values():
-            _check_positive("entry", [entry.samples_per_s, *entry.replicates, *(entry.interval or ())])
+            _check_positive("entry", [entry.samples_per_s, *entry.replicates])
         document = document_of(found.machine_key, found.entries)
         copy = self._folder / "copy.json"
         write_document(copy, document, RecordedDocument)

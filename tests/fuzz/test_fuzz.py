@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 
@@ -19,6 +20,7 @@ from helpers.logs import lines
 from helpers.logs.record import Imported
 from helpers.logs.settings import LogSetting, Stated
 from helpers.plan import perf_yaml as config
+from helpers.plan import yaml_file
 from helpers.plan.recorded import document_of
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import SuiteError
@@ -91,7 +93,7 @@ def test_a_configuration_has_a_largest_size(size: int, refused: bool, tmp_path: 
     path = tmp_path / "perf.yaml"
     path.write_bytes(SMALL_CONFIG + b"#" * (size - len(SMALL_CONFIG)))
     if refused:
-        with pytest.raises(SuiteError, match=r"perf\.yaml: got 'more than 131072 bytes'"):
+        with pytest.raises(SuiteError, match=r"perf\.yaml: .*at most 131072"):
             config.load_config(path)
     else:
         assert config.load_config(path).matrix
@@ -129,8 +131,8 @@ def test_an_entry_that_is_lost_is_found(readers: dict[str, Target], monkeypatch:
 
 @pytest.mark.slow
 def test_an_unknown_key_that_is_taken_is_found(readers: dict[str, Target], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "_limits", lambda field: config.TimeLimits())
-    with pytest.raises(Broken, match=r"an unknown key was taken beside .*run_seconds"):
+    monkeypatch.setattr(yaml_file, "read_as", lambda value, kind, place, defaults: msgspec.convert(value, kind))
+    with pytest.raises(Broken, match="an unknown key was taken"):
         for number in range(200):
             # Another comment has the key put into another place.
             readers["config"].check(readers["config"].seeds[0] + b"# %d\n" % number)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from helpers.common.unknown import Unknown
 from helpers.machine.devices import CpuCard, Machine
 from helpers.machine.host import Host, HostState, Space
-from helpers.machine.nvml import TO_GPU, TO_SWITCH, Gpu, GpuDetails, GpuSettings, GpuState, Link
+from helpers.machine.nvml import Gpu, GpuDetails, GpuSettings, GpuState, Nvml
 
 GIB = 1024**3
 HOST = Host(
@@ -18,15 +17,18 @@ HOST = Host(
 )
 CPU_MACHINE = Machine(HOST, (CpuCard(0, (0,)), CpuCard(1, (1,))), gpu_note="no libnvidia-ml.so.1")
 
-# NVLinks between the V100 cards of the source documents (`nvidia-smi topo -m`): the hybrid cube mesh.
-MESH = {
-    (0, 1): 2, (0, 2): 2, (0, 3): 1, (0, 4): 1, (1, 2): 1, (1, 3): 1, (1, 5): 2, (2, 3): 2,
-    (2, 6): 1, (3, 7): 2, (4, 5): 2, (4, 6): 2, (4, 7): 1, (5, 6): 1, (5, 7): 1, (6, 7): 2,
-}  # fmt: skip
+# The V100 machine of the source documents.
+TOPOLOGY = """\
+\tGPU0\tGPU1\tmlx5_0\tCPU Affinity
+GPU0\t X \tNV2\tNODE\t0-23
+GPU1\tNV2\t X \tNODE\t0-23
+mlx5_0\tNODE\tNODE\t X
 
+Legend:
 
-def bus_id(index: int) -> str:
-    return f"0000:{0x10 + index:02x}:00.0"
+  X    = Self
+  NV#  = Connection traversing a bonded set of # NVLinks
+"""
 
 
 def v100s() -> tuple[Gpu, ...]:
@@ -39,34 +41,24 @@ def a100s() -> tuple[Gpu, ...]:
 
 HEALTHY_STATE = GpuState(1290, 35, 60.0, 0x1, 0, 877)
 HEALTHY = GpuDetails(
-    bus_id=bus_id(0), memory_used_bytes=3 * 1024**2, persistence=True, ecc=True, slowdown_c=90,
+    memory_used_bytes=3 * 1024**2, persistence=True, ecc=True,
     pages_pending=False, power_limit_watts=300, default_power_limit_watts=300, max_sm_clock_mhz=1530,
     applications_clock_mhz=1290, default_applications_clock_mhz=1290, state=HEALTHY_STATE,
     pcie_generation=3, pcie_width=16, max_pcie_width=16, max_pcie_generation=3,
-    cpus=frozenset(range(24)), processes=(), nvlinks=(), links=(),
+    cpus=frozenset(range(24)), processes=(), nvlinks=(True,) * 6,
 )  # fmt: skip
 
 
-def mesh_details() -> dict[str, GpuDetails]:
-    links: dict[int, list[Link]] = {n: [] for n in range(8)}
-    for (one, other), count in MESH.items():
-        links[one] += [Link(TO_GPU, bus_id(other))] * count
-        links[other] += [Link(TO_GPU, bus_id(one))] * count
-    return {f"GPU-{n}": replace(HEALTHY, bus_id=bus_id(n), links=tuple(links[n])) for n in range(8)}
-
-
-def switch_details(links: int = 12) -> dict[str, GpuDetails]:
-    ends = tuple(Link(TO_SWITCH, f"0000:c{n % 6}:00.0") for n in range(links))
-    return {f"GPU-{n}": replace(HEALTHY, bus_id=bus_id(n), links=ends) for n in range(8)}
+def details_of_all() -> dict[str, GpuDetails]:
+    return {f"GPU-{n}": HEALTHY for n in range(8)}
 
 
 @dataclass
-class StandInNvml:
-    """NVML of a machine whose GPUs meet at ``level`` (40 is NODE) where no NVLink joins them."""
+class StandInNvml(Nvml):
+    """NVML of a machine with these GPUs, which nobody uses."""
 
     all_gpus: tuple[Gpu, ...]
     all_details: Mapping[str, GpuDetails]
-    level: int | Unknown = 40
     asked: list[str] = field(default_factory=list)
 
     def driver(self) -> str:
@@ -82,7 +74,7 @@ class StandInNvml:
         return GpuState(1290, 35, 60.0, 0, 0)
 
     def settings(self, gpu: Gpu) -> GpuSettings:
-        return GpuSettings(300, 300, 1290, 1290, 90, False)
+        return GpuSettings(300, 300, 1290, 1290, False)
 
     def compute_processes(self, gpu: Gpu) -> tuple[int, ...]:
         return ()
@@ -97,9 +89,6 @@ class StandInNvml:
         self.asked.append(gpu.uuid)
         return self.all_details[gpu.uuid]
 
-    def common_ancestor(self, one: Gpu, other: Gpu) -> int | Unknown:
-        return self.level
-
 
 def gpu_machine(gpus: tuple[Gpu, ...]) -> Machine:
     return replace(CPU_MACHINE, gpus=gpus, driver="525.60.11", cuda_driver="12.0", gpu_note="")
@@ -109,9 +98,9 @@ def host_state(**values: Any) -> HostState:
     """A quiet bare machine with nothing wrong."""
     usual: dict[str, Any] = {
         "allowed_cpus": frozenset(range(48)), "siblings": {cpu: frozenset({cpu}) for cpu in range(48)},
-        "numa_nodes": {0: frozenset(range(48))}, "governors": frozenset({"performance"}), "boost": False,
+        "numa_nodes": {0: frozenset(range(48))}, "governors": frozenset({"performance"}),
         "load_1m": 0.0, "quota_cores": None,
-        "clock_source": "tsc", "hypervisor": False, "container": "", "image": "no container",
+        "clock_source": "tsc", "hypervisor": False, "container": "",
         "memory_available_bytes": 400 * GIB, "memory_limit_bytes": None, "swap_used_bytes": 0,
         "huge_pages": "madvise", "numa_balancing": False,
         "shared_memory": Space(64 * GIB, 64 * GIB), "open_files": 65536, "locked_bytes": -1,

@@ -28,7 +28,7 @@ def test_every_pattern_is_linear_in_a_line_of_its_own_beginnings(every: list[Use
 def test_the_patterns_are_those_of_the_formats_and_of_the_rest(every: list[Used]) -> None:
     known = {each.pattern.pattern for each in every}
     for spec in FORMATS.values():
-        for pattern in (spec.record, *spec.starts, *spec.proofs, *spec.printed.values()):
+        for pattern in (spec.record, *spec.starts, *spec.printed.values()):
             assert pattern.pattern in known, f"{spec.name}: {pattern.pattern!r}"
     places = {each.where.partition(":")[0].rpartition(".")[0] for each in every}
     assert {"helpers.launch.failure", "helpers.logs.lines"} <= places

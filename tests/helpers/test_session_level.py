@@ -116,7 +116,7 @@ def entry(plan: CasePlan, make_run: MakeRun, samples_per_s: float, build: dict[s
     rates = tuple(samples_per_s * each for each in (0.998, 1.0, 1.001))
     segment = segment_of(first.environment, {}, plan.case.id)
     provenance = Provenance(build["commit"], "2026-08-31", "h", "first")
-    return RecordedEntry(plan.case.id, samples_per_s, MEDIAN_STEP, rates, None, None, facts, segment, provenance)
+    return RecordedEntry(plan.case.id, samples_per_s, MEDIAN_STEP, rates, None, facts, segment, provenance)
 
 
 FirstNights = Callable[[World], object]

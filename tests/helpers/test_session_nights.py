@@ -177,7 +177,7 @@ def test_the_reference_builds_environment_is_no_difference_from_what_was_recorde
     provenance = Provenance("abcdef", "2024-05-06", "h", "first")
     segment = segment_of(new.environment, new.settings, new.case_id)
     facts = environment.to_mapping(), segment
-    entry = RecordedEntry(new.case_id, 100.0, MEDIAN_STEP, (100.0,), None, None, *facts, provenance)
+    entry = RecordedEntry(new.case_id, 100.0, MEDIAN_STEP, (100.0,), None, *facts, provenance)
     evidence = evidence_of(replace(plan, recorded=entry), (other, new))
     assert evidence.recorded is not None
     assert evidence.recorded.differences == ()
@@ -407,7 +407,7 @@ def test_a_drop_that_nobody_confirms_never_becomes_a_pass(
     first = make_run(plan)
     facts = dict(first.environment), segment_of(first.environment, {}, plan.case.id)
     provenance = Provenance("abcdef", "2024-05-06", "h", "first")
-    entry = RecordedEntry(plan.case.id, 100.0, MEDIAN_STEP, (99.8, 100.0, 100.2), None, None, *facts, provenance)
+    entry = RecordedEntry(plan.case.id, 100.0, MEDIAN_STEP, (99.8, 100.0, 100.2), None, *facts, provenance)
     plan = replace(plan, recorded=entry)
     told: list[Status] = []
     with open_history(default_url(tmp_path)) as history:

@@ -50,7 +50,7 @@ class Pool:
         plan = self.make_plan(environment={"host_id": node})
         segment = segment_of({**environment, "host_id": next(iter(self.levels))}, plan.settings, plan.case.id)
         provenance = Provenance("abcdef", "2026-09-30", "h", "first")
-        entry = RecordedEntry(plan.case.id, first, MEDIAN_STEP, (first,) * 3, None, None, {}, segment, provenance)
+        entry = RecordedEntry(plan.case.id, first, MEDIAN_STEP, (first,) * 3, None, {}, segment, provenance)
         plan = replace(plan, recorded=entry)
         when = FIRST + datetime.timedelta(days=self.made)
         store = ResultStore(self.folder, f"night{self.made}", SessionRecord(began=when.isoformat()))

@@ -75,14 +75,6 @@ def test_a_machine_with_a_card_gets_cuda_s_libraries_and_the_dali_that_its_drive
     assert all(part.cost for name, part in sets.parts_of(chosen).items() if name != "suite")
 
 
-def test_every_framework_s_environment_has_its_target_in_the_makefile() -> None:
-    """And with it the command that a skipped case names."""
-    makefile = (REQUIREMENTS.parent / "Makefile").read_text(encoding="utf-8")
-    for name in set(sets.FRAMEWORKS) - {"paddle"}:
-        assert re.search(rf"^env-{name}:\n(.*\n)?.* --requirements {name}$", makefile, re.MULTILINE)
-        assert f".venv-{name}" in makefile.partition("\nclean:")[2]
-
-
 # ---- the files
 
 
@@ -134,23 +126,6 @@ def test_what_is_installed_is_what_the_file_beside_it_names() -> None:
         else:
             makefile = (REQUIREMENTS.parent / "Makefile").read_text(encoding="utf-8")
             assert path.stem in makefile.partition("filter-out ")[2].partition(",")[0].split()
-
-
-def test_no_part_has_another_version_of_what_the_others_have() -> None:
-    for chosen in (*sets.SETS, *sets.TOOLS):
-        had: dict[str, str] = {}
-        for part in sets.parts_of(chosen, ["dev"]).values():
-            for file in part.files:
-                for name, version in _versions(file).items():
-                    assert had.setdefault(name, version) == version, (chosen, file, name)
-
-
-def test_the_libraries_are_those_that_the_wheel_was_built_with() -> None:
-    """paddlepaddle-gpu 2.6.2 states CUDA 11.8 and cuDNN 8.6.0 (paddle/version/__init__.py)."""
-    pins = _versions("cuda11.txt")
-    assert pins["nvidia-cudnn-cu11"] == "==8.6.0.163" and pins["nvidia-cublas-cu11"] == "==11.11.3.6"
-    opened = {"cublas", "cudnn", "curand", "cusolver", "cusparse", "nccl", "cuda-nvrtc", "cuda-cupti", "cuda-runtime"}
-    assert {f"nvidia-{each}-cu11" for each in opened} == set(pins)
 
 
 def test_both_builds_of_a_framework_are_of_one_version_and_read_images_with_the_same_code() -> None:

@@ -11,53 +11,41 @@ import select
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
 
-import yaml
-
-from helpers.commands.proof import Proof, ProofStep, StepKind
-from helpers.commands.proof.probing import ProbeAnswer, ask_probe, look_at_programs, seated
-from helpers.common.files import write_whole
-from helpers.common.masking import masked
-from helpers.history.results import RunResult
-from helpers.history.run_folders import RESULT_FILE, read_result
+from helpers.commands.proof.plan import ProofStep, StepKind
+from helpers.commands.proof.probing import ProbeAnswer, ask_probe, seated
+from helpers.history import default_url
+from helpers.history.run_folders import RESULT_FILE
 from helpers.judging.parts.beyond_chance import LEAST_PAIRS
-from helpers.launch.launchers import CHOICES
 from helpers.launch.programs import card_environment
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import CPU
-from helpers.machine.frameworks import BuildFinder
 from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import Gpu
-from helpers.plan.case_plan import SuiteCase, matrix
+from helpers.plan.case_plan import SuiteCase
+from helpers.plan.grown_dataset import FEW_IMAGES, GrownDataset
 from helpers.plan.matrix import ByCase, MatrixCase
-from helpers.plan.perf_yaml import Config, load_config
+from helpers.plan.perf_yaml import Config
 from helpers.plan.proposals import Accepted
-from helpers.plan.published import load_all_published
-from helpers.plan.small_dataset import make_small_dataset
-from helpers.plan.yaml_file import read_yaml
 from helpers.report.explanation import write_explanation
+from helpers.report.reasons import reason_text
 from helpers.report.row import CaseRow, row_of
 from helpers.session.explain.case import CaseExplanation, explain_case
 from helpers.session.explain.pairs import FOLDER as EXPLAINED
 from helpers.session.explain.runs import ExplainRequest
-from helpers.session.programs import is_built_ahead
 from helpers.session.suite import Suite, SuiteOptions
-from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import DataSource
-from helpers.trainers.contract.errors import ConfigError, LaunchError
-from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.errors import DeviceError, LaunchError
 from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, WEIGHTS_VARIABLE
 from helpers.trainers.contract.models import Model
 
-CONFIG = "perf.yaml"
-# Enough for several batches of 256 images; the usual small dataset has only one.
-_IMAGES_PER_CLASS_ON_GPU = 256
+# Enough for several batches of 256 images.
+_IMAGES_ON_GPU = 2048
 # Foreign processes on the cores of a user's machine are reported but do not end the proof.
 _ANY_SHARE = 0.99
 
@@ -79,34 +67,27 @@ class ProofBench:
     """Makes the sessions of one proof."""
 
     folder: Path
-    proof: Proof
+    steps: tuple[ProofStep, ...]
+    device: str
     machine: Machine
+    config: Config
+    # The build under test as the user named it; None: what perf.yaml's interpreters have.
+    build: str | None = None
     # The user's image folder; None for a small one that is made in ``folder``.
     data: Path | None = None
-    # The folder of the published figures.
-    baselines: Path = ROOT / "baselines"
-    # Called with one line about the history.
+    # Called with one line about builds and the history.
     report: Callable[[str], None] = print
-
-    @cached_property
-    def config(self) -> Config:
-        config = load_config(self.folder / CONFIG, CHOICES)
-        cases = tuple(MatrixCase(case, self.proof.device, protocol.name) for case, protocol in self.proof.cases)
-        return replace(config, matrix=cases, protocols={each.name: each for _, each in self.proof.cases})
-
-    def interpreter(self, framework: Framework) -> str:
-        return self.config.frameworks[framework].interpreter or sys.executable
 
     def measure(self, step: ProofStep) -> CaseRow:
         """Measure the step's case in a session of its own, or continue the session of an earlier call. Raises
         SuiteError."""
         case, suite = self._case(step), self._suite(step)
         with _variables(step):
-            suite.name_builds(self.report)
             suite.measurer.prepare([case])
             outcome = suite.measurer.measure(case)
         if step.kind is StepKind.MEASURE:
-            suite.recorder.write([outcome], suite.recorder.propose([outcome], self._accepted(case)))
+            proposals = suite.recorder.propose([outcome], self._accepted(case), reason_text)
+            suite.recorder.write([outcome], proposals)
         for note in suite.history_notes():
             self.report(f"  {note}")
         return row_of(outcome)
@@ -115,7 +96,6 @@ class ProofBench:
         """Compare profiles of the step's case with one build on both sides, and keep the answer and the traces in the
         step's session. Raises SuiteError."""
         case, suite = self._case(step), self._suite(step)
-        suite.name_builds(self.report)
         suite.measurer.expect([case])
         request = ExplainRequest(LEAST_PAIRS, self.config.explain.steps)
         found = explain_case(suite, case, request, self.report)
@@ -130,29 +110,20 @@ class ProofBench:
 
     def why_not(self, step: ProofStep) -> str | None:
         """Why this machine cannot run the step's case with the installed software; None if it can."""
-        return self._suite(step).why_not(self._case(step))
+        return self._plain.why_not(self._case(step))
 
     def ask_probe(self, step: ProofStep) -> ProbeAnswer:
         """Paddle's probe of the step's name, on a leased card. Raises SuiteError."""
-        case = self._case(step)
-        with seated(case, self.machine, self.folder / "probes" / step.key) as spec:
-            return ask_probe(step.key, spec, self.interpreter(case.case.framework), _limit(step))
+        assert step.most_seconds is not None
+        with seated(self._case(step), self.machine, self.folder / "probes" / step.key) as spec:
+            return ask_probe(step.key, spec, self.interpreter(step), step.most_seconds)
 
-    def build_programs(self, step: ProofStep) -> ProbeAnswer:
-        """The programs of the published rows of Paddle that the step names, without a card. Raises SuiteError."""
-        interpreter = self.interpreter(Framework.PADDLE)
-        build = BuildFinder().find_build(Framework.PADDLE, interpreter)
+    def interpreter(self, step: ProofStep) -> str:
+        """The Python of the framework of the step's case. Raises DeviceError without one."""
+        build = self._plain.build(self._case(step))
         if isinstance(build, str):
-            return ProbeAnswer("", not_run=build)
-        published = load_all_published(self.baselines / "published", step.targets)
-        config = replace(load_config(self.folder / CONFIG, CHOICES), matrix=())
-        rows = matrix(config, {target: published[target].figures for target in step.targets})
-        # Automatic parallelism has no program of its own before it trains.
-        of_paddle = {each.case.id: each for each in rows if is_built_ahead(each)}
-        return look_at_programs(tuple(of_paddle.values()), interpreter, _limit(step))
-
-    def runs_of(self, folders: tuple[str, ...]) -> list[RunResult]:
-        return [read_result(self.folder / each / RESULT_FILE) for each in folders]
+            raise DeviceError(step.key, got=build, expected="a build of the framework")
+        return build.interpreter
 
     def within(self, folder: str) -> str:
         """A run's folder relative to the proof's folder, as in the state file."""
@@ -161,81 +132,79 @@ class ProofBench:
     def _accepted(self, case: SuiteCase) -> tuple[Accepted, ...]:
         """On a CPU, whose cores other processes may use, the proof records any figure."""
         reason = "a proof of the suite's steps, on cores with neighbours"
-        return (Accepted(case.case.id, reason),) if self.proof.device == CPU else ()
+        return (Accepted(case.case.id, reason),) if self.device == CPU else ()
 
     def _case(self, step: ProofStep) -> SuiteCase:
-        if step.case is None or step.protocol is None:
-            raise ConfigError(f"step {step.key}", got="no case", expected="a case and its protocol")
-        return SuiteCase(step.case, self.proof.device, step.protocol)
+        return SuiteCase(step.case, self.device, step.protocol)
+
+    @cached_property
+    def _plain(self) -> Suite:
+        """A suite that is only asked for builds."""
+        return self._named(Suite(self._options("asked"), self.config, {}, machine=self.machine))
+
+    def _named(self, suite: Suite) -> Suite:
+        suite.name_builds(self.report)
+        return suite
+
+    def _options(self, session: str) -> SuiteOptions:
+        return SuiteOptions(
+            config_path=self.config.path,
+            baselines_folder=self.folder / "baselines",
+            runs_folder=self.folder / "runs",
+            session=session,
+            resume=True,
+            build=self.build,
+            history_url=default_url(self.folder / "runs"),
+        )
 
     def _suite(self, step: ProofStep) -> Suite:
-        on_cpu, compared = self.proof.device == CPU, step.kind in (StepKind.SLOWED, StepKind.EXPLAIN)
-        config = replace(self.config, budgets=ByCase(step.budget))
-        if on_cpu and step.kind is not StepKind.NEIGHBOUR:
+        """A session for the step, whose matrix is that of the proof."""
+        measured = {each.case: each.protocol for each in self.steps}
+        config = replace(
+            self.config,
+            matrix=tuple(MatrixCase(case, self.device, protocol.name) for case, protocol in measured.items()),
+            protocols={protocol.name: protocol for protocol in measured.values()},
+            budgets=ByCase(step.budget),
+        )
+        if self.device == CPU and step.kind is not StepKind.NEIGHBOUR:
             config = replace(config, contention=replace(config.contention, max_foreign_share=_ANY_SHARE))
         if step.most_seconds is not None:
             most = dict.fromkeys(("start_up_seconds", "no_progress_seconds", "run_seconds"), step.most_seconds)
             config = replace(config, limits=replace(config.limits, **most))
-        options = SuiteOptions(
-            config_path=config.path,
-            baselines_folder=self.folder / "baselines",
-            runs_folder=self.folder / "runs",
-            session=step.key,
-            resume=True,
-            data_root=str(self._images) if step.case and step.case.data is not DataSource.SYNTHETIC else None,
+        compared = step.kind in (StepKind.SLOWED, StepKind.EXPLAIN)
+        options = replace(
+            self._options(step.key),
+            data_root=str(self._images) if step.case.data is not DataSource.SYNTHETIC else None,
             overrides=_rate_that_learns(step),
             # Results of a slowed build are marked, and only --allow-contention accepts marked results.
             allow_contention=step.kind is StepKind.SLOWED,
-            reference_build=str(self._good_build) if compared else None,
+            reference_build=str(self._good_build(step)) if compared else None,
             # The good build is the same build without the slowdown.
             same_build=compared,
             to_record=step.kind is StepKind.MEASURE,
         )
-        return Suite(options, config, {}, machine=self.machine)
+        return self._named(Suite(options, config, {}, machine=self.machine))
 
     @cached_property
     def _images(self) -> Path:
         if self.data is not None:
             return self.data
-        if self.proof.device == CPU:
-            return make_small_dataset(self.folder / "images").root
-        return make_small_dataset(self.folder / "images", images_per_class=_IMAGES_PER_CLASS_ON_GPU).root
+        count = FEW_IMAGES if self.device == CPU else _IMAGES_ON_GPU
+        return GrownDataset(self.folder / "images").first(count).root
 
-    @cached_property
-    def _good_build(self) -> Path:
+    def _good_build(self, step: ProofStep) -> Path:
         """A script that runs the same interpreter without the slowdown."""
         path = self.folder / "good-python"
-        path.write_text(
-            f'#!/bin/sh\nunset {SLOWDOWN_VARIABLE}\nexec {shlex.quote(self.interpreter(Framework.PYTORCH))} "$@"\n'
-        )
+        path.write_text(f'#!/bin/sh\nunset {SLOWDOWN_VARIABLE}\nexec {shlex.quote(self.interpreter(step))} "$@"\n')
         path.chmod(0o755)
         return path
-
-
-def write_config(folder: Path, source: Path, interpreters: Mapping[Framework, str]) -> Path:
-    """Write the configuration ``source`` to ``folder`` with absolute paths, with these frameworks' interpreters, and
-    without its passwords: the folder is brought to another machine. Returns the new file."""
-    known = load_config(source, CHOICES)
-    found = cast(dict[str, Any], read_yaml(source).value or {}) if source.exists() else {}
-    named = found.setdefault("frameworks", {})
-    for framework, entry in known.frameworks.items():
-        if entry.interpreter is not None:
-            own = {"interpreter": entry.interpreter, "requirements": entry.requirements}
-            named[framework.value] = {**named.get(framework.value, {}), **own}
-    for framework, interpreter in interpreters.items():
-        # Without ``requirements``: the suite must not make an environment that the user named.
-        named[framework.value] = {"interpreter": str(Path(interpreter).expanduser().absolute())}
-    found["data"] = {"root": known.data.root}
-    path = folder / CONFIG
-    write_whole(path, yaml.safe_dump(masked(found), sort_keys=False).encode(), 0o600)
-    return path
 
 
 @contextmanager
 def _variables(step: ProofStep) -> Iterator[None]:
     """Start all jobs in the ``with`` block with the variables of the step's kind."""
     wanted = {SLOWDOWN_VARIABLE: f"{step.slowdown:g}"} if step.slowdown else {}
-    wanted |= {WEIGHTS_VARIABLE: "1"} if step.kind is StepKind.TRAINS and step.case and step.case.cards > 1 else {}
+    wanted |= {WEIGHTS_VARIABLE: "1"} if step.kind is StepKind.TRAINS and step.case.cards > 1 else {}
     os.environ.update(wanted)
     try:
         yield
@@ -247,14 +216,9 @@ def _variables(step: ProofStep) -> Iterator[None]:
 def _rate_that_learns(step: ProofStep) -> dict[str, float]:
     """For a few steps of training, the learning rate at which they learn: the published rates are for an average over
     thousands of steps, and the first ten only oscillate."""
-    if step.kind is not StepKind.TRAINS or step.case is None:
+    if step.kind is not StepKind.TRAINS:
         return {}
     return {"learning_rate": 0.002 if step.case.model is Model.RESNET50 else 0.0003}
-
-
-def _limit(step: ProofStep) -> float:
-    assert step.most_seconds is not None
-    return step.most_seconds
 
 
 @contextmanager
@@ -274,8 +238,7 @@ def neighbour(card: Card, interpreter: str) -> Iterator[int]:
             began = bool(select.select([process.stdout], [], [], _READY_SECONDS)[0])
             if not began or process.stdout.readline().strip() != "ready":
                 process.kill()
-                word = "no word" if began else f"no word for {_READY_SECONDS:g} s"
-                errors = (process.communicate()[1] or word).strip().splitlines()
+                errors = (process.communicate()[1] or "no word").strip().splitlines()
                 raise LaunchError("a process beside the job", got=errors[-1], expected="one that keeps the card busy")
             yield process.pid
         finally:

@@ -17,7 +17,7 @@ from helpers.judging.case.judge import end_without_comparison, failed_run, no_me
 from helpers.judging.case.noise import learn
 from helpers.judging.case.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.judging.finding import Code, Finding, found
-from helpers.judging.statistics import NORMAL_95, EffectSize, effect_of
+from helpers.judging.statistics import NORMAL_95
 from helpers.trainers.contract.errors import SuiteError
 
 # Fewer degrees of freedom leave sigma's upper bound more than six times its value.
@@ -65,8 +65,6 @@ class CaseNoise:
     # The smallest drop that a night finds which screens first.
     night_drop: float
     threshold: float
-    # The effect of the second interpreter against the first, where two were given.
-    effect: EffectSize | None = None
     warnings: tuple[Finding, ...] = ()
 
 
@@ -90,10 +88,7 @@ def noise_of(
     from helpers.judging.case.power import Detection, smallest_drop
 
     rates = tuple(run.log_rate for run in runs if run.log_rate is not None)
-    candidate, reference = (
-        [run.log_rate for run in runs if run.build is each and run.log_rate is not None] for each in Build
-    )
-    run = deviation_of_runs((candidate, reference))
+    run = deviation_of_runs((rates,))
     before = [night.log_rates for night in past.nights if night.accepted and night.log_rates]
     recommended = recommended_tolerance(run.value, budget.pairs, least)
     how = Detection(
@@ -118,16 +113,8 @@ def noise_of(
         by_pairs=tuple((n, smallest_drop(replace(how, pairs=n, screened=False))) for n in pairs),
         night_drop=smallest_drop(how),
         threshold=THRESHOLD,
-        effect=_between(candidate, reference, run),
         warnings=tuple(_warnings(rates, run, tolerance, recommended, budget.pairs)),
     )
-
-
-def _between(candidate: Sequence[float], reference: Sequence[float], run: Deviation) -> EffectSize | None:
-    """The effect of the candidate's interpreter against the reference's; it is only noise if both have the same
-    build."""
-    pairs = [new - old for new, old in zip(candidate, reference, strict=False)]
-    return effect_of(pairs, math.sqrt(2) * run.value) if pairs and run.value else None
 
 
 def _warnings(
@@ -143,10 +130,9 @@ def _warnings(
         yield found(Code.RUNS_DRIFT)
 
 
-def calibrating(runs: int, *, two_builds: bool) -> Callable[[Evidence], Verdict | NeedRuns]:
+def calibrating(runs: int) -> Callable[[Evidence], Verdict | NeedRuns]:
     """A judge that asks for ``runs`` usable runs and compares them with nothing.
 
-    With ``two_builds`` they are pairs of reference and candidate, whose order alternates (ABBA) as in a confirmation.
     It ends at a refused or failed run, and where more runs in a row are invalid than the budget repeats.
     """
 
@@ -154,30 +140,14 @@ def calibrating(runs: int, *, two_builds: bool) -> Callable[[Evidence], Verdict 
         failure = [failed_run(run.failure) for run in evidence.runs if run.failure is not None][:1]
         if (ended := end_without_comparison(evidence, failure) or no_median_step(evidence)) is not None:
             return ended
-        usable = [run for run in evidence.runs if run.usable]
-        order = _missing(usable, runs, two_builds)
-        if not order:
-            return Verdict(Status.PASS, Reason.of(found(Code.CALIBRATED, runs=len(usable))))
-        stage = Stage.CONFIRM if two_builds else Stage.SCREEN
-        why = found(Code.CALIBRATION_RUN, run=len(usable) + 1, most=runs)
-        return NeedRuns(order[0], order, len(order), why, stage)
+        usable = sum(run.usable for run in evidence.runs)
+        if usable >= runs:
+            return Verdict(Status.PASS, Reason.of(found(Code.CALIBRATED, runs=usable)))
+        order = (Build.CANDIDATE,) * (runs - usable)
+        why = found(Code.CALIBRATION_RUN, run=usable + 1, most=runs)
+        return NeedRuns(Build.CANDIDATE, order, len(order), why, Stage.SCREEN)
 
     return judge
-
-
-def _missing(usable: Sequence[RunEvidence], runs: int, two_builds: bool) -> tuple[Build, ...]:
-    """The builds still to run, in order. A usable run counts for its build, however many were repeated before it."""
-    if not two_builds:
-        return (Build.CANDIDATE,) * (runs - len(usable))
-    pairs = (runs + 1) // 2
-    wanted: list[Build] = []
-    for number in range(pairs):
-        pair = (Build.REFERENCE, Build.CANDIDATE)
-        wanted += pair if number % 2 == 0 else reversed(pair)
-    for run in usable:
-        if run.build in wanted:
-            wanted.remove(run.build)
-    return tuple(wanted)
 
 
 def deviation_of_runs(groups: Sequence[Sequence[float]]) -> Deviation:

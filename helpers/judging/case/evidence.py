@@ -8,6 +8,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
 
 from helpers.judging.finding import Finding
 from helpers.trainers.contract.errors import SuiteError
@@ -19,20 +22,20 @@ class Budget:
     """How many runs a case may take in one night (docs/verdicts.md, "One case, one night" and "The first nights")."""
 
     # The most runs of the build under test before the case is settled or goes to confirmation.
-    screen_runs: int = 6
+    screen_runs: Annotated[int, Meta(ge=1, le=100)] = 6
     # Its runs while fewer than 15 nights are known and no reference build is at hand.
-    first_runs: int = 5
+    first_runs: Annotated[int, Meta(ge=2, le=100)] = 5
     # The most interleaved pairs of a confirmation.
-    pairs: int = 40
+    pairs: Annotated[int, Meta(ge=3, le=100)] = 40
     # While a reference build is at hand and the level against it is unknown or uncertain, a case is compared with it
     # without a suspicion on one night in so many.
-    rotation: int = 8
+    rotation: Annotated[int, Meta(ge=1, le=100)] = 8
     # How many times an invalid run (throttled, contended, never steady) is repeated.
-    repeats: int = 2
+    repeats: Annotated[int, Meta(ge=0, le=100)] = 2
     # How many times a night repeats a run, of either build, that an infrastructure failure ended.
-    retries: int = 1
+    retries: Annotated[int, Meta(ge=0, le=10)] = 1
     # How many minutes its runs may take in one night, after the first one; None: as many as they take.
-    case_minutes: float | None = None
+    case_minutes: Annotated[float, Meta(gt=0, lt=24 * 60)] | None = None
 
 
 class Build(enum.Enum):

@@ -84,11 +84,8 @@ class Records:
     epochs: Sequence[float] = ()
     # How many records the first epoch has.
     first_epoch_records: int = 0
-    # Whether figures are rounded as the publisher's scripts round them, and to how many decimals each record is.
+    # Whether figures are rounded as the publisher's scripts round them.
     rounds: bool = False
-    record_decimals: int = _DECIMALS
-    # The iterations, from 0, whose time stamps DLPerf subtracts.
-    time_steps: tuple[int, int] = (_SKIPPED_STEPS, _LAST_STEP - 1)
 
 
 Logs = Sequence[StepLog]
@@ -215,7 +212,7 @@ def _dlperf_log(records: Records, rule: str, skip: int) -> RuleValue:
     first, last = _iterations(records, rule, _SKIPPED_STEPS, _LAST_STEP - 1)
     rates = list(records.rates[first : last + 1])
     if records.rounds:
-        rates = [round(rate, records.record_decimals) for rate in rates]
+        rates = [round(rate, _DECIMALS) for rate in rates]
     return RuleValue(_rounded_mean(records, rates), len(rates), _window(records, first, last))
 
 
@@ -225,7 +222,7 @@ def _dlperf_time(records: Records, rule: str, skip: int) -> RuleValue:
         first, last = _spans(records, rule)
         first, steps = first - 1, _TF2_LAST_STEP - _TF2_SKIPPED_STEPS
     else:
-        first, last = _iterations(records, rule, *records.time_steps)
+        first, last = _iterations(records, rule, _SKIPPED_STEPS, _LAST_STEP - 1)
         steps = last - first
     if first not in records.stamps or last not in records.stamps:
         raise RuleError(f"rule {rule}", got="records without a time stamp", expected=f"one at {first} and {last}")

@@ -7,7 +7,10 @@ suite's ``start_ranks`` finds the ports, connects the nodes if there are several
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from helpers.launch.launchers.launcher import (
+    LOG_FOLDER,
     LaunchCommand,
     Place,
     card_variables,
@@ -28,21 +31,20 @@ class TensorflowLauncher:
             argv=(
                 interpreter, "-u", "-m", START_RANKS,
                 "--ranks", str(ranks),
-                *_where(place, spec.job_id),
+                *_where(place, spec),
                 "--logs", str(folder),
                 "--", *trainer_argv(spec, interpreter, place),
             ),
             environment={**card_variables(spec), **interface_variables(None if place is None else place.interface)},
             rank_logs=tuple(str(folder / f"rank{rank}.log") for rank in range(ranks)),
-            rendezvous="" if place is None else place.master,
         )  # fmt: skip
 
 
-def _where(place: Place | None, job_id: str) -> tuple[str, ...]:
+def _where(place: Place | None, spec: JobSpec) -> tuple[str, ...]:
     if place is None:
         # Host names do not resolve on every machine, and a single machine does not need them.
         return ("--address", "127.0.0.1")
     return (
-        "--address", place.address, "--nodes", str(place.nodes), "--node", str(place.node), "--meet", place.master,
-        "--job", job_id,
+        "--address", place.address, "--nodes", str(place.nodes), "--node", str(place.node),
+        "--meet", str(Path(spec.run_folder) / LOG_FOLDER),
     )  # fmt: skip

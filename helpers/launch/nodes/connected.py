@@ -15,10 +15,10 @@ from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import LaunchCommand, Place, node_folder
 from helpers.launch.nodes.node import Node
 from helpers.launch.nodes.others import OtherNodes, Share
-from helpers.launch.nodes.share import OUTPUT, NodeOrder, boot_id, flag_texts, node_facts, node_record, suite_digest
+from helpers.launch.nodes.share import OUTPUT, NodeOrder, boot_id, flag_texts, node_facts, node_record
+from helpers.launch.nodes.slurm import step_words
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import Environment, differences, flag_variables
-from helpers.machine.watch import Norm
 from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract import ROOT
@@ -29,8 +29,6 @@ from helpers.trainers.contract.job import JobSpec
 # Passed to all nodes like the caller's flags: the ports on which a firewall allows the launcher and its ranks to
 # listen.
 _PORTS = ("PORT_RANGE",)
-
-NormOfCards = Callable[[Sequence[str], int], Norm | None]
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class ConnectedNodes:
         those that this node itself uses.
 
         ``on_wait`` is called with a text on what a node waits for. Raises LaunchError, naming the node, if its
-        framework, cards, driver or data differ from those of this node.
+        checkout, framework, cards, driver or data differ from those of this node.
         """
         each = needs.case.cards_per_node
         shares = [tuple(cards[start : start + each]) for start in range(0, len(cards), each)]
@@ -84,13 +82,13 @@ class ConnectedNodes:
         own = {**os.environ, **(self._hosts[0].environment if self._hosts else {})}
         records = [node_record(needs.machine, shares[0], own, framework)]
         for node in self._others:
-            ready = node.wait_for("ready", needs.wait_seconds, on_wait, self._stay_in_touch)
+            ready = node.wait_for("ready", needs.wait_seconds, on_wait)
             if unlike := differences(here, ready["facts"]):
                 raise LaunchError(
                     f"node {node.name}",
                     got=f"another machine than this one, {'; '.join(unlike)}",
                     expected="the same on every node",
-                    remedy="Make them alike, or correct the host in perf.yaml",
+                    remedy=f"Make them alike ({ROOT} is one checkout for all), or correct the host in perf.yaml",
                 )
             records.append(ready)
         self._note(records, flag_texts(os.environ, framework))
@@ -112,11 +110,17 @@ class ConnectedNodes:
         return {"nodes": ", ".join(self._names())} if self._hosts else {}
 
     def start_of(
-        self, spec: JobSpec, interpreter: str, grace_seconds: float, norm: NormOfCards = lambda cards, first: None
+        self,
+        spec: JobSpec,
+        interpreter: str,
+        grace_seconds: float,
+        recorded: Mapping[str, str] | None = None,
+        *,
+        to_record: bool = False,
     ) -> tuple[LaunchCommand, OtherNodes]:
         """The command that starts this node's share of a job, and the other nodes with their shares.
 
-        ``norm`` takes the UUIDs of a node's GPUs and the number of the first among those of all nodes.
+        ``recorded`` and ``to_record`` are as in ``norm_of``.
         """
         launcher = launcher_for(spec)
         if not self._others:
@@ -131,7 +135,18 @@ class ConnectedNodes:
             outputs=tuple(str(node_folder(spec, place) / OUTPUT) for place in places),
         )
         shares = [
-            Share(node, spec, interpreter, place, grace_seconds, self._norm(spec, place.node, norm))
+            Share(
+                node,
+                spec.ranks_of_node(place.node),
+                {
+                    "spec": spec.to_json(),
+                    "interpreter": interpreter,
+                    "place": asdict(place),
+                    "grace_seconds": grace_seconds,
+                    "recorded": recorded,
+                    "to_record": to_record,
+                },
+            )
             for node, place in zip(self._others, places[1:], strict=True)
         ]
         return command, OtherNodes(shares)
@@ -145,16 +160,6 @@ class ConnectedNodes:
             texts.append(" ".join([record["host_id"], *interface, *own]))
         self._nodes = tuple(texts)
         self._card_ids = tuple(each for record in records for each in record["card_ids"])
-
-    def _norm(self, spec: JobSpec, node: int, norm: NormOfCards) -> Norm | None:
-        first = node * spec.case.cards_per_node
-        cards = self._card_ids[first : first + spec.case.cards_per_node]
-        # A processor's clock is recorded for the first node alone.
-        return norm(cards, first) if cards else None
-
-    def _stay_in_touch(self) -> None:
-        for node in self._others:
-            node.show_life()
 
     def _names(self) -> tuple[str, ...]:
         return tuple(f"{host.name} ({host.address})" for host in self._hosts)
@@ -193,46 +198,25 @@ class ConnectedNodes:
 def connect_nodes(case: Case, nodes: NodesConfig) -> Generator[ConnectedNodes, None, None]:
     """Connect to every node of the case; all connections are closed at the end.
 
-    Raises LaunchError, naming the host, if it cannot be reached or has another checkout.
+    Raises LaunchError, naming the host, if it cannot be reached.
     """
     if case.nodes == 1:
         yield ConnectedNodes()
         return
-    hosts, words = nodes.hosts[: case.nodes], _words(nodes)
+    hosts = nodes.hosts[: case.nodes]
     with contextlib.ExitStack() as closing:
         others = []
         for number, host in list(enumerate(hosts))[1:]:
-            others.append(Node(host, number, words(host)))
+            others.append(Node(host, number, step_words(host) if nodes.of_slurm else host.connect))
             closing.callback(others[-1].close)
         connected = ConnectedNodes(hosts, others, nodes.port)
         # The configured port may be another session's until the cards are leased.
         open_port(hosts[0], resolve(hosts[0]), None)
         deadline = time.monotonic() + nodes.connect_seconds
         for node in others:
-            _greet(node, max(0.1, deadline - time.monotonic()))
+            seconds = max(0.1, deadline - time.monotonic())
+            node.boot_id = node.wait_for("hello", seconds, lambda obstacle: None)["boot_id"]
         yield connected
-
-
-def _words(nodes: NodesConfig) -> Callable[[HostConfig], tuple[str, ...]]:
-    """What runs, on a host, the command that is appended."""
-    if not nodes.of_slurm:
-        return lambda host: host.connect
-    from helpers.launch.nodes.slurm import step_words
-
-    return step_words
-
-
-def _greet(node: Node, seconds: float) -> None:
-    hello = node.wait_for("hello", seconds, lambda obstacle: None, node.show_life)
-    node.boot_id = hello["boot_id"]
-    if hello["suite"] != (here := suite_digest()):
-        raise LaunchError(
-            f"node {node.name}",
-            field="suite",
-            got=f"version {hello['suite']}",
-            expected=f"{here}, as on this machine",
-            remedy=f"Put {ROOT} on a file system that all nodes share, or bring it to the same commit there",
-        )
 
 
 def resolve(host: HostConfig) -> str:

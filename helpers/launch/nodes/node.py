@@ -11,10 +11,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from helpers.launch.failure import exit_text
-from helpers.launch.nodes.lines import ALIVE_SECONDS, Lines, Lost, Message
+from helpers.launch.nodes.link import ALIVE_SECONDS, Link, Lost, Message
 from helpers.plan.perf_yaml import HostConfig
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
@@ -22,7 +22,6 @@ from helpers.trainers.contract.errors import LaunchError
 PROGRAM = "helpers.launch.nodes.share"
 _CLOSE_SECONDS = 5.0
 _SHOWN_LINES = 3
-T = TypeVar("T")
 
 
 class Node:
@@ -34,7 +33,7 @@ class Node:
         self.number = number
         self.name = f"{host.name} ({host.address})"
         self.boot_id = ""
-        self.lost: str | None = None
+        self.lost = ""
         self._argv = (*words, *program_words(host))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the connection
         try:
@@ -54,28 +53,25 @@ class Node:
             ) from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        self._lines = Lines(self._stdout.fileno(), self._stdin.fileno())
+        self._link = Link(self._stdout.fileno(), self._stdin.fileno())
 
     def send(self, kind: str, **values: Any) -> None:
-        self._try(lambda: self._lines.send(kind, **values))
-
-    def show_life(self) -> None:
-        self._try(self._lines.show_life)
-
-    def keep_in_touch(self) -> None:
-        """While a job runs: show this side's life, and check that of the other."""
-        self.show_life()
-        self._try(self._lines.check_silence)
-
-    def listen_anew(self) -> None:
-        self._lines.listen_anew()
+        if not self.lost:
+            try:
+                self._link.send(kind, **values)
+            except Lost as loss:
+                self._lose(loss)
 
     def receive(self, seconds: float = 0.0) -> list[Message]:
-        return self._try(lambda: self._lines.receive(seconds)) or []
+        """What arrives in time; a lost node says nothing."""
+        if not self.lost:
+            try:
+                return self._link.receive(seconds)
+            except Lost as loss:
+                self._lose(loss)
+        return []
 
-    def wait_for(
-        self, kind: str, seconds: float, on_wait: Callable[[str], None], meanwhile: Callable[[], None]
-    ) -> Message:
+    def wait_for(self, kind: str, seconds: float, on_wait: Callable[[str], None]) -> Message:
         """The next message of this kind. Raises LaunchError if the node refuses, is lost or does not answer in time."""
         deadline = time.monotonic() + seconds
         while True:
@@ -86,11 +82,10 @@ class Node:
                     raise LaunchError(f"node {self.name}: {message['text']}")
                 if message["kind"] == "waiting":
                     on_wait(f"{self.host.name}: {message['obstacle']}")
-            if self.lost is None and time.monotonic() >= deadline:
+            if not self.lost and time.monotonic() >= deadline:
                 self.lost = f"no {kind} within {seconds:.3g} s{self._last_output()}"
-            if self.lost is not None:
+            if self.lost:
                 raise self.refusal()
-            meanwhile()
 
     def refusal(self) -> LaunchError:
         """The error of a node that is lost."""
@@ -103,6 +98,7 @@ class Node:
 
     def close(self) -> None:
         """Close the connection, which ends the node's program and its job; then end the connect command."""
+        self._link.close()
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
         for number in (None, signal.SIGTERM, signal.SIGKILL):
@@ -111,32 +107,23 @@ class Node:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(0.5 if self.lost is not None else _CLOSE_SECONDS)
+                self._process.wait(0.5 if self.lost else _CLOSE_SECONDS)
                 break
         self._stdout.close()
         self._errors.close()
 
-    def _try(self, act: Callable[[], T]) -> T | None:
-        """Do this, unless the node is lost; it may become so."""
-        if self.lost is None:
-            try:
-                return act()
-            except Lost as loss:
-                self.lost = f"{loss}{self._how_it_ended()}{self._last_output()}"
-        return None
-
-    def _how_it_ended(self) -> str:
-        try:
+    def _lose(self, loss: Lost) -> None:
+        how = ""
+        with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            return ""
-        # ssh's own failure is 255, which stands for no signal.
-        return f", it {exit_text(code)}" if code < 0 else f", it exited with {code}"
+            # ssh's own failure is 255, which stands for no signal.
+            how = f", it {exit_text(code)}" if code < 0 else f", it exited with {code}"
+        self.lost = f"{loss}{how}{self._last_output()}"
 
     def _last_output(self) -> str:
         """The last lines that came beside the messages, to be appended to an error's text."""
         self._errors.seek(0)
-        lines = [*self._lines.chatter, *self._errors.read().decode(errors="replace").splitlines()]
+        lines = [*self._link.chatter, *self._errors.read().decode(errors="replace").splitlines()]
         shown = [" ".join(line.split()) for line in lines if line.strip()][-_SHOWN_LINES:]
         text = "".join(char if char.isprintable() else " " for char in " | ".join(shown))
         return f": {text}" if text else ""

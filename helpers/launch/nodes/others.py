@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from helpers.launch.failure import NODE_NOT_READY, RANK_LOST, Failure
-from helpers.launch.launchers.launcher import Place
-from helpers.launch.nodes.lines import Message
+from helpers.launch.nodes.link import Message
 from helpers.launch.nodes.node import Node
-from helpers.machine.watch import Norm
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess, worst
-from helpers.trainers.contract.job import JobSpec
 
 # After the grace, a guard kills for at most 10 s.
 _LATE_SECONDS = 12.0
@@ -26,42 +23,16 @@ class Share:
     """One node's share of a job."""
 
     node: Node
-    spec: JobSpec
-    interpreter: str
-    place: Place
-    grace_seconds: float
-    # At which clocks and power limits the node's cards should run; with None nothing is compared.
-    norm: Norm | None = None
+    ranks: range
+    # What its program needs to start it.
+    order: Mapping[str, Any]
     started: bool = False
-    # Why the node cannot go on, by its own words.
+    # Why the node cannot run it, by its own words.
     refused: str = ""
     # The message with which the share ended.
     over: Message | None = None
     # Ranks whose process ended before its log had a footer.
     gone: set[int] = field(default_factory=set)
-
-    @property
-    def ranks(self) -> range:
-        return self.spec.ranks_of_node(self.place.node)
-
-    @property
-    def loss(self) -> str:
-        """Why this node cannot go on with the job; empty while it can."""
-        if self.refused:
-            return f"node {self.node.name}: {self.refused}"
-        if self.over is None and self.node.lost is not None:
-            return f"node {self.node.name} was lost: {self.node.lost}"
-        return ""
-
-    def start(self) -> None:
-        if self.node.lost is not None:
-            raise self.node.refusal()
-        self.started = True
-        self.node.listen_anew()
-        self.node.send(
-            "job", spec=self.spec.to_json(), interpreter=self.interpreter, place=asdict(self.place),
-            grace_seconds=self.grace_seconds, norm=None if self.norm is None else self.norm.to_mapping(),
-        )  # fmt: skip
 
     def receive(self, seconds: float) -> None:
         for message in self.node.receive(seconds):
@@ -72,15 +43,14 @@ class Share:
             elif message["kind"] == "error":
                 self.refused = message["text"]
 
-    def contention(self) -> ContentionSample | None:
-        """Contention by this node's own clock, with its name; None if the share has not ended."""
-        if self.over is None:
-            return None
-        record: dict[str, Any] = self.over["contention"]
-        host = self.node.host.name
-        top = (ForeignProcess(*each) for each in record["top"])
-        named = tuple(each._replace(name=f"{each.name} on {host}") for each in top)
-        return ContentionSample(**{**record, "top": named, "note": record["note"] and f"on {host}: {record['note']}"})
+    @property
+    def loss(self) -> tuple[Failure, str, int] | None:
+        """Why the job cannot go on, and the share's first rank; None if it can."""
+        if self.refused:
+            return NODE_NOT_READY, f"node {self.node.name}: {self.refused}", self.ranks[0]
+        if self.over is None and self.node.lost:
+            return RANK_LOST, f"node {self.node.name} was lost: {self.node.lost}", self.ranks[0]
+        return None
 
 
 class OtherNodes:
@@ -91,31 +61,31 @@ class OtherNodes:
 
     def start(self) -> None:
         for share in self._shares:
-            share.start()
+            if share.node.lost:
+                raise share.node.refusal()
+            share.started = True
+            share.node.send("job", **share.order)
 
     def look(self) -> None:
         for share in self._shares:
             share.receive(0.0)
-            if share.over is None:
-                share.node.keep_in_touch()
 
     @property
     def exit_code(self) -> int | None:
         """The first exit code of a node's launcher that is not 0; 0 if all have ended with 0; None while any runs."""
-        codes = [share.over["code"] for share in self._shares if share.over is not None]
+        codes = [over["code"] for _, over in self._ended()]
         bad = [code for code in codes if code]
         return bad[0] if bad else 0 if codes.count(0) == len(self._shares) else None
 
     @property
     def over(self) -> bool:
         """Whether no process of the job runs on any of them."""
-        return all(share.over is not None and not share.refused for share in self._shares)
+        return len(self._ended()) == len(self._shares)
 
     @property
     def lost(self) -> tuple[Failure, str, int] | None:
         """Why a node cannot go on with the job, and its first rank; None if all can."""
-        lost = (share for share in self._shares if share.loss)
-        return next(((NODE_NOT_READY if each.refused else RANK_LOST, each.loss, each.ranks[0]) for each in lost), None)
+        return next((share.loss for share in self._shares if share.loss is not None), None)
 
     @property
     def gone(self) -> Collection[int]:
@@ -144,27 +114,37 @@ class OtherNodes:
             lost_ones = 0.0 if hurried else began + grace_seconds + 1.0
             waiting = [
                 share for share in waiting
-                if share.over is None and not share.refused and (share.node.lost is None or now < lost_ones)
+                if share.over is None and not share.refused and (not share.node.lost or now < lost_ones)
             ]  # fmt: skip
-            if all(share.node.lost is not None for share in waiting):
+            if all(share.node.lost for share in waiting):
                 time.sleep(0.05)
         late = [share.node.name for share in waiting]
         return f"node {', '.join(late)} may still run the job: it did not say that it ended it" if late else ""
 
     def contention(self, own: ContentionSample) -> ContentionSample:
         """The worst contention of this node (``own``) and the others, each by its own host's clock."""
-        return worst([own, *filter(None, (share.contention() for share in self._shares))])
+        return worst([own, *(_contention(share.node.host.name, over["contention"]) for share, over in self._ended())])
 
     def unhealthy(self) -> tuple[str, ...]:
-        overs = [(share.node.host.name, share.over) for share in self._shares if share.over is not None]
-        return tuple(f"{name}: {reason}" for name, over in overs for reason in over["unhealthy"])
+        return tuple(
+            f"{share.node.host.name}: {reason}" for share, over in self._ended() for reason in over["unhealthy"]
+        )
 
     def facts(self) -> tuple[Mapping[str, str], ...]:
         """The facts of each node's own window, in node order; empty for a node whose share has not ended."""
-        return tuple(share.over["facts"] if share.over is not None else {} for share in self._shares)
+        return tuple({} if share.over is None else share.over["facts"] for share in self._shares)
 
     def oom_evidence(self, rank: int) -> tuple[bool, str] | None:
         """Whether the kernel ended processes for want of memory on the node of ``rank``, and a text about it; None if
         that is not one of these nodes, or its share has not ended."""
-        overs = (share.over for share in self._shares if rank in share.ranks)
-        return next((tuple(over["oom"]) for over in overs if over is not None), None)
+        return next((tuple(over["oom"]) for share, over in self._ended() if rank in share.ranks), None)
+
+    def _ended(self) -> list[tuple[Share, Message]]:
+        return [(share, share.over) for share in self._shares if share.over is not None]
+
+
+def _contention(host: str, record: Mapping[str, Any]) -> ContentionSample:
+    """The contention of a node by its own clock, with its name."""
+    top = (ForeignProcess(*each) for each in record["top"])
+    named = tuple(each._replace(name=f"{each.name} on {host}") for each in top)
+    return ContentionSample(**{**record, "top": named, "note": record["note"] and f"on {host}: {record['note']}"})

@@ -1,7 +1,4 @@
-"""The nodes of this process's Slurm job, and how the suite's program is started on them as a job step.
-
-It is imported only in a Slurm job.
-"""
+"""The nodes of this process's Slurm job, and how the suite's program is started on them as a job step."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import math
 import os
 import subprocess
 import time
@@ -23,7 +22,7 @@ _POLL_SECONDS = 0.5
 # Slurm kills a cancelled job after KillWait (30 s), and sbatch looks at a job every 32 s.
 _CANCEL_SECONDS = 75.0
 _COMPLETING_SECONDS = 60.0
-_ASK_SECONDS, _ANSWER_SECONDS, _AWAY_SECONDS = 60.0, 15.0, 1800.0
+_ANSWER_SECONDS = 15.0
 _COMPLETING, _COMPLETED, _FAILED, _TIMEOUT = "COMPLETING", "COMPLETED", "FAILED", "TIMEOUT"
 # Fields of squeue, each with a separator behind it. The exit code is that of wait(2).
 _FIELDS = "State:|,exit_code:|,Reason:|"
@@ -86,28 +85,6 @@ class GrowingFile:
         return self._decoder.decode(data)
 
 
-@dataclass
-class Patience:
-    """How long Slurm's controller may leave questions without an answer. One that was restarted, or that moved to its
-    backup, answers within minutes."""
-
-    name: str
-    ask: Callable[..., str] = ask_slurm
-    clock: Callable[[], float] = time.monotonic
-    _asked: float = -math.inf
-    _answered: float = math.inf
-
-    def is_over(self) -> bool:
-        """Ask, once a minute, for the jobs of the name."""
-        now = self.clock()
-        if now - self._asked >= _ASK_SECONDS:
-            self._asked, self._answered = now, min(self._answered, now)
-            with contextlib.suppress(LaunchError):
-                self.ask("squeue", "--noheader", f"--name={self.name}", seconds=_ANSWER_SECONDS)
-                self._answered = now
-        return now - self._answered >= _AWAY_SECONDS
-
-
 def run_jobs(requests: Sequence[JobRequest], cluster: ClusterConfig, show: Say, say: Say) -> list[End]:
     """Submit jobs of one name and wait until all have ended. Returns how each of them ended.
 
@@ -126,12 +103,7 @@ def run_jobs(requests: Sequence[JobRequest], cluster: ClusterConfig, show: Say, 
                 jobs.append(_submitted(processes[-1]))
                 say(f"job {jobs[-1]} of Slurm ({request.name}); its output: {request.log}")
             ends: dict[str, End] = {}
-            patience = Patience(requests[0].name)
             while len(ends) < len(jobs):
-                if patience.is_over():
-                    # sbatch would ask for ever. The jobs may go on.
-                    for process in processes:
-                        process.kill()
                 # At once: Slurm forgets a job some minutes after its end.
                 for job, process in zip(jobs, processes, strict=True):
                     if job not in ends and process.poll() is not None:
@@ -203,23 +175,14 @@ def _end_of(job: str) -> End:
 
 
 def _cancel(processes: Sequence[subprocess.Popen[str]], name: str, say: Say) -> None:
-    """Cancel all jobs of the name, which is known before their ids, and wait for their end. The second time is for jobs
-    that Slurm took, or a controller that came back, after the first one."""
+    """Cancel all jobs of the name, which is known before their ids, and wait for their end."""
     if not processes:
         return
     try:
-        for _ in range(2):
-            try:
-                ask_slurm("scancel", f"--name={name}", seconds=_ANSWER_SECONDS)
-            except LaunchError as error:
-                say(f"not cancelled: {error.got}")
-            else:
-                say(f"cancelled: scancel --name={name}")
-            deadline = time.monotonic() + _CANCEL_SECONDS
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                for process in processes:
-                    process.wait(max(0.0, deadline - time.monotonic()))
-                return
-    finally:
-        if any(process.poll() is None for process in processes):
-            say(f"it may still run; when Slurm answers: scancel --name={name}")
+        ask_slurm("scancel", f"--name={name}", seconds=_ANSWER_SECONDS)
+        say(f"cancelled: scancel --name={name}")
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        for process in processes:
+            process.wait(max(0.0, deadline - time.monotonic()))
+    except (LaunchError, subprocess.TimeoutExpired) as error:
+        say(f"not cancelled, it may still run; when Slurm answers: scancel --name={name} ({error})")

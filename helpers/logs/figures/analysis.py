@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import fields
 
-from helpers.judging.rules.own import RULES as OWN_RULES
 from helpers.judging.rules.publishers import RuleError, RuleValue, if_any
 from helpers.logs.figures.doubts import doubts
-from helpers.logs.figures.rules import RULES, epoch_rates, figure, figures, records_of, usual_rule, warm_up_records
+from helpers.logs.figures.rules import epoch_rates, figure, figures, records_of, usual_rule, warm_up_records
 from helpers.logs.figures.series import Means, means_of, rates_of, running_seconds, timed
-from helpers.logs.record import HONEST, Imported, LogRun, RateSpread, RecordField, RuleFigure
+from helpers.logs.record import HONEST, Imported, LogRun, RateSpread, RecordField, RuleFigure, RunOfLog
 from helpers.logs.settings import AUTO
 
 _HOW = "images of all cards / seconds that the log states"
@@ -43,39 +43,23 @@ def analyse(run: LogRun, rule: str = AUTO) -> Imported:
     if rule == HONEST:
         usual = HONEST
     elif rule != AUTO:
-        wanted = _figure_of(run, rule)
+        wanted = figure(run, rule)
         usual = wanted.rule
         if wanted.rule not in {each.rule for each in by_rule}:
             by_rule = (*by_rule, wanted)
     skip = warm_up_records(run, records)
     honest_figure, spread = honest(run, skip), _spread(run, skip)
-    share = reader_share(run, skip)
     return Imported(
-        source=run.source,
-        sha256=run.sha256,
+        **{each.name: getattr(run, each.name) for each in fields(RunOfLog)},
         format=run.format.name,
-        number=run.number,
-        runs_in_file=run.runs_in_file,
-        first_line=run.first_line,
-        last_line=run.last_line,
-        settings=run.settings,
         figures=by_rule,
         usual=usual,
         honest=honest_figure,
-        reader_share=share,
-        reader_reason="" if share is not None else f"the records of {run.format.name} do not state the waits for data",
+        reader_share=reader_share(run, skip),
         spread=spread,
-        dropped=run.dropped,
         warnings=doubts(run, by_rule, honest_figure, spread, skip),
-        began=run.began,
         unit=run.unit,
     )
-
-
-def _figure_of(run: LogRun, rule: str) -> RuleFigure:
-    if rule in OWN_RULES and rule not in RULES:
-        return RuleFigure(rule, None, reason=f"rule {rule} is for this suite's step logs")
-    return figure(run, rule)
 
 
 def _after(run: LogRun, skip: int) -> int:
@@ -151,10 +135,9 @@ def _of_running_means(run: LogRun, first_timed: int) -> RuleValue:
     if not records:
         got = f"no record from step {first_timed} of an epoch on"
         raise RuleError(f"rule {HONEST}", got=got, expected="1 or more")
-    of_epochs = f"{found.epochs} epochs" if found.epochs > 1 else "the epoch"
     left_out = (
         *if_any(run.records - records, f"before step {first_timed} of an epoch, which are timed otherwise"),
-        f"the steps before step {first_timed} of {of_epochs}, and the steps after the last record",
+        f"the steps before step {first_timed} of each epoch, and the steps after the last record",
     )
     return RuleValue(found.samples_per_s(), records, left_out)
 

@@ -22,7 +22,6 @@ _WHOLE_FIGURES = {
     "train_throughput": "train_throughput",
     "summary_total": "Summary",
     "summary_ips": "Summary",
-    "tipc": "summary line of TIPC",
 }
 
 
@@ -101,19 +100,13 @@ def _running(run: LogRun, by_rule: Sequence[RuleFigure], honest_figure: RuleFigu
 def _slow_last(run: LogRun, spread: RateSpread | None) -> Iterator[str]:
     if spread is None or run.records < 3:
         return
-    last = _last_rate(run)
-    below = last / spread.median_samples_per_s - 1
-    if below < -_SLOW_LAST:
-        yield f"slow last record: {number(last)} {run.unit}, {below:+.1%} from the median"
-
-
-def _last_rate(run: LogRun) -> float:
-    """The rate of the steps that the last record timed; NaN if it timed none."""
     try:
-        rates = timed(run).rates(run.records - 1)
+        last = timed(run).samples_per_s(run.records - 1)
     except RuleError:
-        return math.nan
-    return rates[0] if rates else math.nan
+        return
+    below = last / spread.median_samples_per_s - 1
+    if last > 0 and below < -_SLOW_LAST:
+        yield f"slow last record: {number(last)} {run.unit}, {below:+.1%} from the median"
 
 
 def _printed(run: LogRun, honest_figure: RuleFigure) -> Iterator[str]:
@@ -137,26 +130,26 @@ def _stamps(run: LogRun, skip: int) -> Iterator[str]:
     """Compares the longest stretch after warm-up within one epoch, by its time stamps, with the records in it."""
     steps = run.columns.get(RecordField.STEP, run.columns.get(RecordField.SPAN_END, ()))
     epochs = run.columns.get(RecordField.EPOCH, [0.0] * run.records)
-    after = [each for each in run.stamps if each.index >= skip]
+    after = [each for each in run.stamps if each >= skip]
     if run.format.is_summary or not steps or not after:
         return
     first = after[0]
-    last = next((each for each in reversed(after) if epochs[each.index] == epochs[first.index]), first)
-    done, seconds = steps[last.index] - steps[first.index], last.seconds - first.seconds
+    last = next((each for each in reversed(after) if epochs[each] == epochs[first]), first)
+    done, seconds = steps[last] - steps[first], run.stamps[last] - run.stamps[first]
     if not (done > 0 and seconds > 0):
         return
     try:
-        by_records = timed(run).samples_per_s(first.index + 1, last.index + 1)
+        by_records = timed(run).samples_per_s(first + 1, last + 1)
     except RuleError:
         return
     by_clock = done * images_per_step(run) / seconds
     difference = by_clock / by_records - 1
     # One unit in the last digit of a time stamp.
-    unit = 1.0 if all(each.seconds == int(each.seconds) for each in run.stamps) else 0.001
+    unit = 1.0 if all(each == int(each) for each in run.stamps.values()) else 0.001
     if abs(difference) > _AGREE + unit / seconds:
         why = "they state more time than passed" if difference > 0 else "they leave out some of the time"
         yield (
-            f"by the time stamps of records {first.index + 1} and {last.index + 1}, {seconds:.0f} s apart, it is "
+            f"by the time stamps of records {first + 1} and {last + 1}, {seconds:.0f} s apart, it is "
             f"{number(by_clock)} {run.unit}, {difference:+.1%} from the {number(by_records)} of the records between: "
             f"{why}"
         )

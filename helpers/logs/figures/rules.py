@@ -13,11 +13,12 @@ from types import MappingProxyType
 
 from helpers.judging.rules.publishers import PUBLISHERS_RULES, TIPC_SUMMARY, Records, Rule, RuleError, leading
 from helpers.logs.figures.series import cards_of, images_per_step, rates_of, timed, usual_distance
-from helpers.logs.record import LogRun, RateOf, RecordField, RuleFigure
+from helpers.logs.record import HONEST, LogRun, RateOf, RecordField, RuleFigure
+from helpers.logs.settings import AUTO
 from helpers.trainers.contract.errors import LogError
 
 RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for rule in (*PUBLISHERS_RULES, TIPC_SUMMARY)})
-# The name of the figures that a format with whole runs as records gives to other formats' logs.
+# The name of a summary line's figure among those that a script prints itself.
 _TIPC = "tipc"
 
 
@@ -44,27 +45,25 @@ def records_of(run: LogRun) -> Records:
         found.cost if found else (),
         # Steps that the log leaves out before its first record.
         before=max(steps[0] - usual_distance(run), 0.0) if has_steps and run.records else 0.0,
-        stamps={each.index: each.seconds for each in run.stamps},
+        stamps=run.stamps,
         samples_per_step=images_per_step(run),
         printed=of_own,
         epochs=epoch_rates(run),
         first_epoch_records=leading(epochs, epochs[0] + 1) if epochs else 0,
         rounds=True,
-        **run.format.rounding,
     )
 
 
 def epoch_rates(run: LogRun) -> list[float]:
     """The figures that the script printed after each epoch, of all cards, in the order of the epochs.
 
-    Several ranks may print the same epoch, and a log may hold each line twice.
+    Several ranks may print the same epoch, and a log may hold each line twice: the first counts.
     """
     times = cards_of(run) if run.rate_of is RateOf.CARD else 1
-    first: dict[object, tuple[int, int, float]] = {}
+    first: dict[int, float] = {}
     for each in run.printed.get("epoch", ()):
-        key = each.line if each.epoch is None else (each.epoch,)
-        first.setdefault(key, (each.epoch or 0, each.line, each.samples_per_s * times))
-    return [rate for _, _, rate in sorted(first.values())]
+        first.setdefault(each.epoch or 0, each.samples_per_s * times)
+    return [first[epoch] for epoch in sorted(first)]
 
 
 def figure(run: LogRun, rule: str) -> RuleFigure:
@@ -89,11 +88,9 @@ def _figure(records: Records, rule: str) -> RuleFigure:
 
 
 def figures(run: LogRun, records: Records | None = None) -> tuple[RuleFigure, ...]:
-    """The figures by all rules of the run's format, the usual rule first, and by TIPC's rule if a summary line follows
-    the records."""
+    """The figures by all rules of the run's format, the usual rule first."""
     records = records or records_of(run)
-    rules = (*run.format.rules, *((TIPC_SUMMARY.name,) if _TIPC in run.printed else ()))
-    return tuple(_figure(records, rule) for rule in rules)
+    return tuple(_figure(records, rule) for rule in run.format.rules)
 
 
 def usual_rule(by_rule: Sequence[RuleFigure]) -> str:
@@ -118,7 +115,7 @@ def parse_rule(text: str) -> tuple[Rule, int | None]:
     """The rule and its parameter (None if the text has none). Raises LogError."""
     name, colon, parameter = text.partition(":")
     if name not in RULES:
-        raise LogError("rule", got=text, expected="one of " + ", ".join(RULES))
+        raise LogError("rule", got=text, expected="one of " + ", ".join((AUTO, HONEST, *RULES)))
     if not colon:
         return RULES[name], None
     match = re.fullmatch(r"skip=([0-9]{1,9})", parameter)

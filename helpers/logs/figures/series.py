@@ -70,13 +70,6 @@ class Timed:
     steps: Sequence[float]
     # Its steps times the seconds that they took per image of all cards.
     cost: Sequence[float]
-    # How many epochs have a record that timed any step.
-    epochs: int = 0
-
-    def rates(self, start: int = 0, stop: int | None = None) -> list[float]:
-        """Images/s of the records that timed any step."""
-        parts = zip(self.steps[start:stop], self.cost[start:stop], strict=True)
-        return [steps / cost for steps, cost in parts if steps > 0 and cost > 0]
 
     def samples_per_s(self, start: int = 0, stop: int | None = None) -> float:
         """Images/s of all cards of the records from ``start`` up to ``stop``. Raises RuleError if their time is not
@@ -226,7 +219,7 @@ def _differences(run: LogRun, means: Sequence[float], reset: bool) -> Timed:
     steps, or the mean of their own."""
     first_timed = run.format.running_mean
     assert first_timed is not None
-    steps, cost, epochs = [], [], 0
+    steps, cost = [], []
     epoch_before, timed_before, total_before = math.nan, 0.0, 0.0
     for (epoch, step), mean in zip(_places(run), means, strict=True):
         now = max(step - (first_timed - 1), 0.0)
@@ -236,6 +229,5 @@ def _differences(run: LogRun, means: Sequence[float], reset: bool) -> Timed:
         steps.append(0.0 if again else now - (timed_before if goes_on else 0.0))
         before = total_before if goes_on else 0.0
         cost.append(0.0 if again else steps[-1] * mean if reset else total - before)
-        epochs += now > 0 and not again and (not goes_on or timed_before == 0)
         epoch_before, timed_before, total_before = epoch, now, total
-    return Timed(steps, cost, epochs)
+    return Timed(steps, cost)

@@ -15,22 +15,14 @@ FORMATS: Mapping[str, FormatSpec] = MappingProxyType(
             paddleclas.STATIC,
             paddleclas.DYNAMIC,
             paddleclas.DYNAMIC_2021,
-            paddleclas.STATIC_2020,
-            paddleclas.ELAPSE_2020,
-            fleet.FLEETX,
             fleet.FLEETX_TRAINER,
             fleet.TIPC,
             nvidia.TENSORFLOW,
             nvidia.PYTORCH,
             nvidia.MXNET,
-            nvidia.MXNET_2020,
             nvidia.MLLOG,
-            nvidia.TENSORFLOW_JSON,
-            nvidia.PYTORCH_JSON,
-            nvidia.MXNET_JSON,
             nvidia.TENSORFLOW_DLPERF,
             keras.TENSORFLOW_2,
-            fleet.DLPERF_PADDLE,
         )
     }
 )

@@ -3,11 +3,10 @@
 Sources: NVIDIA/DeepLearningExamples with its DLLogger, and PaddlePaddle's launchers.
 
 - DLLogger's parameter line holds ``key : value`` pairs, with two spaces between pairs. A value may contain spaces or
-  commas or be empty, so a pair ends only where the next key begins. DLLogger's JSON backend writes the same pairs as
-  one object; NVIDIA's MXNet script wrote them before 2021 as ``Namespace(key=value, ...)``.
-- paddle.distributed.launch, fleetrun and their predecessors of Paddle 1.8 print their arguments (``gpus: 0,1,2,3``,
-  ``nnodes: 4``) and what they start (``PADDLE_TRAINERS_NUM  32``, ``Run Pod: ..., replicas 8``). ``ips: None`` and
-  ``ips: 127.0.0.1`` among them are addresses of hosts, not rates.
+  commas or be empty, so a pair ends only where the next key begins.
+- paddle.distributed.launch and fleetrun print their arguments (``gpus: 0,1,2,3``, ``nnodes: 4``) and what they start
+  (``PADDLE_TRAINERS_NUM  32``, ``Run Pod: ..., replicas 8``). ``ips: None`` and ``ips: 127.0.0.1`` among them are
+  addresses of hosts, not rates.
 """
 
 from __future__ import annotations
@@ -41,25 +40,15 @@ _LONGEST_QUOTE = 80
 _LONGEST_LINE = 65536
 
 _BETWEEN_PAIRS = " : "
-_NAMESPACE = "arguments Namespace("
-_NAMESPACE_ARGUMENT = re.compile(r"\b(\w{1,200})=('[^']{0,4000}'|\"[^\"]{0,4000}\"|\[[^\]]{0,4000}\]|[^,()]*)")
 _EMPTY = ("", "None", "null")
 
 _GPU = re.compile(r"(?:\bname: |\bTesla |\bNVIDIA )(?:Tesla |NVIDIA )?((?:GB|[ABHLPVTK])\d{1,3}[A-Z]?\b(?:-\w+)*)")
-_NCCL_RANKS = re.compile(r"NCCL INFO comm .{0,300}\bnranks (\d{1,9})\b")
-_BANNER = re.compile(r"^(?:TensorFlow|PyTorch|MXNet|Apache MXNet) [Vv]ersion:? (\d[\w.+]*)")
 
-# Lines with the number of cards of all nodes, the most reliable first.
-_CARDS = (
-    re.compile(r"\bPADDLE_TRAINERS_NUM['\"]?(?: *[:=] *| +)['\"]?(\d+)\b"),
-    re.compile(r"\bnumber of gpu is (\d+) in current training"),
-    re.compile(r"\bnum_nodes: \d{1,9} ?,.{0,300} nranks: (\d{1,9})"),
-    re.compile(r"\bnccl context nranks: (\d+) ", re.IGNORECASE),
-    re.compile(r"_worker': (\d+)\}"),
-)
+# The number of cards of all nodes.
+_CARDS = re.compile(r"\bPADDLE_TRAINERS_NUM['\"]?(?: *[:=] *| +)['\"]?(\d+)\b")
 # Lines with the number of processes of one node, each of which trains on one card.
-_REPLICAS = re.compile(r"\bRun Pod: \w+, replicas (\d+), status")
-_NPROC = (
+_PROCESSES = (
+    re.compile(r"\bRun Pod: \w+, replicas (\d+), status"),
     re.compile(r"(?:^|\s)(?:nproc_per_node|nprocs): (\d+)\s*$"),
     re.compile(r"--nproc_per_node[= ]+['\"]?(\d+)(?![\w.])"),
 )
@@ -70,8 +59,6 @@ _DEVICES = re.compile(
 _NODES = (
     re.compile(r"(?:^|\s)nnodes: (\d+)(?::\d+)?\s*$"),
     re.compile(r"--nnodes[= ]+['\"]?(\d+)(?::\d+)?(?![\w.])"),
-    re.compile(r"\bPADDLE_NNODES['\"]?(?: *[:=] *| +)['\"]?(\d+)\b"),
-    re.compile(r"\bnum_nodes: (\d+) ?,"),
     re.compile(r"\bmode collective, replicas (\d+)\["),
 )
 _HOSTS = re.compile(
@@ -80,9 +67,7 @@ _HOSTS = re.compile(
 )
 _PADDLECLAS_OPTION = re.compile(r"-o['\",\s]+['\"]?([A-Za-z_][\w.]*)=([^\s'\",\]]+)")
 _COMMAND_ARGUMENT = re.compile(r"(?:^|\s|')--(\w+)(?:=['\"]?|['\",\s]+)([^\s'\",\]-][^\s'\",\]]*)")
-_PADDLE_VERSION = re.compile(
-    r"\btrain with paddle (\d[\w.+]*) and device|^(?:PaddlePaddle|paddle) version:? (\d[\w.+]*)"
-)
+_PADDLE_VERSION = re.compile(r"\btrain with paddle (\d[\w.+]*) and device")
 
 
 def compiled(pattern: str) -> re.Pattern[bytes]:
@@ -102,10 +87,6 @@ class Facts:
     context: RunContext
     parameters: Mapping[str, Stated]
     named: Mapping[LogSetting, Stated]
-
-    def fallback(self, setting: LogSetting) -> Stated | None:
-        """What the log's name says, or the user, for what follows from it together with the log's content."""
-        return self.named.get(setting) or self.context.asked.get(setting)
 
     def parameter(self, *keys: str) -> Stated | None:
         """The first of the parameters that has a value; None if none has."""
@@ -150,15 +131,10 @@ def facts_of(context: RunContext) -> Facts:
 
 def finished(facts: Facts, stated: Mapping[LogSetting, Stated | None]) -> dict[LogSetting, Stated]:
     """The settings that the content states, completed from the log's name and by what follows from both."""
-    content = present(stated)
-    for setting, pattern in ((LogSetting.GPU, _GPU), (LogSetting.FRAMEWORK_VERSION, _BANNER)):
-        if setting not in content and (found := facts.line(pattern)):
-            content[setting] = found
+    content = {setting: value for setting, value in stated.items() if value is not None}
+    if LogSetting.GPU not in content and (found := facts.line(_GPU)):
+        content[LogSetting.GPU] = found
     return with_tf32({**facts.named, **content})
-
-
-def present(stated: Mapping[LogSetting, Stated | None]) -> dict[LogSetting, Stated]:
-    return {setting: value for setting, value in stated.items() if value is not None}
 
 
 def with_tf32(settings: Mapping[LogSetting, Stated]) -> dict[LogSetting, Stated]:
@@ -188,21 +164,13 @@ def count(stated: Stated | None) -> Stated | None:
     return Stated(str(int(stated.value)), stated.where)
 
 
-def cards_of_nccl(facts: Facts) -> Stated | None:
-    """The number of cards by NCCL's lines; None if they state none."""
-    return count(facts.line(_NCCL_RANKS))
+def cards_of_ranks(facts: Facts) -> Stated | None:
+    """The number of cards of a script with one process for each card, by the ranks in the lines' prefixes.
 
-
-def cards_of_lines(facts: Facts) -> Stated | None:
-    """The number of cards of a script with one process for each card: by NCCL's lines, else by the ranks in the lines'
-    prefixes.
-
-    The prefixes give no number if they name rank 0 alone (the log may be one rank's part of a larger job), if a rank is
-    missing among them, if the log holds several runs (they need not have the same ranks), or if the log's name states
-    more cards.
+    They give no number if they name rank 0 alone (the log may be one rank's part of a larger job), if a rank is missing
+    among them, if the log holds several runs (they need not have the same ranks), or if the log's name states more
+    cards.
     """
-    if by_nccl := cards_of_nccl(facts):
-        return by_nccl
     ranks = sorted(facts.context.ranks)
     if facts.context.runs_in_file > 1 or len(ranks) < 2 or ranks != list(range(len(ranks))):
         return None
@@ -216,20 +184,13 @@ def paddle_version(facts: Facts) -> Stated | None:
     return facts.line(_PADDLE_VERSION)
 
 
-@dataclass(frozen=True)
-class LaunchFacts:
+def launch_of(facts: Facts) -> dict[LogSetting, Stated | None]:
     """The cards and nodes of the whole job, by the lines of Paddle's launchers. None if the lines do not state them,
     contradict each other or give no whole number."""
-
-    cards: Stated | None
-    nodes: Stated | None
-
-
-def launch_of(facts: Facts) -> LaunchFacts:
-    replicas, devices = count(facts.line(_REPLICAS, *_NPROC)), facts.line(_DEVICES)
-    per_node = replicas or (Stated(str(len(set(devices.value.split(",")))), devices.where) if devices else None)
+    processes, devices = count(facts.line(*_PROCESSES)), facts.line(_DEVICES)
+    per_node = processes or (Stated(str(len(set(devices.value.split(",")))), devices.where) if devices else None)
     nodes = count(facts.line(*_NODES)) or _hosts(facts)
-    cards = count(facts.line(*_CARDS))
+    cards = count(facts.line(_CARDS))
     if cards is None and per_node is not None:
         of_all = int(per_node.value) * (int(nodes.value) if nodes else 1)
         cards = Stated(str(of_all), per_node.where + (f"; {nodes.where}" if nodes else ""))
@@ -237,7 +198,7 @@ def launch_of(facts: Facts) -> LaunchFacts:
         nodes = Stated(str(int(cards.value) // int(per_node.value)), f"{cards.where}; {per_node.where}")
     if nodes is None and cards is not None and cards.value == "1":
         nodes = Stated("1", cards.where)
-    return LaunchFacts(cards, nodes)
+    return {LogSetting.CARDS: cards, LogSetting.NODES: nodes}
 
 
 def _hosts(facts: Facts) -> Stated | None:
@@ -266,25 +227,13 @@ def json_of(line: Line, prefix: str) -> Mapping[str, object]:
 
 
 def _parameters_of(text: str) -> Iterator[tuple[str, str]]:
-    """The parameters in a line of DLLogger or of a script's arguments."""
-    if "DLLL {" in text:
-        if '"PARAMETER"' in text:
-            data = json_of(Line(0, text), "DLLL ").get("data")
-            if isinstance(data, dict):
-                yield from ((str(key), str(value)) for key, value in data.items())
-    elif "DLL " in text and (at := text.find("- PARAMETER ")) >= 0:
-        yield from _spaced_pairs(text[at + len("- PARAMETER ") :])
-    elif (at := text.find(_NAMESPACE)) >= 0 and (end := text.rfind(")")) > at:
-        inside = text[at + len(_NAMESPACE) : end]
-        yield from ((pair[1], pair[2].strip("'\" ")) for pair in _NAMESPACE_ARGUMENT.finditer(inside))
-
-
-def _spaced_pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Parses ``key : value  key : value``: a key is the word before its colon, and a value ends before the next key.
+    """The parameters in a line of DLLogger: a key is the word before its colon, and a value ends before the next key.
 
     A colon with no word before it belongs to a value.
     """
-    first, *rest = text.split(_BETWEEN_PAIRS)
+    if "DLL " not in text or (at := text.find("- PARAMETER ")) < 0:
+        return
+    first, *rest = text[at + len("- PARAMETER ") :].split(_BETWEEN_PAIRS)
     key, value = first.rpartition(" ")[2], ""
     for number, segment in enumerate(rest, 1):
         before, space, word = segment.rpartition(" ")

@@ -8,7 +8,6 @@ parameters``, which are those of the run.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 
 from helpers.logs.formats.common import (
@@ -46,7 +45,8 @@ _ONE_NODE = ("mirrored", "one_device", "off", "default", "")
 def of_keras(context: RunContext) -> Mapping[LogSetting, Stated]:
     facts = facts_of(context)
     parameters = _final_parameters(facts)
-    cards = _cards(parameters)
+    strategy = parameters.get("runtime.distribution_strategy")
+    one_node = strategy is not None and strategy.value in _ONE_NODE
     dtype = parameters.get("runtime.mixed_precision_dtype") or parameters.get("train_dataset.dtype")
     xla = parameters.get("runtime.enable_xla")
     stated = {
@@ -54,8 +54,8 @@ def of_keras(context: RunContext) -> Mapping[LogSetting, Stated]:
         LogSetting.MODEL: _model(parameters.get("model.name")),
         LogSetting.PRECISION: mapped(_PRECISIONS, dtype),
         **_batch(parameters),
-        LogSetting.CARDS: cards,
-        LogSetting.NODES: count(_hosts(parameters)) if cards else None,
+        LogSetting.CARDS: count(parameters.get("runtime.num_gpus")) if one_node else None,
+        LogSetting.NODES: valued("1", strategy) if one_node else None,
         LogSetting.DATA: mapped(_DATA, parameters.get("train_dataset.builder")),
         LogSetting.XLA: valued(xla.value.lower(), xla) if xla else None,
     }
@@ -98,24 +98,6 @@ def _flat(text: str, where: str) -> dict[str, Stated]:
     return flat
 
 
-def _hosts(parameters: Mapping[str, Stated]) -> Stated | None:
-    strategy = parameters.get("runtime.distribution_strategy")
-    hosts = parameters.get("runtime.worker_hosts")
-    if strategy is None:
-        return None
-    if strategy.value == "multi_worker_mirrored" and hosts is not None:
-        return Stated(str(len(re.findall(r"[^,\s]+", hosts.value))), hosts.where)
-    return Stated("1", strategy.where) if strategy.value in _ONE_NODE else None
-
-
-def _cards(parameters: Mapping[str, Stated]) -> Stated | None:
-    gpus, hosts = count(parameters.get("runtime.num_gpus")), count(_hosts(parameters))
-    if gpus is None or hosts is None:
-        return None
-    where = gpus.where if hosts.value == "1" else f"{gpus.where}; {hosts.where}"
-    return Stated(str(int(gpus.value) * int(hosts.value)), where)
-
-
 def _batch(parameters: Mapping[str, Stated]) -> dict[LogSetting, Stated | None]:
     batch = count(parameters.get("train_dataset.batch_size"))
     per_replica = parameters.get("train_dataset.use_per_replica_batch_size")
@@ -135,13 +117,11 @@ def _model(stated: Stated | None) -> Stated | None:
 _STEPS = f"between steps {group('span_start', COUNT)} and {group('span_end', COUNT)}"
 TENSORFLOW_2 = FormatSpec(
     name="dlperf-tensorflow2",
-    title="tensorflow/models with TimeHistory, as DLPerf runs it",
     marker=b"TimeHistory: ",
     record=compiled(
         rf"(?:[IWEF]{group('time', _TIME)} {{1,40}}\d{{1,20}} \S{{1,100}}\] )?"
         f"TimeHistory: {group('span_seconds')} seconds, {group('images_per_s')} examples/second {_STEPS}"
     ),
-    looked_for="lines 'TimeHistory: N seconds, N examples/second between steps N and N'",
     rate_of=RateOf.JOB,
     configure=of_keras,
     rules=("dlperf-tf2",),

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from helpers.logs.settings import FILE_NAME, FOLDER_NAME, LogSetting, Stated
 
@@ -30,12 +29,14 @@ _RESNET50 = "resnet50v1.5"
 _GPUS = "v100|a100|a800|a10|a30|a40|h100|h800|h200|h20|p100|p40|k80|t4|l40s|l40|l4"
 
 Found = tuple[LogSetting, str]
+# A pattern for a part of a name (between characters that are neither letters nor digits), and the settings that a match
+# states.
+Part = tuple[re.Pattern[str], Callable[[re.Match[str]], Iterator[Found]]]
 
 
 def settings_of_name(name: str) -> dict[LogSetting, Stated]:
-    """The settings that the parts of ``name`` state. ``/`` and an archive's ``!`` separate the parts; the last part is
-    the file."""
-    parts = [part for part in re.split(r"[/\\!]", name) if part not in ("", ".", "..")]
+    """The settings that the parts of ``name`` state, a path with ``/`` between its parts; the last part is the file."""
+    parts = [part for part in name.split("/") if part not in ("", ".", "..")]
     settings: dict[LogSetting, Stated] = {}
     closed: set[LogSetting] = set()
     for depth, part in enumerate(reversed(parts)):
@@ -65,21 +66,6 @@ def architecture(text: str) -> str:
     return model_of(text) or re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_")
 
 
-def precision_of(text: str) -> str | None:
-    """The precision as in a case id; None if the text names none or several."""
-    found = _narrowed({value for _, value in _found(text.lower(), _PRECISIONS)})
-    return found.pop() if len(found) == 1 else None
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A pattern for a part of a name (between characters that are neither letters nor digits), and the settings that a
-    match states."""
-
-    pattern: re.Pattern[str]
-    states: Callable[[re.Match[str]], Iterator[Found]]
-
-
 def _values_of_part(part: str) -> dict[LogSetting, set[str]]:
     values: dict[LogSetting, set[str]] = {}
     for setting, value in (*_found(part, _CASED), *_found(part.lower(), _PARTS)):
@@ -97,19 +83,19 @@ def _narrowed(precisions: set[str]) -> set[str]:
     return precisions - {"amp"} if exact else precisions
 
 
-def _found(text: str, parts: tuple[_Part, ...]) -> list[Found]:
+def _found(text: str, parts: tuple[Part, ...]) -> list[Found]:
     """What the patterns find, tried in their order. A match is removed from the text, so that ``pure_fp16`` is not
     found as ``fp16`` too."""
     found: list[Found] = []
-    for part in parts:
-        for match in part.pattern.finditer(text):
-            found.extend(part.states(match))
-        text = part.pattern.sub("//", text)
+    for pattern, states in parts:
+        for match in pattern.finditer(text):
+            found.extend(states(match))
+        text = pattern.sub("//", text)
     return found
 
 
-def _part(pattern: str, states: Callable[[re.Match[str]], Iterator[Found]]) -> _Part:
-    return _Part(re.compile(rf"(?<![A-Za-z0-9])(?:{pattern})(?![A-Za-z0-9])", re.ASCII), states)
+def _part(pattern: str, states: Callable[[re.Match[str]], Iterator[Found]]) -> Part:
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{pattern})(?![A-Za-z0-9])", re.ASCII), states
 
 
 def _is(setting: LogSetting, value: str) -> Callable[[re.Match[str]], Iterator[Found]]:

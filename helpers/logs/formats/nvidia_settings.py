@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 from helpers.logs.formats.common import (
     Facts,
-    cards_of_lines,
-    cards_of_nccl,
+    cards_of_ranks,
     count,
     facts_of,
     finished,
@@ -29,14 +28,8 @@ _TF_CARDS = re.compile(r"\bNum GPUs:? (\d+)\b")
 _TF_BATCH = re.compile(r"\bPer-GPU Batch Size:? (\d+)\b")
 _TF_MODEL = re.compile(r"(?:^|\) )Name:? \"?([\w.-]+)\"? *$")
 _TF_AMP = re.compile(r"TF AMP is activated")
-_TF_FP16 = re.compile(r"dtype:? .{0,200}'(?:float16|bfloat16)'")
 _TF_HEADER = re.compile(r"Starting Model Training")
 _TF_XLA = re.compile(r"XLA is activated")
-_TF_SEED = re.compile(r"Deterministic Run - Seed: (\d+)")
-_TF_DATA = (
-    (re.compile(r"DALI is activated|Using DALI input"), "dali"),
-    (re.compile(r"Using Synthetic Data"), "synthetic"),
-)
 _BENCHMARK = re.compile(r"-(\d{1,7}),(\d{1,7})$", re.ASCII)
 _RESNET50 = "resnet50v1.5"
 _DTYPES = {"float32": "fp32", "float16": "amp", "bfloat16": "bf16"}
@@ -61,10 +54,9 @@ def of_tensorflow(context: RunContext) -> Mapping[LogSetting, Stated]:
             LogSetting.MODEL: _model(facts.parameter("arch") or facts.line(_TF_MODEL)),
             LogSetting.PRECISION: _tensorflow_precision(facts),
             LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size") or facts.line(_TF_BATCH)),
-            LogSetting.CARDS: count(facts.line(_TF_CARDS)) or cards_of_lines(facts),
+            LogSetting.CARDS: count(facts.line(_TF_CARDS)) or cards_of_ranks(facts),
             LogSetting.DATA: _tensorflow_data(facts),
             LogSetting.XLA: _xla(facts),
-            LogSetting.SEED: count(facts.parameter("seed") or facts.line(_TF_SEED)),
         },
     )
 
@@ -80,9 +72,8 @@ def of_pytorch(context: RunContext) -> Mapping[LogSetting, Stated]:
             or valued("fp32", facts.parameter("amp", "fp16")),
             LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size")),
             # mpirun starts one launcher on each node (multiproc.py), so its ranks do not count the cards.
-            LogSetting.CARDS: count(facts.parameter("world_size")) or cards_of_nccl(facts),
+            LogSetting.CARDS: count(facts.parameter("world_size")),
             LogSetting.DATA: mapped(_DATA, facts.parameter("data_backend")),
-            LogSetting.SEED: count(facts.parameter("seed")),
         },
     )
 
@@ -98,7 +89,6 @@ def of_mxnet(context: RunContext) -> Mapping[LogSetting, Stated]:
             LogSetting.GLOBAL_BATCH_SIZE: count(facts.parameter("batch_size")),
             LogSetting.CARDS: _mxnet_cards(facts),
             LogSetting.DATA: mapped(_DATA, facts.parameter("data_backend")),
-            LogSetting.SEED: count(facts.parameter("seed")),
         },
     )
 
@@ -120,8 +110,7 @@ def of_mllog(context: RunContext) -> Mapping[LogSetting, Stated]:
             if benchmark and benchmark.value == "resnet"
             else benchmark,
             LogSetting.GLOBAL_BATCH_SIZE: count(events.get("global_batch_size")),
-            LogSetting.CARDS: cards_of_lines(facts),
-            LogSetting.SEED: count(events.get("seed")),
+            LogSetting.CARDS: cards_of_ranks(facts),
         },
     )
 
@@ -157,7 +146,7 @@ def _mxnet_model(facts: Facts) -> Stated | None:
 
 
 def _tensorflow_precision(facts: Facts) -> Stated | None:
-    amp = facts.switched_on("amp", "use_tf_amp") or facts.line(_TF_AMP) or facts.line(_TF_FP16)
+    amp = facts.switched_on("amp", "use_tf_amp") or facts.line(_TF_AMP)
     precision = facts.parameter("precision")
     if amp is None and precision is not None and precision.value in _HALF:
         amp = precision
@@ -174,9 +163,6 @@ def _tensorflow_precision(facts: Facts) -> Stated | None:
 def _tensorflow_data(facts: Facts) -> Stated | None:
     if dali := facts.switched_on("dali", "use_dali"):
         return valued("dali", dali)
-    for pattern, data in _TF_DATA:
-        if stated := facts.line(pattern):
-            return valued(data, stated)
     off = facts.parameter("dali", "use_dali")
     if off is None:
         return None
@@ -192,32 +178,24 @@ def _xla(facts: Facts) -> Stated | None:
 
 
 def _mxnet_cards(facts: Facts) -> Stated | None:
-    """The number of cards, from the first of these that states it.
+    """The number of cards, from the first of these that states it; None if a log with several runs does not decide it.
 
     - The name that benchmark.py gives its report (``report.json-8,256``: cards, images per card).
-    - NCCL's lines.
-    - ``gpus``, which counts the cards of one node. Under Horovod, more ranks than cards mean several nodes; if a log
-      shows no ranks, its name may state several nodes.
-
-    None if a log with several runs does not decide it.
+    - The ranks in the lines' prefixes, or the log's name, if they are more than ``gpus``, the cards of one node.
+    - ``gpus``.
     """
     report, batch = facts.parameter("dllogger_log", "report"), facts.parameter("batch_size")
     if report and batch and (match := _BENCHMARK.search(report.value)):
         cards = count(Stated(match[1], report.where))
         if cards and batch.value == str(int(cards.value) * int(match[2])):
             return cards
-    gpus, by_lines = facts.parameter("gpus"), cards_of_lines(facts)
+    gpus, by_ranks = facts.parameter("gpus"), cards_of_ranks(facts)
     if gpus is None:
-        return by_lines
+        return by_ranks
     of_node = len(re.findall(r"\d+", gpus.value))
-    if by_lines is not None and int(by_lines.value) >= of_node:
-        return by_lines
-    if len(facts.context.ranks) > of_node:
-        return None
-    nodes, named = facts.named.get(LogSetting.NODES), facts.named.get(LogSetting.CARDS)
-    horovod = facts.parameter("kv_store")
-    if horovod is None or "horovod" not in horovod.value or nodes is None or named is None:
-        return count(Stated(str(of_node), gpus.where))
-    if int(named.value) == int(nodes.value) * of_node:
+    if by_ranks is not None and int(by_ranks.value) >= of_node:
+        return by_ranks
+    named = facts.named.get(LogSetting.CARDS)
+    if named is not None and int(named.value) > of_node:
         return named
-    return count(Stated(str(of_node), gpus.where))
+    return None if len(facts.context.ranks) > of_node else count(Stated(str(of_node), gpus.where))

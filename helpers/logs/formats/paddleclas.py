@@ -41,15 +41,13 @@ from helpers.logs.formats.common import (
     paddle_version,
     quoted,
 )
-from helpers.logs.formats.naming import architecture, precision_of, settings_of_name
+from helpers.logs.formats.naming import architecture
 from helpers.logs.record import FormatSpec, RateOf, RunContext
 from helpers.logs.settings import LogSetting, Stated
 
 _TREE = re.compile(r"\d\d:\d\d:\d\d\]? (?:\w+ )?INFO: ( *)([\w.-]+) :(?: (.*))?$")
 _INDENT = 4
-_LOGGED_SEED = re.compile(r"Set random seed to \((\d+) \+")
 _AMPERE = re.compile(r"GPU Compute Capability: (?:[89]|\d\d)\.\d")
-_CONFIG_FILE = re.compile(r"(?:^|[\s'\[])-c['\",\s]+([\w./-]+\.ya?ml)")
 _EMPTY = ("", "None", "null")
 
 
@@ -86,19 +84,17 @@ def of_paddleclas_dynamic(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 def _configured(context: RunContext, execution: Stated | None) -> Mapping[LogSetting, Stated]:
     facts = facts_of(context)
-    tree, launch = _tree_of(facts), launch_of(facts)
+    tree = _tree_of(facts)
     return finished(
         facts,
         {
             LogSetting.FRAMEWORK: Stated("paddle", "lines of PaddleClas"),
-            LogSetting.MODEL: _model(facts, tree),
+            LogSetting.MODEL: _model(tree),
             LogSetting.PRECISION: _precision(facts, tree),
-            LogSetting.CARDS: launch.cards,
-            LogSetting.NODES: launch.nodes,
+            **launch_of(facts),
             LogSetting.DATA: _data(tree),
             LogSetting.EXECUTION: execution or _execution(tree),
             LogSetting.FRAMEWORK_VERSION: paddle_version(facts),
-            LogSetting.SEED: facts.line(_LOGGED_SEED) or tree.first("Global.seed"),
             LogSetting.BATCH_SIZE_PER_CARD: count(tree.first("DataLoader.Train.sampler.batch_size")),
             LogSetting.GLOBAL_BATCH_SIZE: count(tree.first("TRAIN.batch_size")),
         },
@@ -122,22 +118,13 @@ def _tree_of(facts: Facts) -> _Tree:
     return _Tree({**values, **facts.paddleclas_options()}, printed)
 
 
-def _model(facts: Facts, tree: _Tree) -> Stated | None:
+def _model(tree: _Tree) -> Stated | None:
     stated = tree.first("Arch.name", "ARCHITECTURE.name")
-    if stated is not None:
-        return Stated(architecture(stated.value), stated.where)
-    config = facts.line(_CONFIG_FILE)
-    found = settings_of_name(config.value.rsplit("/", 1)[-1]).get(LogSetting.MODEL) if config else None
-    return Stated(found.value, config.where) if found and config else None
+    return Stated(architecture(stated.value), stated.where) if stated else None
 
 
 def _precision(facts: Facts, tree: _Tree) -> Stated | None:
-    stated = _printed_precision(tree)
-    if stated is None:
-        config = facts.line(_CONFIG_FILE)
-        found = precision_of(config.value.rsplit("/", 1)[-1].rsplit(".", 1)[0]) if config else None
-        stated = Stated(found, config.where) if found and config else None
-    capability = facts.line(_AMPERE)
+    stated, capability = _printed_precision(tree), facts.line(_AMPERE)
     if stated is None or stated.value != "fp32" or capability is None:
         return stated
     # Paddle leaves TF32 on if the card has it (docs/published.md, "Traps in the published tables").
@@ -208,10 +195,8 @@ _format = partial(FormatSpec, rate_of=RateOf.CARD, rules=_RULES, starts=_STARTS)
 
 STATIC = _format(
     name="paddleclas",
-    title="PaddleClas, static graph (since 2021)",
     marker=b" train step:",
     record=compiled(f"epoch:{_STAMP_OF_STATIC}{_EPOCH}{SPACES}train step:{_STEP} {BETWEEN}{_COSTS}"),
-    looked_for="lines 'INFO: epoch:N train step:N ... batch_cost: N s, reader_cost: N s, ips: N images/sec'",
     configure=of_paddleclas,
     printed=_PRINTED,
     running_mean=5,
@@ -219,13 +204,11 @@ STATIC = _format(
 
 DYNAMIC = _format(
     name="paddleclas-dynamic",
-    title="PaddleClas, dynamic graph (2.2 and later)",
     marker=b", eta: ",
     record=compiled(
         rf"\[Train\]\[Epoch {_STAMP_OF_DYNAMIC}{_EPOCH}/{COUNT}\]\[Iter: {_STEP}/{COUNT}\]{BETWEEN}batch_cost:{SPACES}"
         rf"{_STEP_SECONDS}{SPACES}s,{SPACES}reader_cost:{SPACES}{_READER_SECONDS}{SPACES}s?,{SPACES}{_RATE}"
     ),
-    looked_for="lines '[Train][Epoch N/N][Iter: N/N]... batch_cost: Ns, reader_cost: N, ips: N samples/s, eta: ...'",
     configure=of_paddleclas_dynamic,
     running_mean=5,
     may_reset=True,
@@ -233,37 +216,9 @@ DYNAMIC = _format(
 
 DYNAMIC_2021 = _format(
     name="paddleclas-dynamic-2021",
-    title="PaddleClas, dynamic graph (2.0 and 2.1)",
     marker=b", train step:",
     record=compiled(f"epoch:{_STAMP_OF_2020}{_EPOCH}{SPACES}, train step:{_STEP}{SPACES},{BETWEEN}{_COSTS}"),
-    looked_for="lines 'INFO: epoch:N , train step:N , ... batch_cost: N s, reader_cost: N s, ips: N images/sec'",
     configure=of_paddleclas_dynamic,
     printed=_PRINTED,
     running_mean=10,
-)
-
-STATIC_2020 = _format(
-    name="paddleclas-2020",
-    title="PaddleClas, static graph (end of 2020)",
-    marker=b" train step:",
-    record=compiled(
-        f"epoch:{_STAMP_OF_2020}{_EPOCH}{SPACES}train step:{_STEP} {BETWEEN}"
-        f"elapse:{SPACES}{_STEP_SECONDS}{SPACES}s {SPACES}{_RATE}"
-    ),
-    looked_for="lines 'INFO: epoch:N train step:N ... elapse: Ns ips: N images/sec'",
-    configure=of_paddleclas,
-    printed=_PRINTED,
-    running_mean=5,
-)
-
-ELAPSE_2020 = _format(
-    name="paddleclas-2020-elapse",
-    title="PaddleClas before November 2020, which prints no images/s",
-    marker=b" train step:",
-    record=compiled(
-        f"epoch:{_STAMP_OF_2020}{_EPOCH}{SPACES}train step:{_STEP} {BETWEEN}elapse:{SPACES}{_STEP_SECONDS}"
-        rf"(?: {SPACES}reader{SPACES}:{SPACES}{_READER_SECONDS})?{SPACES}s{SPACES}(?![^\n])"
-    ),
-    looked_for="lines 'INFO: epoch:N train step:N ... elapse: Ns'",
-    configure=of_paddleclas,
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from helpers.common.unknown import Unknown
 from helpers.machine.doctor import cpu_checks, gpu_checks, library_checks, setup_checks
 from helpers.machine.doctor.finding import Check, Context, Finding, Severity, note
-from helpers.machine.tables import SystemReport, report_of
+from helpers.machine.tables import Tables, tables_of
 
 _RANK = {severity: number for number, severity in enumerate(Severity)}
 
@@ -18,7 +18,7 @@ _RANK = {severity: number for number, severity in enumerate(Severity)}
 class Diagnosis:
     """The tables and the findings. A machine is fit to measure if no finding is a blocker; warnings do not count."""
 
-    report: SystemReport
+    tables: Tables
     findings: tuple[Finding, ...]
 
     @property
@@ -50,7 +50,7 @@ def not_looked_at(context: Context) -> Iterator[Finding]:
         details = context.facts.details.get(gpu.uuid)
         for item in fields(details) if details is not None else ():
             unseen[f"GPU{gpu.index} {item.name}"] = getattr(details, item.name)
-    unseen["the run folder's disk"] = context.runs
+    unseen |= {"the run folder's disk": context.runs, "the topology": context.facts.topology}
     reasons = {name.replace("_", " "): value.reason for name, value in unseen.items() if isinstance(value, Unknown)}
     if reasons:
         yield note(
@@ -72,4 +72,4 @@ CHECKS: tuple[Check, ...] = (
 def diagnose(context: Context, checks: Sequence[Check] = CHECKS) -> Diagnosis:
     """Run every check; findings of one severity stay in the order of the checks."""
     found = [finding for check in checks for finding in check(context)]
-    return Diagnosis(report_of(context.facts), tuple(sorted(found, key=lambda finding: _RANK[finding.severity])))
+    return Diagnosis(tables_of(context.facts), tuple(sorted(found, key=lambda finding: _RANK[finding.severity])))

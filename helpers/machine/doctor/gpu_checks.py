@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator
 from helpers.common.unknown import Unknown
 from helpers.machine.devices import GIB
 from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
-from helpers.machine.facts import UNKNOWN
 from helpers.machine.nvml import Gpu, GpuDetails
 from helpers.machine.watch.gpu_health import THROTTLE_REASONS
 
 # The driver uses some hundred MiB on an idle card. More than this is used by a process.
 _IDLE_BYTES = GIB
-_HOT_C = 75
-# nvml.h, nvmlClocksEventReasons: reasons that an idle card may show, too.
-_HELD_BACK = {0x02: "applications clocks setting", 0x10: "sync boost", 0x100: "display clock setting"}
+# nvml.h, nvmlClocksEventReasons: an idle card may show sync boost and the display's clock, too.
+_WHEN_IDLE = 0x10 | 0x100
 
 
 def driver(context: Context) -> Iterator[Finding]:
@@ -47,16 +45,6 @@ def driver(context: Context) -> Iterator[Finding]:
             context.facts.machine.gpu_note or "NVML finds none",
             "The published figures were measured on V100 and A100; only CPU cases run here",
             "Nothing, if this machine is to measure its CPU",
-        )
-
-
-def several_models(context: Context) -> Iterator[Finding]:
-    if len(names := {gpu.name for gpu in context.facts.machine.gpus}) > 1:
-        yield warning(
-            "different cards",
-            ", ".join(sorted(names)),
-            "A job over both goes at the pace of the slower one",
-            "Show one model only, with CUDA_VISIBLE_DEVICES",
         )
 
 
@@ -115,20 +103,13 @@ def throttled(context: Context) -> Iterator[Finding]:
         state = details.state
         if isinstance(state, Unknown):
             continue
-        bits = state.throttle_reasons
-        if bad := [name for bit, name in THROTTLE_REASONS.items() if bits & bit and bit not in _HELD_BACK]:
+        bits = state.throttle_reasons & ~_WHEN_IDLE
+        if bad := [name for bit, name in THROTTLE_REASONS.items() if bits & bit]:
             yield blocker(
                 "throttled card",
                 f"{_names([gpu])}: {', '.join(bad)}, now {state.sm_clock_mhz} MHz, {state.temperature_c} °C",
                 "A run is INVALID while the card is slowed",
                 "Check cooling and power: nvidia-smi -q -d PERFORMANCE,TEMPERATURE",
-            )
-        if held := [name for bit, name in _HELD_BACK.items() if bits & bit]:
-            yield warning(
-                "clock held back",
-                f"{_names([gpu])}: {', '.join(held)}",
-                "The card does not go to its own top clock; a run under sync boost or a display's clock is INVALID",
-                f"sudo nvidia-smi -i {gpu.index} -rac (and -rgc)",
             )
 
 
@@ -186,13 +167,6 @@ def power_and_clocks(context: Context) -> Iterator[Finding]:
                 "It bounds the card's clock",
                 f"sudo nvidia-smi -i {gpu.index} -rac",
             )
-    if hot := _with(context, lambda d: not isinstance(d.state, Unknown) and d.state.temperature_c >= _HOT_C):
-        yield warning(
-            "hot card",
-            f"{_names(hot)}: {_HOT_C} °C or more before the work begins",
-            "It will soon slow itself down",
-            "Let it cool down; check fans and air flow",
-        )
 
 
 def links(context: Context) -> Iterator[Finding]:
@@ -210,12 +184,11 @@ def links(context: Context) -> Iterator[Finding]:
             "Images reach the card at a part of the speed",
             "Reseat the card, or look at the slot's wiring and BIOS",
         )
-    sxm = [gpu for gpu in context.facts.machine.gpus if "SXM" in gpu.name]
-    cells = {cell for row in context.facts.topology.cells for cell in row}
-    if len(sxm) > 1 and UNKNOWN not in cells and not any(cell.startswith("NV") for cell in cells):
+    sxm = [details.nvlinks for gpu, details in _cards(context) if "SXM" in gpu.name]
+    if len(sxm) > 1 and not any(isinstance(each, Unknown) or any(each) for each in sxm):
         yield warning(
             "no NVLink",
-            f"{len(sxm)} SXM cards and no active link between any two",
+            f"{len(sxm)} SXM cards and no active link of any",
             "Gradients go over PCI Express; the machines of the published figures had NVLink",
             "nvidia-smi nvlink -s; on A100 and later start nvidia-fabricmanager",
         )
@@ -251,7 +224,6 @@ def _names(gpus: list[Gpu]) -> str:
 
 CHECKS: tuple[Check, ...] = (
     driver,
-    several_models,
     left_out,
     foreign_processes,
     throttled,

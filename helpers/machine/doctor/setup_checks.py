@@ -26,8 +26,6 @@ _SHM_DEFAULT = 64 * MIB
 _SHM_PER_GPU = GIB
 # Step logs and results of a case take kilobytes; the log and core file of a crashed job take more.
 _DISK_WARNING, _DISK_BLOCKER = GIB, 100 * MIB
-# A run makes ten files and a few more for each rank; a night has some hundred runs.
-_FILES_WARNING, _FILES_BLOCKER = 10_000, 500
 # Enough for eight ranks with their loaders and the threads of NCCL and the allocator; each thread counts as a process.
 _PROCESSES = 4096
 # Loader workers and eight ranks hold hundreds of files and sockets each.
@@ -115,13 +113,6 @@ def disk(context: Context) -> Iterator[Finding]:
             "A result that cannot be written is lost",
             "Free the disk or set --runs-dir",
         )
-    if runs.free_files is not None and runs.free_files < _FILES_WARNING:
-        yield (blocker if runs.free_files < _FILES_BLOCKER else warning)(
-            "files on the disk",
-            f"room for {runs.free_files} more files (inodes) on the run folder's disk",
-            "A run writes ten files and more, however much space is left",
-            "Delete what is not needed (df -i; du --inodes), or set --runs-dir",
-        )
 
 
 def limits(context: Context) -> Iterator[Finding]:
@@ -140,20 +131,15 @@ def limits(context: Context) -> Iterator[Finding]:
             "InfiniBand must lock the buffers it sends from",
             "ulimit -l unlimited (docker run --ulimit memlock=-1)",
         )
-    yield from _processes(context)
-
-
-def _processes(context: Context) -> Iterator[Finding]:
-    state = context.facts.host
-    remedy = f"ulimit -u {_PROCESSES} (docker run --ulimit nproc=-1 --pids-limit=-1)"
-    if state.processes != UNLIMITED and state.processes < _PROCESSES:
-        yield warning(
-            "processes", f"at most {state.processes} of this user", "A rank that gets no thread breaks off", remedy
-        )
-    left = state.free_processes
-    if left is not None and not isinstance(left, Unknown) and left < _PROCESSES:
+    own = float("inf") if state.processes == UNLIMITED else state.processes
+    of_container = state.free_processes
+    left = own if of_container is None or isinstance(of_container, Unknown) else min(own, of_container)
+    if left < _PROCESSES:
         yield (blocker if left < _PROCESSES // 16 else warning)(
-            "processes of the container", f"{left} more", "Threads count: a rank that gets none breaks off", remedy
+            "processes",
+            f"at most {left} more of this user or container",
+            "Threads count: a rank that gets none breaks off",
+            f"ulimit -u {_PROCESSES} (docker run --ulimit nproc=-1 --pids-limit=-1)",
         )
 
 
@@ -185,7 +171,7 @@ def data(context: Context) -> Iterator[Finding]:
         return
     disk_of_data = context.data_disk
     if context.data_root is not None and disk_of_data is not None and not isinstance(disk_of_data, Unknown):
-        if disk_of_data.over_network or disk_of_data.spinning is True:
+        if disk_of_data.over_network:
             yield warning(
                 "dataset's disk",
                 disk_of_data.describe(),

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from helpers.machine.devices import Card, CpuCard
 from helpers.machine.environment import CLOCK_FACTS
@@ -35,21 +34,11 @@ class Norm:
         found = (self.clocks or {}).get(name, ())
         return found[place] if place < len(found) else None
 
-    def to_mapping(self) -> dict[str, Any]:
-        """The norm as a JSON object."""
-        clocks = {name: list(found) for name, found in (self.clocks or {}).items()}
-        return {"recorded": self.recorded, "power_limits_watts": sorted(self.power_limits_watts), "clocks": clocks}
-
-    @staticmethod
-    def from_mapping(given: Mapping[str, Any]) -> Norm:
-        clocks = {name: tuple(found) for name, found in given["clocks"].items()}
-        return Norm(given["recorded"], frozenset(given["power_limits_watts"]), clocks)
-
 
 def norm_of(
-    recorded: Mapping[str, str] | None, cards: Sequence[Card] | Sequence[str], to_record: bool, *, first: int = 0
+    recorded: Mapping[str, str] | None, cards: Sequence[Card], to_record: bool, *, first: int = 0
 ) -> Norm | None:
-    """The norm for a run on the leased ``cards`` of a node (another node's by their UUIDs), from the environment of the
+    """The norm for a run on the leased ``cards`` of a node, from the environment of the
     case's recorded entry (None without one).
 
     The entry of a case of several nodes names the cards of all nodes, in node order; those of this node begin at number
@@ -59,7 +48,7 @@ def norm_of(
     """
     if to_record:
         return None
-    uuids = [card if isinstance(card, str) else card.uuid for card in cards if not isinstance(card, CpuCard)]
+    uuids = [card.uuid for card in cards if not isinstance(card, CpuCard)]
     end = first + len(uuids)
     if recorded is None or recorded.get("card_ids", "").split()[first:end] != uuids:
         return Norm()

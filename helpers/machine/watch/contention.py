@@ -1,8 +1,8 @@
 """Measures how much other processes used the leased cores during the measured window.
 
 The kernel counts how long each core was busy. Busy time that the job's own processes did not use was used by others,
-and so was time that the hypervisor took away (steal). The run queue shows how long the job waited for a core. The
-others' names, ids, owners and CPU seconds are known as far as surveys of all processes show them.
+and so was time that the hypervisor took away (steal). The others' names, ids, owners and CPU seconds are known as far
+as surveys of all processes show them.
 
 The ranks of a GPU job leave most of their cores' time idle. So each rank's cores are judged by themselves: others on
 the cores of one rank hold up all ranks. Interrupts and kernel threads count as the job's there, since the kernel reads
@@ -49,14 +49,11 @@ class ForeignProcess(NamedTuple):
 
 @dataclass(frozen=True)
 class Interval:
-    """The work of other processes between two surveys."""
+    """The processes that worked between two surveys and were seen on a leased core."""
 
     start: float
     end: float
-    # Processes that worked and were seen on a leased core.
     worked: tuple[ForeignProcess, ...] = ()
-    # Processes whose children ended meanwhile, with the CPU seconds of those children.
-    reaped: tuple[ForeignProcess, ...] = ()
 
 
 def owner_of(pid: int, proc: Path = Path("/proc")) -> str:
@@ -98,24 +95,17 @@ class Surveyor:
             kernel = [seconds for process, seconds in working if self._spare_kernel and process.of_kernel]
             self.kernel_seconds += sum(kernel)
             worked = [self._foreign(*each) for each in working if not (self._spare_kernel and each[0].of_kernel)]
-            reaped = [self._foreign(p, self._reaped(p)) for p in found.values() if self._reaped(p) > 0]
-            self.intervals.append(Interval(self._at, at, tuple(worked), tuple(reaped)))
+            self.intervals.append(Interval(self._at, at, tuple(worked)))
         self._at, self._before = at, found
 
     def _worked(self, process: Process) -> float:
-        before = self._earlier(process)
+        before = self._before.get(process.pid)
+        if before is not None and before.started_ticks != process.started_ticks:
+            before = None
         # A process may have moved from or to a leased core between the two surveys.
         if process.processor not in self._cores and (before is None or before.processor not in self._cores):
             return 0.0
         return process.cpu_seconds - (before.cpu_seconds if before else 0.0)
-
-    def _reaped(self, process: Process) -> float:
-        before = self._earlier(process)
-        return process.children_seconds - before.children_seconds if before else 0.0
-
-    def _earlier(self, process: Process) -> Process | None:
-        before = self._before.get(process.pid)
-        return before if before is not None and before.started_ticks == process.started_ticks else None
 
     def _foreign(self, process: Process, seconds: float) -> ForeignProcess:
         so_far = self._worked_so_far[process.pid] = self._worked_so_far.get(process.pid, 0.0) + seconds
@@ -127,27 +117,11 @@ class Surveyor:
 def named(intervals: Sequence[Interval], window: tuple[float, float]) -> tuple[ForeignProcess, ...]:
     """The processes that worked in the window, those with most seconds first. An interval that is partly in the window
     counts in proportion."""
-    return _summed([(each.worked, _share(each, window)) for each in intervals])
-
-
-def parent_of_the_ended(intervals: Sequence[Interval], window: tuple[float, float]) -> str:
-    """The process whose ended children used most time in the window, such as ``make (pid 7)``; empty if there is
-    none."""
-    parents = _summed([(each.reaped, _share(each, window)) for each in intervals])
-    if not parents or parents[0].seconds < _WORTH_A_NAME_SECONDS:
-        return ""
-    return f"{parents[0].name} (pid {parents[0].pid})"
-
-
-def _share(interval: Interval, window: tuple[float, float]) -> float:
-    inside = min(interval.end, window[1]) - max(interval.start, window[0])
-    return max(0.0, inside) / (interval.end - interval.start)
-
-
-def _summed(shares: Sequence[tuple[Sequence[ForeignProcess], float]]) -> tuple[ForeignProcess, ...]:
     found: dict[int, ForeignProcess] = {}
-    for processes, share in shares:
-        for each in processes if share else ():
+    for interval in intervals:
+        inside = min(interval.end, window[1]) - max(interval.start, window[0])
+        share = max(0.0, inside) / (interval.end - interval.start)
+        for each in interval.worked if share else ():
             before = found[each.pid].seconds if each.pid in found else 0.0
             found[each.pid] = each._replace(seconds=before + share * each.seconds)
     return tuple(sorted(found.values(), key=lambda each: -each.seconds))
@@ -167,16 +141,8 @@ class ContentionSample:
     steal_seconds: float = 0.0
     # Why ``foreign_share`` was not measured.
     note: str = ""
-    # In words, how many more processes used the cores, and how long.
-    more: str = ""
-    # Foreign time of no process that a survey has seen.
-    unnamed_seconds: float = 0.0
-    # The parent of short-lived processes that may have used it.
-    unnamed: str = ""
-    # How long the job's main threads waited in the run queue, also for each other.
-    waited_seconds: float = 0.0
-    # The mean number, over all looks, of the machine's threads that ran or waited for a core.
-    runnable: float = 0.0
+    # Foreign time of other processes than the top ones, and of interrupts.
+    rest_seconds: float = 0.0
     # Of what ``foreign_share`` is a share.
     of: str = "the leased cards' time"
 
@@ -189,16 +155,12 @@ class ContentionSample:
         if self.foreign_share is None:
             return f"contention not measured: {self.note}"
         text = f"{self.foreign_share:.1%} of {self.of} went to others"
-        names = [*(each.describe() for each in self.top), *([self.more] if self.more else [])]
+        names = [each.describe() for each in self.top]
         if self.steal_seconds >= _NAMED_SECONDS:
             names.append(f"the hypervisor ({self.steal_seconds:.1f} s)")
-        if self.unnamed_seconds >= _NAMED_SECONDS:
-            hint = f", children of {self.unnamed}" if self.unnamed else ""
-            names.append(f"processes that came and went, or interrupts ({self.unnamed_seconds:.1f} s{hint})")
-        text = f"{text}: {', '.join(names)}" if names else text
-        if self.waited_seconds < _NAMED_SECONDS:
-            return text
-        return f"{text}; the job's main threads waited {self.waited_seconds:.1f} s for a core"
+        if self.rest_seconds >= _NAMED_SECONDS:
+            names.append(f"other processes, or interrupts ({self.rest_seconds:.1f} s)")
+        return f"{text}: {', '.join(names)}" if names else text
 
 
 class Meter(Protocol):
@@ -226,10 +188,6 @@ class CpuSample:
     steal_seconds: float
     # By process id of the job: its seconds, and the core on which it ran last.
     own: Mapping[int, tuple[float, int]] = field(default_factory=dict)
-    # By process id of the job: the seconds of its main thread in the run queue.
-    waited: Mapping[int, float] = field(default_factory=dict)
-    # Threads of the whole machine that ran or waited for a core.
-    runnable: int = 0
     # Of kernel threads that count as the job's.
     kernel_seconds: float = 0.0
 
@@ -254,26 +212,12 @@ def contention_of(
     times = [sample.at for sample in samples]
     busy = _between(times, [sample.busy_seconds for sample in samples], window)
     steal = _between(times, [sample.steal_seconds for sample in samples], window)
-    worked = [{pid: (seconds, core in cores) for pid, (seconds, core) in sample.own.items()} for sample in samples]
-    own = _between(times, _cumulative(worked), window)
-    queued = [{pid: (seconds, True) for pid, seconds in sample.waited.items()} for sample in samples]
-    waited = _between(times, _cumulative(queued), window)
+    own = _between(times, _cumulative([sample.own for sample in samples], cores), window)
     kernel = _between(times, [sample.kernel_seconds for sample in samples], window)
     foreign = max(0.0, busy - own - kernel + steal)
-    others = named(intervals, window)
-    unnamed = foreign - steal - sum(each.seconds for each in others)
-    inside = [sample.runnable for sample in samples if window[0] <= sample.at <= window[1]]
-    return ContentionSample(
-        foreign / (seconds * len(cores)),
-        tuple(each for each in others[:_TOP] if each.seconds >= _NAMED_SECONDS),
-        seconds,
-        steal,
-        more=_more([each.seconds for each in others[_TOP:]]),
-        unnamed_seconds=max(0.0, unnamed),
-        unnamed=parent_of_the_ended(intervals, window),
-        waited_seconds=waited,
-        runnable=sum(inside) / len(inside) if inside else 0.0,
-    )
+    top = tuple(each for each in named(intervals, window)[:_TOP] if each.seconds >= _NAMED_SECONDS)
+    rest = foreign - steal - sum(each.seconds for each in top)
+    return ContentionSample(foreign / (seconds * len(cores)), top, seconds, steal, rest_seconds=max(0.0, rest))
 
 
 class _Part:
@@ -334,12 +278,7 @@ class CpuMeter:
                 part.surveyor.survey(at, others)
             if self._health is not None:
                 self._health.sample(at, sum(process.major_faults for process in looked))
-        look = CpuSample(
-            at, 0.0, 0.0,
-            {process.pid: (process.cpu_seconds, process.processor) for process in looked},
-            {process.pid: run_queue_seconds(process.pid) for process in looked},
-            runnable_threads(stat),
-        )  # fmt: skip
+        look = CpuSample(at, 0.0, 0.0, {each.pid: (each.cpu_seconds, each.processor) for each in looked})
         cores = core_seconds(stat, interrupts=not self._of_gpus)
         for part in self._parts:
             part.sample(look, cores)
@@ -352,37 +291,12 @@ class CpuMeter:
 
     def facts(self, window: tuple[float, float] | None) -> dict[str, str]:
         """The facts of the window that a result keeps."""
-        found = self._health.facts(window) if self._health is not None else {}
-        sample = self.contention(window)
-        if sample.foreign_share is None:
-            return found
-        queue = {"run_queue_seconds": f"{sample.waited_seconds:.2f}", "runnable_threads": f"{sample.runnable:.1f}"}
-        return {**found, **queue}
+        return self._health.facts(window) if self._health is not None else {}
 
 
 def worst(found: Sequence[ContentionSample]) -> ContentionSample:
     """One that was not measured, else the one with the largest foreign share."""
     return max(found, key=lambda each: math.inf if each.foreign_share is None else each.foreign_share)
-
-
-def run_queue_seconds(pid: int, proc: Path = Path("/proc")) -> float:
-    """How long the main thread has waited for a core (the kernel's schedstat); 0 if the kernel does not report it."""
-    try:
-        descriptor = os.open(f"{proc}/{pid}/schedstat", os.O_RDONLY)
-    except OSError:
-        return 0.0
-    try:
-        return int(os.read(descriptor, 256).split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
-    finally:
-        os.close(descriptor)
-
-
-def runnable_threads(stat: str) -> int:
-    """How many threads of the whole machine run or wait for a core (proc(5), procs_running)."""
-    _, found, rest = stat.rpartition("procs_running ")
-    return int(rest.split(maxsplit=1)[0]) if found else 0
 
 
 def core_seconds(stat: str, *, interrupts: bool = True) -> dict[int, tuple[float, float]]:
@@ -398,24 +312,19 @@ def core_seconds(stat: str, *, interrupts: bool = True) -> dict[int, tuple[float
     return cores
 
 
-def _cumulative(looks: Sequence[Mapping[int, tuple[float, bool]]]) -> list[float]:
-    """Cumulative seconds of the job at each look. Each look has, by process id, its seconds and whether they count."""
+def _cumulative(looks: Sequence[Mapping[int, tuple[float, int]]], cores: Collection[int]) -> list[float]:
+    """Cumulative seconds of the job on ``cores`` at each look. Each look has, by process id, its seconds and its
+    core."""
     # The supervisor worked before the first look; processes that appear later belong to the job from their start.
     seen = {pid: seconds for pid, (seconds, _) in looks[0].items()}
     total, totals = 0.0, []
     for look in looks:
-        for pid, (seconds, counts) in look.items():
-            if counts:
+        for pid, (seconds, core) in look.items():
+            if core in cores:
                 total += max(0.0, seconds - seen.get(pid, 0.0))
             seen[pid] = seconds
         totals.append(total)
     return totals
-
-
-def _more(seconds: Sequence[float]) -> str:
-    total = sum(seconds)
-    others = f"{len(seconds)} other{'' if len(seconds) == 1 else 's'}"
-    return f"{others} ({total:.1f} s)" if total >= _NAMED_SECONDS else ""
 
 
 def _between(times: Sequence[float], values: Sequence[float], window: tuple[float, float]) -> float:

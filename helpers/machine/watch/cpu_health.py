@@ -53,8 +53,6 @@ class CpuLook:
     heat: Mapping[str, int] | Unknown
     # Pages of the whole machine.
     swapped_in: int | Unknown
-    # Seconds in which some thread of the machine waited for a core.
-    pressure_seconds: float | Unknown
     # Page faults of the job's processes that had to wait for a disk.
     major_faults: int = 0
 
@@ -89,7 +87,6 @@ class CpuHealth:
                 ask(lambda: {core: frequency_bounds(cpu / f"cpu{core}/cpufreq") for core in clocked}),
                 ask(lambda: _heat(cpu, self._cores)),
                 ask(lambda: _swapped_in((self._root / "proc/vmstat").read_text())),
-                ask(lambda: _pressure((self._root / "proc/pressure/cpu").read_text())),
                 major_faults,
             )
         )
@@ -125,16 +122,12 @@ class CpuHealth:
         last = around[-1]
         if not isinstance(last.most_mhz, Unknown) and last.most_mhz:
             found[CPU_MOST_MHZ] = f"{min(most for most, _ in last.most_mhz.values()):.0f}"
-        first = around[0]
-        if not isinstance(first.pressure_seconds, Unknown) and not isinstance(last.pressure_seconds, Unknown):
-            found["cpu_pressure_seconds"] = f"{last.pressure_seconds - first.pressure_seconds:.2f}"
         names = {
             "cgroup quota": last.quota,
             "core frequency": last.mhz,
             "frequency cap": last.most_mhz,
             "slow-downs by heat": last.heat,
             "swapping": last.swapped_in,
-            "CPU pressure": last.pressure_seconds,
         }
         missing = [f"{name} ({value.reason})" for name, value in names.items() if isinstance(value, Unknown)]
         return {**found, **({"not_measured": "; ".join(missing)} if missing else {})}
@@ -177,14 +170,6 @@ def _swapped_in(vmstat: str) -> int:
     if match is None:
         raise ValueError("/proc/vmstat has no pswpin")
     return int(match.group(1))
-
-
-def _pressure(text: str) -> float:
-    """The seconds in which some thread waited for a core (PSI, ``/proc/pressure/cpu``)."""
-    match = re.search(r"^some .*total=(\d+)", text, re.MULTILINE)
-    if match is None:
-        raise ValueError("/proc/pressure/cpu has no total")
-    return int(match.group(1)) / 1e6
 
 
 def _stopped(first: CpuLook, last: CpuLook) -> list[str]:

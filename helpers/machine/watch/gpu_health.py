@@ -27,7 +27,7 @@ THROTTLE_REASONS = {
 # A run is throttled if a reason is seen in a larger share of the window's looks (two a second). A card that reaches its
 # limit at one look of thousands loses almost nothing: even at half its clock, 2% of the looks are 1% of the time, which
 # is less than runs differ (docs/verdicts.md, "How much speeds vary": 1.41% at the 90th percentile), and the
-# median step does not change. The same share holds for heat close to the limit and for a power cap. A result's facts
+# median step does not change. The same share holds for a power cap. A result's facts
 # have the share of each.
 MOST_THROTTLED_SHARE = 0.02
 # The reasons of an idle card and of a card at its power cap. A V100 or A100 under full load is at the cap by design, so
@@ -43,8 +43,6 @@ _OF_EACH_CARD = (
     SM_MHZ, MEMORY_MHZ, PCIE_FACT, NVLINKS_FACT, "gpu_temperature_c", "gpu_hottest_c", "gpu_power_watts",
     "gpu_uncorrected_ecc", "gpu_power_limit_watts",
 )  # fmt: skip
-# So close to its limit, a card slows down as soon as the air is slightly warmer. Its sensor shows whole degrees.
-_NEAR_SLOWDOWN_C = 3
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def unhealthy_reasons(
         if looks is None:
             reasons.append(f"{gpu.uuid}: no look at it during the window")
             continue
-        found = [*_throttled(looks), *_hot(looks), *_memory(looks)]
+        found = [*_throttled(looks), *_memory(looks)]
         if norm is not None:
             found += [*_power_cap(looks, norm), *_clocks(looks, norm)]
         reasons += [f"{gpu.uuid}: {reason}" for reason in found]
@@ -196,18 +194,6 @@ def _throttled(looks: CardLooks) -> list[str]:
     return found
 
 
-def _hot(looks: CardLooks) -> list[str]:
-    limits = known([each.slowdown_c for each in looks.settings])
-    if not limits:
-        return []
-    from_c = min(limits) - _NEAR_SLOWDOWN_C
-    near = [state for state in looks.states if state.temperature_c >= from_c]
-    if not _often(looks.states, lambda state: state.temperature_c >= from_c):
-        return []
-    heat = f"{looks.hottest_c} °C, and it slows down at {min(limits)} °C"
-    return [f"{heat}; within {_NEAR_SLOWDOWN_C} °C of that in {_share(near, looks)} (check fans and air flow)"]
-
-
 def _often(states: Sequence[GpuState], seen: Callable[[GpuState], bool]) -> bool:
     return sum(1 for state in states if seen(state)) > MOST_THROTTLED_SHARE * len(states)
 
@@ -258,14 +244,12 @@ def _clocks(looks: CardLooks, norm: Norm) -> list[str]:
     without a recorded entry, if applications clocks are below the card's default."""
     index = looks.gpu.index
     if not norm.recorded:
-        clocks = [(s.applications_clock_mhz, s.default_applications_clock_mhz) for s in looks.settings]
-        low = [
-            (now, usual)
-            for now, usual in clocks
-            if not isinstance(now, Unknown) and not isinstance(usual, Unknown) and now < usual
-        ]
-        text = "applications clock {} MHz, by default {} MHz (sudo nvidia-smi -i {} -rac, or record with {})"
-        return [text.format(*low[-1], index, "--update-baselines")] if low else []
+        for each in looks.settings:
+            now, usual = each.applications_clock_mhz, each.default_applications_clock_mhz
+            if not isinstance(now, Unknown) and not isinstance(usual, Unknown) and now < usual:
+                remedy = f"sudo nvidia-smi -i {index} -rac, or record with --update-baselines"
+                return [f"applications clock {now} MHz, by default {usual} MHz ({remedy})"]
+        return []
     free = [state for state in looks.working if not state.throttle_reasons & _AT_POWER_CAP]
     # If a card is at its power cap most of the time, its clock follows the load and so depends on the build; it is not
     # compared.
@@ -275,14 +259,12 @@ def _clocks(looks: CardLooks, norm: Norm) -> list[str]:
         (SM_MHZ, "SM", [state.sm_clock_mhz for state in free]),
         (MEMORY_MHZ, "memory", [state.memory_clock_mhz for state in looks.working]),
     ):
-        usual = norm.clock(name, looks.place)
-        if usual is None or not values:
-            continue
-        now = _median(values)
-        if abs(now - usual) > GPU_CLOCK_SHARE * usual:
+        recorded = norm.clock(name, looks.place)
+        median = _median(values) if values else None
+        if recorded is not None and median is not None and abs(median - recorded) > GPU_CLOCK_SHARE * recorded:
             found.append(
-                f"median {title} clock {now:.0f} MHz, recorded at {usual:.0f} MHz (sudo nvidia-smi -i {index} -rac,"
-                " -rgc and -rmc, or record with --update-baselines)"
+                f"median {title} clock {median:.0f} MHz, recorded at {recorded:.0f} MHz (sudo nvidia-smi -i {index}"
+                " -rac, -rgc and -rmc, or record with --update-baselines)"
             )
     return found
 
@@ -297,18 +279,10 @@ def _held_by(cards: Sequence[CardLooks]) -> str:
 
 
 def _not_measured(cards: Sequence[CardLooks]) -> str:
-    unseen = ["Xid errors (the suite does not read the kernel's log)"]
-    settings = [each for card in cards for each in card.settings]
-    for name, values in (
-        ("power cap", [each.power_limit_watts for each in settings]),
-        ("slowdown temperature", [each.slowdown_c for each in settings]),
-        ("pending memory pages", [each.pages_pending for each in settings]),
-        ("PCI Express link", [each.pcie_width for each in settings] + [each.pcie_generation for each in settings]),
-        ("NVLinks", [each.nvlinks for each in settings]),
-    ):
-        if not values or len(known(values)) < len(values):
-            unseen.append(f"{name} (NVML does not say)")
-    return "; ".join(unseen)
+    settings = [each for card in cards for each in card.settings or [GpuSettings()]]
+    unseen = {name for each in settings for name, value in vars(each).items() if isinstance(value, Unknown)}
+    names = [f"{name.replace('_', ' ')} (NVML does not say)" for name in sorted(unseen)]
+    return "; ".join(["Xid errors (the suite does not read the kernel's log)", *names])
 
 
 def _median(values: Sequence[float]) -> float:

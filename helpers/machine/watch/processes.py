@@ -46,8 +46,6 @@ class Process:
     processor: int
     # Page faults that had to wait for a disk.
     major_faults: int = 0
-    # The CPU time of ended children for which it has waited.
-    children_seconds: float = 0.0
     # A thread of the kernel.
     of_kernel: bool = False
 
@@ -172,7 +170,6 @@ def parse_stat(text: str) -> Process:
         started_ticks=int(rest[19]),
         processor=int(rest[36]),
         major_faults=int(rest[9]),
-        children_seconds=sum(int(ticks) for ticks in rest[13:15]) / _TICKS_PER_SECOND,
         of_kernel=bool(int(rest[6]) & _KERNEL_THREAD),
     )
 

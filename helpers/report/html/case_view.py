@@ -6,6 +6,7 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from markupsafe import Markup
@@ -27,7 +28,7 @@ from helpers.report.reasons import evidence_text
 from helpers.report.row import CaseRow, ReferenceAnswer, reader_note
 from helpers.report.sentences import sentence_of
 from helpers.report.shown_figures import shown_published
-from helpers.report.table import Table
+from helpers.report.table import Align, Column, Table
 from helpers.report.text import rules_line
 from helpers.session.case_details import CaseDetails, environment_changes, environment_of, steps_of
 from helpers.session.explain.case import CaseExplanation
@@ -47,31 +48,6 @@ class Fact:
     name: str
     value: str
     remark: str = ""
-
-
-@dataclass(frozen=True)
-class RunLine:
-    """A row of the table of tonight's runs."""
-
-    number: int
-    build: str
-    stage: str
-    rate: str
-    data: str
-    others: str
-    seconds: str
-    # Why the run is not used; empty if it is.
-    why_not: str
-
-
-@dataclass(frozen=True)
-class SettingLine:
-    """A row of the table of settings."""
-
-    key: str
-    value: str
-    source: str
-    changed: bool
 
 
 @dataclass(frozen=True)
@@ -111,11 +87,11 @@ class CaseView:
     drawn: tuple[DrawnRun, ...]
     # Why the warm-up is not drawn; empty if it is.
     steps_unknown: str
-    runs: tuple[RunLine, ...]
+    runs: Table
     # The case's figures by every rule, in one line.
     rules: str
     health: tuple[Fact, ...]
-    settings: tuple[SettingLine, ...]
+    settings: Table
     changes: tuple[EnvironmentChange, ...]
     # Date and session of the night with which the environment was compared; empty if there is none.
     compared_with: str
@@ -167,10 +143,10 @@ def case_view(
         steps=picture(draw_steps, drawn),
         drawn=drawn,
         steps_unknown=unknown,
-        runs=tuple(_run_line(run, row.rule) for run in runs),
+        runs=Table.of(_run_columns(row.rule, unit), runs),
         rules=rules_line(row).removeprefix("by rule: "),
         health=tuple(_health(newest)) if newest is not None else (),
-        settings=tuple(_settings(newest, details.sources)) if newest is not None else (),
+        settings=Table.of(_SETTING_COLUMNS, _settings(newest, details.sources) if newest is not None else ()),
         changes=environment_changes(known.before, newest) if known.before and newest else (),
         compared_with=_night_text(known),
         environment={name: table for name, table in environment.items() if machine.get(name) != table},
@@ -296,18 +272,22 @@ def _drawn_runs(runs: Sequence[RunResult], folders: Sequence[str]) -> tuple[tupl
     return tuple(drawn), why
 
 
-def _run_line(run: RunResult, rule: str) -> RunLine:
-    figure = run_figure(rule, run.figures) if run.failure is None else "-"
-    others = "-" if run.foreign_share is None else f"{run.foreign_share:.1%}"
-    return RunLine(
-        run.replicate,
-        "good" if run.role == Build.REFERENCE.value else "new",
-        run.stage,
-        "-" if isinstance(figure, str) else number(figure),
-        "-" if run.reader_share is None else f"{run.reader_share:.1%}",
-        others,
-        f"{run.wall_seconds:.0f}",
-        run.failure or run.invalid or run.refusal or "",
+def _run_columns(rule: str, unit: str) -> tuple[Column[RunResult], ...]:
+    """The table of tonight's runs."""
+
+    def rate(run: RunResult) -> str:
+        figure = run_figure(rule, run.figures) if run.failure is None else "-"
+        return "-" if isinstance(figure, str) else number(figure)
+
+    return (
+        Column("run", lambda run: str(run.replicate), Align.RIGHT),
+        Column("build", lambda run: "good" if run.role == Build.REFERENCE.value else "new"),
+        Column("for", lambda run: run.stage),
+        Column(unit, rate, Align.RIGHT),
+        Column("data wait", lambda run: "-" if run.reader_share is None else f"{run.reader_share:.1%}", Align.RIGHT),
+        Column("others", lambda run: "-" if run.foreign_share is None else f"{run.foreign_share:.1%}", Align.RIGHT),
+        Column("seconds", lambda run: f"{run.wall_seconds:.0f}", Align.RIGHT),
+        Column("set aside, why", lambda run: run.failure or run.invalid or run.refusal or ""),
     )
 
 
@@ -325,11 +305,17 @@ def _health(run: RunResult) -> Iterator[Fact]:
             yield Fact(name.replace("_", " "), value)
 
 
-def _settings(run: RunResult, sources: Mapping[str, str]) -> Iterator[SettingLine]:
+_SETTING_COLUMNS = tuple(
+    Column[Sequence[str]](heading, itemgetter(at)) for at, heading in enumerate(("setting", "value", "source"))
+)
+
+
+def _settings(run: RunResult, sources: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """The key, the value and the source of each setting."""
     for key, value in _flat(run.settings):
         changed = any(key == each or key.startswith(f"{each}.") for each in run.overrides)
         source = "--set" if changed else sources.get(key, sources.get(key.partition(".")[0], ""))
-        yield SettingLine(key, json.dumps(value), source, changed)
+        yield key, json.dumps(value), source
 
 
 def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -10,11 +10,11 @@ from itertools import groupby, pairwise
 
 import svg
 
-from helpers.drawing.axes import LABEL_HEIGHT, Scale, Steps, drawing, grid, label, level_line, line, on_its_own, span_of
+from helpers.drawing.axes import LABEL_HEIGHT, Scale, Steps, drawing, grid, label, level_line, line, span_of
 from helpers.judging.case.verdict import Status
 from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
-from helpers.report.html.marks import GOOD, definitions, mark, small_marks
+from helpers.report.html.marks import GOOD, mark, small_marks
 from helpers.report.nights import NightLine
 from helpers.session.gate import SLOWER
 
@@ -50,11 +50,6 @@ class LevelLine:
     samples_per_s: float
 
 
-def night_picture(title: str, case_id: str, nights: Sequence[NightLine]) -> str:
-    """The nights as the text of an SVG file; a browser that shows it fetches nothing."""
-    return on_its_own(draw_nights(case_id, nights, ()) or nothing_to_draw(title), title, definitions())
-
-
 def draw_nights(case_id: str, nights: Sequence[NightLine], levels: Sequence[LevelLine]) -> svg.SVG | None:
     """The nights, oldest first, with their intervals and builds; None if no night has a figure."""
     known = [each for each in nights if each.samples_per_s is not None]
@@ -75,12 +70,6 @@ def draw_nights(case_id: str, nights: Sequence[NightLine], levels: Sequence[Leve
     return drawing(
         _WIDTH, _HEIGHT, summary_of(case_id, nights, levels), parts, left=_LEFT, right=_RIGHT, count=len(nights)
     )
-
-
-def nothing_to_draw(about: str) -> svg.SVG:
-    """A stand-in for a picture without any point."""
-    words = "no night has a figure"
-    return drawing(_WIDTH, _HEIGHT, f"{about}: {words}", [label(words, _WIDTH / 2, _HEIGHT / 2, "m")])
 
 
 def draw_small(case_id: str, nights: Sequence[NightLine], levels: Sequence[LevelLine]) -> svg.SVG | None:

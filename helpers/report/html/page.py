@@ -32,7 +32,7 @@ from helpers.report.html.comparison_drawings import draw_efficiency, draw_ratios
 from helpers.report.html.marks import badge_shape, definitions, markup, name_of, picture
 from helpers.report.reasons import reason_text
 from helpers.report.row import CaseRow, share_cell
-from helpers.report.scaling import AGAINST, ScalingTable, scaling_tables
+from helpers.report.scaling import AGAINST, Scaling
 from helpers.report.sentences import (
     NO_RESULT,
     badness,
@@ -91,7 +91,7 @@ class Page:
     changes: tuple[EnvironmentChange, ...]
     not_reached: int
     # Each with its picture, if it has one.
-    scaling: tuple[tuple[ScalingTable, Markup | None], ...]
+    scaling: tuple[tuple[Scaling, Markup | None], ...]
     frameworks: Table | None
     framework_notes: tuple[str, ...]
     # The picture of their ratios.
@@ -169,10 +169,7 @@ def page_of(report: SessionReport) -> Page:
         night=None if report.night is None else (report.night.status.value, reason_text(report.night.reason)),
         changes=_common_changes(cases),
         not_reached=report.not_reached,
-        scaling=tuple(
-            (each, picture(draw_efficiency, each.scaling) if each.scaling else None)
-            for each in scaling_tables(report.scaling)
-        ),
+        scaling=tuple((each, picture(draw_efficiency, each)) for each in report.scaling),
         frameworks=frameworks if report.frameworks else None,
         framework_notes=notes,
         ratios=picture(draw_ratios, report.frameworks),

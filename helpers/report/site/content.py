@@ -117,11 +117,6 @@ class SiteCase:
         return found
 
     @property
-    def before(self) -> str:
-        """The status before the present one; empty if there was none."""
-        return next((each.line.status for each in reversed(self.counting) if each.line.status != self.status), "")
-
-    @property
     def smallest_drop(self) -> tuple[float, str] | None:
         """The drop that the newest night with pairs or a reference would have found with 80% power, as a fraction, and
         that night's date."""

@@ -25,26 +25,21 @@ from helpers.report.html.night_drawings import LevelLine, draw_nights, draw_smal
 from helpers.report.html.page import environment, page_script, page_style, source
 from helpers.report.nights import slope_text
 from helpers.report.site.content import (
-    STALE_DAYS,
     Site,
     SiteCase,
     SiteNight,
     SiteSession,
     counts_of,
-    days_before,
-    is_fine,
 )
 
 if TYPE_CHECKING:
     from helpers.history.history import History
 
-# A text near the beginning of every file of the site, which distinguishes these files from others.
-MARKER = "perfgate publish"
+_GENERATOR = "perfgate publish"
 _POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'"
 _FEED = uuid.UUID("3f1de7a2-6f0f-4c5c-8f0b-9c1d7a6f2c55")
 _SMALL_NIGHTS, _DRAWN_NIGHTS, _LISTED_NIGHTS = 30, 120, 500
-_CARDS, _REMARKS, _SESSIONS, _ENTRIES = 24, 20, 100, 50
-_LATELY_DAYS = 7
+_SESSIONS, _ENTRIES = 100, 50
 
 
 @dataclass(frozen=True)
@@ -60,10 +55,10 @@ def files_of(site: Site, history: History, look: Look) -> dict[str, str]:
     """The text of every file, by its path in the site's folder."""
     headline, tone = site.headline()
     files = {
-        "index.html": _index(site, history, look),
+        "index.html": _index(site, look),
         "feed.xml": _feed(site, look),
-        "style.css": f"/* {MARKER} */\n{page_style()}{source('site/site.css')}",
-        "script.js": f"// {MARKER}\n{page_script()}",
+        "style.css": f"{page_style()}{source('site/site.css')}",
+        "script.js": page_script(),
         "badges/all.svg": badge(look.title, headline, tone),
     }
     for case in site.cases:
@@ -88,7 +83,7 @@ def _page(look: Look, path: str, template: str, *, title: str, tone: str, **valu
     made = _templates().get_template(f"site/{template}.html")
     return made.render(
         policy=_POLICY,
-        marker=MARKER,
+        marker=_GENERATOR,
         definitions=_definitions(),
         root="../" if "/" in path else "",
         site_title=look.title,
@@ -103,10 +98,8 @@ def _definitions() -> Markup:
     return markup(definitions())
 
 
-def _index(site: Site, history: History, look: Look) -> str:
+def _index(site: Site, look: Look) -> str:
     headline, tone = site.headline()
-    lately = days_before(site.newest, _LATELY_DAYS)
-    changed = [each for each in site.current if each.since.line.date >= lately and _is_change(each)]
     return _page(
         look,
         "index",
@@ -115,20 +108,12 @@ def _index(site: Site, history: History, look: Look) -> str:
         tone=tone,
         headline=headline,
         extent=site.extent(),
-        lately_from=lately,
-        cards=[(each, _small(each)) for each in changed[:_CARDS]],
-        cards_left_out=max(0, len(changed) - _CARDS),
-        remarks=_remarks(site, history),
         statuses=counts_of(each.status for each in site.cases),
         unit=rate_unit(*dict.fromkeys(each.case_id for each in site.cases)),
         cases=[(each, _small(each)) for each in site.cases],
         sessions=site.sessions[:_SESSIONS],
         sessions_left_out=max(0, len(site.sessions) - _SESSIONS),
     )
-
-
-def _is_change(case: SiteCase) -> bool:
-    return bool(case.before) or not is_fine(case.status)
 
 
 def _small(case: SiteCase) -> Markup | None:
@@ -141,18 +126,6 @@ def _levels(case: SiteCase) -> tuple[LevelLine, ...]:
         if (rate := each.line.good_samples_per_s) is not None:
             return (LevelLine("good", "good build", f"the good build's runs, {each.line.date}", rate),)
     return ()
-
-
-def _remarks(site: Site, history: History) -> list[str]:
-    """Exclusions of the last STALE_DAYS days, the newest first."""
-    begin = days_before(site.newest, STALE_DAYS)
-    found = sorted(history.exclusions(), key=lambda each: each.created, reverse=True)
-    texts = [
-        f"{each.created[:10]}: {each.who} excluded {each.subject} {each.uuid[:12]}: {each.reason}"
-        for each in found
-        if each.created >= begin
-    ]
-    return texts[:_REMARKS]
 
 
 def _case(site: Site, case: SiteCase, history: History, look: Look) -> str:
@@ -223,7 +196,7 @@ def _feed(site: Site, look: Look) -> str:
         _templates()
         .get_template("site/feed.xml")
         .render(
-            marker=MARKER,
+            marker=_GENERATOR,
             base=f"{look.url.rstrip('/')}/" if look.url else "",
             # The first night makes it unique, and stays.
             feed_id=str(uuid.uuid5(_FEED, first[1] if first else "")),
@@ -260,7 +233,6 @@ def badge(name: str, status: str, tone: str) -> str:
     width = first + second
     elements: list[svg.Element] = [
         svg.Title(text=words(f"{left}: {right}")),
-        svg.Desc(text=MARKER),
         svg.Rect(width=first, height=_HEIGHT, fill="#3b444d"),
         svg.Rect(x=first, width=second, height=_HEIGHT, fill=_BADGE_COLOURS[tone]),
         *_badge_text(left, first / 2, first - 2 * _ROOM),

@@ -1,4 +1,4 @@
-"""Writes the site of a history: every page anew, each whole, and only over files that the suite wrote."""
+"""Writes the site of a history: every page anew, each whole, and only into a folder that is the site's alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helpers.common.files import of_everybody, open_regular, write_whole
-from helpers.history.waiting import file_lock
+from helpers.common.files import of_everybody, write_whole
 from helpers.report.site.content import site_of
-from helpers.report.site.pages import MARKER, Look, files_of
+from helpers.report.site.pages import Look, files_of
 from helpers.trainers.contract.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,11 +17,9 @@ if TYPE_CHECKING:
 
     from helpers.history.history import History
 
-LOCK = "publish.lock"
+# A folder that has this file is a site's.
+OWN_FILE = "perfgate-site.txt"
 FOLDERS = ("badges", "cases", "nights")
-_ENDINGS = (".html", ".svg", ".xml", ".css", ".js")
-_LOCK_SECONDS = 5
-_MARKER_WITHIN = 1024
 
 
 @dataclass(frozen=True)
@@ -39,56 +36,28 @@ def publish(history: History, folder: Path, look: Look, say: Callable[[str], Non
     folder.mkdir(mode=0o775, parents=True, exist_ok=True)
     if note := of_everybody(folder):
         say(f"note: {note}")
-    try:
-        with file_lock(folder / LOCK, _LOCK_SECONDS):
-            site = site_of(history)
-            files = files_of(site, history, look)
-            removed = _write(folder, files)
-    except TimeoutError as error:
-        got = f"{folder}, into which another process publishes"
-        raise ConfigError("perfgate publish", field="FOLDER", got=got, expected="one process at a time") from error
-    return Published(site.nights, len(files), removed)
+    site = site_of(history)
+    files = files_of(site, history, look)
+    return Published(site.nights, len(files), _write(folder, files))
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> int:
-    """Write all files, and remove those of an earlier site. Nothing is written if a name is not free. Returns how many
-    were removed."""
-    for name in FOLDERS:
-        if (folder / name).is_symlink():
-            raise _not_ours(f"{folder / name}, a link")
-    for path in files:
-        place = folder / path
-        if (place.exists() or place.is_symlink()) and not _is_of_suite(place):
-            raise _not_ours(f"{place}, which the suite did not write")
+    """Write all files, and remove those of an earlier site. Returns how many were removed."""
+    links = [name for name in FOLDERS if (folder / name).is_symlink()]
+    if links or (any(folder.iterdir()) and not (folder / OWN_FILE).is_file()):
+        raise ConfigError(
+            "perfgate publish",
+            field="FOLDER",
+            got=f"{folder}, which has {f'the link {links[0]}' if links else 'files of others'}",
+            expected="a folder for the site alone",
+            remedy="Name an empty or a new folder",
+        )
+    write_whole(folder / OWN_FILE, b"perfgate publish writes this folder anew each time.\n")
     for name in FOLDERS:
         (folder / name).mkdir(mode=0o775, exist_ok=True)
     for path, text in files.items():
         write_whole(folder / path, text.encode("utf-8", "backslashreplace"))
-    earlier = [path for parent in (folder, *(folder / name for name in FOLDERS)) for path in parent.iterdir()]
-    gone = [
-        path
-        for path in earlier
-        if path.suffix in _ENDINGS and path.relative_to(folder).as_posix() not in files and _is_of_suite(path)
-    ]
+    gone = [path for name in FOLDERS for path in (folder / name).iterdir() if f"{name}/{path.name}" not in files]
     for each in gone:
         each.unlink()
     return len(gone)
-
-
-def _is_of_suite(path: Path) -> bool:
-    """Whether the suite wrote the file; never true for a link or a device."""
-    try:
-        with open_regular(path) as file:
-            return MARKER.encode() in file.read(_MARKER_WITHIN)
-    except OSError:
-        return False
-
-
-def _not_ours(got: str) -> ConfigError:
-    return ConfigError(
-        "perfgate publish",
-        field="FOLDER",
-        got=got,
-        expected="a folder for the site alone",
-        remedy="Name an empty or a new folder",
-    )

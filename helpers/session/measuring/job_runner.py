@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from helpers.common.inherited import passed_on
@@ -35,10 +34,9 @@ from helpers.machine.host import OomKills, oom_evidence, read_oom_kills
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.near_cores import Cores, cores_of
 from helpers.machine.nvml import Gpu, open_nvml
-from helpers.machine.watch import Norm, norm_of
-from helpers.machine.watch.contention import CpuMeter
+from helpers.machine.watch import norm_of
 from helpers.machine.watch.gpu_health import facts_of_nodes
-from helpers.machine.watch.meters import GpuMeter, meter_for, window_facts
+from helpers.machine.watch.meters import meter_for, window_facts
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.image_folder import DatasetFacts
 from helpers.plan.perf_yaml import Config
@@ -91,9 +89,13 @@ class JobRunner:
             given.start_up_seconds, given.no_progress_seconds, given.run_seconds, given.stop_grace_seconds
         )
         record = plan.build if build is Build.CANDIDATE else plan.reference
-        norm = partial(self._norm, plan)
-        command, others = self.connected.start_of(spec, record["interpreter"], limits.grace_seconds, norm)
-        meter, kills = self._meter(plan, spec), self.oom_kills()
+        recorded = plan.recorded.environment if plan.recorded else None
+        command, others = self.connected.start_of(
+            spec, record["interpreter"], limits.grace_seconds, recorded, to_record=plan.to_record
+        )
+        norm = norm_of(recorded, self.cards, plan.to_record)
+        meter = meter_for(self.cards, open_nvml, norm, cores=spec.cores, cards_per_process=spec.cards_per_process)
+        kills = self.oom_kills()
         outcome = run_job(spec, command, limits, meter, on_progress=self.on_progress, others=others)
         outcome = self._named(outcome, spec.ranks_per_node, kills)
         result = self._result(plan, spec, outcome, record)
@@ -124,14 +126,6 @@ class JobRunner:
             cores=cores.each,
             cards=tuple(card.uuid for card in self.cards if isinstance(card, Gpu)),
         )
-
-    def _meter(self, plan: CasePlan, spec: JobSpec) -> CpuMeter | GpuMeter:
-        norm = self._norm(plan, self.cards)
-        return meter_for(self.cards, open_nvml, norm, cores=spec.cores, cards_per_process=spec.cards_per_process)
-
-    def _norm(self, plan: CasePlan, cards: Sequence[Card] | Sequence[str], first: int = 0) -> Norm | None:
-        recorded = plan.recorded.environment if plan.recorded else None
-        return norm_of(recorded, cards, plan.to_record, first=first)
 
     def _named(self, outcome: JobOutcome, ranks_here: int, before: OomKills) -> JobOutcome:
         """The outcome. What failed comes before the reason, and what the kernel says about a SIGKILL after it."""
@@ -284,13 +278,13 @@ def leased_runner(
             plan.case.id,
             exclusive_machine=exclusive,
             on_wait=tell,
-        ) as lease,
+        ) as cards,
     ):
         patience = 2 * config.limits.start_up_seconds
         needs = CaseNeeds(plan.case, target, plan.build, machine, terms.data, exclusive, patience)
         yield JobRunner(
             machine=machine,
-            cards=connected.prepare(needs, lease.cards, tell),
+            cards=connected.prepare(needs, cards, tell),
             store=store,
             config=config,
             terms=terms,

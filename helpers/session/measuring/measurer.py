@@ -21,7 +21,6 @@ from helpers.machine.frameworks import FrameworkBuild
 from helpers.plan.case_plan import CasePlan, SuiteCase, refuse_two_targets
 from helpers.plan.overrides import with_overrides
 from helpers.plan.recipes.recipe import settings_for
-from helpers.session.images import estimate
 from helpers.session.measuring.case_loop import (
     BeforeRun,
     CaseResult,
@@ -85,14 +84,9 @@ class Measurer:
                 say(away)
         self.suite.gate.refuse_unlisted(self.suite.config, self.suite.machine.host)
         if self.suite.machine.gpus and any(case.figures for case in runnable):
-            self._make_images(runnable, say)
+            images = self.suite.images if say is None else replace(self.suite.images, say=say)
+            images.prepare(runnable)
         return self.suite.gate.summary(chosen, self.suite.cases)
-
-    def _make_images(self, runnable: Sequence[SuiteCase], say: Callable[[str], None] | None) -> None:
-        images = self.suite.images if say is None else replace(self.suite.images, say=say)
-        images.prepare(runnable)
-        if line := estimate(runnable, self.suite.machine):
-            images.say(line)
 
     def check_imports(self, chosen: Iterable[SuiteCase], say: Callable[[str], None]) -> None:
         """Import the builds of the chosen cases, under test and good, so that one whose import fails is refused in

@@ -5,9 +5,6 @@ The last line on standard output is one JSON object: ``built``; ``reason`` (empt
 of a step log, including the options and flags that this build does not know; ``operators`` of the program (their
 number, null if there is no program); ``parameters`` (how many the optimizer trains). Exit status: 0 built, 1 failed, 3
 refused.
-
-Several specs are built one after the other, so that the framework is imported once. The last line is then a JSON list,
-in the order of the specs: of each its exit status and its object. The process's own status is 0.
 """
 
 from __future__ import annotations
@@ -40,17 +37,7 @@ Build = Callable[[JobSpec, BuildAnswer, MutableMapping[str, str]], None]
 
 
 def run_build(argv: List[str], build: Build) -> int:
-    """Build the jobs that ``argv`` names, in this process's environment, and print the answers; returns the status."""
-    if len(argv) > 1:
-        answers = [_answer([each], build) for each in argv]
-        print(json.dumps([[status, asdict(answer)] for status, answer in answers], sort_keys=True), flush=True)
-        return EXIT_COMPLETE
-    status, answer = _answer(argv, build)
-    print(json.dumps(asdict(answer), sort_keys=True), flush=True)
-    return status
-
-
-def _answer(argv: List[str], build: Build) -> "tuple[int, BuildAnswer]":
+    """Build the job that ``argv`` names, in this process's environment, and print the answer; returns the status."""
     answer = BuildAnswer()
     try:
         build(_read(argv), answer, os.environ)
@@ -63,7 +50,8 @@ def _answer(argv: List[str], build: Build) -> "tuple[int, BuildAnswer]":
         traceback.print_exc()
         status, answer.reason = EXIT_FAILED, f"{type(error).__name__}: {error}"
     answer.reason = one_line(answer.reason)
-    return status, answer
+    print(json.dumps(asdict(answer), sort_keys=True), flush=True)
+    return status
 
 
 def _read(argv: List[str]) -> JobSpec:

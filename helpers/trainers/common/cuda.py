@@ -221,19 +221,30 @@ def _check_drift(card_seconds: float, least: float, most: float) -> None:
         )
 
 
-def total_memory_bytes(index: int, driver: Any = None) -> int:
+def total_memory_bytes(index: int) -> int:
     """The memory of the card with CUDA's number ``index``. Raises DeviceError if the driver fails."""
-    library = _load() if driver is None else driver
-    device, size = ctypes.c_int(), ctypes.c_size_t()
+    size = ctypes.c_size_t()
+    _ask_of_card("cuDeviceTotalMem_v2", index, ctypes.byref(size))
+    return size.value
+
+
+def card_name(index: int) -> str:
+    """The name of the card with CUDA's number ``index``. Raises DeviceError if the driver fails."""
+    name = ctypes.create_string_buffer(256)
+    _ask_of_card("cuDeviceGetName", index, name, len(name))
+    return name.value.decode(errors="replace")
+
+
+def _ask_of_card(question: str, index: int, *answer: Any) -> None:
+    driver, device = _load(), ctypes.c_int()
     for name, arguments in (
         ("cuInit", (0,)),
         ("cuDeviceGet", (ctypes.byref(device), index)),
-        ("cuDeviceTotalMem_v2", (ctypes.byref(size), device)),
+        (question, (*answer, device)),
     ):
-        code = getattr(library, name)(*arguments)
+        code = getattr(driver, name)(*arguments)
         if code != 0:
             raise _failure(name, code)
-    return size.value
 
 
 def _load() -> Any:

@@ -47,10 +47,3 @@ def checked_state(
     if wanted is True and not (convolution and (matmul or not by_product)):
         raise Refused(f"TF32 could not be switched on ({state}): this would not be tf32")
     return state
-
-
-def check_product(wanted: bool, product: float) -> None:
-    """Raise Refused if an element of a product, which is PROBE if float32 is exact, is not rounded as ``wanted``."""
-    rounded = product != PROBE
-    if rounded is not wanted:
-        raise Refused(f"TF32 is {on(rounded)} and was to be {on(wanted)}")

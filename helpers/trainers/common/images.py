@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-import struct
 import time
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterable, Iterator, List, Optional, Tuple
@@ -27,13 +25,8 @@ MEAN = [123.675, 116.28, 103.53]
 STD = [58.395, 57.12, 57.375]
 # Factor and offset that normalise a pixel, for each channel.
 _SCALES = [(numpy.float32(1 / std), numpy.float32(-mean / std)) for mean, std in zip(MEAN, STD)]
-_JPEG = b"\xff\xd8"
 # As in torchvision: after so many failed attempts the centre is taken.
 _CROP_ATTEMPTS = 10
-# The formats that DALI decodes as well, recognised by content, so that a folder is read in the same way by both
-# loaders.
-FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")
-_UNREADABLE = (OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, struct.error, zlib.error)
 _COPY_AGAIN = "Copy it again, or take it out of the list"
 # The longest search for the image on which a loader failed; far shorter than the time after which a job counts as hung.
 SEARCH_SECONDS = 30.0
@@ -143,16 +136,9 @@ def decode(path: Path, rng: random.Random, augmentation: Augmentation, form: For
 
 def _cropped(path: Path, rng: random.Random, augmentation: Augmentation) -> Any:
     """A random crop of a file's image, resized to the model's input: 8 bits, in the order red, green, blue."""
-    bgr = read_jpeg(path)
-    if bgr is None:
-        from PIL import Image
-
-        rgb = read_rgb(path)
-        box = crop_box(rgb.width, rgb.height, rng, augmentation)
-        return numpy.asarray(rgb.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BILINEAR, box=box))
-    cv2 = opencv()
+    cv2, bgr = opencv(), read_image(path)
     left, top, right, bottom = crop_box(bgr.shape[1], bgr.shape[0], rng, augmentation)
-    # Averages when it shrinks, as DALI and Pillow do, and interpolates when it enlarges.
+    # Averages when it shrinks, as DALI does, and interpolates when it enlarges.
     size, smooth = (IMAGE_SIZE, IMAGE_SIZE), cv2.INTER_AREA
     return cv2.resize(bgr[top:bottom, left:right], size, interpolation=smooth)[:, :, ::-1]
 
@@ -166,43 +152,19 @@ def opencv() -> Any:
     return cv2
 
 
-def read_jpeg(path: Path) -> Any:
-    """The pixels of a JPEG by OpenCV: height x width x (blue, green, red), rotated as the file's orientation says.
-
-    None if it is not a JPEG, or if OpenCV finds it broken. Raises DatasetError if the file cannot be read.
-    """
-    try:
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
-    if not content.startswith(_JPEG):
-        return None
+def read_image(path: Path) -> Any:
+    """The pixels of an image by OpenCV, whatever its name says: height x width x (blue, green, red), rotated as the
+    file's orientation says. Raises DatasetError with the name of the file."""
     cv2 = opencv()
+    got = "no image that OpenCV decodes to its end"
     try:
-        return cv2.imdecode(numpy.frombuffer(content, numpy.uint8), cv2.IMREAD_COLOR)
-    # The file states more pixels than OpenCV accepts.
-    except cv2.error:
-        return None
-
-
-def read_rgb(path: Path) -> Any:
-    """A whole image in RGB by Pillow, in any format that Pillow recognises. Raises DatasetError with the name of the
-    file."""
-    from PIL import Image
-
-    try:
-        with Image.open(str(path), formats=FORMATS) as image:
-            if image.mode.startswith(("I", "F")):
-                raise ValueError(f"mode {image.mode}, expected 8 bits a colour")
-            return image.convert("RGB")
-    # On files with misleading content Pillow passes on the errors of its plug-ins.
-    except (*_UNREADABLE, Image.DecompressionBombError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> DatasetError:
-    got = str(error) or type(error).__name__
-    return DatasetError(str(path), got=got, expected="a readable image", remedy=_COPY_AGAIN)
+        pixels = cv2.imdecode(numpy.frombuffer(path.read_bytes(), numpy.uint8), cv2.IMREAD_COLOR)
+    # cv2.error: the file is empty, or states more pixels than OpenCV accepts.
+    except (OSError, ValueError, cv2.error) as error:
+        pixels, got = None, str(error)
+    if pixels is None:
+        raise DatasetError(str(path), got=got, expected="a readable image", remedy=_COPY_AGAIN)
+    return pixels
 
 
 def crop_box(width: int, height: int, rng: random.Random, augmentation: Augmentation) -> Tuple[int, int, int, int]:
@@ -250,7 +212,7 @@ def _first_unreadable(images: ImageList, names: Iterable[str]) -> Optional[Path]
     give_up = time.monotonic() + SEARCH_SECONDS
     for name in names:
         try:
-            read_rgb(images.root / name)
+            read_image(images.root / name)
         except DatasetError:
             return images.root / name
         if time.monotonic() > give_up:

@@ -121,38 +121,23 @@ class LoopIO:
     begin: Callable[[int], None] = lambda number: None
 
 
-class MoreSteps:
-    """Trains steps after the window. They are not recorded."""
-
-    def __init__(self, run: _Run) -> None:
-        self._run = run
-
-    def in_parts(self, steps: int, part: Part) -> None:
-        """Train so many steps as those of the window, with the losses fetched, to their end on the device. ``part`` is
-        entered around the parts of a step that are not the stepper's."""
-        self._run.go_on_in_parts(steps, part)
-
-    @property
-    def window_step_seconds(self) -> float:
-        """The mean seconds of a step in the window."""
-        return self._run.window_step_seconds
-
-
-def train(plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> MoreSteps:
+def train(plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> Training:
     """Train the steps of warm-up and window, and record each of them. The window begins after ``io.barrier``.
 
     Returns what trains more steps.
     Raises LossError if a loss is not finite, after the steps before it were recorded, and DatasetError if an epoch has
     no batch.
     """
-    run = _Run(plan, reader, stepper, timer, io)
-    run.warm_up()
+    training = Training(plan, reader, stepper, timer, io)
+    training.warm_up()
     io.barrier()
-    run.phase(WINDOW, plan.window_steps)
-    return MoreSteps(run)
+    training.phase(WINDOW, plan.window_steps)
+    return training
 
 
-class _Run:
+class Training:
+    """The steps of one rank, one after the other."""
+
     def __init__(self, plan: LoopPlan, reader: Reader, stepper: Stepper, timer: StepTimer, io: LoopIO) -> None:
         self._plan = plan
         self._stepper = stepper
@@ -186,8 +171,9 @@ class _Run:
         for number in range(1, steps + 1):
             self._step(phase, last=number == steps)
 
-    def go_on_in_parts(self, steps: int, part: Part) -> None:
-        """Train so many steps without recording them, to their end on the device."""
+    def in_parts(self, steps: int, part: Part) -> None:
+        """Train so many steps as those of the window, with the losses fetched, to their end on the device, without
+        recording them. ``part`` is entered around the parts of a step that are not the stepper's."""
         for number in range(1, steps + 1):
             with part(Phase.DATA_WAIT):
                 batch, _ = self._source.next()
@@ -202,6 +188,7 @@ class _Run:
 
     @property
     def window_step_seconds(self) -> float:
+        """The mean seconds of a step in the window."""
         return math.fsum(self._step_seconds[-self._plan.window_steps :]) / self._plan.window_steps
 
     def _step(self, phase: str, last: bool) -> None:

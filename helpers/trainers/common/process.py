@@ -6,13 +6,15 @@ from __future__ import annotations
 import os
 import random
 import resource
+import signal
 import socket
 import sys
 import time
 import traceback
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import AbstractSet, Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping, Optional, Sequence, Tuple
 
 from helpers.trainers.common.cuda import loaded_facts, mapped_facts
 from helpers.trainers.common.loop import LoopIO, LoopPlan
@@ -38,11 +40,11 @@ class Refused(Exception):
     """This device or this build of the framework cannot run the case. No other configuration is run instead."""
 
 
-def not_imported(title: str, module: str, error: Exception, remedy: str = "") -> Refused:
+def not_imported(title: str, module: str, error: Exception) -> Refused:
     """The refusal of a framework, or of a package beside it, that is not installed, or that is and whose import raised
     ``error``."""
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-        return Refused(f"{title} is not installed in this interpreter ({error}){remedy and f': {remedy}'}")
+        return Refused(f"{title} is not installed in this interpreter ({error})")
     told = f"{type(error).__name__}: {one_line(str(error))}"
     return Refused(f"{title} is installed in this interpreter, and importing it failed: {told}. Install it again")
 
@@ -237,6 +239,20 @@ def set_environment(spec: JobSpec, settings: Settings, environment: MutableMappi
         environment.pop("NVIDIA_TF32_OVERRIDE", None)
 
 
+def import_framework(trainer: Trainer, settings: Settings, title: str, name: str) -> Any:
+    """The framework's module, with the variables of the job set. Raises Refused if it cannot be imported."""
+    set_environment(trainer.spec, settings, os.environ)
+    try:
+        module = import_module(name)
+    # OSError: a library that MXNet loads is missing.
+    except (ImportError, OSError) as error:
+        raise not_imported(title, name, error) from error
+    # The supervisor's SIGTERM must end the process, even if a library has installed a handler.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    trainer.device.framework_version = str(module.__version__)
+    return module
+
+
 def slowdown_of(environment: Mapping[str, str]) -> float:
     """The fraction by which a test makes every step longer; 0 without a test. Raises ConfigError on any other value."""
     text = environment.get(SLOWDOWN_VARIABLE, "")
@@ -308,29 +324,18 @@ def one_line(text: str) -> str:
     return line if len(line) <= _REASON_LENGTH else line[: _REASON_LENGTH - 3] + "..."
 
 
-def cpu_name(cpuinfo: Path = CPUINFO) -> str:
+def cpu_name() -> str:
     """The processor's name, from the kernel."""
-    return _cpu("model name", cpuinfo) or "unknown CPU"
+    return _cpu("model name") or "unknown CPU"
 
 
-def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
+def cpu_flags() -> FrozenSet[str]:
     """The processor's instruction sets, by the kernel's names."""
-    return frozenset(_cpu("flags", cpuinfo).split())
+    return frozenset(_cpu("flags").split())
 
 
-def bfloat16_hardware(flags: AbstractSet[str]) -> str:
-    """In words, how a CPU with these flags of /proc/cpuinfo computes products of bfloat16."""
-    known = (("amx_bf16", "AMX"), ("avx512_bf16", "AVX512_BF16"))
-    found = [name for flag, name in known if flag in flags]
-    if found:
-        return ", ".join(found)
-    if "avx512f" in flags:
-        return "none: AVX-512 without instructions for bfloat16, which is computed in float32 and rounded"
-    return "none: without AVX-512 oneDNN has no bfloat16, and the framework's own kernels are slow"
-
-
-def _cpu(wanted: str, cpuinfo: Path) -> str:
-    for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+def _cpu(wanted: str) -> str:
+    for line in CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == wanted:
             return value.strip()

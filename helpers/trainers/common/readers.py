@@ -4,7 +4,6 @@ the framework's own loader, or synthetic. ``open_reader`` chooses one, and adds 
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import random
 import time
 from collections import deque
@@ -326,34 +325,14 @@ def _open(trainer: Trainer, settings: Settings, loaders: Loaders, share: Share) 
 
 def decoding_workers(name: str) -> Callable[[int], str]:
     """A ``Loaders.native_loader`` for a loader whose worker processes decode with ``images.decode``."""
-
-    def described(workers: int) -> str:
-        if workers:
-            _check_shared_memory(name)
-        return f"{name}, {workers} worker processes, decoding by OpenCV {_opencv_version()}"
-
-    return described
-
-
-def _check_shared_memory(name: str) -> None:
-    """Raise Refused if worker processes cannot share a lock, which C libraries keep in /dev/shm: Python says only that
-    some file is not there."""
-    try:
-        multiprocessing.Lock()
-    except OSError as error:
-        raise Refused(
-            f"data source native: the worker processes of {name} need /dev/shm, which is not there or takes nothing "
-            f"({error}): mount it (mount -t tmpfs tmpfs /dev/shm; docker and podman: --shm-size 8g), or read through "
-            "DALI, or without workers (--set native.workers=0)"
-        ) from error
+    return lambda workers: f"{name}, {workers} worker processes, decoding by OpenCV {_opencv_version()}"
 
 
 def _opencv_version() -> str:
     try:
         return str(opencv().__version__)
     except ImportError as error:
-        remedy = "install opencv-python-headless as requirements/ pins it, or read through DALI"
-        raise not_imported("OpenCV, which decodes native images,", "cv2", error, remedy) from error
+        raise not_imported("OpenCV, which decodes native images,", "cv2", error) from error
 
 
 class SyntheticReader:

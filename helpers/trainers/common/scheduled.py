@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Dict, Optional, Tuple
+from typing import Optional, Tuple
 
-from helpers.trainers.common.settings import Settings, at_least, common_facts, on, one_of, refused, switch
+from helpers.trainers.common.settings import Settings, one_of, refused
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import CLASSES
-from helpers.trainers.contract.records import finite
 
 STEP, COSINE = "step", "cosine"
 
@@ -51,32 +50,10 @@ class ScheduledSettings(Settings):
     def _check(self, spec: JobSpec) -> None:
         super()._check(spec)
         one_of("learning_rate_schedule", self.learning_rate_schedule, (STEP, COSINE))
-        at_least("learning_rate_warmup_steps", self.learning_rate_warmup_steps, 0)
-        if self.learning_rate_schedule == COSINE:
-            at_least("learning_rate_decay_steps", self.learning_rate_decay_steps, 1)
-        else:
-            one_of("learning_rate_decay_steps", self.learning_rate_decay_steps, (None,))
+        if bool(self.learning_rate_decay_steps) != (self.learning_rate_schedule == COSINE):
+            raise refused("learning_rate_decay_steps", self.learning_rate_decay_steps, "steps for a cosine, else null")
         for name in ("label_smoothing", "batch_norm_momentum"):
-            share = getattr(self, name)
-            if not finite(share) or not 0 <= share < 1:
-                raise refused(name, share, "a number from 0 to below 1")
-        if not finite(self.batch_norm_epsilon) or self.batch_norm_epsilon <= 0:
+            if getattr(self, name) >= 1:
+                raise refused(name, getattr(self, name), "a number from 0 to below 1")
+        if self.batch_norm_epsilon == 0:
             raise refused("batch_norm_epsilon", self.batch_norm_epsilon, "a positive number")
-        switch("decay_norms", self.decay_norms)
-
-
-def scheduled_facts(settings: ScheduledSettings) -> Dict[str, str]:
-    """The header's facts on these settings, in addition to ``common_facts``."""
-    peak, warmup = settings.learning_rate, settings.learning_rate_warmup_steps
-    schedule = f"cosine over {settings.learning_rate_decay_steps} steps"
-    if settings.learning_rate_schedule == STEP:
-        boundaries = ", ".join(map(str, settings.learning_rate_boundaries))
-        schedule = f"times {settings.learning_rate_decay} at epochs {boundaries}"
-    momentum, epsilon = settings.batch_norm_momentum, settings.batch_norm_epsilon
-    return {
-        **common_facts(settings),
-        "learning_rate": f"{peak}, {schedule}" + (f", warm-up of {warmup} steps" if warmup else ""),
-        "label_smoothing": str(settings.label_smoothing) if settings.label_smoothing else "none",
-        "decay_norms": on(settings.decay_norms),
-        "batch_norm": f"momentum {momentum}, epsilon {epsilon}",
-    }

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Dict, Mapping, Optional, TextIO, Tuple, Type, TypeVar
 
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import START_SETTINGS, JobSpec
-from helpers.trainers.contract.records import finite
+from helpers.trainers.contract.records import Reader, Unfit, finite, list_of, number, read_record, record_of
 
 # AMP level and type by precision; None if the precision leaves the type open, or has neither.
 AmpLevels = Mapping[Precision, Tuple[Optional[str], Optional[str]]]
@@ -107,13 +106,10 @@ class Settings:
     @classmethod
     def of(cls: Type[S], spec: JobSpec) -> S:
         """The settings of a job, in the class of its framework. Raises ConfigError, which names the key."""
-        kind = _kind_of(spec.case.framework)
-        if kind is None or not issubclass(kind, cls):
-            known = ", ".join(each.value for each in Framework if issubclass(_kind_of(each) or object, cls))
-            raise ConfigError(f"job {spec.job_id}", field="framework", got=spec.case.framework.value, expected=known)
+        kind = import_module(f"helpers.trainers.{spec.case.framework.value}.settings").SETTINGS
         # Settings of how ranks are started do not belong to the training.
         given = {name: value for name, value in spec.settings.items() if name not in START_SETTINGS}
-        settings: S = _build(kind, given, "settings")
+        settings: S = read_record(kind, given, refused, _READERS)
         settings._check(spec)
         return settings
 
@@ -126,33 +122,27 @@ class Settings:
         )
 
     def _check(self, spec: JobSpec) -> None:
+        """Check what the fields' types leave open."""
         one_of("optimizer", self.optimizer, ("momentum",))
         for name in ("layout", "feed_layout"):
             one_of(name, getattr(self, name), ("NCHW", "NHWC"))
         one_of("input_channels", self.input_channels, (3, 4))
         one_of("input_dtype", self.input_dtype, ("float32", "float16"))
         one_of("amp_dtype", self.amp_dtype, (None, "float16", "bfloat16"))
-        for name in ("learning_rate", "learning_rate_decay", "momentum", "weight_decay"):
-            value = getattr(self, name)
-            if not finite(value) or value < 0:
-                raise refused(name, value, "a finite number of at least 0")
-        if self.loss_scaling is not None and (not finite(self.loss_scaling) or self.loss_scaling <= 0):
+        if self.loss_scaling == 0:
             raise refused("loss_scaling", self.loss_scaling, "a positive number or null")
         self._check_loss_scaling_rule()
-        for name, least in (("workers", 0), ("prefetch_factor", 1)):
-            at_least(f"native.{name}", getattr(self.native, name), least)
-        at_least("dali.prefetch_queue_depth", self.dali.prefetch_queue_depth, 1)
-        at_least("dali.num_attempts", self.dali.num_attempts, 1)
-        if self.dali.threads is not None:
-            at_least("dali.threads", self.dali.threads, 1)
+        at_least("native.prefetch_factor", self.native.prefetch_factor, 1)
+        for name in ("prefetch_queue_depth", "num_attempts", "threads"):
+            at_least(f"dali.{name}", getattr(self.dali, name), 1)
         self._check_precision(spec.case)
 
     def _check_loss_scaling_rule(self) -> None:
         wanted = LOSS_SCALING_RULE if self.loss_scaling is not None else ()
-        rule: Any = self.loss_scaling_rule
-        if not isinstance(rule, Mapping) or set(rule) != set(wanted):
-            raise refused("loss_scaling_rule", rule, ", ".join(wanted) or "nothing without loss_scaling")
-        for name, value in rule.items():
+        if set(self.loss_scaling_rule) != set(wanted):
+            expected = ", ".join(wanted) or "nothing without loss_scaling"
+            raise refused("loss_scaling_rule", self.loss_scaling_rule, expected)
+        for name, value in self.loss_scaling_rule.items():
             if not finite(value) or value <= 0:
                 raise refused(f"loss_scaling_rule.{name}", value, "a positive number")
 
@@ -165,35 +155,16 @@ class Settings:
                 raise refused("amp_dtype", self.amp_dtype, f"what {case.precision.value} of the case says")
 
 
-def _kind_of(framework: Framework) -> Optional[Type[Settings]]:
-    """The class of a framework's settings, from the folder of its trainer; None if it has no trainer."""
-    try:
-        module = import_module(f"helpers.trainers.{framework.value}.settings")
-    except ModuleNotFoundError:
-        return None
-    kind: Type[Settings] = module.SETTINGS
-    return kind
+def _pair(value: Any) -> Tuple[float, ...]:
+    pair: Tuple[float, ...] = list_of(number)(value)
+    if len(pair) != 2:
+        raise Unfit("two numbers", value)
+    return pair
 
 
-def _build(kind: Any, record: Any, about: str) -> Any:
-    if not isinstance(record, Mapping):
-        raise refused(about, record, "a mapping")
-    names = [item.name for item in fields(kind)]
-    for name in record:
-        if name not in names:
-            raise refused(f"{about}.{name}", record[name], "one of " + ", ".join(names))
-    for name in names:
-        if name not in record:
-            raise refused(f"{about}.{name}", None, "a value")
-    nested = {"augmentation": Augmentation, "dali": Dali, "native": Native}
-    values = {
-        name: _build(nested[name], value, name) if name in nested else _frozen(value) for name, value in record.items()
-    }
-    return kind(**values)
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+# The readers of the fields' own types.
+_READERS: Dict[str, Reader] = {"Tuple[float, float]": _pair}
+_READERS.update({kind.__name__: record_of(kind, _READERS) for kind in (Augmentation, Dali, Native)})
 
 
 def one_of(name: str, value: object, known: Tuple[object, ...]) -> None:
@@ -201,17 +172,13 @@ def one_of(name: str, value: object, known: Tuple[object, ...]) -> None:
         raise refused(name, value, "one of " + ", ".join(map(str, known)))
 
 
-def switch(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise refused(name, value, "true or false")
-
-
-def at_least(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def at_least(name: str, value: Optional[int], least: int) -> None:
+    """Nothing is asked of None, which a field takes only if its type says so."""
+    if value is not None and value < least:
         raise refused(name, value, f"a whole number of at least {least}")
 
 
-def refused(name: str, got: object, expected: str) -> ConfigError:
+def refused(name: Optional[str], got: object, expected: str) -> ConfigError:
     return ConfigError(
         "training settings",
         field=name,
@@ -219,33 +186,6 @@ def refused(name: str, got: object, expected: str) -> ConfigError:
         expected=expected,
         remedy="See helpers/plan/recipes/recipe.py for the settings of a case",
     )
-
-
-# A loss scale that rises only after so many steps is static: a static scale in the terms of a dynamic one.
-NEVER_STEPS = 10**9
-
-
-def common_facts(settings: Settings) -> Dict[str, str]:
-    """The header's facts on the settings, as for float32. For mixed precision a framework replaces ``precision`` and
-    ``weights``."""
-    facts = {
-        "feed": f"{settings.feed_layout}, {settings.input_channels} channels, {settings.input_dtype}",
-        "layout": settings.layout,
-        "learning_rate": str(settings.learning_rate),
-        "optimizer": f"{settings.optimizer} {settings.momentum}, L2 {settings.weight_decay}",
-        "precision": "float32",
-        "weights": "float32",
-        "loss_scaling": "none",
-    }
-    if settings.loss_scaling is not None:
-        rule = ", ".join(f"{name} {value}" for name, value in sorted(settings.loss_scaling_rule.items()))
-        rises = settings.loss_scaling_rule["incr_every_n_steps"] < NEVER_STEPS
-        first = settings.loss_scaling
-        falls = settings.loss_scaling_rule["decr_every_n_nan_or_inf"] < NEVER_STEPS
-        static = f"static {first}" + (", less after overflows" if falls else ", whatever overflows")
-        facts["loss_scaling"] = f"dynamic from {first}" if rises else static
-        facts["loss_scaling"] += f" ({rule})"
-    return facts
 
 
 def on(state: bool) -> str:

@@ -1,9 +1,9 @@
 """Starts the ranks of a job on one node: ``python -m helpers.trainers.common.start_ranks OPTIONS -- COMMAND...``.
 
 It is the launcher for a framework that has none. It finds a free port of this node for each rank, exchanges ports with
-the starters of the other nodes, starts the ranks and waits for them. Each rank finds its place in the variables that
-torch.distributed.run would set, and the addresses of all ranks in TF_CONFIG, as tf.distribute reads it. Each rank sees
-only its own GPUs.
+the starters of the other nodes through files in a folder that all share, starts the ranks and waits for them. Each rank
+finds its place in the variables that torch.distributed.run would set, and the addresses of all ranks in TF_CONFIG, as
+tf.distribute reads it. Each rank sees only its own GPUs.
 
 When a rank fails, the starter names it, ends the other ranks of its node and restarts none, since a run that began
 twice is not a measurement. Exit status: 0 if all ranks ended with 0; else that of the first rank that failed, or 1 if a
@@ -23,17 +23,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 from helpers.trainers.contract.errors import LaunchError
 
 # A rank that was asked to end is killed after this time. The supervisor's grace is longer.
 _GRACE_SECONDS = 5.0
-# The time between two attempts to reach the first node's starter.
-_RETRY_SECONDS = 0.2
-# How long to wait for the message of a node that has connected; it sends it at once.
-_ANSWER_SECONDS = 10.0
-_LONGEST_LINE = 2**20
+# The time between two looks for the other nodes' files.
+_LOOK_SECONDS = 0.2
 _PORT_ATTEMPTS = 200
 # Without these, gRPC would connect to the other ranks through the caller's proxy.
 _NO_PROXY = ("NO_PROXY", "no_proxy", "no_grpc_proxy")
@@ -43,12 +40,12 @@ def main(argv: Sequence[str]) -> int:
     given = _arguments(argv)
     started: Dict[int, subprocess.Popen[bytes]] = {}
     with contextlib.ExitStack() as reserved:
-        among, meeting = os.environ.get("PORT_RANGE", ""), given.meet.rpartition(":")[2]
+        among = os.environ.get("PORT_RANGE", "")
         # Held until the ranks have ended: a rank binds its port only after an import of some seconds.
-        ports = [reserved.enter_context(_reserve(among, meeting)) for _ in range(given.ranks)]
+        ports = [reserved.enter_context(_reserve(among)) for _ in range(given.ranks)]
         workers = [f"{given.address}:{port.getsockname()[1]}" for port in ports]
         if given.nodes > 1:
-            workers = meet(given.meet, given.job, given.node, given.nodes, workers)
+            workers = meet(given.meet, given.node, given.nodes, workers)
         given.logs.mkdir(parents=True, exist_ok=True)
         try:
             for local in range(given.ranks):
@@ -98,81 +95,29 @@ def _share(visible: str, ranks: int, local: int) -> List[str]:
     return cards[local * each : (local + 1) * each]
 
 
-def meet(meeting: str, job: str, node: int, nodes: int, own: Sequence[str]) -> List[str]:
+def meet(folder: Path, node: int, nodes: int, own: Sequence[str]) -> List[str]:
     """The HOST:PORT of all ranks of the job, in rank order; ``own`` are those of this ``node``.
 
-    Returns when the starters of all nodes have called it. The starter of the first node serves ``meeting``, a
-    HOST:PORT. There is no time limit here; the supervisor limits the start.
+    Returns when the starters of all nodes have called it with the same ``folder``, which is the job's own. There is no
+    time limit here; the supervisor limits the start.
     """
-    host, _, port = meeting.rpartition(":")
-    words = {"job": job, "node": node, "workers": list(own)}
-    return _serve((host, int(port)), words, nodes) if node == 0 else _ask((host, int(port)), words)
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f"node{node}.unfinished"
+    unfinished.write_text("\n".join(own), encoding="utf-8")
+    unfinished.rename(folder / f"node{node}.workers")
+    files = [folder / f"node{each}.workers" for each in range(nodes)]
+    while not all(each.exists() for each in files):
+        time.sleep(_LOOK_SECONDS)
+    return [worker for each in files for worker in each.read_text(encoding="utf-8").split("\n")]
 
 
-def _serve(address: Tuple[str, int], words: Mapping[str, object], nodes: int) -> List[str]:
-    found: Dict[Any, Any] = {0: words["workers"]}
-    with contextlib.ExitStack() as held:
-        server = held.enter_context(socket.socket())
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(address)
-        server.listen()
-        waiting = []
-        while len(found) < nodes:
-            connection = held.enter_context(server.accept()[0])
-            record = _receive(connection)
-            if record is not None and _is_node_of(record, words["job"], nodes) and record["node"] not in found:
-                found[record["node"]] = record["workers"]
-                waiting.append(connection)
-            else:
-                # Another program, or a node of another job, connected to this port.
-                connection.close()
-        everyone = [worker for node in sorted(found) for worker in found[node]]
-        for connection in waiting:
-            connection.sendall(_line({"job": words["job"], "workers": everyone}))
-    return everyone
-
-
-def _ask(address: Tuple[str, int], words: Mapping[str, object]) -> List[str]:
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(address, _ANSWER_SECONDS) as connection:
-            connection.sendall(_line(words))
-            # The first node answers when all nodes have connected.
-            answer = _receive(connection, seconds=None)
-            if answer is not None and answer.get("job") == words["job"] and _are_workers(answer.get("workers")):
-                return list(answer["workers"])
-        time.sleep(_RETRY_SECONDS)
-
-
-def _line(words: Mapping[str, object]) -> bytes:
-    return json.dumps(words).encode() + b"\n"
-
-
-def _receive(connection: socket.socket, seconds: Optional[float] = _ANSWER_SECONDS) -> Optional[Dict[str, Any]]:
-    """The JSON object of one line; None if the other side sends none within ``seconds``."""
-    connection.settimeout(seconds)
-    try:
-        with connection.makefile("rb") as lines:
-            record = json.loads(lines.readline(_LONGEST_LINE))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def _is_node_of(record: Mapping[str, object], job: object, nodes: int) -> bool:
-    return record.get("job") == job and record.get("node") in range(1, nodes) and _are_workers(record.get("workers"))
-
-
-def _are_workers(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
-
-
-def _reserve(port_range: str, meeting: str) -> socket.socket:
+def _reserve(port_range: str) -> socket.socket:
     """A socket on a port that is free on all addresses of this node, since tf.distribute's servers listen on all.
 
     While it is open, only a socket of the same user with SO_REUSEPORT gets the port. The rank's server is one; another
     starter is none, as it sets that option after it has bound. The socket never listens, so it takes no connection.
 
-    ``port_range`` is ``FIRST:LAST``, the allowed ports; empty allows all. The port of ``meeting`` is not taken.
+    ``port_range`` is ``FIRST:LAST``, the allowed ports; empty allows all.
     """
     first, _, last = port_range.partition(":")
     if port_range and not (first.isdigit() and last.isdigit() and 0 < int(first) <= int(last) < 2**16):
@@ -181,13 +126,12 @@ def _reserve(port_range: str, meeting: str) -> socket.socket:
         found = socket.socket()
         try:
             found.bind(("", random.randint(int(first), int(last)) if port_range else 0))
-            if str(found.getsockname()[1]) != meeting:
-                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                return found
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            return found
         except OSError as error:
+            found.close()
             if error.errno != errno.EADDRINUSE:
                 raise
-        found.close()
     raise LaunchError("starter", field="PORT_RANGE", got=port_range or "any port", expected="free ports among them")
 
 
@@ -240,8 +184,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--address", required=True, help="this node's address, by which other ranks reach it")
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--node", type=int, default=0, help="this node's number")
-    parser.add_argument("--meet", default="", help="HOST:PORT at which the nodes' starters meet, the first node's own")
-    parser.add_argument("--job", default="", help="the job's id, by which its nodes know each other")
+    parser.add_argument("--meet", type=Path, help="the folder through which the nodes' starters meet")
     parser.add_argument("command", nargs="+", help="the program of each rank")
     return parser.parse_args(argv)
 

@@ -6,11 +6,7 @@ device's own times. A framework's ``profile.py`` reads its profiler; what all of
 
 from __future__ import annotations
 
-import ctypes
 import math
-import os
-import re
-import shutil
 import sys
 import time
 import traceback
@@ -32,23 +28,13 @@ from typing import (
     Tuple,
 )
 
-from helpers.trainers.common.loop import Clock, MoreSteps
+from helpers.trainers.common.loop import Clock, Training
 from helpers.trainers.common.process import Trainer, one_line
 from helpers.trainers.contract.step_profile import NoProfile, OperatorRow, Phase, StepProfile
 from helpers.trainers.contract.steplog import PROFILE
 
 # The methods of a stepper that are the parts of its step. One that lacks them tells no phases.
 PARTS = (("forward", Phase.FORWARD), ("backward", Phase.BACKWARD), ("optimize", Phase.OPTIMIZER))
-# A trace that leaves less of the disk is removed: the run's result has still to be written.
-_LEFT_BYTES = 10_000_000
-
-
-# Libraries that compute on several threads, and what each calls their number. MKL has a number of its own, which may be
-# given apart from OpenMP's.
-_THREADED = (
-    (re.compile(r"/lib[gi]?omp[^/]*\.so[^/]*$"), "omp_get_max_threads"),
-    (re.compile(r"/libmkl(?:ml_intel|_rt)\.so[^/]*$"), "MKL_Get_Max_Threads"),
-)
 
 
 @dataclass(frozen=True)
@@ -204,7 +190,7 @@ class PartClock:
 
 
 def step_profile(
-    trainer: Trainer, profiler_of: Callable[[], StepProfiler], stepper: Any, more: MoreSteps, clock: Clock
+    trainer: Trainer, profiler_of: Callable[[], StepProfiler], stepper: Any, more: Training, clock: Clock
 ) -> "StepProfile | NoProfile":
     """Train the job's explained steps under the profiler. On an error the answer has the reason."""
     spec, rank = trainer.spec, trainer.ranks.rank
@@ -256,50 +242,23 @@ def _whole(phases: Mapping[Phase, float], step_seconds: float) -> Dict[Phase, fl
     return {**phases, Phase.HOST_GAP: phases.get(Phase.HOST_GAP, 0.0) + max(0.0, rest)}
 
 
-def computing_threads(maps: Path = Path("/proc/self/maps")) -> Optional[int]:
-    """How many threads this process's OpenMP libraries and MKL use for what the calling thread computes; the fewest if
-    several are loaded. None without such a library."""
-    loaded = {line.rstrip().split(maxsplit=5)[-1] for line in maps.read_text().splitlines()}
-    found = [
-        int(getattr(ctypes.CDLL(path, mode=os.RTLD_NOLOAD), number)())
-        for path in sorted(loaded)
-        for name, number in _THREADED
-        if name.search(path)
-    ]
-    return min(found, default=None)
-
-
 def keep_trace(trace: Path, export: Callable[[Path], None]) -> Tuple[str, ...]:
     """Have ``export`` write the profiler's record into the file ``trace``. Returns the note that it was not kept, if
-    it left no room on the disk for the run's own files; the profile does not need it. Not every profiler says so when
-    the disk is full: Paddle's leaves a part of its record.
+    the disk has no room; the profile does not need it.
 
     It is not compressed here: Paddle 2.6.2 brings a zlib with which Python's gzip crashes in its process.
     """
     try:
         export(trace)
     except OSError as error:
-        _remove(trace)
+        # With what PyTorch leaves of one that it could not finish (trace-rank0.json.tmp).
+        for path in trace.parent.glob(f"{trace.name}*"):
+            path.unlink()
         return (one_line(f"the trace was not kept: {error}"),)
-    except ProfileError:
-        _remove(trace)
-        raise
-    if (free := shutil.disk_usage(str(trace.parent)).free) < _LEFT_BYTES:
-        _remove(trace)
-        least = f"{_LEFT_BYTES / 1e6:.0f} MB are left for the run's own files"
-        return (f"the trace was not kept: with it {free / 1e6:.1f} MB of the disk are free, and {least}",)
     return ()
 
 
-def _remove(trace: Path) -> None:
-    """Remove the trace, and what PyTorch leaves of one that it could not finish (trace-rank0.json.tmp)."""
-    for path in trace.parent.glob(f"{trace.name}*"):
-        path.unlink()
-
-
-def explain_at_the_end(
-    trainer: Trainer, profiler_of: Callable[[], StepProfiler], stepper: Any, more: MoreSteps
-) -> None:
+def explain_at_the_end(trainer: Trainer, profiler_of: Callable[[], StepProfiler], stepper: Any, more: Training) -> None:
     """Arrange that the job's explained steps are trained and their profile is written after the step log is complete.
     Does nothing if the job has no such steps."""
     if not trainer.spec.explained_steps:

@@ -17,8 +17,7 @@ _COMMAND_OF_CI = re.compile(r"(?<![\w>:]):(?=:[A-Za-z])|#(?=#(?:vso)?\[)")
 class SuiteError(Exception):
     """An error that the suite reports to its user, who should be able to act on it.
 
-    ``about`` is the object (a file, a case, an option) and ``remedy`` the next thing to do. If one line would be too
-    long, ``lines`` have the text for people: what is wrong, then the reasons line by line.
+    ``about`` is the object (a file, a case, an option) and ``remedy`` the next thing to do.
     """
 
     def __init__(
@@ -29,7 +28,6 @@ class SuiteError(Exception):
         got: object | None = None,
         expected: str | None = None,
         remedy: str | None = None,
-        lines: tuple[str, ...] = (),
     ) -> None:
         self.about = about
         self.field = field
@@ -37,7 +35,6 @@ class SuiteError(Exception):
         self.expected = expected
         self.remedy = remedy
         super().__init__(self._text())
-        self.lines = tuple(printable(each) for each in lines) or (str(self),)
 
     def _text(self) -> str:
         text = self.about
@@ -94,11 +91,6 @@ def entry_of(registry: Mapping[Key, Entry], key: Key, about: str, table: str, ho
             remedy=f"Add it{f': {holds}' if holds else ''} (docs/extending.md)",
         )
     return registry[key]
-
-
-def lines_of(error: Exception) -> tuple[str, ...]:
-    """An error's text for people: one line, or several."""
-    return error.lines if isinstance(error, SuiteError) else (str(error),)
 
 
 class ResultError(SuiteError):

@@ -66,6 +66,15 @@ def read_record(
     return kind(**values)
 
 
+def record_of(kind: Any, readers: Optional[Mapping[str, Reader]] = None) -> Reader:
+    """A reader of a record within a record; ``readers`` as in ``read_record``."""
+
+    def fail(name: Optional[str], got: Any, expected: str) -> Unfit:
+        return Unfit(expected, got, f".{name}")
+
+    return lambda value: read_record(kind, mapping(value), fail, readers)
+
+
 @lru_cache(maxsize=None)
 def _types_of(kind: Any) -> Dict[str, str]:
     return {each.name: str(each.type) for each in fields(kind)}
@@ -140,12 +149,14 @@ def _within(reader: Reader, value: Any, place: str) -> Any:
 READERS: Mapping[str, Reader] = {
     "str": text,
     "str | None": or_null(text),
+    "Optional[str]": or_null(text),
     "bool": flag,
     "int": count,
     "Optional[int]": or_null(count),
     "float": number,
     "Optional[float]": or_null(number),
     "Tuple[str, ...]": list_of(text),
+    "Tuple[int, ...]": list_of(count),
     "tuple[str, ...]": list_of(text),
     "tuple[tuple[int, ...], ...]": list_of(list_of(count)),
     "Mapping[str, Any]": mapping,

@@ -19,11 +19,11 @@ from helpers.trainers.contract.records import (
     Reader,
     Unfit,
     list_of,
-    mapping,
     mapping_of,
     number,
     parsed,
     read_record,
+    record_of,
 )
 
 # 1: first format.
@@ -98,8 +98,8 @@ class StepProfile:
     # How long gradients were reduced while the device computed; this is part of the other phases.
     all_reduce_overlapped_seconds: float
     operators: Tuple[OperatorRow, ...]
-    # The number of threads that the framework uses for an operator on a CPU, as it tells itself; of OpenMP's libraries
-    # the one with the fewest. The cores of the rank where it does not tell.
+    # The number of threads that the framework uses for an operator on a CPU, as it tells itself; else the cores of the
+    # rank.
     threads: int
     # In words, the profiler and what it records.
     profiler: str
@@ -185,16 +185,6 @@ def _phases(value: Any) -> Dict[Phase, float]:
     return {_phase(name): seconds for name, seconds in mapping_of(number)(value).items()}
 
 
-def _row(value: Any) -> OperatorRow:
-    def fail(name: Optional[str], got: Any, expected: str) -> Unfit:
-        return Unfit(expected, got, f".{name}")
-
-    return read_record(OperatorRow, mapping(value), fail, _READERS)
-
-
 # The readers of the fields' own types.
-_READERS: Mapping[str, Reader] = {
-    "Phase": _phase,
-    "Mapping[Phase, float]": _phases,
-    "Tuple[OperatorRow, ...]": list_of(_row),
-}
+_READERS: Dict[str, Reader] = {"Phase": _phase, "Mapping[Phase, float]": _phases}
+_READERS["Tuple[OperatorRow, ...]"] = list_of(record_of(OperatorRow, _READERS))

@@ -3,27 +3,24 @@ card has done a step."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import mxnet as mx
 
-from helpers.trainers.common.cuda import LIBRARY
 from helpers.trainers.common.float32 import PROBE, checked_state, probe_shape
-from helpers.trainers.common.process import CardPlace, Refused, bfloat16_hardware, cpu_flags, cpu_name
+from helpers.trainers.common.process import CardPlace, Refused, cpu_flags
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
 
 # The release for which the trainer was written; it is MXNet's last.
 _VERSION = "1.9"
-_PRECISIONS = (Precision.FP32, Precision.TF32, Precision.AMP, Precision.BF16)
 
 
 def refuse_what_cannot_run(spec: JobSpec) -> None:
-    """Raise Refused with the reason if this machine, build or trainer cannot run the case exactly as it is."""
-    refuse_what_is_no_case(spec.case)
+    """Raise Refused with the reason if this machine or build cannot run the case exactly as it is. The recipe refuses
+    what no machine runs."""
     if not mx.__version__.startswith(_VERSION + "."):
         raise Refused(f"this trainer needs MXNet {_VERSION}, its last release; this is {mx.__version__}")
     if spec.device == "cpu":
@@ -33,23 +30,6 @@ def refuse_what_cannot_run(spec: JobSpec) -> None:
             raise Refused("oneDNN's bfloat16 needs a CPU with AVX-512, which this one lacks")
     else:
         _refuse_on_gpu(spec.case)
-
-
-def refuse_what_is_no_case(case: Case) -> None:
-    """Raise Refused if this trainer cannot run the case on any machine."""
-    for feature in ("compile", "graphs", "xla", "auto"):
-        if getattr(case, feature):
-            raise Refused(f"the feature {feature} is not MXNet's")
-    if case.execution is not None:
-        raise Refused(f"execution {case.execution.value} is Paddle's; MXNet always runs hybridized")
-    if case.precision not in _PRECISIONS:
-        known = ", ".join(each.value for each in _PRECISIONS)
-        raise Refused(f"precision {case.precision.value} is none of MXNet's: {known}")
-    if case.nodes > 1:
-        raise Refused(
-            "several nodes need MXNet's kvstore dist_sync, which gave wrong sums of gradients in most runs with "
-            "update_on_kvstore=False: this trainer drives the cards of one node"
-        )
 
 
 def _refuse_on_gpu(case: Case) -> None:
@@ -107,26 +87,10 @@ def device_facts(spec: JobSpec) -> Dict[str, str]:
         "engine": os.environ.get("MXNET_ENGINE_TYPE", "default"),
     }
     if spec.device == "cpu":
-        facts["bfloat16_hardware"] = bfloat16_hardware(cpu_flags())
         return facts
     facts["step_timer"] = "the host's clock when MXNet's engine says that the card has done the step"
     facts["peak_device_memory"] = "of the card at the end, by cudaMemGetInfo: MXNet's pool gives nothing back"
     return facts
-
-
-def device_name(on_gpu: bool) -> str:
-    """The name of the processor or of the first card. CUDA's driver is asked for the latter, since MXNet does not
-    report it."""
-    if not on_gpu:
-        return cpu_name()
-    driver, device, name = ctypes.CDLL(LIBRARY), ctypes.c_int(), ctypes.create_string_buffer(256)
-    calls = (
-        ("cuInit", (0,)),
-        ("cuDeviceGet", (ctypes.byref(device), 0)),
-        ("cuDeviceGetName", (name, len(name), device)),
-    )
-    failed = next((called for called, arguments in calls if getattr(driver, called)(*arguments) != 0), None)
-    return "unknown (%s failed)" % failed if failed else name.value.decode(errors="replace")
 
 
 def force_float32(spec: JobSpec, context: Any) -> Dict[str, str]:

@@ -1,12 +1,12 @@
-"""The settings of an MXNet case, read strictly, and the header's facts on them; imports no framework."""
+"""The settings of an MXNet case, read strictly; imports no framework."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Dict, Optional
+from typing import ClassVar, Optional
 
-from helpers.trainers.common.scheduled import ScheduledSettings, scheduled_facts
-from helpers.trainers.common.settings import AmpLevels, on, one_of, switch
+from helpers.trainers.common.scheduled import ScheduledSettings
+from helpers.trainers.common.settings import AmpLevels, one_of
 from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.job import JobSpec
 
@@ -37,8 +37,6 @@ class MxnetSettings(ScheduledSettings):
         super()._check(spec)
         case = spec.case
         one_of("kvstore", self.kvstore, ("device",) if case.cards > 1 else (None,))
-        for name in ("static_alloc", "static_shape"):
-            switch(name, getattr(self, name))
         if case.precision is Precision.AMP:
             one_of("amp_level", self.amp_level, ("O2" if spec.device == "gpu" else "O1",))
             one_of("amp_dtype", self.amp_dtype, ("float16", "bfloat16"))
@@ -48,19 +46,3 @@ class MxnetSettings(ScheduledSettings):
 
 # The class into which helpers.trainers.common.settings reads a job of this framework.
 SETTINGS = MxnetSettings
-
-
-def setting_facts(spec: JobSpec, settings: MxnetSettings) -> Dict[str, str]:
-    """The configuration in words."""
-    facts = {
-        **scheduled_facts(settings),
-        "kvstore": settings.kvstore or "none",
-        "hybridize": f"static_alloc {on(settings.static_alloc)}, static_shape {on(settings.static_shape)}",
-    }
-    if settings.amp_level == "O1":
-        facts["precision"] = f"AMP O1 in {settings.amp_dtype}: mxnet.contrib.amp"
-        facts["weights"] = "float32, cast where they are used"
-    elif settings.amp_level == "O2":
-        facts["precision"] = f"AMP O2 in {settings.amp_dtype}: all but batch norm and loss"
-        facts["weights"] = f"{settings.amp_dtype}, float32 master copies (multi_precision); batch norm's float32"
-    return facts

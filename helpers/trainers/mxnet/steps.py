@@ -20,10 +20,6 @@ from helpers.trainers.contract.models import CLASSES
 from helpers.trainers.mxnet.models import NetworkForm, network_of, trained
 from helpers.trainers.mxnet.settings import AMP, CAST, MxnetSettings
 
-# How far the kvstore's sum of the cards' gradients may differ from the sum computed here, as a fraction of the largest
-# element: the order of addition is different.
-_SUM_TOLERANCES = {"float16": 3e-2, "float32": 1e-5, "float64": 1e-12}
-
 
 class ConvolutionFound(NamedTuple):
     """A convolution in the graph of a hybridized network."""
@@ -136,7 +132,6 @@ def build_trainer(network: Any, settings: MxnetSettings) -> Any:
         "wd": settings.weight_decay,
         "multi_precision": settings.amp_through == CAST,
     }
-    # If the kvstore updated the weights, its sums could not be checked (SumCheck).
     return gluon.Trainer(network.collect_params(), "sgd", options, kvstore=settings.kvstore, update_on_kvstore=False)
 
 
@@ -175,10 +170,9 @@ class TrainingStep:
                 self._loss(self.network(images), labels) for images, labels in zip(batch.images, batch.labels)
             ]
         autograd.backward(self._losses)
-        if self._proven:
-            self._trainer.step(batch.samples)
-        else:
+        if not self._proven:
             self._prove(batch)
+        self._trainer.step(batch.samples)
         self._steps += 1
         if not self._on_gpu:
             # MXNet computes asynchronously on a CPU too; a step ends when all of it is done.
@@ -191,41 +185,11 @@ class TrainingStep:
         return float(numpy.mean([numpy.mean(each.asnumpy(), dtype="float64") for each in handle]))
 
     def _prove(self, batch: Batch) -> None:
-        """The update of the first step, with checks of what was computed and what was summed."""
+        """Check what the first step computed."""
         images, output = traced(self.network)
         found = convolutions(output, {images: numpy.dtype(batch.images[0].dtype).name})
         self._facts.update(check_convolutions(found, self._settings, number_of_convolutions(self.network)))
-        if len(self._losses) == 1:
-            self._trainer.step(batch.samples)
-        else:
-            check = SumCheck(self.weights)
-            self._trainer.allreduce_grads()
-            self._facts["kvstore_sums"] = check.compare()
-            self._trainer.update(batch.samples)
         self._proven = True
-
-
-class SumCheck:
-    """Compares the gradients that the kvstore gives to every card with the sum of the cards' own gradients, which is
-    computed when this object is made."""
-
-    def __init__(self, weights: Sequence[Any]) -> None:
-        self._weights = weights
-        self._sums = [sum(each.asnumpy().astype("float64") for each in one.list_grad()) for one in weights]
-
-    def compare(self) -> str:
-        """The header's text on the comparison. Raises Refused if a card has another sum."""
-        for weights, wanted in zip(self._weights, self._sums):
-            tolerance = _SUM_TOLERANCES[numpy.dtype(weights.dtype).name]
-            for gradient in weights.list_grad():
-                off = numpy.abs(gradient.asnumpy().astype("float64") - wanted).max()
-                # Written so that NaN fails.
-                if not off <= tolerance * numpy.abs(wanted).max():
-                    raise Refused(
-                        f"MXNet's kvstore gave {gradient.context} another sum of the cards' gradients of "
-                        f"{weights.name} than theirs: off by {off:.3g} of {numpy.abs(wanted).max():.3g}"
-                    )
-        return f"right for {len(self._sums)} gradients on {len(self._weights[0].list_grad())} cards"
 
 
 def number_of_convolutions(network: Any) -> int:

@@ -6,16 +6,22 @@ Exit status: 0 complete, 1 failed, 3 refused (``process.EXIT_REFUSED``); the ste
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
-from typing import Any
 
+from helpers.trainers.common.cuda import card_name
 from helpers.trainers.common.engine_timer import EngineTimer
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
-from helpers.trainers.common.process import Trainer, io_of, not_imported, plan_of, run, seed_everything, set_environment
-from helpers.trainers.mxnet.settings import MxnetSettings, setting_facts
+from helpers.trainers.common.process import (
+    Trainer,
+    cpu_name,
+    import_framework,
+    io_of,
+    plan_of,
+    run,
+    seed_everything,
+)
+from helpers.trainers.mxnet.settings import MxnetSettings
 
 # Set by a launcher. Without a launcher this process is the only rank.
 RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
@@ -26,7 +32,7 @@ def program(trainer: Trainer) -> None:
     spec, facts = trainer.spec, trainer.device.facts
     settings = MxnetSettings.of(spec)
     trainer.beat("import mxnet")
-    mx = _import_mxnet(trainer, settings)
+    mx = import_framework(trainer, settings, "MXNet", "mxnet")
     from helpers.trainers.mxnet import data as mxnet_data
     from helpers.trainers.mxnet import device as mxnet_device
     from helpers.trainers.mxnet import steps as mxnet_steps
@@ -35,11 +41,11 @@ def program(trainer: Trainer) -> None:
     contexts = mxnet_device.contexts_of(spec, trainer.cards)
     if spec.device == "cpu":
         mxnet_device.pin_workers(trainer.cards, contexts)
-    trainer.device.name = mxnet_device.device_name(spec.device == "gpu")
+    # MXNet does not report the name of a card.
+    trainer.device.name = card_name(0) if spec.device == "gpu" else cpu_name()
     facts.update(mxnet_device.device_facts(spec))
     facts.update(mxnet_device.force_float32(spec, contexts[0]))
     seed_everything(mx.random.seed, spec.seed)
-    facts.update(setting_facts(spec, settings))
     trainer.beat("data")
     reader = mxnet_data.open_reader(trainer, settings, contexts)
     trainer.beat("build model")
@@ -50,19 +56,6 @@ def program(trainer: Trainer) -> None:
         trainer.peak_device_bytes = lambda: mxnet_device.peak_device_bytes(contexts)
     trainer.beat("first step")
     train(plan_of(trainer), reader, stepper, timer, io_of(trainer, lambda: None, bool))
-
-
-def _import_mxnet(trainer: Trainer, settings: MxnetSettings) -> Any:
-    set_environment(trainer.spec, settings, os.environ)
-    try:
-        import mxnet
-    # OSError: a library that MXNet loads is missing.
-    except (ImportError, OSError) as error:
-        raise not_imported("MXNet", "mxnet", error) from error
-    # The supervisor's SIGTERM must end the process, even if a library has installed a handler.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    trainer.device.framework_version = str(mxnet.__version__)
-    return mxnet
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Builds the programs of GPU jobs without a GPU: ``python -m helpers.trainers.paddle.build SPEC.json ...``.
+"""Builds the programs of GPU jobs without a GPU: ``python -m helpers.trainers.paddle.build SPEC.json``.
 
 The answer is described in helpers/trainers/common/building.py. For a case with several cards, this process is rank 0
-and its environment simulates the others. Files that Paddle writes by itself go to the job's run folder. Jobs that
-are built by one process have the same variables, which Paddle reads when it is imported.
+and its environment simulates the others. Files that Paddle writes by itself go to the job's run folder.
 
 A build of Paddle for CPUs builds them too: what it lacks of a GPU is pretended (pretended.py), and the facts say so.
 """
@@ -21,17 +20,8 @@ from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import COMPANION_FACT, PRETENDED_FACT, pretended_text
 from helpers.trainers.paddle.companions import CompanionError, import_paddle
-from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
+from helpers.trainers.paddle.settings import PaddleSettings
 
-# What names the ranks; of the job before this one in the process.
-RANK_VARIABLES = (
-    "PADDLE_TRAINER_ID",
-    "PADDLE_LOCAL_RANK",
-    "PADDLE_TRAINERS_NUM",
-    "PADDLE_TRAINER_ENDPOINTS",
-    "PADDLE_CURRENT_ENDPOINT",
-    "FLAGS_selected_gpus",
-)
 # Any port is right: nothing listens, and nothing connects.
 _FIRST_PORT = 6170
 
@@ -51,11 +41,8 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
 
 def _build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
     settings = PaddleSettings.of(spec)
-    answer.facts.update(setting_facts(spec, settings))
     # Fleet's sharding writes files of its programs into the current folder.
     os.chdir(spec.run_folder)
-    for name in RANK_VARIABLES:
-        environment.pop(name, None)
     environment.update(spec.environment)
     environment.update(ranks_of(spec))
     set_environment(spec, settings, environment)
@@ -71,7 +58,7 @@ def _build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, 
     # Without a card the program can only be placed on the CPU.
     paddle.set_device("cpu")
     if spec.case.auto:
-        paddle_auto.start(spec, answer.facts)
+        paddle_auto.start(spec)
     if spec.case.execution is Execution.STATIC:
         _build_static(spec, settings, answer)
     else:
@@ -105,7 +92,6 @@ def _build_static(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) 
     from helpers.trainers.paddle import program as paddle_program
 
     paddle.enable_static()
-    before = graph.in_pir()
     with contextlib.ExitStack() as stack:
         if not paddle.is_compiled_with_cuda():
             said = pretended_text(
@@ -120,18 +106,11 @@ def _build_static(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) 
         built = paddle_program.build_program(spec, settings, answer.facts)
     answer.operators = len(built.main.global_block().ops)
     answer.parameters = graph.parameters_of(built.main)
-    if graph.in_pir() and not before:
-        # For the next job of this process.
-        paddle.pir_utils.OldIrGuard().__enter__()
 
 
 def _build_dynamic(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) -> None:
-    import paddle
-
     from helpers.trainers.paddle import steps as paddle_steps
 
-    # A job before this one may have been static.
-    paddle.disable_static()
     model = paddle_steps.build_parts(spec, settings, answer.facts).model
     answer.parameters = sum(int(each.size) for each in model.parameters() if not each.stop_gradient)
 

@@ -17,7 +17,6 @@ from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, KeyedBat
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.device import card_events, gpu_index
 from helpers.trainers.paddle.settings import PaddleSettings
-from helpers.trainers.paddle.tree import LOADING
 
 
 def program_feed(place: Any) -> Feed:
@@ -120,9 +119,7 @@ class _Images(paddle.io.Dataset):
         if not self._in_process:
             return self._images.read(key)
         try:
-            # On the loader's thread, beside the step: a profile tells what the step waits for it.
-            with paddle.profiler.RecordEvent(LOADING):
-                return self._images.read(key)
+            return self._images.read(key)
         except Exception as error:  # kept, or let through
             # Without workers, an error would end Paddle's loader thread, and the step would wait for it for ever; so it
             # is kept.

@@ -6,18 +6,16 @@ begin: at the beginning of the operator that computes the gradient of what made 
 
 from __future__ import annotations
 
-import time
-from collections import defaultdict
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, ContextManager, List, Optional, Sequence
 
 import paddle
 from paddle import profiler as paddle_profiler
 
 from helpers.trainers.common.card_times import RECORDED
-from helpers.trainers.common.step_profile import ProfileError, Recording, computing_threads, keep_trace
+from helpers.trainers.common.step_profile import ProfileError, Recording, keep_trace
 from helpers.trainers.contract.frameworks import LAYERS
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.paddle.tree import LAYER, MARK, NO_LAYERS, PART, recording_of, spans_of
@@ -39,8 +37,6 @@ class PaddleProfiler:
         named = [] if model is None or self._left_out else model.named_sublayers()
         self._layers = [each for each in named if each[0]]
         self._undo = ExitStack()
-        # How long the training's thread did not compute within each part.
-        self._off_core: Dict[Phase, float] = defaultdict(float)
         self._profiler = paddle_profiler.Profiler(targets=targets, on_trace_ready=lambda profiler: None)
 
     def start(self) -> None:
@@ -48,14 +44,9 @@ class PaddleProfiler:
             self._name(layer, name)
         self._profiler.start()
 
-    @contextmanager
-    def part(self, phase: Phase) -> Iterator[None]:
-        began = time.perf_counter() - time.thread_time()
-        try:
-            with paddle_profiler.RecordEvent(PART + phase.value):
-                yield
-        finally:
-            self._off_core[phase] += time.perf_counter() - time.thread_time() - began
+    def part(self, phase: Phase) -> ContextManager[Any]:
+        scope: ContextManager[Any] = paddle_profiler.RecordEvent(PART + phase.value)
+        return scope
 
     def stop(self, steps: int, trace: Path) -> Recording:
         self._undo.close()
@@ -65,9 +56,9 @@ class PaddleProfiler:
             raise ProfileError("paddle.profiler returned no result")
         notes = keep_trace(trace, lambda path: result.save(str(path), "json"))
         spans, launched = spans_of(result.get_data())
-        recording = recording_of(spans, steps, self._off_core, launched if self._on_card else None)
+        recording = recording_of(spans, steps, launched if self._on_card else None)
         told = tuple(note for note in recording.notes if not (self._left_out and note == NO_LAYERS))
-        return replace(recording, notes=(*told, *notes), threads=computing_threads())
+        return replace(recording, notes=(*told, *notes))
 
     def _name(self, layer: Any, name: str) -> None:
         """Record a scope around each call of the layer, and a mark where its gradients begin."""

@@ -1,4 +1,4 @@
-"""The settings of a Paddle case, read strictly, and the header's facts on them and on the resulting program; imports no
+"""The settings of a Paddle case, read strictly, and the header's facts on the resulting program; imports no
 framework."""
 
 from __future__ import annotations
@@ -8,16 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar, Dict, List, Mapping, Optional, Tuple
 
-from helpers.trainers.common.settings import (
-    BASIC_AMP_LEVELS,
-    AmpLevels,
-    Settings,
-    at_least,
-    common_facts,
-    one_of,
-    refused,
-    switch,
-)
+from helpers.trainers.common.settings import BASIC_AMP_LEVELS, AmpLevels, Settings, at_least, one_of
 from helpers.trainers.contract.case import Execution, Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import COUNTED, PROGRAM_COUNTS_FACT, counts_text
@@ -41,11 +32,8 @@ class PaddleSettings(Settings):
 
     def _check(self, spec: JobSpec) -> None:
         super()._check(spec)
-        if not isinstance(self.accuracy_top_k, tuple):
-            raise refused("accuracy_top_k", self.accuracy_top_k, "a list of whole numbers")
         for k in self.accuracy_top_k:
             at_least("accuracy_top_k", k, 1)
-        switch("use_multi_tensor", self.use_multi_tensor)
         self._check_amp_through(spec)
 
     def _check_amp_through(self, spec: JobSpec) -> None:
@@ -60,42 +48,15 @@ class PaddleSettings(Settings):
 SETTINGS = PaddleSettings
 
 
-def setting_facts(spec: JobSpec, settings: PaddleSettings) -> Dict[str, str]:
-    """The configuration in words."""
-    case, on_cpu = spec.case, spec.device == "cpu"
-    facts = {**common_facts(settings), "execution": case.execution.value if case.execution else "dynamic"}
-    if settings.amp_level is not None:
-        facts["precision"] = f"AMP {settings.amp_level} in {settings.amp_dtype}"
-        if on_cpu:
-            facts["precision"] += ": convolution and matmul, on oneDNN"
-        elif settings.amp_level == "O2":
-            facts["weights"] = f"{settings.amp_dtype}, float32 master copies (multi_precision)"
-            return facts
-        facts["weights"] = "float32, cast where they are used"
-        if on_cpu and settings.amp_level == "O2":
-            facts["weights"] += ": they are the master copies"
-    return facts
-
-
-# Operators with which a BuildStrategy's passes replace several others.
-FUSED = ("fused_batch_norm_act", "fused_bn_add_activation", "fused_elemwise_add_activation")
 # Names of operators that are counted by another name (contract/program.py).
 _COUNTED_AS = {"c_allreduce_sum": "all_reduce", "add": "elementwise_add"}
 
 
 def program_facts(program: Any, settings: PaddleSettings) -> Dict[str, str]:
-    """Counts of operators in a program (of PIR or a ProgramDesc): what the contract counts, convolutions by type and
-    layout, operators fused by passes, and what a pass that the settings ask for has left unfused."""
+    """Counts of operators in a program (of PIR or a ProgramDesc): what the contract counts, and convolutions by type
+    and layout."""
     counts = counts_in(program)
     facts = {"operators": str(counts["operators"]), PROGRAM_COUNTS_FACT: counts_text(counts)}
-    fused = ", ".join(f"{name} {counts[name]}" for name in FUSED if counts[name])
-    if fused:
-        facts["fused_operators"] = fused
-    left = ", ".join(f"{name} {count}" for name, count in left_unfused(program, settings).items())
-    if left:
-        facts["left_unfused"] = left
-    if counts["all_reduce"]:
-        facts["all_reduces"] = str(counts["all_reduce"])
     if settings.amp_dtype is not None:
         facts[f"{settings.amp_dtype}_convolutions"] = str(convolutions(program, dtype=settings.amp_dtype))
     facts[f"{settings.layout}_convolutions"] = str(convolutions(program, layout=settings.layout))
@@ -111,29 +72,6 @@ def counts_in(program: Any) -> Dict[str, int]:
     counts["float16_conv2d"] = convolutions(program, dtype="float16")
     counts["nhwc_conv2d"] = convolutions(program, layout="NHWC")
     return counts
-
-
-def left_unfused(program: Any, settings: PaddleSettings) -> Dict[str, int]:
-    """For each fusion with ReLU that ``build_strategy`` asks for: how many places of a ProgramDesc its pass has left as
-    they were. Without those that it fused."""
-    made_by: Dict[str, str] = {}
-    left: Dict[str, int] = {}
-    for op in program.global_block().ops:
-        if hasattr(op, "operand_source"):
-            # PIR takes no BuildStrategy.
-            return {}
-        kind = _name(op)
-        if kind == "relu":
-            before = made_by.get(op.input("X")[0], "")
-            option = {"batch_norm": "fuse_bn_act_ops", "elementwise_add": "fuse_elewise_add_act_ops"}.get(before, "")
-            if settings.build_strategy.get(option):
-                left[option] = left.get(option, 0) + 1
-        made_by.update(dict.fromkeys(op.output_arg_names, kind))
-    if settings.build_strategy.get("fuse_bn_add_act_ops"):
-        # The addition's own pass, which comes later, took what this one left.
-        taken = sum(_name(op) == "fused_elemwise_add_activation" for op in program.global_block().ops)
-        left.update({"fuse_bn_add_act_ops": taken} if taken else {})
-    return left
 
 
 def convolutions(program: Any, dtype: Optional[str] = None, layout: Optional[str] = None) -> int:

@@ -21,7 +21,7 @@ from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import WEIGHTS_VARIABLE, JobSpec
 from helpers.trainers.contract.steplog import LOOKED_ONCE, STEADINESS_FACT
 from helpers.trainers.paddle.companions import import_paddle
-from helpers.trainers.paddle.settings import PaddleSettings, setting_facts
+from helpers.trainers.paddle.settings import PaddleSettings
 
 # Variables of paddle.distributed.launch: rank, rank within the node, number of ranks.
 RANK_VARIABLES = (
@@ -44,7 +44,7 @@ def program(trainer: Trainer) -> None:
 
     paddle_device.refuse_what_cannot_run(spec)
     if spec.case.auto:
-        paddle_auto.start(spec, device.facts)
+        paddle_auto.start(spec)
     device.name = paddle_device.use_device(spec)
     device.facts.update(paddle_device.flag_facts(settings))
     on_gpu = spec.device == "gpu"
@@ -54,7 +54,6 @@ def program(trainer: Trainer) -> None:
         # The products were computed: what is opened later than at the start is there too.
         refuse_wrong_majors(loaded_facts())
     seed_everything(paddle.seed, spec.seed)
-    device.facts.update(setting_facts(spec, settings))
     static = spec.case.execution is Execution.STATIC
     several = trainer.ranks.world_size > 1
     agree: Any = bool

@@ -4,18 +4,13 @@ Imports no framework. There is a tree for each thread: the parts of a step, the 
 operator calls. On a CPU the call of a kernel is its computation. On a GPU the kernels' own times count; a tree holds
 them under the host's calls of CUDA that launched them, and what the host took for these is part of HOST_GAP where the
 card waited for it. The backward operators of a layer are found by marks, which stand where its gradients begin.
-
-Without worker processes Paddle's loader reads images on a thread of the training's process, beside the step. While it
-reads, a step on a CPU waits for Python's lock and for the core. That wait is counted as DATA_WAIT (``_without_waits``).
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from helpers.trainers.common.card_times import NOT_TRIED, UNKNOWN_OPERATOR, CardWork, recording_on_card
@@ -23,8 +18,6 @@ from helpers.trainers.common.phase_times import Claim, divided
 from helpers.trainers.common.step_profile import Call, Nested, ProfileError, Recording, Span, nested, rows_of
 from helpers.trainers.contract.step_profile import HOST, Phase
 
-# The scope around the reading of an image, in the loader's thread.
-LOADING = "perfgate loading"
 # The names of the scopes around the parts of a step, of those around layers, and of the marks begin so.
 PART, LAYER, MARK = "perfgate part ", "perfgate layer ", "perfgate gradient of "
 _OPERATOR = "Operator"
@@ -88,32 +81,23 @@ def _seconds(node: Any, began: int) -> Tuple[float, float]:
 def recording_of(
     spans: Sequence[Span],
     steps: int,
-    off_core: Mapping[Phase, float] = MappingProxyType({}),
     launched: Optional[Sequence[Launched]] = None,
 ) -> Recording:
-    """What the spans of ``steps`` steps say. ``off_core`` is how many seconds the training's thread did not compute in
-    each part of the steps; ``launched`` is None on a CPU. Raises ProfileError if no span is an operator, and on a GPU
-    if none launched anything."""
+    """What the spans of ``steps`` steps say. ``launched`` is None on a CPU. Raises ProfileError if no span is an
+    operator, and on a GPU if none launched anything."""
     if not any(span.kind == _OPERATOR for span in spans):
         raise ProfileError("paddle.profiler recorded no operator")
-    loading = [span for span in spans if span.name == LOADING]
-    loaders = {span.lane for span in loading}
-    found = sorted(nested(span for span in spans if span.lane not in loaders), key=lambda each: each.span.start)
+    found = sorted(nested(spans), key=lambda each: each.span.start)
     in_parts = any(_value(each.span, PART) in _STEPS_OWN for each in found)
-    operators, host = _owners(found, _beside(found, loading), launched or (), in_parts)
+    operators, host = _owners(found, launched or (), in_parts)
     if launched is not None:
         return _on_card(operators, host, launched, found, steps)
-    waits = _without_waits(host, operators, off_core) if in_parts else {}
-    waited = [Call(Phase.DATA_WAIT, "", HOST, "", "", "cpu", seconds) for seconds in waits.values()]
     # In a compiled program the host only waits for the threads that compute.
-    rows = rows_of([*_calls(operators), *(each.call for each in host if in_parts and each.seconds), *waited], steps)
+    rows = rows_of([*_calls(operators), *(each.call for each in host if in_parts and each.seconds)], steps)
     # However often the host's code is left for an operator, it is one thing.
     rows = tuple(replace(row, calls_per_step=1.0) if row.operator == HOST else row for row in rows)
     notes = (NOT_TOLD,) if any(row.layer for row in rows) else (NOT_TOLD, NO_LAYERS)
     phases = _parts(operators, found) if in_parts else _phases(operators, found)
-    for phase, seconds in waits.items():
-        phases[phase] -= seconds
-        phases[Phase.DATA_WAIT] = phases.get(Phase.DATA_WAIT, 0.0) + seconds
     return Recording(rows, {phase: seconds / steps for phase, seconds in phases.items()}, notes=notes)
 
 
@@ -132,7 +116,7 @@ def _on_card(
         phase = Phase.OTHER if code.phase in (Phase.HOST_GAP, Phase.DATA_WAIT) else code.phase
         works += [_work(one, phase, code.layer) for one in code.launched]
     known = {id(each.span) for each in found}
-    # By other libraries, such as DALI, and by the loader's thread.
+    # By other libraries, such as DALI.
     works += [_work(one, Phase.OTHER) for one in launched if id(one.launcher) not in known]
     named = [(_value(each.span, PART), each.span) for each in found]
     parts = [Claim(Phase(part), span.start, span.end) for part, span in named if part]
@@ -152,8 +136,6 @@ class _HostCode:
     phase: Phase
     layer: str
     seconds: float
-    # For how long of that the loader's thread was reading.
-    beside: float
     launched: Sequence[Launched] = ()
 
     @property
@@ -170,8 +152,6 @@ class _Owner:
     # The layer around the call; none in a backward pass.
     layer: str
     seconds: float = 0.0
-    # For how long of that the loader's thread was reading.
-    beside: float = 0.0
     # The kernels that it launched, and the layers whose gradients begin in it.
     kernels: List[str] = field(default_factory=list)
     marks: List[str] = field(default_factory=list)
@@ -193,7 +173,7 @@ class _Owner:
 
 
 def _owners(
-    found: Sequence[Nested], beside: Mapping[int, float], launched: Sequence[Launched], in_parts: bool
+    found: Sequence[Nested], launched: Sequence[Launched], in_parts: bool
 ) -> Tuple[List[_Owner], List[_HostCode]]:
     """The calls of operators in the order of their beginnings, and the host's code outside of them."""
     launched_by: Dict[int, List[Launched]] = defaultdict(list)
@@ -216,53 +196,15 @@ def _owners(
             # Between the parts the host's clock counts it as HOST_GAP.
             phase = _phase_of(around, in_parts, has_gradients) if _innermost(around, PART) else Phase.HOST_GAP
             layer = _innermost(around, LAYER)
-            host.append(_HostCode(phase, layer, each.self_seconds, beside[id(span)], launched_by[id(span)]))
+            host.append(_HostCode(phase, layer, each.self_seconds, launched_by[id(span)]))
             continue
         owner.launched += launched_by[id(span)]
         owner.seconds += each.self_seconds
-        owner.beside += beside[id(span)]
         if _LAUNCH.search(span.name):
             owner.kernels.append(_LAUNCH.sub("", span.name))
         if mark := _value(span, MARK):
             owner.marks.append(mark)
     return list(owners.values()), host
-
-
-def _beside(found: Sequence[Nested], loading: Sequence[Span]) -> Dict[int, float]:
-    """For how many seconds of each span's self time, by the span's id, the loader's thread was reading."""
-    beside: Dict[int, float] = defaultdict(float)
-    reading = sorted(loading, key=lambda each: each.start)
-    ends = [each.end for each in reading]
-    for each in found:
-        span, seconds = each.span, 0.0
-        for other in reading[bisect_right(ends, span.start) :]:
-            if other.start >= span.end:
-                break
-            seconds += min(span.end, other.end) - max(span.start, other.start)
-        beside[id(span)] += seconds
-        if each.around:
-            beside[id(each.around[-1])] -= seconds
-    return beside
-
-
-def _without_waits(
-    host: Sequence[_HostCode], operators: Sequence[_Owner], off_core: Mapping[Phase, float]
-) -> Dict[Phase, float]:
-    """How long the step waits in each phase for the loader's thread: what is beside the reading of an image, as far as
-    the training's thread did not compute in that phase. That time is taken from the host's code, which waits for
-    Python's lock, and what is left of it from the operators, which only lose the core from time to time."""
-    waits: Dict[Phase, float] = {}
-    for phase in map(Phase, _STEPS_OWN):
-        left = max(0.0, off_core.get(phase, 0.0))
-        for rows in (host, operators):
-            of_phase = [each for each in rows if each.phase is phase and each.beside > 0]
-            beside = sum(min(each.beside, each.seconds) for each in of_phase)
-            share = min(1.0, left / beside) if beside else 0.0
-            for each in of_phase:
-                each.seconds -= share * min(each.beside, each.seconds)
-            left -= share * beside
-            waits[phase] = waits.get(phase, 0.0) + share * beside
-    return {phase: seconds for phase, seconds in waits.items() if seconds}
 
 
 def _calls(operators: Sequence[_Owner]) -> Iterator[Call]:

@@ -11,7 +11,7 @@ import torch
 
 from helpers.trainers.common.cuda import CudaEvents, EventTimer, cudnn_text
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
-from helpers.trainers.common.process import RankPlace, Refused, bfloat16_hardware, cpu_flags, cpu_name
+from helpers.trainers.common.process import RankPlace, Refused, cpu_name
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
@@ -23,27 +23,17 @@ _COMPILERS = ("g++", "clang++")
 
 
 def refuse_what_cannot_run(spec: JobSpec) -> None:
-    """Raise Refused with the reason if this machine, build or trainer cannot run the case exactly as it is."""
-    refuse_what_is_no_case(spec.case)
+    """Raise Refused with the reason if this machine or build cannot run the case exactly as it is. The recipe refuses
+    what no machine runs."""
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < _LEAST_VERSION:
         raise Refused(f"this trainer needs PyTorch 2.4, this is {torch.__version__}")
+    if spec.case.graphs and spec.case.cards > 1:
+        raise Refused("CUDA graphs are captured on one card; with several, NCCL's all-reduce would be in them")
     if spec.device == "cpu":
         _refuse_on_cpu(spec.case)
     else:
         _refuse_on_gpu(spec.case)
-
-
-def refuse_what_is_no_case(case: Case) -> None:
-    for feature in ("xla", "auto"):
-        if getattr(case, feature):
-            raise Refused(f"the feature {feature} is not PyTorch's")
-    if case.execution is not None:
-        raise Refused(f"execution {case.execution.value} is Paddle's; PyTorch has the feature compile")
-    if case.precision is Precision.UNSTATED:
-        raise Refused("precision unstated does not say what PyTorch is to compute in")
-    if case.graphs and case.cards > 1:
-        raise Refused("CUDA graphs are captured on one card; with several, NCCL's all-reduce would be in them")
 
 
 def _refuse_on_cpu(case: Case) -> None:
@@ -59,7 +49,7 @@ def _refuse_on_gpu(case: Case) -> None:
     if torch.version.cuda is None:
         raise Refused("this build of PyTorch is for CPUs: make env-pytorch installs one for CUDA where there is a GPU")
     if not torch.cuda.is_available() or torch.cuda.device_count() == 0:
-        raise Refused(f"PyTorch sees no GPU that its CUDA works with: {_why_no_gpu()}")
+        raise Refused(f"PyTorch sees no GPU that its CUDA {torch.version.cuda} works with: perfgate doctor says why")
     capability, name = tuple(torch.cuda.get_device_capability()), torch.cuda.get_device_name()
     archs = torch.cuda.get_arch_list()
     if not has_kernels(capability, archs):
@@ -69,15 +59,6 @@ def _refuse_on_gpu(case: Case) -> None:
         wanted, got = (".".join(map(str, each)) for each in (needed, capability))
         what = case.precision.value + (" with compile" if case.compile else "")
         raise Refused(f"{what} needs compute capability {wanted}, {name} has {got}")
-
-
-def _why_no_gpu() -> str:
-    """CUDA's own message, which shows whether the driver is too old or the card is broken."""
-    try:
-        torch.cuda.init()
-    except (RuntimeError, AssertionError) as error:
-        return str(error)
-    return f"CUDA {torch.version.cuda} begins without an error and counts {torch.cuda.device_count()}"
 
 
 def use_device(spec: JobSpec, ranks: RankPlace) -> Any:
@@ -100,7 +81,6 @@ def apply_switches(spec: JobSpec, settings: PytorchSettings, threads: int) -> Di
     if spec.device == "cpu":
         onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
         facts["onednn"] = on(bool(onednn))
-        facts["bfloat16_hardware"] = bfloat16_hardware(cpu_flags())
         return facts
     torch.backends.cudnn.benchmark = settings.cudnn_benchmark
     facts["cudnn"] = cudnn_text(torch.backends.cudnn.version() or 0)

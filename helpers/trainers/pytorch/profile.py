@@ -8,7 +8,6 @@ layer. What is read is the trace that PyTorch exports for a viewer (Chrome's for
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, List, Mapping, Sequence
@@ -89,15 +88,8 @@ def _read(trace: Path) -> Mapping[str, Any]:
     """Raises ProfileError if the trace is not there or not whole. PyTorch only prints that it could not write it."""
     try:
         record: Dict[str, Any] = json.loads(trace.read_text(encoding="utf-8", errors="replace"))
-    except FileNotFoundError as error:
-        raise ProfileError(f"torch.profiler wrote no trace; {_free(trace.parent)}") from error
-    except ValueError as error:
-        raise ProfileError(f"the trace of torch.profiler is not whole ({error}); {_free(trace.parent)}") from error
+    except (OSError, ValueError) as error:
+        raise ProfileError(
+            f"torch.profiler wrote no whole trace ({error}): is there room in {trace.parent}?"
+        ) from error
     return record
-
-
-def _free(folder: Path) -> str:
-    try:
-        return f"{shutil.disk_usage(str(folder)).free / 1e6:.0f} MB are free in the folder of the run"
-    except OSError as error:
-        return f"the folder of the run cannot be used ({error})"

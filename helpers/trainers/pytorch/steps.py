@@ -159,6 +159,7 @@ def build_optimizer(model: nn.Module, copies: MasterCopies, settings: PytorchSet
 
 
 def build_scaler(settings: PytorchSettings, device: Any) -> Any:
+    """The scaler of the loss; it lowers its scale at each overflow, whatever decr_every_n_nan_or_inf says."""
     if settings.loss_scaling is None:
         return None
     rule = settings.loss_scaling_rule

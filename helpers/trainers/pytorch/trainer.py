@@ -6,17 +6,14 @@ failed, 3 refused (``process.EXIT_REFUSED``); the step log's footer says why.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
-from typing import Any
 
 from helpers.trainers.common.cuda import EVENTS
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
-from helpers.trainers.common.process import Trainer, io_of, not_imported, plan_of, run, seed_everything, set_environment
+from helpers.trainers.common.process import Trainer, import_framework, io_of, plan_of, run, seed_everything
 from helpers.trainers.common.step_profile import StepProfiler, explain_at_the_end
-from helpers.trainers.pytorch.settings import PytorchSettings, setting_facts
+from helpers.trainers.pytorch.settings import PytorchSettings
 
 # Variables of torch.distributed.run: rank, rank within the node, number of ranks.
 RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
@@ -27,7 +24,8 @@ def program(trainer: Trainer) -> None:
     spec, facts = trainer.spec, trainer.device.facts
     settings = PytorchSettings.of(spec)
     trainer.beat("import torch")
-    torch = _import_torch(trainer, settings)
+    torch = import_framework(trainer, settings, "PyTorch", "torch")
+    trainer.device.framework_commit = str(torch.version.git_version)
     from helpers.trainers.pytorch import data as pytorch_data
     from helpers.trainers.pytorch import device as pytorch_device
     from helpers.trainers.pytorch import steps as pytorch_steps
@@ -38,7 +36,6 @@ def program(trainer: Trainer) -> None:
     facts.update(pytorch_device.apply_switches(spec, settings, int(facts["threads"])))
     facts.update(pytorch_device.force_float32(spec, device))
     seed_everything(torch.manual_seed, spec.seed)
-    facts.update(setting_facts(spec, settings))
     on_gpu, several = spec.device == "gpu", trainer.ranks.world_size > 1
     if several:
         trainer.beat("connect ranks")
@@ -69,19 +66,6 @@ def program(trainer: Trainer) -> None:
         trainer.afterwards.append(torch.distributed.destroy_process_group)
     elif several:
         torch.distributed.destroy_process_group()
-
-
-def _import_torch(trainer: Trainer, settings: PytorchSettings) -> Any:
-    set_environment(trainer.spec, settings, os.environ)
-    try:
-        import torch
-    except ImportError as error:
-        raise not_imported("PyTorch", "torch", error) from error
-    # The supervisor's SIGTERM must end the process, even if a library has installed a handler.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    trainer.device.framework_version = str(torch.__version__)
-    trainer.device.framework_commit = str(torch.version.git_version)
-    return torch
 
 
 if __name__ == "__main__":

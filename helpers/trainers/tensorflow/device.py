@@ -14,21 +14,19 @@ import tensorflow as tf
 from helpers.trainers.common.cuda import total_memory_bytes
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
 from helpers.trainers.common.loop import HostTimer
-from helpers.trainers.common.process import Refused, Trainer, bfloat16_hardware, cpu_flags, cpu_name
+from helpers.trainers.common.process import Refused, Trainer, cpu_name
 from helpers.trainers.common.settings import on
-from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.tensorflow.settings import AUTOCLUSTERING, TensorflowSettings
 
 # The first version that supports Python and CUDA of the pinned environment; the trainer was written with it.
 _LEAST_VERSION = (2, 16)
-# If the job's environment has this variable with this value, tf.config's enable_op_determinism is called.
-DETERMINISTIC = ("TF_DETERMINISTIC_OPS", "1")
 
 
 def refuse_what_cannot_run(spec: JobSpec, settings: TensorflowSettings) -> None:
-    """Raise Refused with the reason if this machine, build or trainer cannot run the case exactly as it is."""
-    refuse_what_is_no_case(spec.case)
+    """Raise Refused with the reason if this machine or build cannot run the case exactly as it is. The recipe refuses
+    what no machine runs."""
     version = tuple(int(part) for part in tf.__version__.split(".")[:2])
     if version < _LEAST_VERSION:
         raise Refused(f"this trainer needs TensorFlow 2.16, this is {tf.__version__}")
@@ -36,16 +34,6 @@ def refuse_what_cannot_run(spec: JobSpec, settings: TensorflowSettings) -> None:
         _refuse_on_cpu(spec, settings)
     else:
         _refuse_on_gpu(spec)
-
-
-def refuse_what_is_no_case(case: Case) -> None:
-    for feature in ("compile", "graphs", "auto"):
-        if getattr(case, feature):
-            raise Refused(f"the feature {feature} is not TensorFlow's; it has xla")
-    if case.execution is not None:
-        raise Refused(f"execution {case.execution.value} is Paddle's; every step of TensorFlow's is a graph")
-    if case.precision not in TensorflowSettings.AMP_LEVELS:
-        raise Refused(f"precision {case.precision.value} does not say what TensorFlow is to compute in")
 
 
 def _refuse_on_cpu(spec: JobSpec, settings: TensorflowSettings) -> None:
@@ -152,21 +140,11 @@ def device_name(trainer: Trainer) -> str:
 
 
 def build_facts(spec: JobSpec) -> Dict[str, str]:
-    """The versions of libraries, and whether operations are deterministic, which the environment may request."""
-    facts = {"deterministic": "off"}
-    if os.environ.get(DETERMINISTIC[0]) == DETERMINISTIC[1]:
-        tf.config.experimental.enable_op_determinism()
-        facts["deterministic"] = "on"
+    """The versions of libraries."""
     if spec.device == "cpu":
-        facts["onednn"] = on(os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0")
-        facts["bfloat16_hardware"] = bfloat16_hardware(cpu_flags())
-        return facts
+        return {"onednn": on(os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0")}
     built = tf.sysconfig.get_build_info()
-    facts["cuda"], facts["cudnn"] = (
-        str(built.get("cuda_version", "unknown")),
-        str(built.get("cudnn_version", "unknown")),
-    )
-    return facts
+    return {name: str(built.get(f"{name}_version", "unknown")) for name in ("cuda", "cudnn")}
 
 
 def force_float32(spec: JobSpec) -> Dict[str, str]:

@@ -7,13 +7,12 @@ A process drives one card; several are started by launchers/tensorflow.py. Exit 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from typing import Any
 
 from helpers.trainers.common.loop import train
-from helpers.trainers.common.process import Trainer, io_of, not_imported, plan_of, run, seed_everything, set_environment
-from helpers.trainers.tensorflow.settings import TensorflowSettings, setting_facts
+from helpers.trainers.common.process import Trainer, import_framework, io_of, plan_of, run, seed_everything
+from helpers.trainers.tensorflow.settings import TensorflowSettings
 
 # Variables of the suite's launcher: rank, rank within the node, number of ranks.
 RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
@@ -26,7 +25,10 @@ def program(trainer: Trainer) -> None:
     spec, facts = trainer.spec, trainer.device.facts
     settings = TensorflowSettings.of(spec)
     trainer.beat("import tensorflow")
-    tf = _import_tensorflow(trainer, settings)
+    os.environ.setdefault(*_QUIET)
+    tf = import_framework(trainer, settings, "TensorFlow", "tensorflow")
+    # v2.21.0-rc1-5-ga481b10260d
+    trainer.device.framework_commit = str(tf.version.GIT_VERSION).rpartition("-g")[2]
     from helpers.trainers.tensorflow import data as tensorflow_data
     from helpers.trainers.tensorflow import device as tensorflow_device
     from helpers.trainers.tensorflow import steps as tensorflow_steps
@@ -40,7 +42,6 @@ def program(trainer: Trainer) -> None:
     card = tensorflow_device.card_of(trainer, settings)
     facts.update(tensorflow_device.force_float32(spec))
     seed_everything(tf.random.set_seed, spec.seed)
-    facts.update(setting_facts(spec, settings))
     trainer.beat("data")
     reader = tensorflow_data.open_reader(trainer, settings, card.device)
     trainer.beat("build model")
@@ -56,21 +57,6 @@ def program(trainer: Trainer) -> None:
 
 def _meet(total: Any) -> None:
     total(0.0)
-
-
-def _import_tensorflow(trainer: Trainer, settings: TensorflowSettings) -> Any:
-    os.environ.setdefault(*_QUIET)
-    set_environment(trainer.spec, settings, os.environ)
-    try:
-        import tensorflow as tf
-    except ImportError as error:
-        raise not_imported("TensorFlow", "tensorflow", error) from error
-    # The supervisor's SIGTERM must end the process, even if a library has installed a handler.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    trainer.device.framework_version = str(tf.__version__)
-    # v2.21.0-rc1-5-ga481b10260d
-    trainer.device.framework_commit = str(tf.version.GIT_VERSION).rpartition("-g")[2]
-    return tf
 
 
 if __name__ == "__main__":

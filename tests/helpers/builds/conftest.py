@@ -6,9 +6,8 @@ import base64
 import hashlib
 import http.server
 import threading
-import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -172,10 +171,3 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield found
         ended.set()
         running.shutdown()
-
-
-@pytest.fixture
-def seconds() -> Callable[[], float]:
-    """How long the test has run."""
-    start = time.monotonic()
-    return lambda: time.monotonic() - start

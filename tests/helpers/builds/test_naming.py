@@ -106,12 +106,6 @@ def test_what_names_no_build_is_refused_with_what_does(shop: Shop, text: str, to
     assert told.replace("\\\\", "\\") in str(caught.value)
 
 
-def test_a_folder_without_a_python_is_no_environment(shop: Shop) -> None:
-    (shop.folder / "empty").mkdir()
-    with pytest.raises(ConfigError, match="without bin/python"):
-        parse_build("empty", shop.folder, shop.config)
-
-
 def test_a_path_means_the_same_in_every_folder(tmp_path: Path) -> None:
     make_wheel(tmp_path)
     name = "paddlepaddle-3.2.2-py3-none-any.whl"

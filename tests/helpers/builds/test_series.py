@@ -79,12 +79,12 @@ def test_what_git_rev_list_prints_gets_the_good_commit_in_front(config: Config) 
 @pytest.mark.parametrize(
     ("lines", "good", "bad", "message"),
     [
-        (RELEASES, "3.3.0", "3.0.0", "3.0.0 before paddlepaddle==3.3.0.*exchange them"),
+        (RELEASES, "3.3.0", "3.0.0", "3.0.0 before paddlepaddle==3.3.0.*Exchange them"),
         (RELEASES, "3.0.0", "3.0", "which is one build"),
         (("3.0.0", "3.1.0", "3.1", "3.2.0"), "3.0.0", "3.2.0", "in line 2 and in line 3.*every build once"),
-        (RELEASES[1:], "2.6.2", "3.3.1", "--good paddlepaddle==2.6.2.*without it .6 builds, .*3.0.0 … .*3.3.1"),
-        (RELEASES[:-1], "2.6.2", "3.3.1", "--bad paddlepaddle==3.3.1.*without it"),
-        ((), "2.6.2", "3.3.1", "builds.txt without any build.*lines of the list too"),
+        (RELEASES[1:], "2.6.2", "3.3.1", "--good paddlepaddle==2.6.2.*0 such builds"),
+        (RELEASES[:-1], "2.6.2", "3.3.1", "--bad paddlepaddle==3.3.1.*0 such builds"),
+        ((), "2.6.2", "3.3.1", "builds.txt.*among 0"),
     ],
 )
 def test_a_list_that_cannot_be_searched_is_refused(
@@ -95,16 +95,10 @@ def test_a_list_that_cannot_be_searched_is_refused(
         of_lines(text, f"paddlepaddle=={good}", f"paddlepaddle=={bad}", config)
 
 
-def test_a_line_that_names_no_build_is_told_with_its_number(config: Config) -> None:
-    text = "\n".join([*requirements("3.0.0"), "/no/such/wheel-1-py3-none-any.whl", *requirements("3.1.0")])
-    with pytest.raises(ConfigError, match=r"builds.txt, line 2: build /no/such/wheel"):
-        of_lines(text, "paddlepaddle==3.0.0", "paddlepaddle==3.1.0", config)
-
-
 @pytest.mark.parametrize(
     ("good", "bad", "message"),
     [
-        ("paddlepaddle==3.3.0", "paddlepaddle==3.0.0", "paddlepaddle==3.0.0 is the older release.*exchange them"),
+        ("paddlepaddle==3.3.0", "paddlepaddle==3.0.0", "paddlepaddle==3.0.0 is the older release.*Exchange them"),
         ("paddlepaddle==3.0.0", "paddlepaddle==3.0.0", "which is one build"),
         ("paddlepaddle==3.0.0", "paddlepaddle>=3.1", "no list of the builds between them.*--builds FILE"),
         ("paddlepaddle==3.0.0", "paddlepaddle-gpu==3.1.0", "two releases of one distribution"),
@@ -122,13 +116,6 @@ def test_the_index_is_asked_for_the_releases_until_it_has_no_more(shop: Shop, co
         make_wheel(shop.folder / "links", version)
     found = series_of_releases("paddlepaddle==3.0.0", "paddlepaddle==3.3.1", ROOT, config)
     assert list(found.builds) == requirements("3.0.0", "3.1.0", "3.1.1", "3.3.1")
-
-
-@pytest.mark.slow
-def test_of_one_release_there_is_none_before_it(shop: Shop, config: Config) -> None:
-    make_wheel(shop.folder / "links", "3.1.0")
-    found = series_of_releases("paddlepaddle==3.0.0", "paddlepaddle==3.1.0", ROOT, config)
-    assert list(found.builds) == requirements("3.0.0", "3.1.0")
 
 
 @pytest.mark.slow

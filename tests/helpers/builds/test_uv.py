@@ -54,8 +54,3 @@ def test_an_error_of_uv_says_in_what_way_the_build_is_not_available(tmp_path: Pa
         Uv(str(program), {"PATH": "/bin:/usr/bin"}).resolve("paddlepaddle==3", ["paddlepaddle==3"], "python")
     assert caught.value.kind is why
     assert "key" not in str(caught.value)
-
-
-def test_a_uv_that_is_gone_is_no_crash(tmp_path: Path) -> None:
-    with pytest.raises(BuildUnavailable, match="uv"):
-        Uv(str(tmp_path / "uv")).resolve("b", ["b"], "python")

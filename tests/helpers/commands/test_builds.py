@@ -129,7 +129,7 @@ def test_what_cannot_be_done_is_told(here: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_options_may_stand_before_the_build(here: Path) -> None:
-    digest = json.loads(call(here, "builds", "make", "--json", "-", WHEEL)[1])["build"]["digest"]
+    digest = json.loads(call(here, "builds", "make", "--json", WHEEL)[1])["build"]["digest"]
     other = here / "other"
     other.mkdir()
     config = ["--config", str(here / "perf.yaml")]

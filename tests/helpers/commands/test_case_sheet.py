@@ -1,18 +1,21 @@
-"""``perfgate cases CASE``: every published case in words, and what --set does to it."""
+"""``perfgate cases CASE``: every published case in words, settings under their sources, commands that can be pasted."""
 
 from __future__ import annotations
 
 import argparse
 import io
 import json
+import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 import helpers.commands.case_sheet
 import helpers.session.suite
-from helpers.commands.case_sheet import CaseSheet, render, sheet_of
+from helpers.commands.case_sheet import CaseSheet, render, sheet_of, value_text
 from helpers.commands.loading import load_suite
 from helpers.commands.main import EXIT_USAGE, main
 from helpers.plan.baseline_files import BASELINES
@@ -45,15 +48,10 @@ def suite() -> Iterator[Suite]:
 def sheet(suite: Suite) -> Sheet:
     cases = {each.key: each for each in suite.cases}
 
-    def made(case_id: str, target: str = "v100", device: str | None = None, **overrides: Any) -> CaseSheet:
-        changes = {key.replace("__", "."): value for key, value in overrides.items()}
-        return sheet_of(suite, cases[target, case_id], changes, device)
+    def made(case_id: str, target: str = "v100") -> CaseSheet:
+        return sheet_of(suite, cases[target, case_id])
 
     return made
-
-
-def values(told: CaseSheet) -> dict[str, Any]:
-    return {line.key: line.value for line in told.settings}
 
 
 def test_every_published_case_shows_its_settings_with_sources_within_100_columns(
@@ -63,7 +61,7 @@ def test_every_published_case_shows_its_settings_with_sources_within_100_columns
     cases = {each.key: each for each in suite.cases}
     for target in ("v100", "a100"):
         for case in load_published(BASELINES / "published" / f"{target}.json").cases():
-            text = render(sheet_of(suite, cases[target, case.id], {}))
+            text = render(sheet_of(suite, cases[target, case.id]))
             assert text.startswith(f"{case.id} [{target}]\n")
             above, _, _ = text.partition("command of one run")
             assert [line for line in above.splitlines() if len(line) > 100] == []
@@ -78,21 +76,19 @@ def test_a_published_case_has_its_figures_protocol_program_and_command(sheet: Sh
     assert (figure["samples_per_s"], figure["status"], figure["rule"]) == (10936.815, "gate", "paddleclas-trimmed")
     assert (told.protocol.warmup_steps, told.protocol.window_steps, told.protocol.runs) == (100, 220, 1)
     assert (told.published_tolerance, told.recorded_tolerance) == (0.05, 0.005)
-    assert told.words["batch"] == "256 images a card, 2048 a step"
-    assert (values(told)["loss_scaling"], values(told)["fleet.fuse_grad_size_in_MB"]) == (128.0, 16)
+    assert (told.settings["loss_scaling"].value, told.settings["fleet.fuse_grad_size_in_MB"].value) == (128.0, 16)
     assert told.environment["FLAGS_conv_workspace_size_limit"] == "1500"
     assert told.environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
     (command,) = told.commands
     assert command[:5] == ("PYTHON", "-u", "-m", "paddle.distributed.launch", "--nproc_per_node")
     assert told.operators is not None and told.operators["fused_bn_add_activation"] == 16
     assert told.images_needed.startswith("634,880 images")
-    assert (told.problem, told.comparable) == ("", True) and "looked for a V100" in (told.here or "")
+    assert told.problem == "" and "looked for a V100" in (told.here or "")
     assert sheet(OTHER).operators is None
 
 
 def test_a_case_of_several_nodes_has_a_command_for_each(sheet: Sheet) -> None:
     told = sheet(NODES)
-    assert told.words["cards"] == "2 nodes of 8 cards, 16 in all"
     first, second = told.commands
     assert first != second and "--nnodes" in first and "--nnodes" in second
 
@@ -103,13 +99,10 @@ def test_a_case_that_runs_here_says_so_and_has_no_publisher(sheet: Sheet) -> Non
     assert (told.here, told.departures, told.operators, told.images_needed) == (None, (), None, "")
 
 
-def test_settings_can_be_shown_as_on_another_device(sheet: Sheet) -> None:
-    told = sheet(PURE, device="cpu")
-    assert values(told)["amp_dtype"] == "bfloat16" and told.environment["CUDA_VISIBLE_DEVICES"] == ""
-
-
 def test_what_recipe_or_trainer_refuses_is_a_problem(sheet: Sheet, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "'layout': got 'CHW'" in sheet(PURE, layout="CHW").problem
+    with monkeypatch.context() as patch:
+        patch.setattr(helpers.commands.case_sheet, "check_settings", lambda jobs: ("layout CHW",))
+        assert "layout CHW" in sheet(PURE).problem
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise ConfigError("case", field="precision", got="fp32", expected="another")
@@ -129,42 +122,27 @@ def test_the_departures_from_the_publisher_s_program_are_data(sheet: Sheet) -> N
     assert "exchange of gradients" not in [each["about"] for each in one_card]
 
 
-# --- --set
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_line_is_longer_than_asked_but_a_command_which_can_be_pasted(sheet: Sheet, width: int) -> None:
+    command = ("PYTHON", "-u", "-m", "launch", *(f"--option{n}" if n % 2 else f"value {n}" for n in range(1, 41)))
+    told = replace(sheet(PURE), commands=(command,), here="x " * 200, problem="y " * 200)
+    above, pasted = render(told, width).split("\n\ncommand of one run")
+    assert [line for line in above.splitlines() if len(line) > width] == []
+    variables = [f"{name}={value}" for name, value in told.environment.items()]
+    assert shlex.split(pasted.splitlines()[1]) == ["env", *variables, *command]
 
 
-def test_a_neutral_override_is_shown_old_and_new_and_leaves_the_result_comparable(sheet: Sheet) -> None:
-    told = sheet(PURE, learning_rate=0.2)
-    (changed,) = told.changed
-    assert (changed.usual, changed.value, bool(changed.neutral), told.comparable) == (0.1, 0.2, True, True)
-    assert "learning_rate: 0.1 → 0.2\n    does not matter: " in render(told)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("momentum", 0), ("layout", "NCHW"), ("dali__threads", 8), ("fleet", {"nccl_comm_num": 2})]
-)
-def test_an_override_that_may_matter_makes_the_result_incomparable(sheet: Sheet, key: str, value: object) -> None:
-    told = sheet(PURE, learning_rate=0.2, **{key: value})
-    assert not told.comparable and values(told)[key.replace("__", ".")] == value
-    assert "a result is INCOMPARABLE with the published figure" in render(told)
-    # A whole group is one changed setting.
-    assert len(told.changed) == 2
-
-
-def test_an_override_of_the_environment_reaches_the_ranks_and_one_equal_to_the_value_is_none(sheet: Sheet) -> None:
-    told = sheet(PURE, environment__FLAGS_max_inplace_grad_add="4")
-    assert told.environment["FLAGS_max_inplace_grad_add"] == "4"
-    assert render(sheet(PURE, learning_rate=0.1)) == render(sheet(PURE))
-
-
-# --- the command
+@pytest.mark.parametrize("value", [None, True, 3, 0.1, 1.3333333333333333, "NHWC", [0.08, 1.0], [], {"a": [1, None]}])
+def test_a_value_reads_as_set_takes_it(value: object) -> None:
+    assert yaml.safe_load(value_text(value)) == value
 
 
 @pytest.mark.usefixtures("machine")
 def test_a_case_of_two_targets_is_shown_for_each() -> None:
     out = io.StringIO()
-    assert main(["cases", PURE, "--set", "momentum=0.8", "--json"], out) == EXIT_OK
+    assert main(["cases", PURE, "--json"], out) == EXIT_OK
     cases = json.loads(out.getvalue())["cases"]
-    assert [(each["target"], each["comparable"]) for each in cases] == [("a100", True), ("v100", True)]
+    assert [(each["target"], each["settings"]["momentum"]["value"]) for each in cases] == [("a100", 0.9), ("v100", 0.9)]
 
 
 @pytest.mark.usefixtures("machine")
@@ -173,10 +151,7 @@ def test_a_case_of_two_targets_is_shown_for_each() -> None:
     [
         (["paddle-vgg16-fp32-bs1-1x1-dali-dynami"], "Nearest: paddle-vgg16-fp32-bs1-1x1-dali-dynamic"),
         (["vgg"], "Nearest: "),
-        ([CPU_CASE, "--target", "v100"], "expected one of cpu"),
-        ([CPU_CASE, "--set", "lr=1"], "learning_rate"),
-        ([CPU_CASE, "--set", "learning_rate"], "KEY=VALUE"),
-        ([OTHER, "--set", "momentum=fast"], "a value like"),
+        ([CPU_CASE, "--target", "v100"], "on v100"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_what_does(

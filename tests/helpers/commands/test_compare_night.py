@@ -50,10 +50,9 @@ def compared(world: World, machine: Machine, baselines: Path, *sides: str) -> tu
         key = machine.machine_key("cpu")
         proposal = Proposal(recorded.case_id, ProposalKind.CREATED, None, recorded, "first")
         write_recorded(baselines / "recorded" / f"{key}.json", key, [proposal])
-    file = world.folder / "compared.json"
-    argv = ["compare", *sides, "--runs-dir", str(world.folder), "--baselines", str(baselines), "--json", str(file)]
-    status = main(argv, io.StringIO())
-    (case,) = json.loads(file.read_text())["cases"]
+    out = io.StringIO()
+    status = main(["compare", *sides, "--runs-dir", str(world.folder), "--baselines", str(baselines), "--json"], out)
+    (case,) = json.loads(out.getvalue())["cases"]
     return status, case
 
 

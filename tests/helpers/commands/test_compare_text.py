@@ -20,14 +20,6 @@ ANSWER = CaseComparison(
 OPEN = CaseComparison("c", "cpu", Status.INCOMPARABLE, Reason("x", "y"), Side(), Side(), "median-step", 0.005)
 
 
-def test_a_narrow_terminal_goes_without_what_the_reason_repeats_and_no_line_is_cut() -> None:
-    wide = replace(ANSWER, a=Side(1234.5, 571, 428), b=Side(1172.2, 284, 412), reason=Reason("slower", "because"))
-    text = render_comparisons([wide], [], 80)
-    assert max(map(len, text.splitlines())) <= 80
-    assert "REGRESSION" in text and "-6.00% … -4.00%" in text and "4 pairs" not in text
-    assert "4 pairs" in render_comparisons([wide], [], 100)
-
-
 @pytest.mark.parametrize("width", [100, 120])
 def test_a_comparison_has_both_sides_effect_interval_basis_evidence_and_status(width: int) -> None:
     text = render_comparisons([ANSWER, OPEN], ["A: x", "B: y"], width)

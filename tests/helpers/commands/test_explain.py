@@ -24,8 +24,6 @@ from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.case.evidence import Build, Stage
 from helpers.judging.case.verdict import Reason, Status, Verdict
-from helpers.judging.parts.explanation import Explanation
-from helpers.judging.parts.step_parts import ProfiledPair
 from helpers.machine.devices import Machine
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.perf_yaml import ExplainConfig
@@ -135,14 +133,13 @@ def bench(
     return Bench(Runner(make_run), runs, empty_baselines)
 
 
-def test_the_part_that_is_longer_is_named_in_the_first_sentence(bench: Bench, tmp_path: Path) -> None:
-    record = tmp_path / "out.json"
-    status, text = bench.explain(CASE, "--pairs", "6", "--json", str(record))
+def test_the_part_that_is_longer_is_named_in_the_first_sentence(bench: Bench) -> None:
+    status, text = bench.explain(CASE, "--pairs", "6")
     first = text.splitlines()[0]
     assert (status, first.split(",")[0]) == (0, "probably conv2d_grad of blocks.3 (backward)")
     assert "(slower at the same count), explains 8." in first
     assert "not explained:" in text and "the phases of a step" in text
-    found = json.loads(record.read_text())
+    found = json.loads((bench.runs / "s" / "explain.json").read_text())
     assert (found["line"], found["explanation"]["pairs"]) == (first, 6)
     assert found["explanation"]["named"][0]["part"]["layer"] == "blocks.3"
     assert (bench.runs / "s" / "explain.md").read_text().startswith(f"# Why {CASE} is slower\n")
@@ -315,20 +312,3 @@ def test_a_night_explains_what_regressed_and_nothing_if_it_has_no_time(bench: Be
     made = len(bench.runner.made)
     assert list(explain_night(silent, _outcomes(silent), lambda line: None, lambda: 0.0)) == []
     assert len(bench.runner.made) == made
-
-
-def test_that_the_build_is_slower_is_known_of_a_regression_and_not_of_builds_that_are_only_named(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known: list[bool] = []
-
-    def explained(pairs: list[ProfiledPair], *, is_slower: bool) -> Explanation:
-        known.append(is_slower)
-        return judged(pairs, is_slower=is_slower)
-
-    judged = helpers.judging.parts.explanation.explain
-    monkeypatch.setattr(helpers.session.explain.case, "explain", explained)
-    suite = _suite_of_a_night(bench, 60)
-    list(explain_night(suite, _outcomes(suite), lambda line: None, lambda: 0.0))
-    bench.explain(CASE, "--pairs", "6")
-    assert known == [True, False]

@@ -214,12 +214,13 @@ def fleet(slurm: SlurmCluster, workshop: Workshop, *options: str) -> Submitted:
     places = [f"--config={folder / 'perf.yaml'}", f"--baselines={folder / 'baselines'}"]
     of_gate = [f"--runs-dir={folder / 'runs'}", f"--output={folder / 'gate'}"]
     of_pytest = ["-k", ONE_CARD, "-p", "tests.helpers.commands.neighbours_allowed"]
-    given = [*places, "--time=30", f"--json={folder / 'fleet.json'}", *options]
+    given = [*places, "--time=30", "--json", *options]
     return Submitted(slurm, workshop, ["fleet", *given, "--", *of_gate, "--", *of_pytest])
 
 
-def answered(workshop: Workshop) -> dict[str, Any]:
-    return dict(json.loads((workshop.folder / "fleet.json").read_text()))
+def answered(found: Submitted) -> dict[str, Any]:
+    """The answer, which follows what was said while the jobs ran."""
+    return dict(json.loads(found.text[found.text.index("\n{\n") :]))
 
 
 @pytest.mark.slow
@@ -228,8 +229,8 @@ def test_each_node_runs_the_gate_and_all_results_are_compared(slurm: SlurmCluste
     found = fleet(slurm, workshop)
     # Two nodes are too few to be judged.
     assert found.ended(240.0) == 6, found.text
-    nodes = answered(workshop)["nodes"]
-    assert [each["node"] for each in nodes] == ["n1", "n0"] and answered(workshop)["missing"] == {}
+    nodes = answered(found)["nodes"]
+    assert [each["node"] for each in nodes] == ["n1", "n0"] and answered(found)["missing"] == {}
     # Both are compared with their middle: 16.7% lie between them.
     assert math.log1p(nodes[0]["shift"]) - math.log1p(nodes[1]["shift"]) == pytest.approx(math.log(5 / 6), abs=0.03)
     (session,) = {path.name.rpartition(".")[0] for path in (workshop.folder / "runs").glob("fleet-*.n*")}
@@ -243,5 +244,5 @@ def test_a_node_whose_job_was_cancelled_is_missing(slurm: SlurmCluster, workshop
     found.wait_for(lambda: found.steps() >= 1)
     slurm.command("scancel", "--nodelist=n1")
     assert found.ended(240.0) == 6, found.text
-    assert "Slurm ended the job: CANCELLED" in answered(workshop)["missing"]["n1"]
+    assert "Slurm ended the job: CANCELLED" in answered(found)["missing"]["n1"]
     assert found.nothing_left()

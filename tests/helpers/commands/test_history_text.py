@@ -1,14 +1,12 @@
-"""A case's series as text and as a picture: bars, marks, columns that stay within the width."""
+"""A case's series as text: bars, and columns that stay within the width."""
 
 from __future__ import annotations
 
-import xml.etree.ElementTree
 from dataclasses import replace
 
 import pytest
 
 from helpers.commands.history import ShownSeries, render_history, sparkline
-from helpers.report.html.night_drawings import night_picture
 from helpers.report.nights import NightLine
 
 LINE = NightLine("u", "2026-11-01", "2026-11-01T22:00:00+00:00", "s1", "3.3.1", 100.0, 1, "PASS", "why", -0.001, 1.2, 1)
@@ -37,24 +35,3 @@ def test_nothing_of_a_history_forges_terminal_output() -> None:
         ShownSeries("c", "cpu", "t", (replace(LINE, session="\x1b[31ms", notes=("\x1b[2J",)),), 0), 100
     )
     assert "\x1b" not in told
-
-
-CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
-
-
-def marks_in(svg: str) -> set[str]:
-    """The classes of the shapes that the picture has, and of the groups that hold small ones."""
-    root = xml.etree.ElementTree.fromstring(svg)
-    classes = {name for each in root.iter() for name in each.get("class", "").split()}
-    return {each for each in classes if each.startswith(("s-", "excluded", "segment"))}
-
-
-def test_the_picture_marks_segments_statuses_and_exclusions() -> None:
-    series = lines(100.0, 101.0, 99.0, 100.0)
-    assert marks_in(night_picture("t", CASE, series)) == {"s-pass"}
-    series[0] = replace(series[0], status="SLOWER")
-    series[1] = replace(series[1], status="REGRESSION")
-    series[2] = replace(series[2], excluded=True)
-    series[3] = replace(series[3], segment=2)
-    found = marks_in(night_picture("t", CASE, series))
-    assert found == {"s-pass", "s-slower", "s-regression", "excluded", "segment"}

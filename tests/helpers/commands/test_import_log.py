@@ -16,8 +16,6 @@ from helpers.commands.main import EXIT_USAGE, main
 from helpers.history import default_url, open_history
 from helpers.history.history import History
 from helpers.logs.figures.rules import RULES
-from helpers.logs.formats import FORMATS
-from helpers.logs.own import LOOKED_FOR
 from helpers.logs.results import SESSION
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from tests.helpers.logs.made_logs import paddleclas_lines, tensorflow_lines, time_history_lines, write
@@ -77,7 +75,6 @@ def test_a_rule_that_is_asked_for_is_the_figure_and_its_lack_is_status_6(log: Pa
     status, text = asked(log, "--rule", "ngc-mxnet-epochs")
     assert status == EXIT_NOT_JUDGED
     assert "ngc-mxnet-epochs: not computed" in text
-    assert "wall-clock: not computed: is for this suite's step logs" in asked(log, "--rule", "wall-clock")[1]
     assert record(log, "--rule", "ngc-tf-average")[1]["runs"][0]["images_per_s"] is None
 
 
@@ -95,14 +92,8 @@ def test_a_log_that_cannot_be_read_is_status_4_and_the_others_are_printed(
     status, told = record(poem, log)
     assert status == EXIT_UNREAD
     assert (len(told["runs"]), told["unread"][0]["source"]) == (1, str(poem))
-    error = capsys.readouterr().err
-    first, *rest = error.splitlines()
-    assert first == f"perfgate import-log: error: {poem}: no records of a format that is known"
-    assert rest[0] == "  Looked for:"
-    assert rest[1:-1] == [f"    {each.name}: {each.looked_for}" for each in FORMATS.values()] + [f"    {LOOKED_FOR}"]
-    assert rest[-1].startswith("  No line has a number beside a word for a rate")
-    assert told["unread"][0]["lines"] == [first.split("error: ")[1], *(line[2:] for line in rest)]
-    assert told["unread"][0]["error"].startswith(f"{poem}: got 'no records of a format that is known', expected ")
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error == f"perfgate import-log: error: {told['unread'][0]['error']}"
 
 
 @pytest.mark.parametrize("argv", [["--rule", "mean"], ["--log-format", "pytorch"], ["--rule", "ngc-tf-mean:last=5"]])

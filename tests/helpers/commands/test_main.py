@@ -101,12 +101,10 @@ def test_an_error_is_one_printable_line_and_a_status(
 @pytest.mark.parametrize(
     "argv",
     [
-        [], ["no-such-command"], ["explain"], ["cases", "--format", "pdf"], ["cases", "--no"],
+        [], ["no-such-command"], ["explain"], ["cases", "--no"],
         # An abbreviation, of an option of any command, of a command and of an action.
-        ["cases", "--conf", "perf.yaml"], ["cases", "--form", "markdown"], ["builds", "list", "--js"],
-        ["cases", "--json", "paddle-*"],
-        ["doctor", "--json", str(ROOT / "helpers/plan/defaults.yaml")],
-        ["cases", "--json", "--format", "markdown"], ["doctor", "--json", "--format", "markdown"],
+        ["cases", "--conf", "perf.yaml"], ["cases", "--mark"], ["builds", "list", "--js"],
+        ["cases", "--json", "--markdown"],
     ],
 )  # fmt: skip
 def test_a_wrong_command_line_is_status_4_with_the_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,9 +134,8 @@ def test_an_option_means_the_same_in_every_command() -> None:
     # The nodes of a fleet have names; those of a log are counted.
     assert found.pop("--nodes").keys() == {"N", "NODES"}
     assert {option: each for option, each in found.items() if len(each) > 1} == {}
-    alike = ("--config", "--perf-config", "--baselines", "--baselines-dir", "--json", "--log-format")
+    alike = ("--config", "--baselines", "--json", "--log-format")
     assert {option: words[option] for option in alike if len(words[option]) > 1} == {}
-    assert None not in found["--json"]
 
 
 def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,6 +180,6 @@ def test_the_answer_fits_the_terminal_between_60_and_100_columns(
 @pytest.mark.slow
 def test_a_terminal_of_few_letters_still_gets_its_answer() -> None:
     case = "paddle-vgg16-fp32-bs1-1x1-dali-dynamic"
-    out, errors = started("cases", case, "--set", "momentum=0.8", PYTHONIOENCODING="ascii").communicate()
-    assert r"momentum: 0.9 \u2192 0.8" in out
+    out, errors = started("cases", case, PYTHONIOENCODING="ascii").communicate()
+    assert r"\xb1" in out
     assert errors == ""

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from helpers.commands.main import main
-from helpers.launch.slurm.job import End, Patience
+from helpers.launch.slurm.job import End
 from helpers.launch.slurm.script import variables_of_job, withheld_settings
-from helpers.trainers.contract.errors import LaunchError
 from tests.faults.gpu_shop import furnish, state_file
 from tests.faults.stand_in_nvml import FOLDER_VARIABLE, STATE_VARIABLE, Card
 from tests.faults.workshop import ONE_CARD, ROOT, Workshop
@@ -185,20 +184,6 @@ def test_the_exit_status_is_never_sbatch_s_own(
     with_sbatch(workshop.folder, end, squeue, monkeypatch)
     assert main(words(workshop, "gate")) == status
     assert told in capsys.readouterr().err
-
-
-def test_a_controller_that_stays_away_is_waited_for_half_an_hour_since_its_last_answer() -> None:
-    now, answers = 0.0, True
-
-    def ask(*words: str, seconds: float) -> str:
-        if not answers:
-            raise LaunchError("squeue", got="Unable to contact slurm controller", expected="an answer")
-        return ""
-
-    patience = Patience("x", ask, lambda: now)
-    for now in range(0, 7200, 30):
-        answers = not 600 <= now < 1200 and now < 3000
-        assert patience.is_over() == (now >= 2940 + 1800)
 
 
 # ---- a real Slurm

@@ -6,7 +6,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from helpers.drawing.axes import Scale, decimals_of, drawing, label, round_numbers, span_of, words
+from helpers.drawing.axes import Scale, drawing, label, round_numbers, span_of, words
 from tests.for_each import for_each
 from tests.hostile_strings import TEXTS
 
@@ -23,11 +23,6 @@ from tests.hostile_strings import TEXTS
 )
 def test_an_axis_has_few_round_numbers(low: float, high: float, most: int, numbers: list[float]) -> None:
     assert round_numbers(low, high, most) == pytest.approx(numbers)
-
-
-@pytest.mark.parametrize(("values", "decimals"), [([5.0, 5.2], 1), ([0, 250], 0), ([1.0, 1.25], 2), ([7.0], 0)])
-def test_numbers_of_an_axis_have_as_many_decimals_as_tell_them_apart(values: list[float], decimals: int) -> None:
-    assert decimals_of(values) == decimals
 
 
 def test_an_axis_spans_at_least_a_share_of_its_middle_and_one_value_is_in_its_middle() -> None:

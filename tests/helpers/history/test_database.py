@@ -161,7 +161,7 @@ def test_the_url_is_shown_without_its_password(postgres: Server) -> None:
         assert history.url.startswith("postgresql+psycopg://perfgate:***@/")
         history.add_result(run("u"))
         with history._database.writing() as connection:
-            connection.exec_driver_sql("DROP TABLE steps")
+            connection.exec_driver_sql("DROP TABLE night_runs")
         with pytest.raises(HistoryError) as caught:
             history.add_result(run("v"))
     assert "secret" not in str(caught.value)
@@ -204,10 +204,10 @@ def test_one_that_stays_locked_is_an_error_and_can_be_used_afterwards(url: str) 
 def test_a_reader_hinders_no_writer_and_sees_no_half(url: str) -> None:
     with History.open(url, wait_seconds=0.2) as history, History.open(url) as other:
         with history._database.writing() as connection:
-            connection.exec_driver_sql("INSERT INTO documents (digest, body) VALUES ('d', 'b')")
+            connection.exec_driver_sql("INSERT INTO segments (digest, body) VALUES ('d', 'b')")
             assert other.cases() == ()
         with other._database.reading() as connection:
-            connection.exec_driver_sql("SELECT count(*) FROM documents").scalar_one()
+            connection.exec_driver_sql("SELECT count(*) FROM segments").scalar_one()
             history.add_result(run("u"))
 
 

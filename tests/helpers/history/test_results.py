@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from helpers.common.files import write_whole
 from helpers.history.results import RESULT_SCHEMA_VERSION, RunResult
 from helpers.history.run_folders import ResultStore, read_result, sessions
 from helpers.judging.case.verdict import Reason, Status, Verdict
@@ -88,16 +87,6 @@ def test_a_full_disk_keeps_the_old_result_and_tells_the_new_figure(
     assert [each.name for each in path.parent.iterdir()] == ["result.json"]
     for words in ("No space left", f"{CASE_ID} r0, 77.125 images/s by wall-clock", "--resume", str(path)):
         assert words in str(caught.value)
-
-
-def test_an_interrupt_while_writing_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_whole(tmp_path / "a.json", b"text")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -212,15 +201,6 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name(store: ResultStore, name: 
 @pytest.mark.parametrize(("name", "value"), [("case_id", "another"), ("replicate", 1)])
 def test_a_result_in_a_foreign_folder_is_refused(store: ResultStore, name: str, value: Any) -> None:
     assert refused(store, **{name: value}).field == name
-
-
-@pytest.mark.parametrize("problem", ["failure", "invalid", "refusal"])
-def test_an_unusable_run_says_so_as_evidence(problem: str) -> None:
-    result = replace(RESULT, **{problem: "why"})
-    assert not result.measured
-    assert getattr(result.evidence, problem) == "why"
-    assert RESULT.measured
-    assert RESULT.evidence.figures == RESULT.figures
 
 
 def test_any_one_lost_byte_is_refused_or_changes_no_figure(store: ResultStore) -> None:

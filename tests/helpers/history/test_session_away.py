@@ -135,7 +135,7 @@ def check_is_in_once(url: str, night: Night) -> None:
             replace(night.start, created=utc(night.start.created, "test")),
         )
         with history._database.reading() as connection:
-            for table, rows in (("results", 2), ("steps", 2), ("nights", 1), ("night_runs", 2), ("segment_starts", 1)):
+            for table, rows in (("results", 2), ("nights", 1), ("night_runs", 2), ("decisions", 1)):
                 assert connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one() == rows, table
     assert night.waits == 0
 

@@ -35,7 +35,7 @@ def check_whole(history: History) -> None:
         if connection.dialect.name == "sqlite":
             assert connection.execute(sa.text("PRAGMA integrity_check")).scalars().all() == ["ok"]
             assert connection.execute(sa.text("PRAGMA foreign_key_check")).all() == []
-        counted = connection.execute(sa.text("SELECT count(DISTINCT digest), count(*) FROM documents")).one()
+        counted = connection.execute(sa.text("SELECT count(DISTINCT digest), count(*) FROM segments")).one()
         assert counted[0] == counted[1]
 
 

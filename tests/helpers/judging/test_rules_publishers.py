@@ -15,7 +15,7 @@ from helpers.judging.rules.own import RULES, WALL_CLOCK, figures
 from helpers.judging.rules.publishers import paddleclas_records
 from helpers.logs.figures.rules import figure
 from helpers.logs.importer import runs_of
-from helpers.logs.source import open_logs
+from helpers.logs.source import open_log
 from helpers.plan.perf_yaml import load_config
 from helpers.trainers.contract.steplog import StepLog
 from tests.helpers.judging.step_logs import first_hundred_then, log_of, logs_of
@@ -252,8 +252,7 @@ def test_a_log_that_pytorch_s_script_would_write_of_the_same_steps_gives_the_sam
     lines += [f"59.206654 - Summary: train.loss : 6.2  train.compute_ips : {mean:.2f} img/s "]
     lines[-1] += f"train.total_ips : {mean:.2f} img/s train.lr : 0.1 "
     path.write_text("".join(f"DLL 2022-06-08 06:19:{line}\n" for line in lines))
-    (log,) = open_logs(path).logs
-    (run,) = runs_of(log, {})
+    (run,) = runs_of(open_log(path), {})
     for rule in ("ngc-pytorch-mean", "ngc-pytorch-summary", "ngc-pytorch-summary-compute"):
         assert found(rates, rule, cards) == pytest.approx(figure(run, rule).samples_per_s, abs=0.006)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from helpers.launch.launchers.launcher import LaunchCommand, Place, node_folder
-from helpers.launch.nodes import lines, share
+from helpers.launch.nodes import link, share
 from helpers.machine.devices import CpuCard, Machine
 from helpers.machine.frameworks import FrameworkBuild
 from helpers.machine.host import Host
@@ -41,11 +41,6 @@ class StandInLauncher:
         return LaunchCommand((interpreter, str(STAND_IN), str(path), *words))
 
 
-class BlindPath(type(Path())):  # type: ignore[misc]
-    def is_file(self, **options: bool) -> bool:
-        return False
-
-
 def main(words: list[str]) -> int:
     given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("PYTHONPATH"))
 
@@ -62,8 +57,8 @@ def main(words: list[str]) -> int:
     share._POLL_SECONDS = 0.05
     if "blind" in given:
         wait, share._SEEN_SECONDS = share._wait_until_seen, 0.2
-        share._wait_until_seen = lambda path, text: wait(BlindPath(path), text)
-    lines.SILENCE_SECONDS = float(given.get("silence", lines.SILENCE_SECONDS))
+        share._wait_until_seen = lambda path: wait(path / "unseen")
+    link.SILENCE_SECONDS = float(given.get("silence", link.SILENCE_SECONDS))
     print("Welcome to node 1\n", end="", flush=True)
     return share.main()
 

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.launch.supervisor import JobLimits, run_job
-from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.job import JobSpec
-from tests.helpers.launch.test_supervisor import PATIENT, STAND_IN, QuietMeter
-from tests.job_processes import processes_of_job
+from helpers.launch.outcome import OutcomeKind
+from tests.helpers.launch.test_supervisor import PATIENT, run
 
 pytestmark = pytest.mark.slow
-
-
-def run(folder: Path, *behaviours: str, limits: JobLimits = PATIENT) -> JobOutcome:
-    """The outcome of real processes that behave so, after which none of them may live."""
-    ranks = [word for word in behaviours if "=" not in word]
-    case = Case.parse(f"paddle-resnet50v1.5-fp32-bs8-1x{len(ranks)}-synthetic-dynamic")
-    spec = JobSpec(uuid.uuid4().hex, case, 0, str(folder / "run"), "cpu", warmup_steps=2, window_steps=5)
-    words = [word if "=" in word else f"{rank}={word}" for rank, word in enumerate(behaviours)]
-    command = LaunchCommand((sys.executable, str(STAND_IN), str(spec.spec_path), *words))
-    try:
-        return run_job(spec, command, limits, QuietMeter())
-    finally:
-        assert processes_of_job(spec.job_id) == []
 
 
 @pytest.mark.parametrize(
@@ -44,21 +24,19 @@ def run(folder: Path, *behaviours: str, limits: JobLimits = PATIENT) -> JobOutco
     ],
 )
 def test_a_log_that_cannot_be_trusted_gives_no_figure(tmp_path: Path, behaviour: str, cause: str, told: str) -> None:
-    outcome = run(tmp_path, behaviour)
+    outcome = run(tmp_path, behaviour, limits=PATIENT)
     assert told in outcome.reason
     assert (outcome.kind, outcome.what, outcome.logs) == (OutcomeKind.FAILED, cause, ())
 
 
-def test_two_logs_of_one_rank_are_refused(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "trains", "claims-rank-0")
+@pytest.mark.parametrize(
+    ("behaviours", "field"),
+    [(("trains", "claims-rank-0"), "rank"), (("claims-launchers-pid", "claims-launchers-pid"), "pid")],
+)
+def test_two_logs_of_one_rank_or_process_are_refused(tmp_path: Path, behaviours: tuple[str, ...], field: str) -> None:
+    outcome = run(tmp_path, *behaviours, limits=PATIENT)
     assert (outcome.what, outcome.guilty_rank, outcome.logs) == ("bad log", 1, ())
-    assert "rank1.jsonl:1: field 'rank': got 0, expected 1" in outcome.reason
-
-
-def test_two_ranks_that_are_one_process_are_refused(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "claims-launchers-pid", "claims-launchers-pid")
-    assert (outcome.what, outcome.guilty_rank, outcome.logs) == ("bad log", 1, ())
-    assert "rank1.jsonl:1: field 'pid'" in outcome.reason
+    assert f"rank1.jsonl:1: field '{field}'" in outcome.reason
 
 
 @pytest.mark.parametrize(
@@ -75,7 +53,7 @@ def test_two_ranks_that_are_one_process_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_each_fault_of_a_rank_has_its_class(tmp_path: Path, behaviour: str, cause: str, told: str) -> None:
-    outcome = run(tmp_path, behaviour)
+    outcome = run(tmp_path, behaviour, limits=PATIENT)
     assert told in outcome.reason
     assert (outcome.what, outcome.guilty_rank, outcome.logs) == (cause, 0, ())
 

@@ -142,8 +142,8 @@ def test_a_killed_suite_leaves_no_shared_memory_of_its_job_and_takes_no_one_else
 @pytest.mark.parametrize(
     ("name", "goes"),
     [
-        *((name, True) for name in ("paddle_{}_0_553796051", "torch_{}_1703908341", "torch_{}_1703908341_12")),
-        *((name, False) for name in ("xpaddle_{}_0_1", "paddle_{}", "sem.mp-{}", "paddle_{}_0_1.x", "paddle_1_0_{}")),
+        *((name, True) for name in ("paddle_{}_0_553796051", "torch_{}_1703908341_12")),
+        *((name, False) for name in ("xpaddle_{}_0_1", "paddle_{}", "paddle_{}_0_1.x", "paddle_1_0_{}")),
     ],
 )
 def test_only_segments_that_a_dead_process_surely_made_go(
@@ -209,15 +209,6 @@ def test_no_signal_but_sigkill_drives_a_guard_away(tmp_path: Path, number: int) 
 
     outcome = run_job(spec, command(spec, "trains"), PATIENT, QuietMeter(), on_progress=send)
     assert outcome.kind is OutcomeKind.COMPLETE and sent
-
-
-# ---- what it holds and what it costs
-
-
-def switches(pid: int) -> int:
-    """How often it went to sleep so far: whoever polls does so again and again."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
 
 
 # ---- its launcher
@@ -310,9 +301,3 @@ def test_an_interrupt_while_it_starts_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path, job_id, "/bin/sleep", "60")
     assert processes_of_job(job_id) == []
-
-
-def test_the_guard_needs_nothing_but_the_standard_library() -> None:
-    text = Path(guard.__file__).read_text()
-    imported = {line.split()[1] for line in text.splitlines() if line.startswith(("import ", "from "))}
-    assert imported <= {"__future__", *sys.stdlib_module_names}

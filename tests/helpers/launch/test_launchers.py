@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from helpers.launch.launchers import launcher_for
@@ -7,10 +5,9 @@ from helpers.launch.launchers.launcher import LaunchCommand, LocalLauncher, Plac
 from helpers.launch.launchers.paddle import PaddleLauncher
 from helpers.launch.launchers.tensorflow import TensorflowLauncher
 from helpers.launch.launchers.torchrun import TorchLauncher
-from helpers.trainers.contract import ROOT, frameworks
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
-from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 from helpers.trainers.contract.job import JobSpec
 
 
@@ -63,7 +60,7 @@ def test_a_chosen_launcher_starts_several_cards_and_one_card_needs_none() -> Non
     case_id = "paddle-resnet50v1.5-fp32-bs8-1x{}-synthetic-dynamic"
     assert isinstance(launcher_for(settled(case_id.format(4), launcher="torchrun")), TorchLauncher)
     assert isinstance(launcher_for(settled(case_id.format(1), launcher="torchrun")), LocalLauncher)
-    with pytest.raises(LaunchError, match=r"'launcher': got 'mpirun', expected one of .*paddle\.distributed\.launch"):
+    with pytest.raises(LaunchError, match="'launcher': got 'mpirun', expected for several ranks"):
         launcher_for(settled(case_id.format(4), launcher="mpirun"))
 
 
@@ -101,14 +98,6 @@ def test_pytorch_s_nodes_keep_their_order_and_meet_at_the_first(node: int, folde
     assert command.environment["NCCL_SOCKET_IFNAME"] == command.environment["GLOO_SOCKET_IFNAME"] == "ib0"
     assert command.rendezvous == "10.0.0.1:36000"
     assert command.rank_logs == tuple(f"{folder}/launch_logs/rank{rank}.log" for rank in range(8))
-
-
-def test_a_case_that_nothing_launches_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    without = {**FRAMEWORKS, Framework.PYTORCH: replace(FRAMEWORKS[Framework.PYTORCH], launcher="")}
-    monkeypatch.setattr(frameworks, "FRAMEWORKS", without)
-    case_id = "pytorch-resnet50v1.5-fp32-bs8-1x2-dali"
-    with pytest.raises(LaunchError, match=case_id):
-        launcher_for(settled(case_id))
 
 
 TF, MX = "tensorflow-resnet50v1.5-fp32-bs8-{}-synthetic", "mxnet-resnet50v1.5-fp32-bs8-{}-dali"
@@ -153,14 +142,13 @@ def test_tensorflows_ranks_are_started_by_our_own_starter() -> None:
     assert command.argv == (
         "/opt/python", "-u", "-m", "helpers.trainers.common.start_ranks",
         "--ranks", "8",
-        "--address", "10.0.0.2", "--nodes", "2", "--node", "1", "--meet", "10.0.0.1:36000", "--job", "job1",
+        "--address", "10.0.0.2", "--nodes", "2", "--node", "1", "--meet", "runs/x/launch_logs",
         "--logs", "runs/x/node1/launch_logs",
         "--", "/opt/python", "-u", "-m", "helpers.trainers.tensorflow.trainer", "runs/x/node1/spec.json",
     )  # fmt: skip
     assert command.environment["NCCL_SOCKET_IFNAME"] == "ib0"
     assert command.environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
     assert command.rank_logs == tuple(f"runs/x/node1/launch_logs/rank{rank}.log" for rank in range(8))
-    assert command.rendezvous == "10.0.0.1:36000"
 
 
 def test_a_jobs_variables_come_over_the_callers_and_no_other_launchers_get_in() -> None:

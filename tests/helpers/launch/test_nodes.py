@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 import helpers.launch.nodes.connected
-import helpers.launch.nodes.lines
 from helpers.launch.failure import NODE_NOT_READY
+from helpers.launch.nodes import link
 from helpers.launch.nodes.connected import CaseNeeds, connect_nodes
 from helpers.launch.nodes.node import Node
 from helpers.launch.nodes.share import node_mark
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
+from helpers.machine.devices import Machine
 from helpers.machine.watch.contention import ContentionSample
 from helpers.machine.watch.processes import Process, Processes
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
@@ -93,10 +94,11 @@ def run(
     on_progress: Callable[[Progress], None] | None = None,
     limits: JobLimits = LIMITS,
     meter: QuietMeter | None = None,
+    config: NodesConfig | None = None,
     **words: str,
 ) -> JobOutcome:
     monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda spec: StandInLauncher(first))
-    with connect_nodes(CASE, nodes(host(behaviour=second, **words))) as connected:
+    with connect_nodes(CASE, config or nodes(host(behaviour=second, **words))) as connected:
         assert connected.prepare(needs(), CARDS[: connected.nodes_here], print) == CARDS[:1]
         command, others = connected.start_of(job, sys.executable, limits.grace_seconds)
         return run_job(job, command, limits, meter or QuietMeter(), on_progress=on_progress, others=others)
@@ -105,7 +107,7 @@ def run(
 def test_two_nodes_give_the_logs_of_both_ranks_here(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     meter = QuietMeter()
     outcome = run(job, monkeypatch, meter=meter)
-    assert (outcome.kind, outcome.reason, outcome.exit_code) == (OutcomeKind.COMPLETE, "", 0)
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
     assert [log.header.rank for log in outcome.logs] == [0, 1]
     assert outcome.contention.foreign_share is not None
     # Only this node's rank is on this node's clock.
@@ -149,14 +151,14 @@ def test_a_killed_node_program_ends_the_job_on_both_nodes_and_is_named(
 
     outcome = run(job, monkeypatch, behaviour, behaviour, kill)
     assert outcome.what == "rank lost"
-    assert outcome.reason.startswith("node n1 (127.0.0.1) was lost: it closed the connection, it ended by SIGKILL")
+    assert outcome.reason.startswith("node n1 (127.0.0.1) was lost: ") and "SIGKILL" in outcome.reason
     assert outcome.guilty_rank == 1
 
 
 def test_a_node_without_the_shared_file_system_is_its_reason(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = run(job, monkeypatch, "never-starts", "trains", blind="yes")
     assert outcome.failure is NODE_NOT_READY and not outcome.failure.retriable
-    assert outcome.reason.startswith(f"node n1 (127.0.0.1): run folder {job.run_folder}: got 'not the one that")
+    assert outcome.reason.startswith(f"node n1 (127.0.0.1): run folder {job.run_folder}")
 
 
 def test_the_second_ctrl_c_ends_both_nodes_without_grace(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +178,11 @@ def test_the_second_ctrl_c_ends_both_nodes_without_grace(job: JobSpec, monkeypat
 
 
 @pytest.mark.parametrize("goes", ["its connection closes", "it falls silent"])
-def test_a_node_ends_its_job_when_the_first_node_is_gone(job: JobSpec, goes: str) -> None:
+def test_a_node_ends_its_job_when_the_first_node_is_gone(
+    job: JobSpec, monkeypatch: pytest.MonkeyPatch, goes: str
+) -> None:
+    if goes == "it falls silent":
+        monkeypatch.setattr(link.Link, "_show_life", lambda self: None)
     with connect_nodes(CASE, nodes(host(behaviour="hangs", silence="2"))) as connected:
         connected.prepare(needs(), CARDS, print)
         _, others = connected.start_of(job, sys.executable, 0.2)
@@ -189,10 +195,7 @@ def test_a_node_ends_its_job_when_the_first_node_is_gone(job: JobSpec, goes: str
             time.sleep(0.01)
         assert processes_of_job(node_mark(job.job_id, 1))
         while goes == "it falls silent" and others.lost is None:
-            # Whoever only listens shows no life.
-            connected._others[0].receive(0.1)
-        if goes == "it falls silent":
-            assert others.lost is not None and "no sign of life for 2 s" in others.lost[1]
+            others.look()
     deadline = time.monotonic() + 10.0
     while processes_of_job(node_mark(job.job_id, 1)) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -240,15 +243,21 @@ def test_a_connection_that_is_a_script_is_ended_with_what_it_waits_for(tmp_path:
     assert found is None or not found.alive
 
 
-def test_a_node_of_another_checkout_is_refused() -> None:
-    told = refusal(host(suite="0123"))
-    assert "node n1 (127.0.0.1): field 'suite': got 'version 0123', expected" in told
-    assert "to the same commit" in told
-
-
-def test_a_node_with_another_driver_or_data_is_refused_by_the_same_comparison(tmp_path: Path) -> None:
-    other = replace(MACHINE, facts=replace(MACHINE.facts, cpu_model="Intel Xeon"))
-    assert "processor: Intel Xeon → AMD EPYC" in refusal(host(), machine=other)
+@pytest.mark.parametrize(
+    ("here", "there", "difference"),
+    [
+        (MACHINE, {"suite": "0123"}, "suite: "),
+        (
+            replace(MACHINE, facts=replace(MACHINE.facts, cpu_model="Intel Xeon")),
+            {},
+            "processor: Intel Xeon → AMD EPYC",
+        ),
+    ],
+)
+def test_a_node_with_another_checkout_or_machine_is_refused(
+    here: Machine, there: dict[str, str], difference: str
+) -> None:
+    assert f"another machine than this one, {difference}" in refusal(host(**there), machine=here)
 
 
 def test_the_first_host_must_be_this_machine() -> None:

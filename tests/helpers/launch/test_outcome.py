@@ -62,7 +62,7 @@ def test_a_log_of_something_else_is_no_measurement(tmp_path: Path, header: dict[
     spec = job(tmp_path)
     ranks = [log(spec, 0, Footer(COMPLETE)), log(spec, 1, Footer(COMPLETE), **header)]
     ending = ending_of(spec, command(spec), ranks, 0)
-    assert (ending.failure, ending.rank, ending.logs) == (BAD_LOG, 1, ())
+    assert (ending.failure, ending.guilty_rank, ending.logs) == (BAD_LOG, 1, ())
     assert f"field '{field}'" in ending.reason and "rank1.jsonl" in ending.reason
 
 
@@ -87,7 +87,7 @@ def test_a_process_that_counts_other_cards_than_its_own_is_no_measurement(
         log(spec, 1, Footer(COMPLETE), samples=samples, **{**whole, **header}),
     ]
     ending = ending_of(spec, command(spec), ranks, 0)
-    assert (ending.failure, ending.rank) == (BAD_LOG, 1)
+    assert (ending.failure, ending.guilty_rank) == (BAD_LOG, 1)
     assert told in ending.reason
 
 
@@ -100,7 +100,7 @@ def test_a_warm_up_outside_its_budget_is_no_measurement(tmp_path: Path, warmup: 
     spec = extended(tmp_path)
     ranks = [log(spec, rank, Footer(COMPLETE), steps=warmup + 2, warmup=warmup) for rank in (0, 1)]
     ending = ending_of(spec, command(spec), ranks, 0)
-    assert (ending.failure, ending.rank) == (BAD_LOG, 0)
+    assert (ending.failure, ending.guilty_rank) == (BAD_LOG, 0)
     assert f"field 'warm-up steps': {told}" in ending.reason
 
 
@@ -108,21 +108,21 @@ def test_ranks_that_began_their_windows_at_different_steps_are_no_measurement(tm
     spec = extended(tmp_path)
     ranks = [log(spec, rank, Footer(COMPLETE), steps=8 + 2 * rank, warmup=6 + 2 * rank) for rank in (0, 1)]
     ending = ending_of(spec, command(spec), ranks, 0)
-    assert (ending.failure, ending.rank) == (BAD_LOG, 1)
+    assert (ending.failure, ending.guilty_rank) == (BAD_LOG, 1)
     assert "field 'warm-up steps': got 8, expected 6, as in rank 0" in ending.reason
 
 
 def test_a_missing_log_is_no_measurement_even_with_exit_0(tmp_path: Path) -> None:
     spec = job(tmp_path)
     ending = ending_of(spec, command(spec), [log(spec, 0, Footer(COMPLETE)), RankWatch(spec, 1)], 0)
-    assert (ending.failure, ending.rank) == (BAD_LOG, 1)
+    assert (ending.failure, ending.guilty_rank) == (BAD_LOG, 1)
 
 
 def test_a_bad_exit_after_complete_logs_is_a_crash(tmp_path: Path) -> None:
     spec = job(tmp_path)
     ranks = [log(spec, rank, Footer(COMPLETE)) for rank in (0, 1)]
     ending = ending_of(spec, command(spec), ranks, 139)
-    assert ending.failure is NATIVE_CRASH and "SIGSEGV" in ending.reason and ending.rank is None
+    assert ending.failure is NATIVE_CRASH and "SIGSEGV" in ending.reason and ending.guilty_rank is None
 
 
 def test_the_dead_rank_is_told_once_with_its_own_last_words(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_dead_rank_is_told_once_with_its_own_last_words(tmp_path: Path) -> N
     watch.gone_at = 5.0
     told = "Container rank 1 status failed cmd ['python'] code -9 log worker.1\n"
     ending = ending_of(spec, command(spec, told, "", "MemoryError\n"), [log(spec, 0, steps=2), watch], 241)
-    assert ending.rank == 1
+    assert ending.guilty_rank == 1
     assert ending.reason == (
         "rank 1 ended without a footer at step 2: ended by SIGKILL (killed from outside): MemoryError"
     )
@@ -170,14 +170,14 @@ def test_a_rank_that_its_launcher_says_failed_and_that_never_showed_life_is_blam
     told = "Container rank 1 status failed cmd ['python'] code 1 log worker.1\n"
     ranks = [ended_with_it, RankWatch(spec, 1)]
     ending = ending_of(spec, command(spec, told, "", "FileExistsError: rank0.jsonl\n"), ranks, 1)
-    assert ending.rank == 1
+    assert ending.guilty_rank == 1
     assert ending.reason == (
         "rank 1 ended without a footer at phase 'start': exited with 1: FileExistsError: rank0.jsonl"
     )
     # A launcher that quotes a long traceback behind it has said so all the same, and ends itself by SIGTERM.
     quoted = told + "  File x\n" * 60 + "FileExistsError: rank0.jsonl\n"
     assert ending_of(spec, command(spec, quoted, "", "FileExistsError: rank0.jsonl\n"), ranks, -15) == ending
-    assert ending_of(spec, command(spec, told, "", ""), [ended_with_it, log(spec, 1, steps=2)], 1).rank == 0
+    assert ending_of(spec, command(spec, told, "", ""), [ended_with_it, log(spec, 1, steps=2)], 1).guilty_rank == 0
 
 
 def test_how_a_rank_ended_that_lost_its_peer_says_nothing_of_the_peer(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_how_a_rank_ended_that_lost_its_peer_says_nothing_of_the_peer(tmp_path: 
     killed.gone_at, aborted.gone_at = 5.0, 5.5
     told = "Container rank 0 status failed cmd ['python'] code -6 log worker.0\n"
     ending = ending_of(spec, command(spec, told, "", ""), [aborted, killed], 250)
-    assert (ending.rank, ending.failure) == (1, RANK_LOST)
+    assert (ending.guilty_rank, ending.failure) == (1, RANK_LOST)
     assert ending.reason == (
         "rank 1 ended without a footer at step 2: the launcher says only how another rank ended: "
         "rank 0 ended by SIGABRT (native code gave up)"
@@ -206,5 +206,5 @@ def test_a_rank_that_its_launcher_ended_is_not_blamed_for_the_one_that_it_names(
     for rank in ranks:
         rank.gone_at = 3.0
     ending = ending_of(spec, command(spec, said), ranks, 1)
-    assert (ending.rank, ending.failure) == (1, KILLED)
+    assert (ending.guilty_rank, ending.failure) == (1, KILLED)
     assert ending.reason == "rank 1 ended without a footer at step 2: ended by SIGKILL (killed from outside)"

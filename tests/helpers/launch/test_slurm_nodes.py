@@ -7,61 +7,41 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Callable, Generator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 import helpers.launch.nodes.connected
-import helpers.launch.nodes.lines
 import helpers.launch.nodes.node
 import helpers.launch.nodes.slurm
-from helpers.launch.nodes.connected import connect_nodes
 from helpers.launch.nodes.share import node_mark
 from helpers.launch.nodes.slurm import step_words, with_hosts_of_job
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.launch.supervisor import run_job
 from helpers.launch.tail import Progress
 from helpers.machine.watch.processes import Processes
 from helpers.plan.perf_yaml import NodesConfig
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
-from tests.helpers.launch.share_stand_in import CARDS, StandInLauncher
-from tests.helpers.launch.test_nodes import CASE, LIMITS, PROGRAM, QuietMeter, needs
-from tests.job_processes import processes_of_job
+from tests.helpers.launch.test_nodes import PROGRAM, job
+from tests.helpers.launch.test_nodes import run as run_on_nodes
 from tests.slurm_cluster import SlurmCluster
 
+__all__ = ["job"]
+
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Generator[JobSpec, None, None]:
-    """A job of two nodes, nothing of which may live after the test."""
-    spec = JobSpec(uuid.uuid4().hex, CASE, 0, str(tmp_path / "run"), "cpu", warmup_steps=2, window_steps=5)
-    yield spec
-    for mark in (spec.job_id, node_mark(spec.job_id, 1)):
-        assert processes_of_job(mark) == []
 
 
 def run(
     job: JobSpec,
     monkeypatch: pytest.MonkeyPatch,
-    first: str = "trains",
-    second: str = "trains",
+    behaviour: str = "trains",
     on_progress: Callable[[Progress], None] | None = None,
-    **given: str,
 ) -> JobOutcome:
-    given = {"behaviour": second, **given}
-    words = (sys.executable, str(PROGRAM), *(f"{key}={value}" for key, value in given.items()))
-    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda spec: StandInLauncher(first))
+    words = (sys.executable, str(PROGRAM), f"behaviour={behaviour}")
     monkeypatch.setattr(helpers.launch.nodes.node, "program_words", lambda host: words)
-    nodes = with_hosts_of_job(NodesConfig(connect_seconds=20.0), os.environ)
-    with connect_nodes(CASE, nodes) as connected:
-        assert connected.prepare(needs(), CARDS[: connected.nodes_here], print) == CARDS[:1]
-        command, others = connected.start_of(job, sys.executable, LIMITS.grace_seconds)
-        return run_job(job, command, LIMITS, QuietMeter(), on_progress=on_progress, others=others)
+    config = with_hosts_of_job(NodesConfig(connect_seconds=20.0), os.environ)
+    return run_on_nodes(job, monkeypatch, behaviour, on_progress=on_progress, config=config)
 
 
 def steps(slurm: SlurmCluster, allocation: str) -> list[str]:
@@ -88,8 +68,7 @@ def test_two_nodes_of_a_job_give_the_logs_of_both_ranks_here(
 def test_a_step_has_the_cards_that_slurm_granted_to_its_job_on_its_node(
     slurm: SlurmCluster, allocation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two jobs with one of the node's two cards each. Where a site sets no CUDA_VISIBLE_DEVICES, Slurm's own variable
-    counts."""
+    """Two jobs with one of the node's two cards each."""
     show = (
         "from helpers.machine.devices import discover\n"
         "from tests.helpers.machine.test_devices import A100, StandInNvml\n"
@@ -100,10 +79,9 @@ def test_a_step_has_the_cards_that_slurm_granted_to_its_job_on_its_node(
         second = other_job(slurm, allocation)
         for card, job in enumerate((allocation, second)):
             monkeypatch.setenv("SLURM_JOB_ID", job)
-            for without in ((), ("env", "-u", "CUDA_VISIBLE_DEVICES")):
-                words = (*step_words(host), *without, sys.executable, "-c", show)
-                done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
-                assert done.stdout == f"[{card}]\n", done.stderr
+            words = (*step_words(host), sys.executable, "-c", show)
+            done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+            assert done.stdout == f"[{card}]\n", done.stderr
         slurm.command("scancel", second)
 
 
@@ -133,7 +111,7 @@ def test_a_lost_programs_step_is_ended_by_slurm_and_the_node_is_named(
                 struck.append(guard.parent)
                 os.kill(guard.parent, signal.SIGKILL)
 
-    outcome = run(job, monkeypatch, "waits-for-peer", "waits-for-peer", strike)
+    outcome = run(job, monkeypatch, "waits-for-peer", strike)
     assert outcome.what == "rank lost"
     assert outcome.reason.startswith("node n1 (127.0.0.3) was lost: it closed the connection, it exited with 137")
     deadline = time.monotonic() + 15.0

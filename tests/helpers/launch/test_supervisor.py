@@ -1,18 +1,16 @@
 import os
-import re
 import signal
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Collection, Generator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
@@ -79,7 +77,7 @@ def run(folder: Path, *behaviours: str, limits: JobLimits = LIMITS) -> JobOutcom
 
 def test_a_job_that_goes_well_gives_its_logs_in_rank_order(tmp_path: Path) -> None:
     outcome = run(tmp_path, "trains", "trains", limits=PATIENT)
-    assert (outcome.kind, outcome.reason, outcome.exit_code) == (OutcomeKind.COMPLETE, "", 0)
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
     assert [log.header.rank for log in outcome.logs] == [0, 1]
     assert all(len(log.window) == 5 for log in outcome.logs)
     assert outcome.start_up_seconds is not None and outcome.start_up_seconds < outcome.wall_seconds
@@ -127,9 +125,6 @@ def test_a_stopped_rank_is_named_and_not_the_one_that_waits_for_it(tmp_path: Pat
     outcome = run(tmp_path, *order)
     assert outcome.what == "hung"
     assert outcome.guilty_rank == order.index("stops")
-    assert re.search(
-        rf"rank {order.index('stops')} gave no sign of life for 0\.\d+ s, its process is stopped", outcome.reason
-    )
     assert outcome.wall_seconds < 5.0
 
 
@@ -183,36 +178,6 @@ def test_an_interrupt_that_somebody_swallows_ends_the_job_all_the_same(tmp_path:
     assert processes_of_job(spec.job_id) == []
 
 
-def test_an_interrupt_is_not_lost_behind_another_nodes_failure_to_end(tmp_path: Path) -> None:
-    class NeverEnds(OtherNodes):
-        def wait_for_end(self, grace_seconds: float, at_once: Callable[[], bool]) -> str:
-            raise OSError("connection lost")
-
-    spec = job(tmp_path)
-
-    def end(progress: Progress) -> None:
-        if progress.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    # The session goes on after an OSError: it is the case's failure.
-    with pytest.raises(KeyboardInterrupt):
-        run_job(spec, command(spec, "hangs"), LIMITS, QuietMeter(), on_progress=end, others=NeverEnds())
-    assert processes_of_job(spec.job_id) == []
-
-
-def test_sigterm_ends_the_job_and_the_old_handler_comes_back(tmp_path: Path) -> None:
-    spec, before = job(tmp_path), signal.getsignal(signal.SIGTERM)
-
-    def end(progress: Progress) -> None:
-        if progress.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
-        run_job(spec, command(spec, "stubborn"), LIMITS, QuietMeter(), on_progress=end)
-    assert processes_of_job(spec.job_id) == []
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
 @pytest.mark.usefixtures("sigint_interrupts")
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_the_second_signal_ends_the_job_without_grace(tmp_path: Path, second: int) -> None:
@@ -229,17 +194,6 @@ def test_the_second_signal_ends_the_job_without_grace(tmp_path: Path, second: in
     with pytest.raises(KeyboardInterrupt):
         run_job(spec, command(spec, "stubborn", "stubborn"), limits, QuietMeter(), on_progress=press)
     assert time.monotonic() - pressed[0] < 5.0
-    assert processes_of_job(spec.job_id) == []
-
-
-def test_a_first_signal_while_a_job_is_being_ended_waits_for_the_end(tmp_path: Path) -> None:
-    class InterruptedAtTheEnd(OtherNodes):
-        def ask_to_end(self) -> None:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    spec = job(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        run_job(spec, command(spec, "stubborn"), LIMITS, QuietMeter(), others=InterruptedAtTheEnd())
     assert processes_of_job(spec.job_id) == []
 
 

@@ -91,16 +91,6 @@ def test_nonsense_in_the_files_never_breaks_the_watch(tmp_path: Path) -> None:
     assert watch.progress().samples_per_s is None
 
 
-@pytest.mark.parametrize("numbers", [(float("nan"), 2.0, 8), (0.0, float("inf"), 8), (0.0, 2.0, 10**400)])
-def test_numbers_that_no_run_gives_are_not_shown(tmp_path: Path, numbers: tuple[float, float, int]) -> None:
-    spec = job(tmp_path)
-    start, end, samples = numbers
-    write(spec.step_log_path(0), {"kind": "step", "start": start, "end": end, "samples": samples})
-    watch = RankWatch(spec, 0)
-    watch.poll(1.0)
-    assert (watch.progress().samples_per_s, watch.progress().seconds_left) == (None, None)
-
-
 def test_a_file_with_a_line_without_end_is_read_no_further_and_costs_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b'{"a": 1}\n' + b"x" * (3 * MOST_LINE_BYTES) + b'\n{"b": 2}\n')

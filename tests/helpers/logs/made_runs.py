@@ -28,10 +28,8 @@ def configured(format: FormatSpec, context: RunContext) -> dict[LogSetting, Stat
 def spec(*rules: str, rate_of: RateOf = RateOf.JOB, **values: Any) -> FormatSpec:
     values.setdefault("name", "made")
     return FormatSpec(
-        title="made by hand",
         marker=b"x",
         record=re.compile(b"x"),
-        looked_for="x",
         rate_of=rate_of,
         configure=lambda context: {},
         rules=rules,

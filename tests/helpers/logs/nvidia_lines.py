@@ -23,20 +23,10 @@ MXNET_PARAMETERS = (
     "kv_store : horovod  dtype : float16  amp : False  batch_size : 384  disp_batches : 20  data_backend : dali-gpu  "
     "image_shape : [4, 224, 224] "
 )
-MXNET_2020_ARGUMENTS = (
-    "2021-05-06 07:08:09,123:INFO: Start with arguments Namespace(amp=False, arch='resnetv15', batch_size=384, "
-    "data_backend='dali-gpu', data_pred=None, dtype='float32', gpus=[0, 1, 2, 3], kv_store='horovod', "
-    "num_layers=50, lr_steps=[], seed=7)"
-)
 MLLOG = (
     ':::MLLOG {{"namespace": "", "time_ms": 1600000000123, "event_type": "POINT_IN_TIME", "key": "{key}", '
     '"value": {value}, "metadata": {{"file": "train.py", "lineno": 3, "epoch_num": 2}}}}'
 )
-_JSON = (
-    'DLLL {{"timestamp": "1600000000.25", "datetime": "2020-09-13 12:26:40.250000", "elapsedtime": "9.5", '
-    '"type": "LOG", "step": [1, 29], "data": {{{data}}}}}'
-)
-_JSON_STEP = {"time": "1600000000.25", "epoch": "1", "step": "29"}
 _DLL = "DLL 2022-03-04 05:06:07.123456 - "
 _DLL_STEP = {"time": "2022-03-04 05:06:07.123456", "epoch": "1", "step": "29"}
 
@@ -80,16 +70,6 @@ RECORDS: dict[str, list[tuple[str, dict[str, str]]]] = {
             {**_DLL_STEP, "images_per_s": "4000.25"},
         ),
     ],
-    "nvidia-mxnet-2020": [
-        (
-            "2021-05-06 07:08:09,123:INFO: Epoch[1] Batch [20-39]\tSpeed: 4000.25 samples/sec\tLR: 0.5\t",
-            {"time": "2021-05-06 07:08:09,123", "epoch": "1", "step": "39", "images_per_s": "4000.25"},
-        ),
-        (
-            "2021-05-06 07:08:09,123:INFO: Epoch[1] Batch [39]\tSpeed: 4000.25 samples/sec",
-            {"time": "2021-05-06 07:08:09,123", "epoch": "1", "step": "39", "images_per_s": "4000.25"},
-        ),
-    ],
     "nvidia-mllog": [
         (
             MLLOG.format(key="tracked_stats", value='{"throughput": 4000.25}'),
@@ -103,24 +83,6 @@ RECORDS: dict[str, list[tuple[str, dict[str, str]]]] = {
             MLLOG.format(key="throughput", value="4000.25").replace('"epoch_num": 2', '"step": 8'),
             {"time": "1600000000", "step": "8", "images_per_s": "4000.25"},
         ),
-    ],
-    "nvidia-tensorflow-json": [
-        (_JSON.format(data='"total_ips": 4000.25'), {**_JSON_STEP, "images_per_s": "4000.25"}),
-    ],
-    "nvidia-pytorch-json": [
-        (
-            _JSON.format(
-                data='"train.loss": 6.5, "train.compute_ips": 4001.75, "train.total_ips": 4000.25, "train.lr": 1'
-            ),
-            {**_JSON_STEP, "compute_images_per_s": "4001.75", "images_per_s": "4000.25"},
-        ),
-        (
-            _JSON.format(data='"train.loss": 6.5, "train.total_ips": 4000.25'),
-            {**_JSON_STEP, "images_per_s": "4000.25"},
-        ),
-    ],
-    "nvidia-mxnet-json": [
-        (_JSON.format(data='"train.loss": 6.5, "train.ips": 4000.25'), {**_JSON_STEP, "images_per_s": "4000.25"}),
     ],
 }
 

@@ -13,8 +13,8 @@ from helpers.trainers.contract.errors import LogError
 def import_file(
     path: Path, asked: Mapping[LogSetting, Stated], format: str = AUTO, rule: str = AUTO
 ) -> tuple[Imported, ...]:
-    """Raises LogError if one of the file's logs cannot be read."""
+    """Raises LogError if the log cannot be read."""
     batch = import_each((ToImport(path),), asked, format, rule)
     for each in batch.unread:
-        raise LogError(each.error, lines=each.lines)
+        raise LogError(each.error)
     return batch.imported

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
+import io
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
-from helpers.logs.lines import LogLine, clean
 from helpers.logs.record import FormatSpec, LogRun, RateOf, RecordField, RunContext
 from helpers.logs.settings import LogSetting, Stated
+from helpers.logs.source import LogFile
 
 SAID = {
     LogSetting.FRAMEWORK: Stated("paddle", "test"),
@@ -32,46 +32,26 @@ def configure(context: RunContext) -> Mapping[LogSetting, Stated]:
 
 PLAIN = FormatSpec(
     name="plain",
-    title="a format of tests",
     marker=b"rate: ",
     record=re.compile(
         rb"(?:(?P<time>\d\d\d\d-\d\d-\d\d [\d:]+) )?e(?P<epoch>\d+) s(?P<step>\d+) "
         rb"rate: (?P<images_per_s>[-+.\w]+)(?: wait (?P<reader_seconds>[-.\d]+))?"
     ),
-    looked_for="lines 'eN sN rate: N'",
     rate_of=RateOf.CARD,
     configure=configure,
     rules=(),
-    starts=(re.compile(rb"^== begin ==$", re.MULTILINE), re.compile(rb"launch\w+ of")),
+    starts=(re.compile(rb"^== begin ==$", re.MULTILINE),),
     printed={
         "average": re.compile(rb"average rate: (?P<images_per_s>[\d.]+)"),
         "epoch": re.compile(rb"end of e(?P<epoch>\d+): (?P<images_per_s>[\d.]+)"),
     },
 )
 NO_FINAL = replace(PLAIN, printed={})
-STEPLESS = replace(PLAIN, record=re.compile(rb"rate: (?P<images_per_s>[\d.]+)"), printed={})
 
 
-@dataclass(frozen=True)
-class TextLog:
-    """A log whose bytes come in blocks of ``block_bytes``."""
-
-    data: bytes
-    block_bytes: int = 2**20
-    source: str = "made.log"
-    name: str = "folder/made.log"
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
-
-    def lines(self) -> Iterator[LogLine]:
-        size = self.block_bytes
-        return clean(self.data[at : at + size] for at in range(0, len(self.data), size))
-
-
-def text_log(*lines: str, block_bytes: int = 2**20) -> TextLog:
-    return TextLog("".join(f"{line}\n" for line in lines).encode(), block_bytes)
+def text_log(*lines: str, end: str = "\n") -> LogFile:
+    """A log of these lines in memory; ``end`` is what its last line ends with."""
+    return LogFile("made.log", "folder/made.log", io.BytesIO(("\n".join(lines) + end).encode()))
 
 
 def record(step: int, epoch: int = 0, rate: object = 100.5, time: str = "") -> str:

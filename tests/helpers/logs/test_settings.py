@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.logs.settings import (
-    NEEDED,
-    LogSetting,
-    Stated,
-    card_words,
-    has_tf32,
-    same_card,
-    settle,
-)
+from helpers.logs.settings import NEEDED, LogSetting, Stated, agrees, has_tf32, settle
 from helpers.trainers.contract.errors import LogError
 
 READ = {each: Stated(value, "line 3") for each, value in zip(
@@ -60,42 +52,24 @@ def test_all_that_is_missing_is_named_with_its_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("setting", "one", "other", "agreed"),
     [
-        ("V100", {"model": "V100"}),
-        ("Tesla V100-SXM2-32GB", {"model": "V100", "form": "SXM2", "memory": "32GB"}),
-        ("NVIDIA A100 80GB PCIe", {"model": "A100", "form": "PCIE", "memory": "80GB"}),
-        ("NVIDIA H100 80GB HBM3", {"model": "H100", "memory": "80GB"}),
-        ("A100-SXM4-40GB MIG 1g.5gb", {"model": "A100 MIG 1G.5GB", "form": "SXM4", "memory": "40GB"}),
-        ("SXM2", {"form": "SXM2"}),
-        ("", {}),
+        (LogSetting.PRECISION, "amp", "amp_o2", True), (LogSetting.PRECISION, "amp_o1", "amp_o2", False),
+        (LogSetting.PRECISION, "amp", "fp32", False), (LogSetting.PRECISION, "tf32", "amp", False),
+        (LogSetting.GPU, "V100", "Tesla V100-SXM2-32GB", True), (LogSetting.GPU, "A10", "A100", False),
+        (LogSetting.GPU, "A100-SXM4-40GB", "A100-SXM4-80GB", False), (LogSetting.GPU, "", "V100", False),
+        (LogSetting.CARDS, "8", "08", True), (LogSetting.CARDS, "8", "1", False),
+        (LogSetting.MODEL, "VGG16", "vgg16", True), (LogSetting.MODEL, "vgg16", "resnet50v1.5", False),
     ],
-)
-def test_what_a_name_tells(name: str, words: dict[str, str]) -> None:
-    assert card_words(name) == words
+)  # fmt: skip
+def test_what_agrees_is_what_can_be_true_at_once(setting: LogSetting, one: str, other: str, agreed: bool) -> None:
+    assert agrees(setting, one, other) is agrees(setting, other, one) is agreed
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("V100", "Tesla V100-SXM2-32GB", True),
-        ("v100_sxm2", "V100-SXM2-32GB", True),
-        ("V100-SXM2-16GB", "V100-SXM2-32GB", False),
-        ("V100", "A100", False),
-        ("A100", "A100 MIG 1g.5gb", False),
-        ("32GB", "V100-32GB", False),
-        ("", "", False),
-    ],
-)
-def test_whether_two_names_may_mean_one_card(one: str, other: str, same: bool) -> None:
-    assert same_card(one, other) is same_card(other, one) is same
-
-
-@pytest.mark.parametrize("name", ["A100", "NVIDIA H200", "GB200", "GH200", "L40S", "RTX-A6000", "A100 MIG 1g.5gb"])
-def test_cards_with_tf32(name: str) -> None:
-    assert has_tf32(name)
-
-
-@pytest.mark.parametrize("name", ["V100", "Tesla P100", "T4", ""])
-def test_cards_without(name: str) -> None:
-    assert not has_tf32(name)
+    ("name", "known"),
+    [("A100", True), ("NVIDIA H200", True), ("GB200", True), ("L40S", True), ("RTX-A6000", True), ("V100", False),
+     ("Tesla P100-16GB", False), ("T4", False), ("", False)],
+)  # fmt: skip
+def test_cards_with_tf32(name: str, known: bool) -> None:
+    assert has_tf32(name) is known

@@ -133,12 +133,6 @@ def test_memory_that_waits_to_be_taken_out_of_use_is_seen_by_the_doctor_and_in_e
         assert [nvml.settings(gpu).pages_pending for gpu in nvml.gpus()] == [False, True]
 
 
-def test_sixteen_cards_are_sixteen(tmp_path: Path) -> None:
-    machine = found(tmp_path, machine_of(A100, 16))
-    assert why_not_run(case("1x16", "bf16"), "a100", machine) is None
-    assert machine.machine_key("gpu").endswith("x16")
-
-
 @pytest.mark.parametrize(
     ("precision", "batch", "why"),
     [
@@ -163,14 +157,6 @@ def command(folder: Path, *words: str, **variables: str) -> subprocess.Completed
     return subprocess.run(
         [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
-
-
-def test_the_doctor_shows_the_good_cards_and_the_bad_one_as_a_finding(tmp_path: Path) -> None:
-    nvml_library(tmp_path, ONE_LOST)
-    told = command(tmp_path, "-m", "helpers.commands", "doctor", "--runs-dir", str(tmp_path / "runs")).stdout
-    told = " ".join(told.split())
-    assert "Tesla V100-SXM2-16GB * 7" in told
-    assert "card left out" in told and "GPU3 of unknown model: NVML nvmlDeviceGetHandleByIndex: GPU is lost" in told
 
 
 def test_pytest_skips_what_a_v100_cannot_run_with_the_reason(tmp_path: Path) -> None:

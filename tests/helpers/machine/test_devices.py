@@ -15,7 +15,7 @@ from helpers.machine.devices import (
     visible_gpus,
     why_not_run,
 )
-from helpers.machine.host import Host, parse_cpu_list, physical_cores
+from helpers.machine.host import Host, physical_cores
 from helpers.machine.nvml import Gpu
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError
@@ -38,11 +38,6 @@ def found(nvml: StandInNvml | str, root: Path, **variables: str) -> Machine:
 
 def test_a_machine_without_nvml_has_cpu_cards_and_says_why_no_gpus(tmp_path: Path) -> None:
     assert found("no libnvidia-ml.so.1", tmp_path) == CPU_MACHINE
-
-
-def test_a_machine_whose_processes_cannot_share_memory_says_why(tmp_path: Path) -> None:
-    bare = discover("no NVML", variables={}, root=tmp_path, allowed_cores=lambda: {0, 1}, host=HOST)
-    assert bare.shared_memory_problem == "there is no /dev/shm"
 
 
 def test_a_machine_with_gpus_knows_their_driver(tmp_path: Path) -> None:
@@ -82,26 +77,6 @@ def test_a_containers_cpu_quota_bounds_the_cores(tmp_path: Path, quota: str, cor
     assert len(physical_cores(range(8), tmp_path)) == cores
 
 
-@pytest.mark.parametrize(("quota", "cores"), [("-1", 8), ("300000", 3)])
-def test_a_quota_of_cgroup_version_1_bounds_them_too(tmp_path: Path, quota: str, cores: int) -> None:
-    folder = tmp_path / "sys/fs/cgroup/cpu"
-    folder.mkdir(parents=True)
-    (folder / "cpu.cfs_quota_us").write_text(quota)
-    (folder / "cpu.cfs_period_us").write_text("100000")
-    assert len(physical_cores(range(8), tmp_path)) == cores
-
-
-def test_a_quota_of_the_processs_own_group_below_the_containers_bounds_them(tmp_path: Path) -> None:
-    for name, text in (
-        ("proc/self/cgroup", "0::/job\n"),
-        ("sys/fs/cgroup/cpu.max", "max 100000"),
-        ("sys/fs/cgroup/job/cpu.max", "350000 100000"),
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert len(physical_cores(range(8), tmp_path)) == 3
-
-
 @given(cores=st.sets(st.integers(0, 500), min_size=1, max_size=64), cards=st.integers(1, 64))
 def test_cpu_cards_never_share_a_core_and_are_equally_large(cores: set[int], cards: int) -> None:
     if cards > len(cores):
@@ -119,10 +94,6 @@ def test_two_cpu_cards_are_the_default_and_one_on_a_single_core() -> None:
     assert [card.cores for card in split_cores((5,), None)] == [(5,)]
     with pytest.raises(DeviceError):
         split_cores((0, 1), 0)
-
-
-def test_the_kernels_cpu_lists_are_read() -> None:
-    assert parse_cpu_list("0-2,8,10-11\n") == {0, 1, 2, 8, 10, 11}
 
 
 def test_a_target_names_cards() -> None:
@@ -160,18 +131,6 @@ def test_too_few_cards_and_more_nodes_are_told() -> None:
     assert "this machine has" in str(why_not_run(case("2x8"), "a100", two, 2))
 
 
-def test_cards_of_several_models_are_counted_by_model() -> None:
-    mixed = replace(GPU_MACHINE, gpus=(*A100[:2], replace(A100[2], name="NVIDIA H100")))
-    assert why_not_run(case("1x4"), "gpu", mixed) == (
-        "needs 4 cards of gpu, this machine has 2 x NVIDIA A100-SXM4-40GB, 1 x NVIDIA H100"
-    )
-
-
-def test_a_case_that_fits_has_no_reason() -> None:
-    assert why_not_run(case("1x8"), "a100", GPU_MACHINE) is None
-    assert why_not_run(case("1x2"), "cpu", CPU_MACHINE) is None
-
-
 def test_the_environment_of_a_gpu_result_holds_its_cards_and_of_a_cpu_result_its_threads() -> None:
     facts = {"threads": "1", "cuda": "11.8", "cudnn": "8.6"}
     gpu = environment_of(
@@ -207,9 +166,3 @@ def test_cuda_is_the_build_s_and_the_loaded_one_and_never_what_the_driver_could_
     machine = replace(GPU_MACHINE, cuda_driver="12.9")
     found = environment_of(machine, A100[:1], framework="paddle", framework_version="2.6.2", facts=facts, variables={})
     assert (found.cuda, found.driver_cuda) == (cuda, "12.9")
-
-
-def test_this_machine_is_found() -> None:
-    machine = discover("no GPUs wanted")
-    assert machine.cpu_cards and all(card.cores for card in machine.cpu_cards)
-    assert len(machine.host_id) == 16

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.machine.drivers import kernel_driver, least_driver, why_driver_too_old
+from helpers.machine.drivers import least_driver, why_driver_too_old
 
 
 @pytest.mark.parametrize(
@@ -31,15 +31,6 @@ def test_a_driver_is_too_old_below_the_least_of_its_cuda(driver: str, cuda: str,
     if least:
         assert f"driver is {driver}; a build for CUDA {cuda} needs {least} or newer" in told
         assert least_driver(cuda) == least
-
-
-def test_the_driver_is_the_kernel_module_s(tmp_path: Path) -> None:
-    assert kernel_driver(tmp_path) == ""
-    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (tmp_path / "proc/driver/nvidia/version").write_text(
-        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version: 9.4.0\n"
-    )
-    assert kernel_driver(tmp_path) == "535.104.05"
 
 
 def test_forward_compatibility_serves_a_newer_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

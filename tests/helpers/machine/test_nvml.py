@@ -1,5 +1,4 @@
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,25 +6,18 @@ import pytest
 
 from helpers.common.unknown import Unknown
 from helpers.machine.nvml import (
-    TO_GPU,
-    TO_OTHER,
-    TO_SWITCH,
-    TO_UNKNOWN,
     Gpu,
     GpuDetails,
     GpuSettings,
     GpuState,
-    Link,
     Nvml,
     open_pynvml,
-    sysfs_address,
 )
 from helpers.trainers.contract.errors import DeviceError
 
 LIBRARY_NOT_FOUND, NOT_SUPPORTED, GPU_IS_LOST, DRIVER_NOT_LOADED = 12, 3, 15, 9
 NOT_FOUND, NO_PERMISSION, FUNCTION_NOT_FOUND = 6, 4, 13
 GPU = Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0))
-OTHER = replace(GPU, index=1, uuid="GPU-bbbb")
 
 
 class NVMLError(Exception):
@@ -72,20 +64,15 @@ def library(**replaced: Any) -> SimpleNamespace:
         "nvmlDeviceGetPowerManagementDefaultLimit": lambda handle: 300_000,
         "nvmlDeviceGetApplicationsClock": lambda handle, kind: 1290,
         "nvmlDeviceGetDefaultApplicationsClock": lambda handle, kind: 1312,
-        "nvmlDeviceGetTemperatureThreshold": lambda handle, kind: 87,
         "nvmlDeviceGetCurrPcieLinkGeneration": lambda handle: 3,
         "nvmlDeviceGetCurrPcieLinkWidth": lambda handle: 16,
         "nvmlDeviceGetNvLinkState": link_state,
-        "nvmlDeviceGetPciInfo": lambda handle: SimpleNamespace(busId=b"00000000:3A:00.0"),
         "nvmlDeviceGetPersistenceMode": lambda handle: 1,
         "nvmlDeviceGetEccMode": lambda handle: [1, 0],
         "nvmlDeviceGetMaxClockInfo": lambda handle, kind: 1530,
         "nvmlDeviceGetMaxPcieLinkWidth": lambda handle: 16,
         "nvmlDeviceGetMaxPcieLinkGeneration": lambda handle: 3,
         "nvmlDeviceGetCpuAffinity": lambda handle, words: [0b1011, 1],
-        "nvmlDeviceGetTopologyCommonAncestor": lambda one, other: 40,
-        "nvmlDeviceGetNvLinkRemotePciInfo": lambda handle, link: SimpleNamespace(busId=f"00000000:4{link}:00.0"),
-        "nvmlDeviceGetNvLinkRemoteDeviceType": lambda handle, link: [0, 0, 2, 1, 255][link],
         "nvmlDeviceGetRemappedRows": fails(NOT_SUPPORTED),
         "nvmlDeviceGetRetiredPagesPendingStatus": lambda handle: 0,
     }
@@ -97,7 +84,6 @@ def library(**replaced: Any) -> SimpleNamespace:
         "NVML_VOLATILE_ECC": 0,
         "NVML_CLOCK_SM": 1,
         "NVML_CLOCK_MEM": 2,
-        "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN": 1,
         "NVML_ERROR_NOT_FOUND": NOT_FOUND,
         "NVML_ERROR_NO_PERMISSION": NO_PERMISSION,
         "NVML_ERROR_FUNCTION_NOT_FOUND": FUNCTION_NOT_FOUND,
@@ -129,7 +115,7 @@ def test_the_adapter_reads_a_card_with_its_units() -> None:
     (gpu,) = nvml.gpus()
     assert gpu == Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300)
     assert nvml.state(gpu) == GpuState(1530, 61, 250.5, 0x04, 0, 877)
-    assert nvml.settings(gpu) == GpuSettings(300, 300, 1290, 1312, 87, False, 3, 16, (True,) * 5 + (False,))
+    assert nvml.settings(gpu) == GpuSettings(300, 300, 1290, 1312, False, 3, 16, (True,) * 5 + (False,))
     # Those under MPS among them.
     assert nvml.compute_processes(gpu) == (4, 5, 9)
     assert (nvml.driver(), nvml.cuda_driver()) == ("525.60.13", "12.4")
@@ -201,11 +187,6 @@ def test_a_card_on_which_nobody_may_compute_has_a_fault() -> None:
     assert (gpu.fault, gpu.remedy) == ("its compute mode is PROHIBITED", "sudo nvidia-smi -i 0 -c 0")
 
 
-def test_a_card_that_is_split_by_mig_has_a_fault() -> None:
-    (gpu,) = opened(nvmlDeviceGetMigMode=lambda handle: (1, 1)).gpus()
-    assert (gpu.fault, gpu.remedy) == ("split by MIG", "sudo nvidia-smi -i 0 -mig 0")
-
-
 @pytest.mark.parametrize(
     ("name", "family", "matches"),
     [
@@ -226,54 +207,12 @@ def details(**replaced: Any) -> GpuDetails:
 
 def test_a_card_is_read_with_its_units() -> None:
     found = details()
-    assert found.bus_id == "0000:3a:00.0"
     assert (found.power_limit_watts, found.default_power_limit_watts) == (300, 300)
     assert (found.ecc, found.state) == (True, GpuState(1530, 61, 250.5, 0x04, 0, 877))
     assert found.persistence is True
     assert (found.cpus, found.processes) == (frozenset({0, 1, 3, 64}), (4, 5, 9))
 
 
-def test_active_links_are_told_by_what_they_end_at() -> None:
-    assert details().links == (
-        Link(TO_GPU, "0000:40:00.0"),
-        Link(TO_GPU, "0000:41:00.0"),
-        Link(TO_SWITCH, "0000:42:00.0"),
-        Link(TO_OTHER, "0000:43:00.0"),
-        Link(TO_OTHER, "0000:44:00.0"),
-    )
-
-
-def test_a_card_without_nvlink_has_none_and_one_that_hides_it_is_unknown() -> None:
-    assert details(nvmlDeviceGetNvLinkState=fails(NOT_SUPPORTED)).links == ()
-    assert isinstance(details(nvmlDeviceGetNvLinkState=fails(NO_PERMISSION)).links, Unknown)
-
-
-def test_a_driver_that_does_not_know_what_links_end_at_leaves_it_unknown() -> None:
-    links = details(nvmlDeviceGetNvLinkRemoteDeviceType=fails(FUNCTION_NOT_FOUND)).links
-    assert isinstance(links, tuple)
-    assert {link.remote for link in links} == {TO_UNKNOWN}
-
-
-def test_one_answer_that_fails_is_unknown_and_the_rest_is_told() -> None:
-    found = details(nvmlDeviceGetPersistenceMode=fails(NO_PERMISSION), nvmlDeviceGetEccMode=fails(NOT_SUPPORTED))
-    assert isinstance(found.persistence, Unknown) and "NVML error 4" in str(found.persistence)
-    assert isinstance(found.ecc, Unknown)
-    assert found.power_limit_watts == 300
-
-
 def test_a_card_that_is_lost_is_unknown_in_everything() -> None:
     found = details(nvmlDeviceGetHandleByIndex=fails(15))
     assert all(isinstance(value, Unknown) for value in vars(found).values())
-
-
-def test_the_common_ancestor_is_nvmls_level_or_unknown() -> None:
-    assert opened().common_ancestor(GPU, OTHER) == 40
-    refused = opened(nvmlDeviceGetTopologyCommonAncestor=fails(NOT_SUPPORTED))
-    assert isinstance(refused.common_ancestor(GPU, OTHER), Unknown)
-    lost = opened(nvmlDeviceGetHandleByIndex=fails(15))
-    assert isinstance(lost.common_ancestor(GPU, OTHER), Unknown)
-
-
-@pytest.mark.parametrize("text", ["00000000:3A:00.0", b"00000000:3A:00.0", "0000:3a:00.0"])
-def test_a_bus_id_is_written_as_sysfs_does(text: str | bytes) -> None:
-    assert sysfs_address(text) == "0000:3a:00.0"

@@ -23,7 +23,6 @@ def entry(samples_per_s: float = 100.0, case_id: str = A) -> RecordedEntry:
         samples_per_s=samples_per_s,
         rule="median-step",
         replicates=(samples_per_s,) * 3,
-        interval=None,
         tolerance=None,
         environment={"host": "h"},
         segment={"driver": "525", "cuda": "11.2"},

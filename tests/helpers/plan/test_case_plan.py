@@ -123,19 +123,6 @@ def test_markers_say_target_framework_model_precision_and_size(case: SuiteCase, 
 
 
 @pytest.mark.parametrize(
-    ("device_name", "applies"),
-    [
-        ("Tesla V100-SXM2-32GB", True),
-        ("Tesla V100-SXM2-16GB", False),
-        ("NVIDIA A100-SXM4-40GB", False),
-        ("", False),
-    ],
-)
-def test_a_figure_counts_on_its_own_model_of_card_only(device_name: str, applies: bool) -> None:
-    assert bool(published_references((FIGURE,), device_name, 0.05)) == applies
-
-
-@pytest.mark.parametrize(
     ("status", "gates"), [(FigureStatus.GATE, True), (FigureStatus.REFERENCE, False), (FigureStatus.DISPUTED, False)]
 )
 def test_only_gate_rows_gate(status: FigureStatus, gates: bool) -> None:
@@ -155,7 +142,6 @@ def plan(make_plan: MakePlan, make_run: MakeRun) -> CasePlan:
         samples_per_s=3.5,
         rule=MEDIAN_STEP,
         replicates=(3.5,),
-        interval=None,
         tolerance=None,
         environment=environment.to_mapping(),
         segment=segment_of(environment.to_mapping(), plan.settings, plan.case.id),
@@ -263,6 +249,3 @@ def test_one_run_screens_a_case_that_was_recorded_unless_more_rests_on_it(
 ) -> None:
     case = make_plan(runs=3, recorded=plan.recorded if recorded else None, **changes)
     assert case.planned_runs == runs
-
-
-# --- what a reference build is called

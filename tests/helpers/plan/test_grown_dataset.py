@@ -1,8 +1,8 @@
-"""The dataset that grows to as many images as a published comparison needs, from real photographs by real processes."""
+"""The dataset that grows to as many images as a published comparison needs, from real photographs."""
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -20,10 +20,8 @@ from PIL import Image
 
 from helpers.machine.host import Space
 from helpers.plan import grown_dataset
-from helpers.plan.grown_dataset import MOST_IMAGES, GrownDataset, images_for
+from helpers.plan.grown_dataset import MOST_IMAGES, Drawing, GrownDataset, images_for, name_of, photographs_folder
 from helpers.plan.image_folder import ImagesNeeded, check_dataset
-from helpers.plan.photo_images import Drawing, name_of
-from helpers.plan.small_dataset import photographs_folder
 from helpers.trainers.common.images import ImageList, Share, read_train_list
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
@@ -48,8 +46,8 @@ def digests(root: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> GrownDataset:
-    """200 images, made by two processes."""
-    made = GrownDataset(tmp_path_factory.mktemp("data") / "grown", processes=2)
+    """200 images, made by two threads."""
+    made = GrownDataset(tmp_path_factory.mktemp("data") / "grown", threads=2)
     made.grow(200, quiet)
     return made
 
@@ -74,8 +72,8 @@ def test_images_are_of_imagenet_s_sizes_and_file_sizes(grown: GrownDataset) -> N
     assert min(numpy.std(each) for each in grey) > 5
 
 
-def test_however_many_processes_draw_the_images_are_the_same(grown: GrownDataset, tmp_path: Path) -> None:
-    other = replace(grown, root=tmp_path / "other", processes=3, _known={})
+def test_however_many_threads_draw_the_images_are_the_same(grown: GrownDataset, tmp_path: Path) -> None:
+    other = replace(grown, root=tmp_path / "other", threads=3, _known={})
     other.grow(40, quiet)
     there = digests(grown.root)
     assert digests(other.root) == {name: there[name] for name in map(name_of, range(40))}
@@ -126,19 +124,17 @@ def test_what_a_killed_session_made_stays_and_nothing_half_written_is_used(tmp_p
     root = tmp_path / "grown"
     code = (
         "from pathlib import Path; from helpers.plan.grown_dataset import GrownDataset;"
-        f"GrownDataset(Path({str(root)!r}), processes=2).grow(5000, print)"
+        f"GrownDataset(Path({str(root)!r}), threads=2).grow(5000, print)"
     )
     suite = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.DEVNULL)
     _wait_for(lambda: len(list(root.glob("train/*/*.jpeg"))) >= 12)
     suite.send_signal(signal.SIGKILL)
     suite.wait()
-    # Its processes end by themselves: the first dot that nobody reads ends each.
-    _wait_for(lambda: not _drawing(root))
     before = {path: path.stat().st_mtime_ns for path in root.glob("train/*/*.jpeg")}
     broken = max(before)
     broken.write_bytes(broken.read_bytes()[:1000])
-    (broken.parent / f".{broken.name}.1.part").write_bytes(b"half")
-    made = GrownDataset(root, processes=2)
+    (broken.parent / f".{broken.name}.part").write_bytes(b"half")
+    made = GrownDataset(root, threads=2)
     wanted = max(int(path.stem[-6:]) for path in before) + 4
     assert [str(root / name_of(number)) for number in made.missing(wanted)].count(str(broken)) == 1
     made.grow(wanted, quiet)
@@ -147,20 +143,6 @@ def test_what_a_killed_session_made_stays_and_nothing_half_written_is_used(tmp_p
     assert all(after[path] == before[path] for path in before if path != broken)
     assert list(root.glob("train/*/.*")) == []
     assert check_dataset(made._listed(wanted, 1)).images == wanted
-
-
-def _drawing(root: Path) -> list[int]:
-    """The processes that draw into ``root``."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if str(root).encode() in words and b"photo_images" in words:
-                found.append(int(entry.name))
-    return found
 
 
 def _wait_for(is_so: Callable[[], bool]) -> None:
@@ -191,13 +173,31 @@ def test_a_folder_that_is_not_ours_is_never_touched(tmp_path: Path) -> None:
     assert [path.name for path in root.iterdir()] == ["precious.txt"]
 
 
-@pytest.mark.parametrize("limit", ["_SILENCE_SECONDS", "_MOST_WAIT_SECONDS"])
-def test_neither_a_drawing_nor_another_process_that_hangs_is_waited_for_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
-    made = GrownDataset(tmp_path / "grown", processes=1)
-    monkeypatch.setattr(grown_dataset, limit, 0.0)
+def test_another_process_that_hangs_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grown_dataset, "_MOST_WAIT_SECONDS", 0.0)
+    said: list[str] = []
     other = FileLock(str(tmp_path / ".grown.lock"), is_singleton=False)
-    held = other if limit == "_MOST_WAIT_SECONDS" else contextlib.nullcontext()
-    with held, pytest.raises(DatasetError, match=r"(no image|another process makes them) for 0 s"):
-        made.grow(1, quiet)
+    with other, pytest.raises(DatasetError, match=r"another process holds it for 0 s"):
+        GrownDataset(tmp_path / "grown").grow(1, said.append)
+    assert len(said) == 1
+
+
+def test_a_full_disk_is_an_error_that_ends_the_drawing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(drawing: Drawing, root: Path, number: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Drawing, "write", full)
+    with pytest.raises(DatasetError, match=r"No space left.*what was made stays"):
+        GrownDataset(tmp_path / "grown").first(4)
+
+
+def test_the_few_images_of_a_case_without_a_figure_pass_the_check_and_one_of_an_older_suite_are_made_anew(
+    grown: GrownDataset,
+) -> None:
+    facts = grown.first(16)
+    assert (facts.images, facts.classes, facts.remark()) == (16, 8, "")
+    assert facts == check_dataset(facts.root)
+    record = grown.root / "dataset.json"
+    record.write_text(record.read_text().replace('"version": 1', '"version": 0'))
+    assert grown.first(16).digest == facts.digest
+    assert len(list(grown.root.glob("train/*/*.jpeg"))) == 16

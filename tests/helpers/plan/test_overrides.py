@@ -119,18 +119,6 @@ def test_a_value_that_may_switch_work_off_is_not_neutral(key: str, value: object
     assert neutral_reason(key, value) is None
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "layout", "input_channels", "loss_scaling", "amp_level", "dali", "dali.threads", "dali.prefetch_queue_depth",
-        "augmentation.crop_area", "augmentation.flip_probability", "native.workers", "build_strategy.enable_addto",
-        "environment.FLAGS_max_inplace_grad_add", "optimizer", "no_such",
-    ],
-)  # fmt: skip
-def test_what_touches_arithmetic_memory_or_the_data_path_is_never_neutral(key: str) -> None:
-    assert neutral_reason(key, 1) is None
-
-
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_every_neutral_key_is_a_setting_whose_usual_value_is_of_the_neutral_kind(device: str) -> None:
     cases = ("paddle-resnet50v1.5-fp32-bs256-1x1-dali-static", "tensorflow-resnet50v1.5-fp32-bs256-1x1-dali")

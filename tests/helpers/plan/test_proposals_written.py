@@ -49,12 +49,9 @@ def test_a_name_is_not_read_with_other_facts_than_its_own(tmp_path: Path) -> Non
     path = tmp_path / "m.json"
     write_recorded(path, MACHINE, created(entry()))
     text = path.read_text(encoding="utf-8")
-    for changed, got in (
-        (text.replace("11.2", "11.3"), "facts were changed"),
-        (text.replace('"segment": "', '"segment": "0'), "0"),
-    ):
+    for changed in (text.replace("11.2", "11.3"), text.replace('"segment": "', '"segment": "0')):
         path.write_text(changed, encoding="utf-8")
-        with pytest.raises(BaselineError, match=f"entries.{A}.segment.*{got}"):
+        with pytest.raises(BaselineError, match=f"entries.{A}.segment"):
             load_recorded(path, MACHINE)
 
 
@@ -94,7 +91,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for batch in range(1, 21):
     case_id = f"paddle-{model}-fp32-bs{batch}-1x1-dali-static"
-    entry = RecordedEntry(case_id, float(batch), "median-step", (float(batch),) * 3, None, None, {}, {"driver": "1"},
+    entry = RecordedEntry(case_id, float(batch), "median-step", (float(batch),) * 3, None, {}, {"driver": "1"},
                           Provenance("abc", "2024-05-06", "h", "measured"))
     write_recorded(path, "host", propose(RecordedSet("host", {}), [Candidate(entry)], measured_case_ids=[case_id],
                    known_case_ids=[], accepted=()))
@@ -263,7 +260,6 @@ entries = st.builds(
     samples_per_s=st.just(1.0),
     rule=st.sampled_from(sorted(RULES)),
     replicates=st.lists(figures, min_size=3, max_size=5).map(tuple),
-    interval=st.none(),
     tolerance=st.none() | st.floats(min_value=0, max_value=0.99),
     environment=st.dictionaries(full_texts, texts, max_size=3),
     segment=st.dictionaries(full_texts, texts, min_size=1, max_size=3),

@@ -16,32 +16,31 @@ from helpers.commands.case_sheet import render as render_sheet
 from helpers.commands.cases import CaseTable, render_markdown
 from helpers.commands.cases import render as render_cases
 from helpers.commands.compare import render_comparisons
-from helpers.commands.doctor import doctor_markdown, doctor_record, doctor_text
+from helpers.commands.doctor import doctor_record, doctor_text
 from helpers.commands.history import ShownSeries, render_history
 from helpers.judging.case.verdict import Reason, Status
 from helpers.judging.finding import Code, found
 from helpers.judging.night.verdict import NightVerdict
 from helpers.machine.doctor import Diagnosis
 from helpers.machine.doctor.finding import Finding, Severity
-from helpers.machine.tables import SystemReport
+from helpers.plan.matrix import MeasuringProtocol
 from helpers.report.frameworks import render_frameworks
-from helpers.report.html.night_drawings import night_picture
+from helpers.report.html.night_drawings import draw_nights
 from helpers.report.results import SessionReport, results_json
-from helpers.report.scaling import to_text
+from helpers.report.scaling import scalings, to_text
 from helpers.report.table import markdown_text
 from helpers.report.text import night_lines, render
 from helpers.session.side_by_side.comparison import Cell
-from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError, SuiteError, lines_of, printable
+from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError, SuiteError, printable
 from helpers.trainers.contract.frameworks import Framework
 from tests.for_each import for_each
 from tests.helpers.commands.test_calibrate import NOISE
-from tests.helpers.commands.test_case_sheet_text import SHEET
 from tests.helpers.commands.test_cases_text import REFUSED
 from tests.helpers.commands.test_compare_text import ANSWER
 from tests.helpers.commands.test_history_text import LINE
 from tests.helpers.report.test_frameworks import PADDLE, PYTORCH
 from tests.helpers.report.test_frameworks import ROW as FRAMEWORKS_ROW
-from tests.helpers.report.test_scaling_tables import row, scaled
+from tests.helpers.report.test_scaling import row
 from tests.helpers.report.test_text import PASSED, comparison
 from tests.hostile_strings import TEXTS, check_json, check_lines, check_markdown, check_xml
 
@@ -57,7 +56,7 @@ def texts(name: str) -> dict[str, str]:
                    recorded=comparison(3.4, 3.412, label=name), reader_share=0.5)  # fmt: skip
     skipped = replace(PASSED, status="not run", effect="skip", reason=name, samples_per_s=None, recorded=None)
     line = replace(LINE, session=name, build=name, reason=name, notes=(name,))
-    report = SystemReport({"CPU": {"CPU": name, printable(name)[:20]: "x"}})
+    report = {"CPU": {"CPU": name, printable(name)[:20]: "x"}}
     diagnosis = Diagnosis(report, (Finding(Severity.WARNING, "x", name, name, name),))
     refused = replace(REFUSED, here=name, needs=name)
     night = NightVerdict(Status.INCONCLUSIVE, Reason("c", name), 3)
@@ -66,17 +65,16 @@ def texts(name: str) -> dict[str, str]:
         "table": render([told, skipped], 80, details=True),
         "colour": re.sub(r"\x1b\[\d*m", "", render([told], 200, colour=True)),
         "night": "\n".join(night_lines(night, 80)),
-        "scaling": to_text(scaled(row(1, "1x1", 3.0, marks=(name,)), row(1, "1x2", None, reason=name)), 80),
+        "scaling": to_text(scalings([row("1x1", 3.0, marks=(name,)), row("1x2", 5.0, marks=(name,))]), 80),
         "compare": render_comparisons([compared], [f"A: {name}"], 100),
         "history": render_history(ShownSeries("c", "cpu", name, (line, line), 1), 100),
         "doctor": doctor_text(diagnosis),
-        "doctor.md": doctor_markdown(diagnosis),
         "cases": render_cases(CaseTable([refused], name)),
         "cases.md": render_markdown(CaseTable([refused], name)),
         **_frameworks(name),
         "calibration": render_noise(replace(NOISE, warnings=(found(Code.REFUSED, why=name),)), 100),
         "sheet": render_sheet(_sheet(name)),
-        "error": "\n".join(lines_of(LogError(name, field=name, got=name, expected=name, remedy=name, lines=(name,)))),
+        "error": str(LogError(name, field=name, got=name, expected=name, remedy=name)),
     }
 
 
@@ -87,15 +85,10 @@ def _frameworks(name: str) -> dict[str, str]:
 
 
 def _sheet(name: str) -> CaseSheet:
-    return replace(
-        SHEET,
-        machine=name,
-        here=name,
-        problem=name,
-        words={"model": name},
-        environment={"X": name},
-        commands=((name,),),
-    )
+    return CaseSheet(
+        "paddle-vgg16-fp32-bs32-1x8-native-static", "v100", (), MeasuringProtocol("p", 4, 6, 1), 0.05, 0.08, {}, (),
+        environment={"X": name}, commands=((name,),), here=name, machine=name, problem=name,
+    )  # fmt: skip
 
 
 def check_harmless(report: str, text: str, name: str) -> None:
@@ -146,7 +139,7 @@ def test_an_error_is_one_printable_line_that_names_what_it_must(name: str) -> No
 def test_a_picture_stays_well_formed_and_runs_nothing(trick: str) -> None:
     name = TEXTS[trick]
     line = replace(LINE, session=name, build=name, status=name, created=name, notes=(name,))
-    check_xml(night_picture(name, name, [line, line]), trick)
+    check_xml(str(draw_nights(name, [line, line], ())), trick)
 
 
 @given(hostile)
@@ -158,7 +151,7 @@ def test_json_holds_what_there_was_in_ascii(name: str) -> None:
     assert text.isascii() and all(line.isprintable() for line in text.split("\n"))
     record = json.loads(text)
     assert (record["machine"]["host"], record["command"][1], record["cases"][0]["reason"]) == (name, name, name)
-    diagnosis = Diagnosis(SystemReport({"CPU": {"CPU": name}}), (Finding(Severity.NOTE, "x", name, name, name),))
+    diagnosis = Diagnosis({"CPU": {"CPU": name}}, (Finding(Severity.NOTE, "x", name, name, name),))
     assert json.loads(json.dumps(doctor_record(diagnosis)))["findings"][0]["found"] == name
 
 

@@ -72,7 +72,7 @@ def test_the_night_speed_ups_and_frameworks_are_there() -> None:
     one = replace(PASSED, case_id="paddle-vgg16-fp32-bs8-1x1-dali-static", rule="wall-clock")
     two = replace(one, case_id=one.case_id.replace("1x1", "1x2"), samples_per_s=7.0)
     night = NightVerdict(Status.PASS, Reason("quiet", "no group fell together"), cases=4)
-    found = scalings((one, two), lambda target, case_id: None)
+    found = scalings((one, two))
     text = results_markdown(report_of(one, two, night=night, scaling=found, frameworks=(ROW,)))
     assert "The night as a whole: PASS: no group fell together" in text
     assert "\n\n### paddle-vgg16-fp32-dali-static [cpu], batch size = 8\n\n| nodes | cards |" in text

@@ -34,6 +34,6 @@ def test_a_reader_bound_case_says_who_waited_for_whom_and_what_to_do() -> None:
     note = reader_note(row(0.31, "native", loader="paddle.io.DataLoader, 1 worker processes"))
     assert note == (
         "reader-bound: the rank that waited longest spent 31% of its window waiting for data"
-        " (paddle.io.DataLoader, 1 worker processes); raise --set native.workers=N, or take dali as the data source;"
-        " a synthetic case shows what the loader costs"
+        " (paddle.io.DataLoader, 1 worker processes); raise --set dali.threads=N or native.workers=N, or see what a"
+        " synthetic case trains"
     )

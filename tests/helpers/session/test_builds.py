@@ -10,7 +10,6 @@ import pytest
 
 import helpers.session.builds
 from helpers.builds.making import prepare
-from helpers.builds.naming import BuildUnavailable
 from helpers.plan.case_plan import CasePlan, build_label
 from helpers.plan.installed import CANDIDATE, REFERENCE
 from helpers.plan.perf_yaml import Config
@@ -94,12 +93,6 @@ def test_a_mistake_is_told_before_anything_is_made(shelf: Shop) -> None:
     with pytest.raises(ConfigError, match="nothing there"):
         named(shelf, build=BAD, reference_build="nowhere")
     assert shelf.entries() == []
-
-
-@pytest.mark.slow
-def test_a_pinned_build_that_is_gone_ends_the_session(shelf: Shop) -> None:
-    with pytest.raises(BuildUnavailable, match=r"paddlepaddle==3\.99"):
-        named(shelf, pinned(shelf, "paddlepaddle==3.99"), pinned_reference=True)
 
 
 # ---- a suite with named builds

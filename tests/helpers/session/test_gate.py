@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from helpers.judging.case.verdict import Reason, Status, Verdict
 from helpers.session.gate import (
+    SLOWER,
     Gated,
     Needs,
     effect,
@@ -88,35 +89,26 @@ PASSED = outcome(Status.PASS)
 GATED = Gated(Needs.BOTH, has_published=True)
 
 
-@pytest.mark.parametrize("status", [Status.PASS, Status.IMPROVEMENT, Status.NO_BASELINE, Status.INCOMPARABLE])
-def test_a_session_that_passes_or_warns_is_0(status: Status) -> None:
-    assert exit_code([outcome(status)], 0) == 0
-
-
-@pytest.mark.parametrize("status", [Status.REGRESSION, Status.SLOWER, Status.BELOW_PUBLISHED])
-@pytest.mark.parametrize("gated", [None, GATED])
-def test_a_slower_case_is_1(status: Status, gated: Gated | None) -> None:
-    assert exit_code([PASSED, outcome(status, gated)], 1) == 1
-
-
-@pytest.mark.parametrize("status", [Status.INFRA_ERROR, Status.INVALID])
-def test_a_case_that_could_not_be_judged_is_6_and_not_pytests_1(status: Status) -> None:
-    assert exit_code([PASSED, outcome(status)], 1) == 6
-
-
-@pytest.mark.parametrize("status", [Status.INCOMPARABLE, Status.INCONCLUSIVE, Status.NO_BASELINE, Status.NOT_RUN])
-def test_what_a_gate_fails_without_a_slower_case_is_6(status: Status) -> None:
-    assert exit_code([PASSED, outcome(status, GATED)], 1) == 6
-
-
-def test_1_outranks_6() -> None:
-    assert exit_code([outcome(Status.INFRA_ERROR), outcome(Status.REGRESSION)], 1) == 1
-    assert exit_code([outcome(Status.INCONCLUSIVE, GATED), outcome(Status.BELOW_PUBLISHED, GATED)], 1) == 1
-
-
-@pytest.mark.parametrize("outcomes", [[], [Status.NOT_RUN], [Status.NOT_RUN, Status.NOT_RUN]])
-def test_a_session_that_measured_nothing_is_6(outcomes: list[Status]) -> None:
-    assert exit_code([outcome(status) for status in outcomes], 0) == 6
+@pytest.mark.parametrize(
+    ("statuses", "gated", "pytest_exit", "code"),
+    [
+        # A session that passes or warns.
+        *(([each], None, 0, 0) for each in (Status.PASS, Status.IMPROVEMENT, Status.NO_BASELINE, Status.INCOMPARABLE)),
+        # A slower case, which outranks all else.
+        *(([each], gated, 1, 1) for each in SLOWER for gated in (None, GATED)),
+        ([Status.INFRA_ERROR, Status.REGRESSION], None, 1, 1),
+        ([Status.INCONCLUSIVE, Status.BELOW_PUBLISHED], GATED, 1, 1),
+        # A case that could not be judged, and one that only the gate fails.
+        *(([Status.PASS, each], None, 1, 6) for each in (Status.INFRA_ERROR, Status.INVALID)),
+        *(([Status.PASS, each], GATED, 1, 6) for each in (Status.INCONCLUSIVE, Status.NO_BASELINE, Status.NOT_RUN)),
+        # Nothing was measured.
+        *(([Status.NOT_RUN] * count, None, 0, 6) for count in (0, 1, 2)),
+        # A 1 that no case explains.
+        ([Status.PASS], None, 1, 6),
+    ],
+)
+def test_the_exit_code_of_a_session(statuses: list[Status], gated: Gated | None, pytest_exit: int, code: int) -> None:
+    assert exit_code([outcome(status, gated) for status in statuses], pytest_exit) == code
 
 
 def test_a_gate_that_measured_only_other_cases_is_6() -> None:
@@ -133,10 +125,6 @@ def test_pytests_own_codes_stand(pytest_exit: int, status: Status) -> None:
 @pytest.mark.parametrize(("status", "code"), [(Status.PASS, 6), (Status.NOT_RUN, 6), (Status.REGRESSION, 1)])
 def test_1_only_ever_means_slower(status: Status, code: int) -> None:
     assert exit_code([outcome(status)], 1, other_failures=True) == code
-
-
-def test_a_1_that_no_case_explains_is_neither_success_nor_slower() -> None:
-    assert exit_code([PASSED], 1) == 6
 
 
 @pytest.mark.parametrize(

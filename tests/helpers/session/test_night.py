@@ -36,12 +36,6 @@ def test_a_case_takes_part_with_its_answer_to_the_recorded_question() -> None:
     assert "vgg16" in case.labels
 
 
-def test_a_case_without_a_reference_build_says_why_it_cannot_be_confirmed() -> None:
-    case = night_case(replace(OUTCOME, good=GoodBuild(why_none="no paddle there")))
-    assert case is not None
-    assert (case.can_confirm, case.why_not) == (False, "no paddle there")
-
-
 @pytest.mark.parametrize(
     "changes",
     [

@@ -90,15 +90,6 @@ def test_a_broken_program_is_refused_with_the_error_the_case_and_its_owner(
     assert ONE_RUN in told
 
 
-def test_a_program_that_a_build_refuses_is_told_and_not_broken(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "build_programs", Answers(amp_o2=BuildReport(BuildState.REFUSED, "no float16")))
-    found = built_ahead(published(suite), "python", lambda line: None)
-    refuse_broken("night.whl", found)
-    lines = program_lines(found)
-    assert lines[0] == "programs     2 refused, 6 built (old)"
-    assert sum("no float16" in line for line in lines) == 2
-
-
 def test_kind_and_differences_of_each_program_are_told(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     pir = built("PIR", operators=900, conv2d=53, float16_conv2d=53, nhwc_conv2d=53, batch_norm=37, cast=3)
     monkeypatch.setattr(programs, "build_programs", Answers(amp_o2=pir))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import shutil
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -14,10 +13,7 @@ import pytest
 import helpers.session.measuring.measurer
 import helpers.session.recording
 import helpers.session.suite
-from helpers.common.wall_clock import utc_now
-from helpers.history import default_url, open_history
 from helpers.history.results import interleaved_pairs
-from helpers.history.run_folders import ResultStore
 from helpers.judging.case.evidence import Past
 from helpers.judging.case.verdict import Status
 from helpers.machine.devices import Machine
@@ -162,17 +158,6 @@ def test_a_setting_that_does_not_exist_is_refused_before_measuring(
         suite.measurer.prepare([case_of(suite, SYNTHETIC)])
 
 
-def test_a_process_that_would_drive_some_of_its_node_s_cards_is_refused_before_measuring(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "helpers.session.measuring.measurer.settings_for", lambda case, device, launcher: {"cards_per_process": 1}
-    )
-    suite = bench.suite(overrides={"cards_per_process": 3})
-    with pytest.raises(ConfigError, match="'cards_per_process': got 3, expected 1"):
-        suite.measurer.prepare([case_of(suite, SYNTHETIC)])
-
-
 def test_an_override_equal_to_the_case_s_own_value_is_none(bench: Bench) -> None:
     suite = bench.suite(overrides={"momentum": 0.9, "weight_decay": 0.001})
     suite.measurer.measure(case_of(suite, SYNTHETIC))
@@ -219,11 +204,6 @@ def test_a_gate_pattern_that_means_no_case_is_refused_with_the_nearest_ids(bench
     with pytest.raises(ConfigError) as caught:
         bench.suite(gate=[rule(SYNTHETIC), rule(pattern)])
     assert caught.value.got == pattern
-
-
-def test_a_gate_rule_that_its_target_has_no_case_for_is_refused(bench: Bench) -> None:
-    with pytest.raises(ConfigError, match=SYNTHETIC):
-        bench.suite(gate=[rule(SYNTHETIC, target="v100")])
 
 
 def test_the_header_names_the_history_and_the_reference_build(bench: Bench) -> None:
@@ -295,25 +275,6 @@ def test_a_full_disk_is_told_by_its_class_first(bench: Bench, monkeypatch: pytes
     row = row_of(suite.measurer.measure(case_of(suite, SYNTHETIC)))
     assert (row.status, row.runs) == ("INFRA_ERROR", 2)
     assert row.reason.startswith("disk full: history x")
-
-
-@pytest.mark.slow
-def test_nights_are_remembered_from_session_to_session(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Recorded a minute ago: of the very second in which a segment begins, no night belongs to it.
-    monkeypatch.setattr(helpers.session.recording, "utc_now", lambda: utc_now() - datetime.timedelta(minutes=1))
-    with open_history(default_url(tmp_path)) as history:
-        bench.memory = history
-        record(bench, SYNTHETIC)
-        for day in ("monday", "tuesday"):
-            bench.runner.store = ResultStore(tmp_path / "runs", day)
-            bench.runner.usual = {"session": day}
-            suite = bench.suite()
-            assert row_of(suite.measurer.measure(case_of(suite, SYNTHETIC))).status == "PASS"
-        segment = bench.suite().baselines.load("cpu").entries[SYNTHETIC].segment
-        nights = history.past(SYNTHETIC, "cpu", segment, 1, "wednesday").nights
-    assert [night.session for night in nights] == ["monday", "tuesday"]
 
 
 def test_the_error_rates_hold_over_the_cases_that_run_here(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,6 @@ def test_a_figure_between_the_good_build_and_what_was_accepted_is_no_improvement
     assert row.status not in ("IMPROVEMENT", "PASS")
     (proposal,) = suite.recorder.propose([outcome])
     assert proposal.kind is ProposalKind.REFUSED
-    assert f'--accept-regression "{SYNTHETIC}=REASON"' in proposal.reason
     suite.recorder.write([outcome], [proposal])
     assert suite.baselines.load("cpu").entries[SYNTHETIC].samples_per_s == 105.0
 
@@ -85,10 +84,7 @@ def test_a_slower_setting_of_the_shell_does_not_become_the_baseline_by_itself(
     assert row.status == "INCOMPARABLE"
     (refused,) = suite.recorder.propose([outcome])
     assert refused.kind is ProposalKind.REFUSED
-    assert refused.reason.startswith("new segment: flags ")
-    assert "'NCCL_P2P_DISABLE=1" in refused.reason
-    assert "lower: -23.8% against the recorded 105.00 images/s" in refused.reason
-    assert f'--accept-regression "{SYNTHETIC}=REASON"' in refused.reason
+    assert "'NCCL_P2P_DISABLE=1" in refused.reason and "-23.8%" in refused.reason
     suite.recorder.write([outcome], [refused])
     assert suite.baselines.load("cpu").entries[SYNTHETIC].samples_per_s == 105.0
     (accepted,) = suite.recorder.propose(
@@ -100,18 +96,6 @@ def test_a_slower_setting_of_the_shell_does_not_become_the_baseline_by_itself(
         80.0,
         "accepted regression: the cards' link is broken for good",
     )
-
-
-def test_a_case_below_its_published_figure_is_no_baseline_without_a_reason(bench: Bench) -> None:
-    bench.runner.usual = {"figures": dict.fromkeys(("wall-clock", "median-step", "paddleclas-trimmed"), 100.0)}
-    suite = bench.suite(machine_with(SXM2), to_record=True)
-    outcome = suite.measurer.measure(case_of(suite, ONE_RUN, "v100"))
-    row = row_of(outcome)
-    assert (row.status, row.runs) == ("BELOW_PUBLISHED", 3)
-    (refused,) = suite.recorder.propose([outcome])
-    assert refused.kind is ProposalKind.REFUSED
-    assert refused.reason.startswith("BELOW_PUBLISHED: ")
-    assert kinds(suite, [outcome], f"{ONE_RUN}=a V100 at 250 W") == [(ONE_RUN, ProposalKind.CREATED)]
 
 
 def test_a_case_is_recorded_with_pairs_where_a_reference_build_is_at_hand(bench: Bench) -> None:

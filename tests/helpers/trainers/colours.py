@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
 import time
-import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from helpers.launch.launchers import launcher_for
-from helpers.launch.launchers.launcher import job_environment
-from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
+from tests.helpers.trainers.jobs import job, kill, run
 
 # The mean of two steps' losses, as a share of the first one: a guess among 1000 classes has ln 1000 = 6.9, so
 # what is asked for is near ln 2, the loss of one who knows the two classes and cannot tell them apart.
@@ -29,7 +21,6 @@ FALLEN = 0.25
 MOST_STEPS = 16
 # ResNet50 learns at most rates; without batch norm VGG16's loss explodes at ten times this one.
 LEARNING_RATES = {"resnet50v1.5": 0.002, "vgg16": 0.0003}
-PATIENCE_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -38,6 +29,7 @@ class Learnt:
 
     losses: list[float]
     facts: dict[str, str]
+    # Why the job ended: it was killed if it had learnt.
     errors: str
 
     @property
@@ -62,59 +54,20 @@ def two_colours(root: Path) -> Path:
     return root
 
 
-def learn(
-    folder: Path,
-    case_id: str,
-    data: Path,
-    interpreter: str,
-    cores: Sequence[int],
-    steps: int = MOST_STEPS,
-    **overrides: Any,
-) -> Learnt:
-    """Train until the loss has fallen, at most ``steps`` steps; then end what still runs."""
-    case = Case.parse(case_id)
-    overrides = {"learning_rate": LEARNING_RATES[case.model.value], **overrides}
-    spec = JobSpec(
-        job_id=uuid.uuid4().hex,
-        case=case,
-        replicate=0,
-        run_folder=str(folder),
-        device="cpu",
-        warmup_steps=0,
-        window_steps=steps,
-        data_root=str(data),
-        settings={**settings_for(case, "cpu"), **overrides},
-        overrides=overrides,
-        cores=tuple((cores[card % len(cores)],) for card in range(case.cards)),
-    )
-    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    command = launcher_for(spec).command(spec, interpreter)
-    environment = job_environment(os.environ, spec, command, {})
-    started = time.monotonic()
-    with (folder / "errors").open("w+") as errors:
-        # A session of its own, so that all ranks can be ended together.
-        with subprocess.Popen(
-            command.argv, env=environment, stdout=errors, stderr=errors, start_new_session=True
-        ) as process:
-            try:
-                while process.poll() is None and not has_fallen(_read(spec)[0]):
-                    if time.monotonic() > started + PATIENCE_SECONDS:
-                        break
-                    time.sleep(0.1)
-            finally:
-                _end(process)
-        errors.seek(0)
-        return Learnt(*_read(spec), errors.read()[-3000:])
+def learn(folder: Path, case_id: str, data: Path, interpreter: str, **settings: Any) -> Learnt:
+    """Train until the loss has fallen, at most MOST_STEPS steps; then end what still runs."""
+    rate = {"learning_rate": LEARNING_RATES[Case.parse(case_id).model.value]}
+    spec = job(folder, case_id, data, MOST_STEPS, {**rate, **settings}, warmup_steps=0)
 
+    def end_when_fallen(spec: JobSpec) -> None:
+        while not has_fallen(losses := _read(spec)[0]):
+            if len(losses) == MOST_STEPS:
+                return
+            time.sleep(0.1)
+        kill(0)(spec)
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """A launcher that is asked to end takes its ranks, which have sessions of their own, with it."""
-    if process.poll() is None:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(15)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    outcome = run(spec, interpreter, end_when_fallen)
+    return Learnt(*_read(spec), outcome.reason)
 
 
 def _read(spec: JobSpec) -> tuple[list[float], dict[str, str]]:

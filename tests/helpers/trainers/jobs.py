@@ -28,7 +28,7 @@ from tests.job_processes import processes_of_job
 CORES = own_cores()
 TWO_CORES = pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
 # Long: how busy the machine is says nothing about a trainer.
-LIMITS = JobLimits(600.0, 300.0, 800.0, grace_seconds=5.0, rank_death_seconds=20.0, rank_start_seconds=300.0)
+LIMITS = JobLimits(600.0, 300.0, 800.0, grace_seconds=5.0, rank_death_seconds=20.0)
 
 
 def job(

@@ -3,7 +3,10 @@ comparison of gradients. Every framework's environment can import this module.""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import sys
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -33,14 +36,33 @@ def parity_batch(spec: JobSpec, settings: Settings, dtype: str) -> tuple[Any, An
     return images.transpose(0, 2, 3, 1) if settings.feed_layout == "NHWC" else images, labels, share.batch_size
 
 
+def read_arrays(path: Path, names: Collection[str], turned: Callable[[Any], Any]) -> dict[str, Any]:
+    """The arrays of a file that ``parity_paddle.py`` wrote, each ``turned`` from Paddle's order into the framework's.
+    Raises SystemExit unless they have exactly these names."""
+    with numpy.load(path) as given:
+        if set(given.files) != set(names):
+            raise SystemExit(f"other names: {sorted(set(given.files) ^ set(names))}")
+        return {name: turned(given[name]) for name in given.files}
+
+
+def transposed(value: Any) -> Any:
+    """Paddle's matrices lie the other way round than PyTorch's and MXNet's."""
+    return value.T if value.ndim == 2 else value
+
+
+def answer(main: Callable[[JobSpec, Path, Path, str], dict[str, Any]]) -> None:
+    """The main function of such a program."""
+    path, weights, gradients, dtype = sys.argv[1:]
+    spec = JobSpec.from_json(Path(path).read_text(encoding="utf-8"))
+    print(json.dumps(main(spec, Path(weights), Path(gradients), dtype)))
+
+
 def relative_errors(found: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, float]:
     """How far each found tensor is from the expected one, as a share of the expected one's Euclidean norm.
 
-    Both are NumPy arrays by the same names, in the same layout. Raises SystemExit where a tensor is missing, of another
+    Both are NumPy arrays by the same names, in the same layout. Raises SystemExit where a tensor is of another
     shape, or expected to be zero: nothing could then be compared.
     """
-    if set(found) != set(expected):
-        raise SystemExit(f"other gradients: {sorted(set(found) ^ set(expected))}")
     errors = {}
     for name, gradient in found.items():
         wanted = expected[name].astype("float64")

@@ -11,8 +11,6 @@ from helpers.trainers.contract.models import MODELS, Model, Residual
 # A block without and one with a convolution as its shortcut, behind the stem.
 NETWORK = Residual(((16, 1), (32, 1)))
 CONVOLUTIONS = 8
-# The weights of these, two of each one's batch norm, and the classifier's weight and bias.
-TRAINED = 3 * CONVOLUTIONS + 2
 
 
 def use_small_network() -> None:

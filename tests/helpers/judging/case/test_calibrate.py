@@ -149,20 +149,6 @@ def test_a_doubt_is_a_warning(log_rates: list[float], tolerance: float, told: st
     assert told in (warning.code for warning in noise(log_rates, tolerance=tolerance).warnings)
 
 
-def test_two_interpreters_are_held_against_each_other() -> None:
-    rates = gaussian(10, 0.002)
-    runs = [
-        RunEvidence(log_rate=rate - (0.03 if number % 2 else 0.0), build=C if number % 2 else R, stage=Stage.CONFIRM)
-        for number, rate in enumerate(rates)
-    ]
-    found = noise_of(runs, Past(), Budget(), case_id="c", target="cpu", tolerance=0.005, least=0.005)
-    assert found.effect is not None
-    assert found.effect.high < 0
-    assert found.effect.point == pytest.approx(-0.03, abs=0.005)
-    assert found.run.value < 0.005
-    assert noise(rates).effect is None
-
-
 # --- the judge
 
 
@@ -187,23 +173,15 @@ def judged(answer: Verdict | NeedRuns) -> Verdict:
 
 
 def test_the_judge_wants_the_runs_that_are_missing_and_no_more() -> None:
-    judge = calibrating(4, two_builds=False)
+    judge = calibrating(4)
     assert asked(judge(evidence())).order == (C, C, C, C)
     request = asked(judge(evidence(usable(), usable(), usable())))
     assert (request.order, request.stage) == ((C,), Stage.SCREEN)
     assert judged(judge(evidence(*[usable()] * 4))).reason.code == "calibrated"
 
 
-def test_two_builds_run_in_turn() -> None:
-    judge = calibrating(6, two_builds=True)
-    request = asked(judge(evidence()))
-    assert (request.order, request.stage) == ((R, C, C, R, R, C), Stage.CONFIRM)
-    assert asked(judge(evidence(usable(R), usable(C)))).order == (C, R, R, C)
-    assert asked(judge(evidence(*map(usable, (R, C, C))))).order == (R, R, C)
-
-
 def test_invalid_runs_are_repeated_within_the_budget() -> None:
-    judge = calibrating(4, two_builds=False)
+    judge = calibrating(4)
     bad = RunEvidence(log_rate=0.5, invalid="throttled")
     assert asked(judge(evidence(usable(), bad, usable(), bad, budget=Budget(repeats=2)))).order == (C, C)
     verdict = judged(judge(evidence(usable(), bad, bad, budget=Budget(repeats=1))))
@@ -219,4 +197,4 @@ def test_invalid_runs_are_repeated_within_the_budget() -> None:
     ],
 )
 def test_a_run_that_gives_nothing_ends_it(run: RunEvidence, status: Status) -> None:
-    assert judged(calibrating(4, two_builds=False)(evidence(usable(), run))).status is status
+    assert judged(calibrating(4)(evidence(usable(), run))).status is status

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,13 @@ import pytest
 
 import helpers.launch.nodes.connected
 from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes
-from helpers.launch.nodes.lines import Message
+from helpers.launch.nodes.link import Message
 from helpers.launch.nodes.node import Node
 from helpers.launch.nodes.share import node_facts, node_record
 from helpers.machine.devices import CpuCard, Machine, environment_of
 from helpers.machine.environment import Environment, differences, segment
 from helpers.machine.host import Host
 from helpers.machine.nvml import Gpu
-from helpers.machine.watch import norm_of
 from helpers.plan.perf_yaml import HostConfig
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
@@ -41,25 +39,15 @@ class NodeStandIn(Node):
         self.number = number
         self.name = f"{host.name} ({host.address})"
         self.boot_id = host.name
-        self.lost = None
+        self.lost = ""
         self.said = list(said)
         self.told: list[Message] = []
-        self.signs_of_life = 0
 
     def send(self, kind: str, **values: Any) -> None:
         self.told.append(json.loads(json.dumps({"kind": kind, **values})))
 
-    def wait_for(
-        self, kind: str, seconds: float, on_wait: Callable[[str], None], meanwhile: Callable[[], None]
-    ) -> Message:
-        meanwhile()
+    def wait_for(self, kind: str, seconds: float, on_wait: Callable[[str], None]) -> Message:
         return self.said.pop(0)
-
-    def show_life(self) -> None:
-        self.signs_of_life += 1
-
-    def listen_anew(self) -> None:
-        return
 
 
 def machine(node: int, watts: int = 400) -> Machine:
@@ -157,23 +145,3 @@ def test_each_node_runs_eight_ranks_whose_files_have_their_places_here(
     assert [(place["node"], place["nodes"], place["master"]) for place in places] == [
         (node, 4, "127.0.0.1:36000") for node in (1, 2, 3)
     ]
-
-
-def test_each_other_node_gets_the_recorded_clocks_of_its_own_cards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(helpers.launch.nodes.connected, "open_port", lambda host, address, port: port or 36000)
-    cards = [f"GPU-{node}{index}" for node in range(4) for index in range(8)]
-    clocks = " ".join(str(1400 + number) for number in range(32))
-    entry = {"card_ids": " ".join(cards), "power_limit_watts": "400", "sm_clock_mhz": clocks}
-    found, links = connected()
-    spec = JobSpec("j", CASE, 0, str(tmp_path), "gpu", 1, 2, cards=tuple("01234567"))
-    norm = partial(norm_of, entry, to_record=False)
-    _, others = prepared(found).start_of(spec, "/opt/python", 0.5, lambda cards, first: norm(cards, first=first))
-    others.start()
-    told = [link.told[-1]["norm"] for link in links]
-    assert [each["clocks"]["sm_clock_mhz"][:2] for each in told] == [[1408, 1409], [1416, 1417], [1424, 1425]]
-    assert all((each["recorded"], each["power_limits_watts"]) == (True, [400]) for each in told)
-    # While the case is recorded there is none.
-    _, others = prepared(connected()[0]).start_of(spec, "/opt/python", 0.5)
-    assert others.facts() == ({}, {}, {})

@@ -13,11 +13,10 @@ import pytest
 
 from helpers.launch.launchers.launcher import Place
 from helpers.launch.nodes import share
-from helpers.launch.nodes.lines import Lost
+from helpers.launch.nodes.link import Lost
 from helpers.machine.frameworks import FrameworkBuild
 from helpers.machine.near_cores import cores_of
 from helpers.machine.nvml import Gpu
-from helpers.machine.watch import norm_of
 from helpers.machine.watch.meters import GpuMeter, meter_for
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
@@ -63,33 +62,30 @@ class Told:
             raise Lost("the end")
         return [self._messages.pop(0)]
 
-    def listen_anew(self) -> None:
-        return
 
-    def check_silence(self, limit_seconds: float | None = None) -> None:
-        return
+class Builds:
+    def find_build(self, framework: Framework, interpreter: str) -> FrameworkBuild:
+        return FrameworkBuild(interpreter, framework, "paddlepaddle-gpu", "2.6.2")
 
 
-def served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, norm: dict[str, Any] | None = None
-) -> tuple[JobSpec, GpuMeter]:
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, to_record: bool = False) -> tuple[JobSpec, GpuMeter]:
     """The job that the node would have run, with its meter."""
-    started: list[tuple[JobSpec, GpuMeter]] = []
+    meters: list[GpuMeter] = []
 
-    class Builds:
-        def find_build(self, framework: Framework, interpreter: str) -> FrameworkBuild:
-            return FrameworkBuild(interpreter, framework, "paddlepaddle-gpu", "2.6.2")
+    def meter(*given: Any, **options: Any) -> Any:
+        meters.append(meter_for(*given, nvml=Nvml, **options))  # type: ignore[arg-type]
+        return meters[0]
 
-    def run(job: Any) -> None:
-        started.append((job._spec, job._meter))
+    def start(*given: object) -> None:
+        raise Lost("as far as this")
 
     machine = replace(MACHINE, gpus=CARDS, driver="535.1", cuda_driver="12.2")
-    monkeypatch.setattr(share._Job, "run", run)
+    monkeypatch.setattr(share, "start_guarded", start)
     monkeypatch.setattr(share, "BuildFinder", Builds)
     monkeypatch.setattr(share, "discover", lambda cpu_cards: machine)
     near = partial(cores_of, nvml=Nvml, allowed=lambda: range(4), root=Path("/nowhere"))
     monkeypatch.setattr(share, "cores_of", near)
-    monkeypatch.setattr(share, "meter_for", partial(meter_for, nvml=Nvml))
+    monkeypatch.setattr(share, "meter_for", meter)
     spec = JobSpec("j", CASE, 0, str(tmp_path), "gpu", 1, 2, cards=("5", "6"), cores=((7,), (8,)))
     spec.spec_path.write_text(spec.to_json())
     order = share.NodeOrder(CASE.id, "paddle", sys.executable, "gpu", 2, 1.0, assigned=("GPU-0", "GPU-1"))
@@ -97,12 +93,12 @@ def served(
     told = Told(
         {"kind": "prepare", **asdict(order)},
         {"kind": "job", "spec": spec.to_json(), "interpreter": sys.executable, "place": place, "grace_seconds": 0.1,
-         "norm": norm},
+         "recorded": ENTRY, "to_record": to_record},
     )  # fmt: skip
-    with pytest.raises(Lost):
-        share.Share(told).serve()  # type: ignore[arg-type]
+    with pytest.raises(Lost, match="as far as this"):
+        share.serve(told)  # type: ignore[arg-type]
     assert told.said == ["hello", "ready"]
-    return started[0]
+    return JobSpec.from_json((tmp_path / "node1" / "spec.json").read_text()), meters[0]
 
 
 def test_the_ranks_of_another_node_are_pinned_by_its_own_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,20 +106,18 @@ def test_the_ranks_of_another_node_are_pinned_by_its_own_nvml(tmp_path: Path, mo
     assert (spec.cards, spec.cores) == (("GPU-0", "GPU-1"), ((2, 3), (0, 1)))
 
 
+@pytest.mark.parametrize(
+    ("to_record", "reasons"),
+    [
+        (False, ["GPU-0: power cap 250 W, recorded at 300 W", "GPU-1: median SM clock 1000 MHz, recorded at 1290 MHz"]),
+        (True, []),
+    ],
+)
 def test_another_nodes_cards_are_held_against_the_recorded_clocks_and_power_caps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to_record: bool, reasons: list[str]
 ) -> None:
-    norm = norm_of(ENTRY, ["GPU-0", "GPU-1"], to_record=False, first=2)
-    assert norm is not None
-    found = []
-    for each in (norm.to_mapping(), None):
-        _, meter = served(tmp_path, monkeypatch, each)
-        for at in (1.0, 11.0, 12.0):
-            meter.sample(at, (), [])
-        found.append([reason for reason in meter.unhealthy((10.0, 13.0)) if reason.startswith("GPU-")])
-    assert [reason.partition(" (")[0] for reason in found[0]] == [
-        "GPU-0: power cap 250 W, recorded at 300 W",
-        "GPU-1: median SM clock 1000 MHz, recorded at 1290 MHz",
-    ]
-    # While the case is recorded.
-    assert found[1] == []
+    _, meter = served(tmp_path, monkeypatch, to_record=to_record)
+    for at in (1.0, 11.0, 12.0):
+        meter.sample(at, (), [])
+    found = [reason for reason in meter.unhealthy((10.0, 13.0)) if reason.startswith("GPU-")]
+    assert [reason.partition(" (")[0] for reason in found] == reasons

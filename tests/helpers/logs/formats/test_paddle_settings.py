@@ -107,18 +107,18 @@ _OLD = _tree(
 
 def test_the_old_batch_size_is_of_all_cards() -> None:
     trainers = "    |                     PADDLE_TRAINERS_NUM                        8                      |"
-    said = _said(FORMATS["paddleclas-2020"], (trainers, *_OLD), "x.log", "")
+    said = _said(FORMATS["paddleclas-dynamic-2021"], (trainers, *_OLD), "x.log", "")
     assert said[LogSetting.BATCH_SIZE_PER_CARD][0] == "32"
     assert said[LogSetting.CARDS] == ("8", "line 1: PADDLE_TRAINERS_NUM                        8")
     assert said[LogSetting.MODEL][0] == "vgg16"
-    assert _settings("paddleclas-2020", *_OLD, log="gpu4.log")["batch_size_per_card"] == "64"
+    assert _settings("paddleclas-dynamic-2021", *_OLD, log="gpu4.log")["batch_size_per_card"] == "64"
 
 
 def test_without_cards_the_old_batch_size_is_not_said() -> None:
-    settings = _settings("paddleclas-2020", *_OLD)
+    settings = _settings("paddleclas-dynamic-2021", *_OLD)
     assert "batch_size_per_card" not in settings and "cards" not in settings
     with pytest.raises(LogError, match=r"got '3 cards \(file name\)', expected a share of 256 images of all cards"):
-        _settings("paddleclas-2020", *_OLD, log="gpu3.log")
+        _settings("paddleclas-dynamic-2021", *_OLD, log="gpu3.log")
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,7 @@ def test_without_cards_the_old_batch_size_is_not_said() -> None:
         (("ips: 10.0.0.1,10.0.0.2", "gpus: 0,1,2,3"), "8", "2"),
         (("python -m paddle.distributed.launch --ips=10.0.0.1,10.0.0.2 --gpus 0,1 x.py",), "4", "2"),
         (("Run Pod: abc, replicas 8, status ready", "Job: a, mode collective, replicas 2[2:2]"), "16", "2"),
-        (("num_nodes: 2 , node_ips: ['10.0.0.1', '10.0.0.2'] , nranks: 16",), "16", "2"),
         (("PADDLE_TRAINERS_NUM: 32", "gpus: 0,1,2,3,4,5,6,7"), "32", "4"),
-        (("But the number of gpu is 1 in current training.",), "1", "1"),
-        (("worker_key:job_worker, size: {'job_worker': 16}",), "16", None),
         (("Change selected_gpus into reletive values. --ips:0,1,2,3 will change",), None, None),
     ],
 )
@@ -152,14 +149,9 @@ def test_what_the_content_leaves_open_is_read_from_the_name() -> None:
     }
 
 
-def test_version_seed_and_config_file() -> None:
-    lines = (
-        "+ python tools/train.py -c ppcls/configs/ImageNet/ResNet/ResNet50_amp_O2.yaml -o Global.seed=7",
-        _STAMP + "train with paddle 2.4.1 and device Place(gpu:0)",
-    )
-    settings = _settings("paddleclas-dynamic", *lines)
-    assert (settings["framework_version"], settings["seed"]) == ("2.4.1", "7")
-    assert (settings["model"], settings["precision"]) == ("resnet50v1.5", "amp_o2")
+def test_the_frameworks_version() -> None:
+    line = _STAMP + "train with paddle 2.4.1 and device Place(gpu:0)"
+    assert _settings("paddleclas-dynamic", line)["framework_version"] == "2.4.1"
 
 
 def test_a_network_that_the_suite_does_not_know_keeps_its_name() -> None:
@@ -168,35 +160,16 @@ def test_a_network_that_the_suite_does_not_know_keeps_its_name() -> None:
 
 
 def test_fleetx() -> None:
-    lines = (
-        "               batch_size : 32",
-        "                     fp16 : False",
-        "                    model : VGG16",
-        "                 use_dali : True",
-        "PADDLE_TRAINERS_NUM: 16",
-    )
-    assert _settings("fleetx", *lines) == {
+    command = "python -m paddle.distributed.launch --gpus 0,1,2,3 train.py --model=VGG16 --batch_size 32"
+    assert _settings("fleetx-trainer", command, "|  amp = True <-> amp_configs  |") == {
         "framework": "paddle",
         "model": "vgg16",
-        "precision": "fp32",
+        "precision": "amp",
         "batch_size_per_card": "32",
-        "cards": "16",
-        "data": "dali",
+        "cards": "4",
+        "nodes": "1",
         "execution": "static",
     }
-    assert _settings("fleetx", "train_batch_size: 24 device_num:8")["batch_size_per_card"] == "24"
-    assert _settings("fleetx", "|  amp = True <-> amp_configs  |")["precision"] == "amp"
-
-
-def test_dlperfs_batch_size_is_of_a_node() -> None:
-    lines = (
-        "training_script_args: ['--model=ResNet50', '--use_fp16=True', '--batch_size=512']",
-        "num_nodes: 2 , node_ips: ['10.0.0.1', '10.0.0.2'] , nranks: 8",
-    )
-    settings = _settings("dlperf-paddle", *lines)
-    assert (settings["model"], settings["precision"], settings["cards"]) == ("resnet50v1.5", "amp", "8")
-    assert settings["batch_size_per_card"] == "128"
-    assert _settings("dlperf-paddle", lines[0], log="1n4g/r50_b128_fp16_1.log")["batch_size_per_card"] == "128"
 
 
 def test_tipc() -> None:
@@ -210,4 +183,3 @@ def test_tipc() -> None:
         "nodes": "2",
         "framework_version": "2.5.1",
     }
-    assert _settings("tipc", log="PaddleClas_VGG16_bs32_fp32_DP_N1C8_speed")["cards"] == "8"

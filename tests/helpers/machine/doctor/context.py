@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from helpers.machine.doctor.finding import Context
-from helpers.machine.facts import FrameworkFacts, Storage, SystemFacts, Topology, topology_of
+from helpers.machine.facts import FrameworkFacts, Storage, SystemFacts
 from helpers.machine.frameworks import FrameworkBuild
 from helpers.machine.host import Space
 from helpers.machine.nvml import GpuDetails, GpuState
 from helpers.machine.watch.contention import ContentionSample
 from helpers.trainers.contract.frameworks import Framework
-from tests.helpers.machines import GIB, HEALTHY_STATE, StandInNvml, gpu_machine, host_state, mesh_details, v100s
+from tests.helpers.machines import GIB, HEALTHY_STATE, TOPOLOGY, details_of_all, gpu_machine, host_state, v100s
 
 BUILD = FrameworkBuild("/opt/python", Framework.PADDLE, "paddlepaddle-gpu", "2.6.2", "8ce0de58")
 LIBRARIES = {"python": "3.11.7", "cuda": "11.8", "cudnn": "8.6.0", "dali_wheel": "nvidia-dali-cuda110 1.50.0"}
 PADDLE = FrameworkFacts(BUILD, LIBRARIES)
-DISK = Storage("ext4", "/dev/nvme0n1p1", False)
+DISK = Storage("ext4", "/dev/nvme0n1p1")
 
 
 def context(**values: Any) -> Context:
@@ -36,12 +36,11 @@ def context(**values: Any) -> Context:
 
 
 def facts(**values: Any) -> SystemFacts:
-    details = mesh_details()
     usual: dict[str, Any] = {
         "machine": gpu_machine(v100s()),
         "host": host_state(),
-        "details": details,
-        "topology": topology_of(v100s(), details, StandInNvml(v100s(), details).common_ancestor),
+        "details": details_of_all(),
+        "topology": TOPOLOGY,
         "interconnect": "InfiniBand 100 Gb/sec (4X EDR) (mlx5_0)",
         "storage": {"runs": DISK, "data": DISK},
         "frameworks": (PADDLE,),
@@ -57,7 +56,7 @@ def with_host(**values: Any) -> Context:
 
 def with_card(index: int = 3, **values: Any) -> Context:
     """The machine with one card in another state."""
-    details: dict[str, GpuDetails] = mesh_details()
+    details: dict[str, GpuDetails] = details_of_all()
     uuid = f"GPU-{index}"
     of_state = {item.name for item in fields(GpuState)}
     state = replace(HEALTHY_STATE, **{name: value for name, value in values.items() if name in of_state})
@@ -68,5 +67,5 @@ def with_card(index: int = 3, **values: Any) -> Context:
 
 def without_gpus(**values: Any) -> Context:
     machine = replace(gpu_machine(()), gpu_note="no libnvidia-ml.so.1", driver="", cuda_driver="")
-    bare = facts(machine=machine, details={}, topology=Topology(), **values)
+    bare = facts(machine=machine, details={}, topology="", **values)
     return context(facts=bare, gpus_on_bus=0)

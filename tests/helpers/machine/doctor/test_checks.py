@@ -18,7 +18,7 @@ from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.machine.doctor.context import BUILD, LIBRARIES, context, facts, with_card, with_host, without_gpus
-from tests.helpers.machines import GIB, gpu_machine, host_state, mesh_details, v100s
+from tests.helpers.machines import GIB, details_of_all, gpu_machine, host_state, v100s
 
 BLOCKER, WARNING, NOTE = Severity.BLOCKER, Severity.WARNING, Severity.NOTE
 MIB = 1024**2
@@ -69,11 +69,9 @@ def test_a_machine_in_order_has_no_finding() -> None:
         (context(runs=Space(GIB, 50 * MIB)), BLOCKER, "disk", "50 MiB"),
         (context(runs=Space(GIB, 2 * GIB), runs_needed_bytes=3 * GIB), BLOCKER, "disk", "a night .* 3072 MiB"),
         (context(runs=Space(GIB, 4 * GIB), runs_needed_bytes=3 * GIB), WARNING, "disk", "4096 MiB free"),
-        (context(runs=Space(GIB, 9 * GIB, 5000)), WARNING, "files on the disk", "5000 more files"),
-        (context(runs=Space(GIB, 9 * GIB, 5)), BLOCKER, "files on the disk", "5 more files"),
-        (with_host(processes=1024), WARNING, "processes", "1024"),
-        (with_host(free_processes=3000), WARNING, "processes of the container", "3000 more"),
-        (with_host(free_processes=100), BLOCKER, "processes of the container", "100 more"),
+        (with_host(processes=1024), WARNING, "processes", "1024 more"),
+        (with_host(free_processes=3000), WARNING, "processes", "3000 more"),
+        (with_host(free_processes=100), BLOCKER, "processes", "100 more"),
         (context(node_problems=("host b: b is not resolved within 2 s",)), BLOCKER, "nodes", "b is not resolved"),
         (context(history_problem="postgresql://db does not answer"), WARNING, "history", "does not answer"),
         (context(runs_problem="/runs cannot be written"), BLOCKER, "run folder", "/runs"),
@@ -93,13 +91,11 @@ def test_a_machine_in_order_has_no_finding() -> None:
         (with_card(pages_pending=True), BLOCKER, "memory to be retired", "GPU3"),
         (with_card(memory_used_bytes=9 * GIB), WARNING, "memory in use on a card", "GPU3: 9.0 GiB"),
         (with_card(throttle_reasons=0x40, temperature_c=70), BLOCKER, "throttled card", "GPU3: hardware thermal"),
-        (with_card(throttle_reasons=0x10), WARNING, "clock held back", "GPU3: sync boost"),
         (with_card(uncorrected_ecc=1), WARNING, "ECC errors", "GPU3"),
         (with_card(ecc=False), WARNING, "ECC off", "GPU3"),
         (with_card(persistence=False), WARNING, "persistence mode off", "GPU3"),
         (with_card(power_limit_watts=200), WARNING, "power limit", "GPU3: 200 W, by default 300 W"),
         (with_card(applications_clock_mhz=900), WARNING, "applications clock", "GPU3: 900 MHz, by default 1290 MHz"),
-        (with_card(temperature_c=80), WARNING, "hot card", "GPU3"),
         (with_machine(faulty=(LOST,)), WARNING, "card left out", "GPU8 of unknown model: NVML .*: GPU is lost"),
         (with_machine(unread="CUDA stops at '9'"), WARNING, "visible cards", "stops at '9'"),
         (with_machine(shared_memory_problem="there is no /dev/shm"), BLOCKER, "/dev/shm", "there is no /dev/shm"),
@@ -137,10 +133,6 @@ def test_a_process_on_a_card_that_a_session_holds_is_no_blocker(held: str) -> No
     assert finding.severity is WARNING and "python (pid 41, user ann)" in finding.found
 
 
-def test_a_process_on_another_card_than_the_held_one_still_blocks() -> None:
-    assert not diagnose(replace(with_card(processes=(41,)), leases=("GPU-1 is held by process 5 for c",))).fit
-
-
 @pytest.mark.parametrize(
     ("version", "cuda", "archs", "card", "words"),
     [
@@ -165,25 +157,14 @@ def test_a_build_must_have_kernels_for_the_card(
     assert not words or re.search(words, found[0].found), found[0].found
 
 
-def test_memory_below_docker_default_only_warns_where_no_gpu_needs_it() -> None:
-    found = without_gpus(host=host_state(shared_memory=Space(64 * MIB, 60 * MIB)))
-    assert [each.severity for each in diagnose(found).findings if each.name == "/dev/shm"] == [WARNING]
-
-
-def test_cards_of_two_models_are_told() -> None:
-    gpus = (replace(v100s()[0], name="NVIDIA A100-SXM4-40GB"), *v100s()[1:])
-    assert only(context(facts=facts(machine=gpu_machine(gpus)))).name == "different cards"
-
-
 def test_all_cards_without_ecc_is_a_note_and_some_a_warning() -> None:
-    details = {uuid: replace(each, ecc=False) for uuid, each in mesh_details().items()}
+    details = {uuid: replace(each, ecc=False) for uuid, each in details_of_all().items()}
     assert only(context(facts=facts(details=details))).severity is NOTE
 
 
 def test_sxm_cards_without_an_active_link_are_told() -> None:
-    topology = facts().topology
-    cells = tuple(tuple("SYS" if cell.startswith("NV") else cell for cell in row) for row in topology.cells)
-    assert only(context(facts=facts(topology=replace(topology, cells=cells)))).name == "no NVLink"
+    details = {uuid: replace(each, nvlinks=(False, False)) for uuid, each in details_of_all().items()}
+    assert only(context(facts=facts(details=details))).name == "no NVLink"
 
 
 def test_a_cpu_card_over_two_memory_nodes_is_told() -> None:
@@ -257,7 +238,7 @@ def test_a_missing_framework_blocks_only_where_it_is_the_only_one() -> None:
     assert only(context(framework_problems=problems, facts=facts(frameworks=()))).severity is BLOCKER
 
 
-@pytest.mark.parametrize("disk", [Storage("nfs4", "server:/x", Unknown("none")), Storage("ext4", "/dev/sda1", True)])
+@pytest.mark.parametrize("disk", [Storage("nfs4", "server:/x"), Storage("fuse.sshfs", "host:/x")])
 def test_images_on_a_slow_disk_are_told(disk: Storage) -> None:
     assert only(context(facts=facts(storage={"data": disk}))).name == "dataset's disk"
 
@@ -269,10 +250,6 @@ def test_a_card_on_the_bus_without_a_driver_blocks_and_hidden_cards_are_a_note()
     machine = replace(bare.facts.machine, gpu_note="CUDA_VISIBLE_DEVICES is empty")
     hidden = replace(bare, gpus_on_bus=2, facts=replace(bare.facts, machine=machine))
     assert [each.name for each in diagnose(hidden).findings] == ["hidden GPUs"]
-
-
-def test_a_machine_without_cards_is_a_note() -> None:
-    assert [(each.severity, each.name) for each in diagnose(without_gpus()).findings] == [(NOTE, "no GPU")]
 
 
 def test_secrets_and_foreign_variables_are_never_shown() -> None:
@@ -287,16 +264,8 @@ def test_secrets_and_foreign_variables_are_never_shown() -> None:
     assert only(context(variables=variables)).found == "AWS_SECRET_ACCESS_KEY CUDA_API_KEY PYTORCH_TOKEN"
 
 
-def test_a_switch_that_is_off_is_a_variable_like_others() -> None:
-    assert only(context(variables={"FLAGS_benchmark": "0"})).severity is WARNING
-
-
-def test_the_suites_own_thread_variables_are_none_of_the_shells() -> None:
-    assert diagnose(context(variables={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0"})).findings == ()
-
-
 def test_what_could_not_be_looked_at_is_one_note() -> None:
-    details = mesh_details()
+    details = details_of_all()
     details["GPU-2"] = replace(details["GPU-2"], persistence=Unknown("no permission"))
     found = context(facts=facts(host=host_state(governors=Unknown("hidden")), details=details), runs=Unknown("gone"))
     finding = only(found)
@@ -307,14 +276,14 @@ def test_what_could_not_be_looked_at_is_one_note() -> None:
 
 
 def test_a_card_of_which_nothing_is_known_breaks_no_check() -> None:
-    details = mesh_details()
+    details = details_of_all()
     lost = {name: Unknown("lost") for name in vars(details["GPU-5"])}
     details["GPU-5"] = replace(details["GPU-5"], **lost)
     assert only(context(facts=facts(details=details))).name == "not looked at"
 
 
 def test_a_host_of_which_nothing_is_known_breaks_no_check() -> None:
-    names = "numa_nodes governors boost load_1m quota_cores clock_source"
+    names = "numa_nodes governors load_1m quota_cores clock_source"
     more = (
         "hypervisor memory_available_bytes memory_limit_bytes swap_used_bytes huge_pages numa_balancing shared_memory"
     )

@@ -53,19 +53,6 @@ def test_the_facts_are_of_this_nodes_window() -> None:
     assert window_facts(meter, [], ranks=1) == {}
 
 
-def test_the_real_processor_tells_a_clock_or_why_it_does_not() -> None:
-    core = CpuCard(0, (0,))
-    meter = meter_for((core,))
-    for at in (9.0, 15.0, 21.0):
-        meter.sample(at, (), Processes().all())
-    facts = meter.facts((10.0, 20.0))
-    assert "cpu_mhz" in facts or "core frequency" in facts["not_measured"]
-    assert (
-        Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq").exists()
-        or "frequency cap" in facts["not_measured"]
-    )
-
-
 class Surveys(JobProcesses):
     """Takes ``cost_seconds`` of CPU time for each survey."""
 
@@ -111,14 +98,6 @@ def test_a_cheap_survey_is_made_every_two_seconds(cost_seconds: float) -> None:
 
 def test_a_dear_survey_is_made_as_much_more_seldom() -> None:
     assert surveys(10 * CHEAP_SURVEY_SECONDS, 50) == [0.0, 20.0, 40.0]
-
-
-def test_a_survey_that_is_asked_for_is_made_whatever_it_costs() -> None:
-    meter, job = Meter(), Surveys(1.0)
-    watch = CardWatch(meter, job, lambda: 1.0, survey_seconds=2.0, spent=lambda: job.spent_seconds)
-    for _ in range(3):
-        watch.look(survey=True)
-    assert meter.surveyed_at == [1.0, 1.0, 1.0]
 
 
 # --- a GPU job's cores
@@ -169,7 +148,7 @@ def test_a_gpu_run_tells_what_held_up_its_cores_beside_what_held_up_its_cards(tm
     window = (8.5, 20.0)
     assert [reason.split()[:2] for reason in meter.unhealthy(window)] == [["CPU", "quota"]]
     facts = meter.facts((10.0, 20.0))
-    assert (facts["sm_clock_mhz"], facts["run_queue_seconds"]) == ("1290", "0.00")
+    assert facts["sm_clock_mhz"] == "1290"
     assert "Xid errors" in facts["not_measured"] and "slow-downs by heat (" in facts["not_measured"]
     assert "cpu_mhz" not in facts
 

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from helpers.machine.watch.processes import (
     Processes,
     parse_stat,
 )
-from helpers.trainers.contract.errors import LaunchError
 from tests.job_processes import processes_of_job
 
 # Not the suite's own: a job that starts beside these tests ends all orphans of its kind.
@@ -68,13 +66,6 @@ def test_a_stat_line_is_read_whatever_the_process_is_called() -> None:
     assert (process.cpu_seconds, process.started_ticks, process.processor) == ((14 + 15) / tick, 22, 39)
 
 
-def test_this_process_is_found_with_its_time() -> None:
-    this = Processes().look(os.getpid())
-    assert this is not None and this.alive and this.parent == os.getppid()
-    assert this.pid in pids(Processes().all())
-    assert Processes().look(2**22 + 5) is None
-
-
 def test_a_job_is_found_by_its_environment_in_every_session() -> None:
     with family({JOB_VARIABLE: JOB}, "kept", "stay") as members:
         assert pids(processes_of_job(JOB)) == set(members)
@@ -118,8 +109,3 @@ def test_processes_of_a_killed_supervisor_are_orphans(change: str) -> None:
 def test_marks_of_another_container_or_none_of_ours_are_left_alone(owner: str) -> None:
     with family({SUPERVISOR: owner}, "kept", "stay") as members:
         assert not pids(Processes(supervisor_variable=SUPERVISOR).orphans()) & set(members)
-
-
-def test_a_missing_proc_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match="this process in /proc"):
-        Processes(tmp_path).marks("job")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 from typing import Any
 
 import pytest
@@ -13,12 +11,8 @@ from helpers.plan.published import PublishedFigure, load_published
 from helpers.plan.recipes import OWN
 from helpers.plan.recipes.publishers import MXNET
 from helpers.plan.recipes.recipe import departures_of, fixed_of, settings_for, sourced_settings
-from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case, DataSource
-from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.mxnet.settings import MxnetSettings
 
 FIGURES = [
     figure
@@ -94,34 +88,3 @@ def test_on_a_cpu_the_rate_starts_at_once_and_half_precision_is_bfloat16() -> No
     assert (written["amp_level"], written["amp_dtype"], written["amp_through"]) == ("O1", "bfloat16", "amp")
     assert (written["layout"], written["input_channels"], written["dali"]["threads"]) == ("NCHW", 3, None)
     assert written["label_smoothing"] == 0.1
-
-
-@pytest.mark.parametrize(
-    ("case_id", "field"),
-    [
-        ("mxnet-vgg16-fp32-bs8-1x1-dali-static", "execution"),
-        ("mxnet-vgg16-fp32-bs8-1x1-dali-xla", "xla"),
-        ("mxnet-vgg16-fp32-bs8-2x1-dali", "nodes"),
-        ("mxnet-vgg16-amp_o1-bs8-1x1-dali", "precision"),
-        ("mxnet-vgg16-bf16-bs8-1x1-dali", "precision"),
-    ],
-)
-def test_what_mxnet_has_nothing_for_is_refused(case_id: str, field: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        settings(case_id)
-    assert caught.value.field == field
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
-def test_the_trainer_reads_what_the_recipe_writes(model: str, device: str) -> None:
-    precisions = ("fp32", "tf32", "amp", *(("bf16",) if device == "cpu" else ()))
-    for precision, cards, data in itertools.product(
-        precisions, ("1x1", "1x2", "1x8"), ("dali", "dali_cpu", "native", "synthetic", "unstated")
-    ):
-        case = Case.parse(f"mxnet-{model}-{precision}-bs8-{cards}-{data}")
-        written = json.loads(json.dumps(settings_for(case, device), allow_nan=False))
-        read = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=written))
-        assert isinstance(read, MxnetSettings)
-        assert (read.kvstore is not None) is (case.cards > 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 from typing import Any
 
 import pytest
@@ -12,12 +10,8 @@ from helpers.plan.baseline_files import BASELINES
 from helpers.plan.published import PublishedFigure, load_published
 from helpers.plan.recipes.publishers import PYTORCH
 from helpers.plan.recipes.recipe import settings_for, sourced_settings
-from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.pytorch.settings import PytorchSettings
 from tests.for_each import for_each
 
 FIGURES = [
@@ -104,33 +98,3 @@ def test_pure_half_precision_is_channels_last_with_four_channels_for_resnet50_al
     assert (resnet50["layout"], resnet50["input_channels"], resnet50["input_dtype"]) == ("NHWC", 4, "float16")
     assert (vgg16["layout"], vgg16["input_channels"], vgg16["input_dtype"]) == ("NCHW", 3, "float32")
     assert (resnet50["loss_scaling"], vgg16["loss_scaling"]) == (128.0, 32768.0)
-
-
-@pytest.mark.parametrize(
-    ("case_id", "field"),
-    [
-        ("pytorch-vgg16-fp32-bs8-1x1-dali-static", "execution"),
-        ("pytorch-vgg16-fp32-bs8-1x1-dali-auto", "auto"),
-        ("pytorch-vgg16-fp32-bs8-1x1-dali-xla", "xla"),
-        ("pytorch-vgg16-unstated-bs8-1x1-dali", "precision"),
-    ],
-)
-def test_what_pytorch_has_nothing_for_is_refused(case_id: str, field: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        settings(case_id)
-    assert caught.value.field == field
-
-
-@pytest.mark.slow
-@for_each("device", ["cpu", "gpu"])
-@for_each("model", ["resnet50v1.5", "vgg16"])
-@for_each("precision", ["fp32", "tf32", *MIXED])
-def test_the_trainer_reads_what_the_recipe_writes(model: str, precision: str, device: str) -> None:
-    for cards, data, feature in itertools.product(
-        ("1x1", "1x2", "4x8"), ("dali", "dali_cpu", "native", "synthetic", "unstated"), ("", "-compile", "-graphs")
-    ):
-        case = Case.parse(f"pytorch-{model}-{precision}-bs8-{cards}-{data}{feature}")
-        written = json.loads(json.dumps(settings_for(case, device), allow_nan=False))
-        read = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=written))
-        assert isinstance(read, PytorchSettings)
-        assert read.compile_mode == ("default" if case.compile else None)

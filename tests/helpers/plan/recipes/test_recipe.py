@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,16 +96,6 @@ def test_on_a_cpu_pure_half_precision_is_bfloat16_in_the_published_layout() -> N
     assert (settings["input_dtype"], settings["loss_scaling"], settings["loss_scaling_rule"]) == ("float32", None, {})
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.parametrize("model", ["resnet50v1.5", "vgg16"])
-def test_the_trainer_reads_what_the_recipe_writes(model: str, device: str) -> None:
-    for precision in Precision:
-        case = Case.parse(f"paddle-{model}-{precision.value}-bs8-1x1-dali-static")
-        settings = json.loads(json.dumps(settings_for(case, device), allow_nan=False))
-        read = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=settings))
-        assert read.augmentation.crop_area == (0.08, 1.0)
-
-
 @pytest.mark.parametrize("card", ["v100", "a100"])
 def test_every_published_case_has_settings_that_its_trainer_takes_and_its_departures(card: str) -> None:
     cases = load_published(PUBLISHED / f"{card}.json").cases()
@@ -154,3 +145,60 @@ def test_a_chosen_launcher_is_a_setting_with_its_source_and_keeps_results_apart(
     assert job.launcher == "torchrun"
     # How the ranks were started is no part of what the trainer reads.
     assert Settings.of(job) == Settings.of(JobSpec("j", case, 0, "r", "cpu", 0, 1, settings=plain_values(usual)))
+
+
+PRECISIONS = {
+    Framework.PADDLE: [each.value for each in Precision],
+    Framework.PYTORCH: ["fp32", "tf32", "bf16", "amp_o1", "amp_o2", "amp"],
+    Framework.TENSORFLOW: ["fp32", "tf32", "bf16", "amp"],
+    Framework.MXNET: ["fp32", "tf32", "amp"],
+}
+SIZES = {Framework.MXNET: ("1x1", "1x2")}
+WAYS = {
+    Framework.PADDLE: ("-static", "-dynamic"),
+    Framework.PYTORCH: ("", "-compile", "-graphs"),
+    Framework.TENSORFLOW: ("", "-xla"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("framework", Framework)
+def test_the_trainer_reads_what_the_recipe_writes(framework: Framework, device: str) -> None:
+    for model, precision, size, data, way in itertools.product(
+        ("resnet50v1.5", "vgg16"),
+        PRECISIONS[framework],
+        SIZES.get(framework, ("1x1", "4x8")),
+        ("dali", "dali_cpu", "native", "synthetic", "unstated"),
+        WAYS.get(framework, ("",)),
+    ):
+        case = Case.parse(f"{framework.value}-{model}-{precision}-bs8-{size}-{data}{way}")
+        written = json.loads(json.dumps(settings_for(case, device), allow_nan=False))
+        read: Any = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=written))
+        assert read.optimizer == "momentum"
+        for name, switched_on in (("xla_mode", case.xla), ("compile_mode", case.compile)):
+            assert (getattr(read, name, None) is not None) is switched_on
+        for name in ("communication", "kvstore"):
+            assert not hasattr(read, name) or (getattr(read, name) is not None) is (case.cards > 1)
+
+
+@pytest.mark.parametrize(
+    ("rest", "field"),
+    [
+        ("pytorch-vgg16-fp32-bs8-1x1-dali-static", "execution"),
+        ("pytorch-vgg16-fp32-bs8-1x1-dali-auto", "auto"),
+        ("pytorch-vgg16-fp32-bs8-1x1-dali-xla", "xla"),
+        ("pytorch-vgg16-unstated-bs8-1x1-dali", "precision"),
+        ("tensorflow-vgg16-fp32-bs8-1x1-dali-static", "execution"),
+        ("tensorflow-vgg16-fp32-bs8-1x1-dali-graphs", "graphs"),
+        ("tensorflow-vgg16-amp_o2-bs8-1x1-dali", "precision"),
+        ("mxnet-vgg16-fp32-bs8-1x1-dali-static", "execution"),
+        ("mxnet-vgg16-fp32-bs8-1x1-dali-xla", "xla"),
+        ("mxnet-vgg16-fp32-bs8-2x1-dali", "nodes"),
+        ("mxnet-vgg16-bf16-bs8-1x1-dali", "precision"),
+    ],
+)
+def test_what_a_framework_s_trainer_has_nothing_for_is_refused(rest: str, field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _settings(rest)
+    assert caught.value.field == field

@@ -24,30 +24,9 @@ def every_case() -> list[tuple[Case, str]]:
     return found + [(each.case, "cpu" if each.target == "cpu" else "gpu") for each in own]
 
 
-def variants() -> list[tuple[Case, str]]:
-    """Cases of every framework with a recipe, model, precision, data source and execution, on both devices."""
-    pytorch = [
-        (Case.parse(f"pytorch-{model}-{precision}-bs4-{cards}-{data}{compiled}"), device)
-        for model in ("resnet50v1.5", "vgg16")
-        for precision in ("fp32", "tf32", "bf16", "amp_o1", "amp_o2", "amp")
-        for cards in ("1x1", "1x2")
-        for data in ("dali", "dali_cpu", "native", "synthetic")
-        for compiled in ("", "-compile")
-        for device in ("cpu", "gpu")
-    ]
-    return pytorch + [
-        (Case.parse(f"paddle-{model}-{precision}-bs4-1x2-{data}-{execution}"), device)
-        for model in ("resnet50v1.5", "vgg16")
-        for precision in ("fp32", "tf32", "bf16", "amp_o1", "amp_o2", "unstated")
-        for data in ("dali", "dali_cpu", "native", "synthetic")
-        for execution in ("static", "dynamic", "to_static")
-        for device in ("cpu", "gpu")
-    ]
-
-
 @pytest.mark.slow
 def test_every_setting_has_a_source_and_a_choice_its_reason() -> None:
-    for case, device in [*every_case(), *variants()]:
+    for case, device in every_case():
         table = sourced_settings(case, device)
         assert [key for key, _ in leaves(plain_values(table))] == list(table), case.id
         sources = [each.source for each in table.values()] + [each.source for each in fixed_of(case, device)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 from typing import Any
 
 import pytest
@@ -14,12 +12,8 @@ from helpers.plan.recipes import OWN
 from helpers.plan.recipes.publishers import DLPERF, DLPERF_CALLS, TENSORFLOW
 from helpers.plan.recipes.recipe import departures_of, fixed_of, settings_for, sourced_settings
 from helpers.plan.recipes.tensorflow import is_dlperf
-from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.tensorflow.settings import TensorflowSettings
 from tests.for_each import for_each
 
 FIGURES = [
@@ -41,7 +35,7 @@ def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
     return settings_for(Case.parse(case_id), device)
 
 
-# --- docs/published.md, "The other frameworks' configurations"
+# --- docs/measuring-rules.md, "The other frameworks' configurations"
 
 
 @for_each("figure", OF_DLPERF, ids=name_of)
@@ -136,36 +130,3 @@ def test_tfrecord_files_are_read_where_the_publishers_read_them() -> None:
     assert settings(f"tensorflow-{rest}-xla")["native_source"] == "tfrecord"
     assert settings(f"tensorflow-{rest}-xla", "cpu")["native_source"] == "jpeg"
     assert settings(f"tensorflow-{rest}")["native_source"] == "jpeg"
-
-
-@pytest.mark.parametrize(
-    ("case_id", "field"),
-    [
-        ("tensorflow-vgg16-fp32-bs8-1x1-dali-static", "execution"),
-        ("tensorflow-vgg16-fp32-bs8-1x1-dali-auto", "auto"),
-        ("tensorflow-vgg16-fp32-bs8-1x1-dali-compile", "compile"),
-        ("tensorflow-vgg16-fp32-bs8-1x1-dali-graphs", "graphs"),
-        ("tensorflow-vgg16-amp_o2-bs8-1x1-dali", "precision"),
-        ("tensorflow-vgg16-unstated-bs8-1x1-dali", "precision"),
-    ],
-)
-def test_what_tensorflow_has_nothing_for_is_refused(case_id: str, field: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        settings(case_id)
-    assert caught.value.field == field
-
-
-@pytest.mark.slow
-@for_each("device", ["cpu", "gpu"])
-@for_each("model", ["resnet50v1.5", "vgg16"])
-@for_each("precision", ["fp32", "tf32", "bf16", "amp"])
-def test_the_trainer_reads_what_the_recipe_writes(model: str, precision: str, device: str) -> None:
-    for cards, data, feature in itertools.product(
-        ("1x1", "1x2", "4x8"), ("dali", "dali_cpu", "native", "synthetic", "unstated"), ("", "-xla")
-    ):
-        case = Case.parse(f"tensorflow-{model}-{precision}-bs8-{cards}-{data}{feature}")
-        written = json.loads(json.dumps(settings_for(case, device), allow_nan=False))
-        read = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=written))
-        assert isinstance(read, TensorflowSettings)
-        assert (read.xla_mode is not None) is case.xla
-        assert (read.communication is not None) is (case.cards > 1)

@@ -13,7 +13,7 @@ from helpers.report.html.night_drawings import LevelLine, draw_nights, draw_smal
 from helpers.report.html.run_drawings import MOST_POINTS, DrawnRun, draw_pairs, draw_steps
 from helpers.report.nights import NightLine
 from helpers.report.row import Pair
-from helpers.report.scaling import Reference, Scaling, ScalingRow
+from helpers.report.scaling import Scaling, ScalingRow
 from helpers.session.case_details import RunSteps
 from helpers.session.side_by_side.comparison import Ratio
 from tests.helpers.report.test_frameworks import PADDLE, PYTORCH, ROW
@@ -118,11 +118,11 @@ def test_a_long_run_has_the_medians_of_neighbours(steps: int) -> None:
 
 
 def test_the_efficiency_of_each_number_of_cards_is_a_bar_and_a_doubtful_one_has_a_star() -> None:
-    one = ScalingRow("c", 1, 1, 100.0, 3, "PASS", 1.0, 1.0)
+    one = ScalingRow("c", 1, 1, 100.0, "PASS", 1.0, 1.0)
     two = replace(one, cards=2, speed_up=1.9, efficiency=0.95)
     lost = replace(one, cards=4, speed_up=None, efficiency=None)
     eight = replace(one, cards=8, speed_up=4.0, efficiency=0.5, marks=("contended",))
-    scaling = Scaling("c", "v100", 8, Reference("c", 100.0), (one, two, lost, eight))
+    scaling = Scaling("c", "v100", 8, (one, two, lost, eight))
     drawn = str(draw_efficiency(scaling))
     assert ">1.90×<" in drawn and ">4.00×*<" in drawn and ">4 cards<" not in drawn
     heights = [float(each) for each in re.findall(r'height="([\d.]+)" class="bar', drawn)] or [

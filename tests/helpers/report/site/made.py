@@ -68,9 +68,7 @@ def published(url: str, folder: Path, look: Look = LOOK) -> Published:
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    """Every file of the site besides its lock."""
+    """Every file of the site."""
     return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.startswith("publish")
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
     }

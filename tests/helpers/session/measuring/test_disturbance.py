@@ -24,7 +24,7 @@ from helpers.session.measuring.disturbance import LOOK_SECONDS, QuickLook, distu
 from helpers.session.measuring.examination import ExaminationIO
 from helpers.session.suite import SuiteOptions
 from helpers.trainers.contract.errors import LaunchError
-from tests.helpers.machines import HOST, StandInNvml, gpu_machine, mesh_details, v100s
+from tests.helpers.machines import HOST, StandInNvml, details_of_all, gpu_machine, v100s
 from tests.helpers.session.measuring.test_examination import Clock
 
 TWO_CARDS = Machine(HOST, (CpuCard(0, (0,)), CpuCard(1, (1,))), gpu_note="none")
@@ -141,7 +141,7 @@ def test_what_cannot_be_seen_stops_nothing(tmp_path: Path, shares: tuple[float |
 @pytest.mark.parametrize(("busy", "needed", "stops"), [(0, 4, False), (1, 4, True), (1, 3, False), (4, 1, True)])
 def test_cards_that_somebody_sits_on_are_counted(tmp_path: Path, busy: int, needed: int, stops: bool) -> None:
     gpus = v100s()[:4]
-    details = {uuid: replace(each, processes=()) for uuid, each in mesh_details().items()}
+    details = {uuid: replace(each, processes=()) for uuid, each in details_of_all().items()}
     details |= {gpu.uuid: replace(details[gpu.uuid], processes=(20,)) for gpu in gpus[:busy]}
     nvml = StandInNvml(gpus, details)
     look = looking(tmp_path, machine=gpu_machine(gpus), open_nvml=lambda: nvml, owner=lambda pid: "ann")
@@ -180,16 +180,6 @@ def told(tmp_path: Path, config: Config, case: SuiteCase, busy: ExaminationIO) -
         return disturbance_of([case], options, config, TWO_CARDS, gate or Gate(False), store, busy)
 
     return ask
-
-
-def test_a_busy_machine_is_told_with_who_uses_it_and_how_to_go_on(told: Callable[..., str]) -> None:
-    message = told()
-    assert message.startswith("The machine is busy, nothing was measured: in the last 2.0 s 100.0%")
-    assert "cc1 (pid 4711, user ann" in message
-    assert "more than 5%" in message
-    assert message.endswith(
-        "measure anyway with --allow-contention, which marks the figures and keeps them out of baselines"
-    )
 
 
 def test_where_contention_is_allowed_nothing_is_asked(told: Callable[..., str]) -> None:

@@ -42,17 +42,6 @@ def test_a_session_waits_until_others_are_through_and_says_so(bench: Bench, tmp_
     assert "cc1 (pid 4711, user ann" in said[0]
 
 
-def test_a_machine_that_stays_busy_ends_the_wait_and_says_how_long_it_was(bench: Bench, tmp_path: Path) -> None:
-    io = looking(tmp_path, *BUSY * 3).io
-    suite = bench.suite(real_runner=True, quiet_minutes=1.0)
-    suite.io = io
-    before = io.clock()
-    told = suite.measurer.disturbance([case_of(suite, SYNTHETIC)], lambda line: None)
-    assert told.startswith("The machine is busy, nothing was measured: in the last 2.0 s 90.0%")
-    assert "; it did not become quiet in 1 of at most 1 min (--wait-for-quiet). A run of which" in told
-    assert 60 <= io.clock() - before < 70
-
-
 def test_the_minutes_are_those_of_the_session_however_often_it_waits() -> None:
     clock, said = Clock(), []
     quiet = QuietWait(1.0, clock, clock.sleep)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.published import PublishedFigure, load_published
-from helpers.session.side_by_side.comparison import Cell, ConfigurationOutcome, Ratio, ratio_of
+from helpers.session.side_by_side.comparison import ratio_of
 from helpers.session.side_by_side.configurations import configuration_of, configurations
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.frameworks import Framework
 
 PUBLISHED = Path(__file__).parents[4] / "baselines/published"
 PROTOCOL = MeasuringProtocol("cpu", warmup_steps=2, window_steps=5, runs=1)
@@ -84,11 +82,3 @@ def test_a_ratio_is_that_of_the_pairs_whatever_the_machine_does_meanwhile() -> N
     assert found.centre == pytest.approx(1.1)
     wider = ratio_of([110.0, 130.0, 90.0], [100.0, 100.0, 100.0])
     assert wider.low < 1 < wider.high
-
-
-def test_an_outcome_comes_back_from_json_as_it_was() -> None:
-    """It travels so from xdist's workers."""
-    ours = Cell(Framework.PADDLE, "p", (1.0, 2.0), 1.5, 1.0, 2.0, runs_here=True, marks=("contended",))
-    theirs = Cell(Framework.PYTORCH, ratio=Ratio(1.1, 1.0, 1.2), published=0.9, disputed=True)
-    outcome = ConfigurationOutcome("n", (ours, theirs), unlike={"amp_level": {"paddle": "O2", "pytorch": None}})
-    assert msgspec.json.decode(msgspec.json.encode(outcome), type=ConfigurationOutcome) == outcome

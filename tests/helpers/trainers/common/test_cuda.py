@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
-import shutil
-import subprocess
-import sys
-import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,14 +129,6 @@ def test_steps_are_chained_from_the_phase_s_begin_across_blocks() -> None:
     assert timer.resolve() == []
 
 
-def test_the_first_phase_begins_at_a_host_time_taken_when_the_card_has_nothing_left_to_do() -> None:
-    order: list[str] = []
-    events = CudaEvents(CARD, lambda: STREAM, Driver())
-    timer = EventTimer(events, lambda: order.append("synchronize"), lambda: order.append("clock") or 100.0)
-    timer.begin()
-    assert order == ["synchronize", "clock"]
-
-
 class Card:
     """Events of a card whose clock is faster than the host's by the fraction ``drift``. Each look at the host's clock
     takes a microsecond."""
@@ -187,14 +174,14 @@ def _log_of(card: Card, path: Path) -> StepLog:
     return read_step_log(path)
 
 
-@pytest.mark.parametrize("drift", [20e-6, -20e-6, 500e-6, -500e-6])
+@pytest.mark.parametrize("drift", [500e-6, -500e-6])
 def test_the_drift_of_two_clocks_never_makes_phases_overlap(drift: float, tmp_path: Path) -> None:
     log = _log_of(Card(drift), tmp_path / "rank0.jsonl")
     assert [step.step_seconds for step in log.steps] == pytest.approx([0.5 * (1 + drift)] * 240, rel=1e-4)
     assert log.window[0].start >= log.warmup[-1].end
 
 
-@pytest.mark.parametrize("drift", [1.1e-3, 0.5, -1.1e-3, -0.5])
+@pytest.mark.parametrize("drift", [1.1e-3, -1.1e-3])
 def test_a_card_s_clock_that_runs_otherwise_than_the_host_s_is_an_error(drift: float, tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match=r"seconds by the card's clock.*within 0\.1%"):
         _log_of(Card(drift), tmp_path / "rank0.jsonl")
@@ -220,21 +207,12 @@ def test_a_card_clock_that_does_not_advance_is_an_error(milliseconds: float) -> 
         timer.resolve()
 
 
-@pytest.mark.parametrize("name", ["cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuEventCreate"])
+@pytest.mark.parametrize("name", ["cuInit", "cuEventCreate"])
 def test_an_error_of_the_driver_names_the_call_and_its_code(name: str) -> None:
     driver = Driver(failing={name: 999})
     with pytest.raises(DeviceError, match=rf"{name}.*error 999"):
         _timer(driver).begin()
     assert driver.current == []
-
-
-def test_a_machine_without_the_driver_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str) -> Any:
-        raise OSError(f"{name}: cannot open shared object file")
-
-    monkeypatch.setattr("helpers.trainers.common.cuda.ctypes", types.SimpleNamespace(CDLL=load))
-    with pytest.raises(DeviceError, match=r"libcuda\.so\.1"):
-        CudaEvents(0, lambda: 0)
 
 
 def test_a_mark_is_reached_when_the_card_has_come_to_it_and_gives_its_event_back() -> None:
@@ -246,14 +224,6 @@ def test_a_mark_is_reached_when_the_card_has_come_to_it_and_gives_its_event_back
     assert (first.query(), second.query(), len(driver.events)) == (True, False, 1)
     driver.reached = 25.0
     assert (second.query(), driver.events, driver.current) == (True, {}, [])
-
-
-def test_a_mark_that_the_driver_cannot_tell_of_is_an_error() -> None:
-    driver = Driver()
-    mark = EventMark(CudaEvents(CARD, lambda: STREAM, driver))
-    driver.failing["cuEventQuery"] = 700
-    with pytest.raises(DeviceError, match=r"cuEventQuery.*error 700"):
-        mark.query()
 
 
 def number(value: int) -> Any:
@@ -286,11 +256,8 @@ LIBRARIES = {
     "/env/nvidia/cublas/lib/libcublas.so.11": SimpleNamespace(cublasGetProperty=cublas(11, 11, 3)),
     "/usr/lib/libcudnn.so.8.9.7": SimpleNamespace(cudnnGetVersion=number(8907)),
     "/env/nvidia/cudnn/lib/libcudnn.so.9": SimpleNamespace(cudnnGetVersion=number(91002)),
-    "/env/nvidia/nccl/lib/libnccl.so.2": SimpleNamespace(ncclGetVersion=pointer(22705)),
-    "/env/torch/lib/libcudart-d0da41ae.so.11.0": SimpleNamespace(cudaRuntimeGetVersion=pointer(11080)),
-    "/old/libnccl.so.2": SimpleNamespace(ncclGetVersion=pointer(2804)),
     "/broken/libnccl.so.2.9": SimpleNamespace(ncclGetVersion=pointer(0, code=3)),
-    "/stripped/libcudnn.so.9": SimpleNamespace(),
+    "/env/torch/lib/libcudart-d0da41ae.so.11.0": SimpleNamespace(cudaRuntimeGetVersion=pointer(11080)),
 }
 
 
@@ -307,18 +274,16 @@ def facts_with(tmp_path: Path, *paths: str) -> dict[str, str]:
 def test_the_loaded_libraries_are_asked_for_their_versions(tmp_path: Path) -> None:
     assert facts_with(
         tmp_path,
-        "/env/nvidia/cudnn/lib/libcudnn.so.9",
+        *LIBRARIES,
         "/env/nvidia/cudnn/lib/libcudnn_ops.so.9",
-        "/env/nvidia/nccl/lib/libnccl.so.2",
-        "/env/torch/lib/libcudart-d0da41ae.so.11.0",
-        "/env/nvidia/cublas/lib/libcublas.so.11",
         "/env/nvidia/cublas/lib/libcublasLt.so.11",
         "/lib/libc.so.6",
     ) == {
-        "cudnn": "9.10.2",
-        "cudnn_file": "/env/nvidia/cudnn/lib/libcudnn.so.9",
-        "nccl": "2.27.5",
-        "nccl_file": "/env/nvidia/nccl/lib/libnccl.so.2",
+        # Two copies, and one that does not tell its version.
+        "cudnn": "9.10.2 + 8.9.7",
+        "cudnn_file": "/env/nvidia/cudnn/lib/libcudnn.so.9 + /usr/lib/libcudnn.so.8.9.7",
+        "nccl": "unknown (libnccl.so.2.9)",
+        "nccl_file": "/broken/libnccl.so.2.9",
         "cuda_runtime": "11.8",
         "cuda_runtime_file": "/env/torch/lib/libcudart-d0da41ae.so.11.0",
         "cublas": "11.11.3",
@@ -326,22 +291,10 @@ def test_the_loaded_libraries_are_asked_for_their_versions(tmp_path: Path) -> No
     }
 
 
-def test_two_copies_are_both_told_and_one_that_is_mapped_twice_once(tmp_path: Path) -> None:
-    found = facts_with(tmp_path, "/usr/lib/libcudnn.so.8.9.7", "/env/nvidia/cudnn/lib/libcudnn.so.9")
-    assert found == {
-        "cudnn": "9.10.2 + 8.9.7",
-        "cudnn_file": "/env/nvidia/cudnn/lib/libcudnn.so.9 + /usr/lib/libcudnn.so.8.9.7",
-    }
-
-
 @pytest.mark.parametrize(
     ("loaded", "told"),
     [
         ({"cudnn": "8.9.7", "cudnn_file": "/a/libcudnn.so.8", "nccl": "2.15.5", "nccl_file": "/a/libnccl.so.2"}, ""),
-        (
-            {"cudnn": "9.5.1", "cudnn_file": "/a/libcudnn.so.9"},
-            "/a/libcudnn.so.9 is cuDNN 9.5.1, this build was made for 8.6.0",
-        ),
         (
             {"cudnn": "8.6.0 + 9.5.1", "cudnn_file": "/a/libcudnn.so.8 + /b/libcudnn.so.9"},
             "/b/libcudnn.so.9 is cuDNN 9.5.1, this build was made for 8.6.0",
@@ -359,60 +312,6 @@ def test_a_library_of_another_major_version_is_named_with_its_file(loaded: dict[
     assert why_wrong_libraries(loaded, {"cudnn": "8.6.0", "cublas": "11.8", "nccl": "2"}) == told
 
 
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [("/broken/libnccl.so.2.9", {"nccl": "unknown (libnccl.so.2.9)", "nccl_file": "/broken/libnccl.so.2.9"}),
-     ("/stripped/libcudnn.so.9", {"cudnn": "unknown (libcudnn.so.9)", "cudnn_file": "/stripped/libcudnn.so.9"})],
-)  # fmt: skip
-def test_a_library_that_does_not_tell_its_version_is_told_by_its_file(
-    tmp_path: Path, path: str, told: dict[str, str]
-) -> None:
-    assert facts_with(tmp_path, path) == told
-
-
-def test_a_process_that_has_loaded_none_tells_none(tmp_path: Path) -> None:
-    assert facts_with(tmp_path, "/lib/libc.so.6") == {}
-    # This one has no framework.
-    assert loaded_facts() == {}
-
-
-@pytest.mark.parametrize(("version", "text"), [(7605, "7.6.5"), (8907, "8.9.7"), (90100, "9.1.0"), (91002, "9.10.2")])
-def test_cudnn_s_numbers_are_read_by_their_age(version: int, text: str) -> None:
-    assert cudnn_text(version) == text
-
-
-@pytest.mark.parametrize(("version", "text"), [(2804, "2.8.4"), (20903, "2.9.3"), (21805, "2.18.5"), (22705, "2.27.5")])
-def test_nccl_s_numbers_are_read_by_their_age(version: int, text: str) -> None:
-    assert nccl_text(version) == text
-
-
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-def test_a_real_library_that_a_process_has_loaded_is_found_and_asked(tmp_path: Path) -> None:
-    source = tmp_path / "double.c"
-    source.write_text(
-        "#include <stddef.h>\nsize_t cudnnGetVersion(void) { return 8907; }\n"
-        "int ncclGetVersion(int *v) { *v = 21805; return 0; }\n"
-        "int cudaRuntimeGetVersion(int *v) { *v = 11080; return 0; }\n"
-    )
-    names = ("libcudnn.so.8", "libnccl.so.2", "libcudart.so.11.0", "libcudnn_ops_infer.so.8")
-    for name in names:
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / name), str(source)], check=True)
-    code = (
-        "import ctypes, json, sys\nfrom helpers.trainers.common.cuda import loaded_facts\nbefore = loaded_facts()\n"
-        "kept = [ctypes.CDLL(path) for path in sys.argv[1:]]\nprint(json.dumps([before, loaded_facts()]))"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", code, *(str(tmp_path / name) for name in names)],
-        cwd=Path(__file__).parents[4],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    before, found = json.loads(told)
-    assert before == {}
-    assert {name: text for name, text in found.items() if not name.endswith("_file")} == {
-        "cuda_runtime": "11.8",
-        "cudnn": "8.9.7",
-        "nccl": "2.18.5",
-    }
-    assert Path(found["cudnn_file"]).name == "libcudnn.so.8"
+def test_versions_in_one_number_are_read_by_their_age() -> None:
+    assert [cudnn_text(each) for each in (7605, 8907, 90100, 91002)] == ["7.6.5", "8.9.7", "9.1.0", "9.10.2"]
+    assert [nccl_text(each) for each in (2804, 20903, 22705)] == ["2.8.4", "2.9.3", "2.27.5"]

@@ -61,20 +61,6 @@ def test_a_step_lasts_from_the_end_of_the_step_before_to_its_own(engine: Engine)
     assert timer.resolve() == [(14.0, 15.0)]
 
 
-def test_a_phase_begins_when_everything_is_done(engine: Engine) -> None:
-    timer = timer_of(engine)
-    timer.begin()
-    assert engine.waited_for_all == 1
-    timer.mark()
-    engine.ends(3.0)
-    timer.resolve()
-    engine.now = 7.0
-    timer.begin()
-    timer.mark()
-    engine.ends(8.0)
-    assert (engine.waited_for_all, timer.resolve()) == (2, [(7.0, 8.0)])
-
-
 def test_marking_does_not_wait_and_a_step_that_failed_is_raised_where_its_time_is_asked_for(engine: Engine) -> None:
     timer = timer_of(engine)
     timer.begin()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.trainers.common.float32 import PROBE, check_product, checked_state
+from helpers.trainers.common.float32 import PROBE, checked_state
 from helpers.trainers.common.process import Refused
 from helpers.trainers.contract.case import Precision
 
@@ -36,10 +36,3 @@ def test_a_framework_without_a_switch_for_matrices_needs_its_convolutions_alone(
     assert state == "matmul off, convolution on"
     with pytest.raises(Refused, match="could not be switched on"):
         checked_state(Precision.TF32, ROUNDED, PROBE, on_gpu=True, by_product=False)
-
-
-@pytest.mark.parametrize("wanted", [True, False])
-def test_one_product_that_is_not_as_wanted_is_refused(wanted: bool) -> None:
-    check_product(wanted, ROUNDED if wanted else PROBE)
-    with pytest.raises(Refused, match="TF32 is"):
-        check_product(wanted, PROBE if wanted else ROUNDED)

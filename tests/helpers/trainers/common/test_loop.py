@@ -136,12 +136,6 @@ def test_the_barrier_lies_between_warm_up_and_window_and_in_neither() -> None:
     assert [step.phase for step in steps] == [WARMUP, WINDOW]
 
 
-def test_without_warm_up_every_step_is_in_the_window() -> None:
-    steps = World().train(0, 2)
-    assert [step.phase for step in steps] == [WINDOW, WINDOW]
-    assert (steps[0].epoch, steps[0].step) == (0, 1)
-
-
 def test_a_small_dataset_runs_through_many_epochs() -> None:
     world = World(batches_per_epoch=2)
     steps = world.train(1, 4)
@@ -160,12 +154,6 @@ def test_the_loss_is_fetched_at_the_interval_and_at_each_phase_s_end() -> None:
     assert [number for number, step in enumerate(steps, 1) if step.loss is not None] == [3, 5, 10, 14]
     assert world.fetched == 4
     assert world.blocks == [3, 2, 5, 4]
-
-
-def test_every_step_beats_with_its_phase_and_number() -> None:
-    world = World()
-    world.train(1, 2, fetch_every=2)
-    assert world.beats == [(WARMUP, 1), (WINDOW, 2), (WINDOW, 3)]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -201,12 +189,6 @@ def falling(*speeds: float) -> Iterator[float]:
     return itertools.chain(speeds, itertools.repeat(1.0))
 
 
-def test_a_warm_up_that_is_steady_at_once_is_the_least() -> None:
-    world = World()
-    steps = world.train(6, 3, steady_window_steps=2, most_warmup_steps=16)
-    assert (world.warmup_steps, len(steps)) == (6, 9)
-
-
 def test_warm_up_goes_on_window_by_window_until_three_of_them_agree() -> None:
     world = World(speeds=falling(9.0, 5.0, 3.0, 2.0, 1.5))
     steps = world.train(6, 3, steady_window_steps=2, most_warmup_steps=16)
@@ -220,12 +202,6 @@ def test_a_warm_up_that_never_gets_steady_ends_with_its_budget_and_is_measured_a
     world = World(speeds=(0.9**number for number in itertools.count()))
     steps = world.train(6, 3, steady_window_steps=2, most_warmup_steps=11)
     assert (world.warmup_steps, len(steps)) == (11, 14)
-
-
-def test_the_steps_are_recorded_when_they_are_looked_at_although_the_loss_is_fetched_less_often() -> None:
-    world = World(speeds=falling(9.0, 5.0))
-    world.train(6, 3, fetch_every=100, steady_window_steps=2, most_warmup_steps=16)
-    assert world.blocks == [6, 2, 3]
 
 
 def test_all_ranks_stop_when_all_are_steady_and_not_before() -> None:
@@ -246,15 +222,6 @@ def test_ranks_that_cannot_ask_each_other_warm_up_for_the_whole_budget() -> None
     assert world.warmup_steps == 16
 
 
-def test_nobody_is_asked_where_steadiness_is_not_checked() -> None:
-    def never(own: bool) -> bool:
-        raise AssertionError
-
-    world = World(speeds=falling(9.0))
-    world.train(2, 1, agree=never)
-    assert world.warmup_steps == 2
-
-
 def test_the_suites_judgement_of_the_recorded_steps_is_the_trainers_own() -> None:
     world = World(speeds=falling(4.0, 2.0, 1.5, 1.2, 1.1, 1.05))
     world.train(6, 2, steady_window_steps=2, most_warmup_steps=30)
@@ -270,14 +237,3 @@ def test_a_slowdown_makes_every_step_longer_by_its_share_of_the_steps_own_time()
     world = World(reader_seconds=0.0, tick_seconds=2.0**-12, speeds=itertools.cycle([1.0, 2.0]))
     steps = world.train(2, 6, slowdown=0.25)
     assert [step.step_seconds for step in steps] == pytest.approx([1.25, 2.5] * 4, abs=0.01)
-
-
-def test_a_slowdown_fetches_every_loss_because_the_hosts_time_is_else_not_the_steps() -> None:
-    world = World(tick_seconds=2.0**-12)
-    world.train(0, 4, fetch_every=10, slowdown=0.05)
-    assert world.fetched == 4
-
-
-def test_without_a_slowdown_nothing_waits() -> None:
-    steps = World(tick_seconds=2.0**-12).train(0, 3)
-    assert [step.step_seconds for step in steps] == pytest.approx([1.25] * 3, abs=0.01)

@@ -24,8 +24,3 @@ def test_a_moment_counts_for_the_first_group_that_claims_it() -> None:
 def test_what_overlaps_within_a_group_counts_once_for_what_began_first() -> None:
     streams = [Claim(Phase.BACKWARD, 0.0, 3.0), Claim(Phase.OPTIMIZER, 2.0, 5.0), Claim(Phase.FORWARD, 4.0, 4.0)]
     assert divided([streams]) == pytest.approx({Phase.BACKWARD: 3.0, Phase.OPTIMIZER: 2.0})
-
-
-def test_two_claims_of_one_phase_are_not_added_up() -> None:
-    buckets = [Claim(Phase.ALL_REDUCE, 0.0, 3.0), Claim(Phase.ALL_REDUCE, 1.0, 2.0), Claim(Phase.ALL_REDUCE, 0.0, 4.0)]
-    assert divided([buckets]) == pytest.approx({Phase.ALL_REDUCE: 4.0})

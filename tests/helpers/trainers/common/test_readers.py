@@ -105,14 +105,6 @@ def test_a_readers_batches_are_kept_while_the_card_is_behind(
     assert alive == [[0], [0, 1], [0, 1, 2], [1, 2, 3]]
 
 
-def test_on_the_cpu_nothing_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
-    output = SimpleNamespace(as_tensor=lambda: [1, 2])
-    pipeline = SimpleNamespace(run=lambda: (output, output))
-    monkeypatch.setattr(dali_data, "dali_pipeline", lambda images, plan: pipeline)
-    fed = [(batch.images.tolist(), batch.labels.tolist()) for batch in DaliReader(IMAGES, _plan(None), abs).epoch(0)]
-    assert fed == [([1, 2], [1, 2])] * STEPS
-
-
 def _trainer(folder: Path, each: int, rank: int = 0) -> Trainer:
     case = Case.parse("mxnet-resnet50v1.5-fp32-bs2-2x4-synthetic")
     spec = JobSpec("j", case, 0, str(folder), "cpu", 0, 1, settings={"cards_per_process": each})
@@ -150,49 +142,32 @@ def test_a_batch_of_several_cards_has_an_entry_for_each_and_counts_all_samples(t
     assert (whole.samples, whole.images.shape[0]) == (8, 8)
 
 
-def test_an_epoch_of_several_cards_ends_with_the_first_card_that_has_no_batch() -> None:
-    def reader(batches: int) -> Any:
-        return SimpleNamespace(epoch=lambda number: iter([Batch(number, number, 2)] * batches))
-
-    assert [batch.samples for batch in CardReaders([reader(3), reader(2)]).epoch(5)] == [4, 4]
-    assert next(CardReaders([reader(3), reader(2)]).epoch(5)).images == [5, 5]
-
-
-def test_every_card_s_reader_comes_to_the_end_of_its_epoch() -> None:
+def test_an_epoch_of_several_cards_ends_with_the_first_card_that_has_no_batch_and_all_come_to_its_end() -> None:
     ended = []
 
-    def reader(name: str) -> Any:
+    def reader(name: str, batches: int) -> Any:
         def epoch(number: int) -> Any:
-            yield Batch(name, 0, 1)
+            yield from [Batch(name, 0, 2)] * batches
             # As DaliSource skips the runs that hold padding.
             ended.append((name, number))
 
         return SimpleNamespace(epoch=epoch)
 
-    cards = CardReaders([reader("first"), reader("second")])
+    cards = CardReaders([reader("first", 1), reader("second", 1)])
     for number in range(2):
-        assert [batch.images for batch in cards.epoch(number)] == [["first", "second"]]
+        assert [(batch.images, batch.samples) for batch in cards.epoch(number)] == [(["first", "second"], 4)]
     assert ended == [("first", 0), ("second", 0), ("first", 1), ("second", 1)]
+    assert len(list(CardReaders([reader("first", 3), reader("second", 2)]).epoch(0))) == 2
 
 
-@pytest.mark.parametrize(
-    ("module", "ask"), [("nvidia.dali", dali_data.dali_version), ("cv2", dali_data._opencv_version)]
-)
-def test_a_package_of_the_readers_that_is_not_there_differs_from_one_that_cannot_be_imported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str, ask: Callable[[], str]
+def test_a_package_that_is_not_there_differs_from_one_that_cannot_be_imported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(Refused, match="is not installed in this interpreter"):
-        ask()
-    top, _, below = module.partition(".")
-    broken = tmp_path / top / below
-    broken.mkdir(parents=True)
-    (tmp_path / top / "__init__.py").touch()
-    (broken / "__init__.py").write_text("raise ImportError('libGL.so.1: cannot open shared object file')")
-    for name in {top, module}:
-        # Set first, so that what the test imports is taken away afterwards.
-        monkeypatch.setitem(sys.modules, name, None)
-        monkeypatch.delitem(sys.modules, name)
+        dali_data._opencv_version()
+    (tmp_path / "cv2.py").write_text("raise ImportError('libGL.so.1: cannot open shared object file')")
+    monkeypatch.delitem(sys.modules, "cv2")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(Refused, match=r"is installed .* importing it failed: ImportError: libGL\.so\.1: .* again"):
-        ask()
+    with pytest.raises(Refused, match=r"is installed .*libGL\.so\.1"):
+        dali_data._opencv_version()

@@ -1,4 +1,4 @@
-"""The rate of each step, the smoothed labels, and what is refused of such settings."""
+"""The rate of each step, the smoothed labels."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from helpers.plan.recipes.recipe import settings_for
-from helpers.trainers.common.scheduled import ScheduledSettings, scheduled_facts
+from helpers.trainers.common.scheduled import ScheduledSettings
 from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import JobSpec
 
 COSINE = Case.parse("tensorflow-resnet50v1.5-fp32-bs128-1x1-dali")
@@ -43,37 +42,3 @@ def test_the_targets_of_all_classes_sum_to_one() -> None:
     assert (right, other) == pytest.approx((0.9001, 0.0001))
     assert right + 999 * other == pytest.approx(1.0)
     assert read(label_smoothing=0.0).label_targets == (1.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("learning_rate_schedule", "linear"),
-        ("learning_rate_warmup_steps", -1),
-        ("learning_rate_decay_steps", None),
-        ("label_smoothing", 1.0),
-        ("label_smoothing", True),
-        ("decay_norms", None),
-        ("batch_norm_momentum", -0.1),
-        ("batch_norm_epsilon", 0),
-    ],
-)
-def test_a_value_out_of_range_is_refused_by_its_name(name: str, value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        read(**{name: value})
-    assert caught.value.field == name
-
-
-def test_a_schedule_by_epochs_has_no_length_in_steps() -> None:
-    with pytest.raises(ConfigError, match="learning_rate_decay_steps"):
-        read(STEPS, learning_rate_decay_steps=100)
-
-
-def test_the_header_says_the_schedule_and_what_is_smoothed_and_decayed() -> None:
-    facts = scheduled_facts(read())
-    assert facts["learning_rate"] == "0.0005, cosine over 900820 steps, warm-up of 960 steps"
-    assert (facts["label_smoothing"], facts["decay_norms"]) == ("0.1", "off")
-    assert facts["batch_norm"] == "momentum 0.9, epsilon 1e-05"
-    by_epochs = scheduled_facts(read(STEPS))
-    assert by_epochs["learning_rate"] == "0.1, times 0.1 at epochs 30, 60, 90"
-    assert by_epochs["label_smoothing"] == "none"

@@ -7,19 +7,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from helpers.trainers.common.loop import Batch, HostTimer, LoopIO, LoopPlan, MoreSteps, train
+from helpers.trainers.common.loop import Batch, HostTimer, LoopIO, LoopPlan, Training, train
 from helpers.trainers.common.process import RankPlace, Trainer
 from helpers.trainers.common.step_profile import (
     Call,
     ProfileError,
     Recording,
     Span,
-    computing_threads,
     explain_at_the_end,
     keep_trace,
     nested,
@@ -137,7 +135,7 @@ def _trainer(folder: Path, steps: int = 2) -> Trainer:
     return Trainer(JobSpec("job", case, 0, str(folder), "cpu", 0, 2, explained_steps=steps), RankPlace(0, 0, 1))
 
 
-def _trained(world: Any) -> MoreSteps:
+def _trained(world: Any) -> Training:
     io = LoopIO(lambda steps: None, lambda phase, step: None, lambda: None, world.clock)
     return train(LoopPlan(0, 2, 1), world, world, HostTimer(world.clock), io)
 
@@ -189,16 +187,6 @@ def test_a_profiler_that_fails_or_names_nothing_is_said(tmp_path: Path, profiler
     assert (found.reason, found.profiler) == (reason, "a stand-in")
 
 
-def test_a_profiler_that_the_framework_lacks_is_said(tmp_path: Path) -> None:
-    def missing() -> Profiler:
-        raise ImportError("cannot import name 'profiler' from 'framework'")
-
-    world = Whole()
-    found = step_profile(_trainer(tmp_path), missing, world, _trained(world), world.clock)
-    assert isinstance(found, NoProfile)
-    assert found.reason == "ImportError: cannot import name 'profiler' from 'framework'"
-
-
 def test_the_profile_is_written_once_the_log_is_complete_and_only_where_it_is_asked_for(tmp_path: Path) -> None:
     def written(steps: int, profiler_of: Callable[[], Profiler]) -> Path:
         trainer, world = _trainer(tmp_path, steps), InParts()
@@ -211,12 +199,6 @@ def test_the_profile_is_written_once_the_log_is_complete_and_only_where_it_is_as
     assert not written(0, Profiler).exists()
     # The stand-in's clock is not that of the process, so the phases do not fit. That there is an answer is of interest.
     assert from_json(written(2, Profiler).read_text(), "answer").framework == "paddle"
-
-
-def test_without_a_library_that_computes_on_threads_none_are_told(tmp_path: Path) -> None:
-    maps = tmp_path / "maps"
-    maps.write_text("7f00-7f01 r-xp 00000000 08:01 12  /usr/lib/libc.so.6\n7f02-7f03 rw-p 00000000 00:00 0\n")
-    assert computing_threads(maps) is None
 
 
 def test_the_frameworks_own_number_of_threads_counts(tmp_path: Path) -> None:
@@ -232,29 +214,4 @@ def test_a_trace_that_the_disk_has_no_room_for_is_a_note(tmp_path: Path) -> None
 
     trace = tmp_path / "trace.json"
     assert keep_trace(trace, export) == ("the trace was not kept: [Errno 28] No space left on device",)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_trace_that_filled_the_disk_without_an_error_leaves_room_for_the_runs_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def export(path: Path) -> None:
-        path.write_text("part of it")
-
-    trace = tmp_path / "trace.json"
-    assert keep_trace(trace, export) == ()
-    trace.unlink()
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=2_000_000))
-    (note,) = keep_trace(trace, export)
-    assert note.startswith("the trace was not kept: with it 2.0 MB of the disk are free")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_trace_that_is_not_whole_is_not_left_on_the_disk(tmp_path: Path) -> None:
-    def export(path: Path) -> None:
-        path.with_name(f"{path.name}.tmp").write_text("part of it")
-        raise ProfileError("torch.profiler wrote no trace")
-
-    with pytest.raises(ProfileError):
-        keep_trace(tmp_path / "trace.json", export)
     assert list(tmp_path.iterdir()) == []

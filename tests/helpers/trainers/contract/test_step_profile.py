@@ -33,11 +33,6 @@ def test_it_is_read_back_as_it_was_written(answer: StepProfile | NoProfile) -> N
     assert from_json(answer.to_json(), "answer") == answer
 
 
-def test_the_cost_of_profiling_is_what_a_step_is_longer() -> None:
-    assert PROFILE.cost == pytest.approx(0.1)
-    assert replace(PROFILE, step_seconds_unprofiled=None).cost is None
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [

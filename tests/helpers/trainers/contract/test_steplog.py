@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+import math
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -48,7 +48,7 @@ STEPS = (
     Step(1, 1, WINDOW, 2.5, 3.0, 8, 0.1, 6.8),
     Step(1, 2, WINDOW, 3.0, 4.0, 8, 0.1),
 )
-HEADER_LINE, STEP_LINES, FOOTER_LINE = 1, (2, 3, 4, 5), 6
+HEADER_LINE, FOOTER_LINE = 1, 6
 
 
 def write(path: Path, steps: tuple[Step, ...] = STEPS) -> Path:
@@ -90,15 +90,6 @@ def test_never_overwrites_a_log(log: Path) -> None:
         StepLogWriter(log, HEADER)
 
 
-def test_each_line_is_on_disk_before_the_next(tmp_path: Path) -> None:
-    path = tmp_path / "rank1.jsonl"
-    writer = StepLogWriter(path, HEADER)
-    assert len(path.read_text().splitlines()) == 1
-    writer.step(STEPS[0])
-    assert len(path.read_text().splitlines()) == 2
-    writer.footer(FOOTER)
-
-
 @given(
     st.lists(
         st.tuples(st.floats(0, 1), st.floats(1e-6, 10), st.integers(1, 512), st.none() | st.floats(-100, 100)),
@@ -119,70 +110,31 @@ def test_reads_back_any_consistent_steps(tmp_path: Path, drawn: list[tuple[float
     assert read_step_log(write(path, tuple(steps))).steps == tuple(steps)
 
 
-@pytest.mark.parametrize("name", ["loss", "start", "end", "reader_seconds", "samples"])
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_refuses_nan_and_infinity(log: Path, name: str, value: float) -> None:
-    edit(log, 3, **{name: value})
-    assert str(value).lower()[-3:] in str(refused(log, 3)).lower()
-
-
-def test_refuses_a_float_that_overflows_to_infinity(log: Path) -> None:
-    log.write_text(log.read_text().replace('"loss": 6.9', '"loss": 1e999'))
-    assert refused(log, 2).field == "loss"
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        (HEADER_LINE, "rank", 2), (HEADER_LINE, "rank", True), (HEADER_LINE, "pid", "7"), (HEADER_LINE, "facts", []),
+        (HEADER_LINE, "schema", 3), (HEADER_LINE, "schema", ...), (HEADER_LINE, "host", ...), (HEADER_LINE, "extra", 1),
+        (HEADER_LINE, "cards_per_process", 0), (3, "start", -1.0), (3, "start", math.nan), (3, "end", math.inf),
+        (3, "end", 10**400), (3, "end", 1e300), (3, "end", 1.0), (3, "reader_seconds", -0.1), (3, "samples", 0),
+        (3, "samples", 8.0), (3, "samples", ...), (3, "epoch", True), (3, "loss", math.nan), (3, "loss", "6.9"),
+        (3, "phase", "cool-down"), (3, "kind", "note"), (3, "extra", 1), (4, "start", 1.9), (4, "phase", WARMUP),
+        (FOOTER_LINE, "status", "fine"), (FOOTER_LINE, "status", ...), (FOOTER_LINE, "peak_host_bytes", -1),
+    ],
+)  # fmt: skip
+def test_refuses_a_value_that_no_run_gives(log: Path, line: int, name: str, value: Any) -> None:
+    edit(log, line, **{name: value})
+    error = refused(log, line)
+    assert name == error.field or name in str(error)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("start", -1.0), ("end", -1.0), ("reader_seconds", -0.1),
-        ("start", "1.0"), ("end", None), ("reader_seconds", True), ("start", [1.0]), ("end", 10**400), ("end", 1e300),
-        ("samples", 0), ("samples", -8), ("samples", 8.0), ("samples", True), ("samples", "8"), ("samples", 10**400),
-        ("epoch", True), ("step", "2"), ("step", 2.0), ("epoch", -1),
-        ("loss", "6.9"), ("loss", True), ("loss", 10**400), ("loss", {}),
-        ("phase", "cool-down"), ("phase", 1), ("phase", ["window"]),
-    ],
+    ("line", "place"), [(3, (0, 3)), (3, (0, 1)), (4, (2, 1)), (4, (1, 2)), (2, (0, 2))],
+    ids=["a gap", "a step twice", "a skipped epoch", "an epoch that begins late", "a log that begins late"],
 )  # fmt: skip
-def test_refuses_a_step_value_that_no_run_gives(log: Path, name: str, value: Any) -> None:
-    edit(log, 3, **{name: value})
-    assert refused(log, 3).field == name
-
-
-@pytest.mark.parametrize("end", [1.0, 0.5])
-def test_refuses_a_step_that_ends_before_it_took_any_time(log: Path, end: float) -> None:
-    edit(log, 3, end=end)
-    assert refused(log, 3).field == "end"
-
-
-def test_refuses_a_gap(log: Path) -> None:
-    edit(log, 3, step=3)
-    assert "none missing" in str(refused(log, 3))
-
-
-def test_refuses_a_step_twice(log: Path) -> None:
-    edit(log, 3, step=1)
-    assert "none twice" in str(refused(log, 3))
-
-
-def test_refuses_a_skipped_epoch_and_an_epoch_that_begins_late(log: Path) -> None:
-    edit(log, 4, epoch=2)
-    assert refused(log, 4).got == [2, 1]
-    edit(log, 4, epoch=1, step=2)
-    assert refused(log, 4).got == [1, 2]
-
-
-def test_refuses_a_log_that_begins_late(log: Path) -> None:
-    edit(log, 2, step=2)
-    assert "step 1 first" in str(refused(log, 2))
-
-
-def test_refuses_steps_that_overlap(log: Path) -> None:
-    edit(log, 4, start=1.9)
-    assert refused(log, 4).field == "start"
-
-
-def test_refuses_a_warm_up_step_after_the_window_began(log: Path) -> None:
-    edit(log, 4, phase=WARMUP)
-    assert "window has begun" in str(refused(log, 4))
+def test_refuses_steps_that_do_not_follow_each_other(log: Path, line: int, place: tuple[int, int]) -> None:
+    edit(log, line, epoch=place[0], step=place[1])
+    assert refused(log, line).got == list(place)
 
 
 def test_refuses_a_foreign_job_and_a_foreign_rank(log: Path) -> None:
@@ -190,137 +142,35 @@ def test_refuses_a_foreign_job_and_a_foreign_rank(log: Path) -> None:
     assert refused(log, 1, rank=0).field == "rank"
 
 
-@pytest.mark.parametrize(
-    ("line", "names"),
-    [
-        (HEADER_LINE, ["schema", *(name for name in asdict(HEADER) if name != "facts")]),
-        (STEP_LINES[1], [name for name in asdict(STEPS[0]) if name != "loss"]),
-        (FOOTER_LINE, ["status"]),
-    ],
-)
-def test_refuses_a_missing_key(log: Path, line: int, names: list[str]) -> None:
-    whole = log.read_text()
-    for name in names:
-        log.write_text(whole)
-        edit(log, line, **{name: ...})
-        assert name in str(refused(log, line))
-
-
-@pytest.mark.parametrize("line", [HEADER_LINE, STEP_LINES[1], FOOTER_LINE])
-def test_refuses_an_unknown_key(log: Path, line: int) -> None:
-    edit(log, line, extra=1)
-    assert refused(log, line).field == "extra"
-
-
-def test_refuses_a_key_that_stands_twice(log: Path) -> None:
-    log.write_text(log.read_text().replace('"samples": 8,', '"samples": 8, "samples": 800,', 1))
-    assert "each key once" in str(refused(log, 2))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("rank", True), ("rank", -1), ("rank", 2), ("world_size", 0), ("pid", "7"), ("replicate", 0.5),
-        ("facts", []), ("facts", None), ("host", 5), ("framework_version", None), ("job_id", 1), ("schema", 0),
-        ("schema", 3), ("schema", "1"), ("cards_per_process", 0), ("cards_per_process", True),
-    ],
-)  # fmt: skip
-def test_refuses_a_header_value_of_the_wrong_kind(log: Path, name: str, value: Any) -> None:
-    edit(log, 1, **{name: value})
-    assert refused(log, 1).field in (name, "rank")
-
-
-def test_a_process_says_how_many_cards_it_drives(tmp_path: Path) -> None:
-    header = replace(HEADER, rank=0, world_size=1, cards_per_process=2)
-    writer = StepLogWriter(tmp_path / "rank0.jsonl", header)
-    writer.footer(FOOTER)
-    assert read_step_log(tmp_path / "rank0.jsonl").header == header
-
-
-def test_refuses_a_fact_that_is_no_text(log: Path) -> None:
-    edit(log, 1, facts={"tf32": True})
-    assert refused(log, 1).field == "facts.tf32"
-
-
-@pytest.mark.parametrize(("name", "value"), [("status", "fine"), ("reason", 1), ("peak_host_bytes", -1)])
-def test_refuses_a_footer_value_of_the_wrong_kind(log: Path, name: str, value: Any) -> None:
-    edit(log, FOOTER_LINE, **{name: value})
-    assert refused(log, FOOTER_LINE).field == name
-
-
 def test_a_log_without_a_footer_is_a_crashed_run(log: Path) -> None:
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
-    error = refused(log, 5)
-    assert (error.field, "died" in str(error)) == ("footer", True)
+    assert refused(log, 5).field == "footer"
 
 
 def test_refuses_a_last_line_cut_while_being_written(log: Path) -> None:
     log.write_text(log.read_text()[:-1])
-    assert "cut" in str(refused(log, FOOTER_LINE))
+    refused(log, FOOTER_LINE)
 
 
 @pytest.mark.parametrize("line", [1, 2, 6])
 def test_refuses_lines_after_the_footer(log: Path, line: int) -> None:
     text = log.read_text()
     log.write_text(text + text.splitlines(keepends=True)[line - 1])
-    assert "nothing after the footer" in str(refused(log, 7))
+    refused(log, 7)
 
 
-def test_refuses_a_second_header(log: Path) -> None:
-    first, rest = log.read_text().split("\n", 1)
-    log.write_text(f"{first}\n{first}\n{rest}")
-    assert "one header" in str(refused(log, 2))
-
-
-def test_refuses_a_step_before_the_header(log: Path) -> None:
-    log.write_text(log.read_text().split("\n", 1)[1])
-    assert "one header, on the first line" in str(refused(log, 1))
-
-
-@pytest.mark.parametrize("kind", ["note", None, 1, ...])
-def test_refuses_a_record_of_no_known_kind(log: Path, kind: Any) -> None:
-    edit(log, 3, kind=kind)
-    assert refused(log, 3).field == "kind"
-
-
-def test_refuses_an_empty_file(tmp_path: Path) -> None:
-    path = tmp_path / "empty.jsonl"
-    path.touch()
-    assert refused(path, 0).field == "header"
-
-
-def test_refuses_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StepLogError, match=r"rank9\.jsonl"):
-        read_step_log(tmp_path / "rank9.jsonl")
-
-
-@pytest.mark.parametrize("byte", [b"\xff", b"\xc3\n", b"\xed\xa0\x80"])
-def test_refuses_bytes_that_are_not_utf8_with_their_line(log: Path, byte: bytes) -> None:
-    lines = log.read_bytes().splitlines(keepends=True)
-    lines[2] = byte + lines[2]
-    log.write_bytes(b"".join(lines))
-    assert "UTF-8" in str(refused(log, 3))
-
-
-@pytest.mark.parametrize("depth", [500, 900, 950, 980, 990, 1000, 100_000])
-def test_refuses_nesting_of_any_depth(log: Path, depth: int) -> None:
-    lines = log.read_text().splitlines()
-    lines[2] = '{"kind": "step", "extra": ' + "[" * depth + "]" * depth + "}"
-    log.write_text("\n".join(lines) + "\n")
-    refused(log, 3)
-
-
-@pytest.mark.parametrize("digits", [400, 5000])
-def test_refuses_huge_whole_numbers(log: Path, digits: int) -> None:
-    log.write_text(log.read_text().replace('"samples": 8,', f'"samples": {"9" * digits},', 1))
-    refused(log, 2)
-
-
-@pytest.mark.parametrize("line", ["", "[]", "7", "null", "{", '"text"', "\x00"])
-def test_refuses_a_line_that_is_no_record(log: Path, line: str) -> None:
-    lines = log.read_text().splitlines()
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"[]", b"{", b"\x00", b"\xed\xa0\x80", b'{"kind": "step", "step": ' + b"9" * 5000 + b"}",
+        b'{"kind": "step", "extra": ' + b"[" * 990 + b"]" * 990 + b"}", b"[" * 100_000,
+        b'{"kind": "step", "samples": 8, "samples": 800}',
+    ],
+)  # fmt: skip
+def test_refuses_a_line_that_is_no_record(log: Path, line: bytes) -> None:
+    lines = log.read_bytes().split(b"\n")
     lines[2] = line
-    log.write_text("\n".join(lines) + "\n")
+    log.write_bytes(b"\n".join(lines))
     refused(log, 3)
 
 
@@ -364,20 +214,6 @@ def test_any_one_changed_value_is_refused_or_keeps_the_log_consistent(
     assert len(log.steps) == len(STEPS)
 
 
-def test_the_writer_cannot_smuggle_nan_past_the_reader(tmp_path: Path) -> None:
-    path = write(tmp_path / "nan.jsonl", (replace(STEPS[0], loss=float("nan")), *STEPS[1:]))
-    assert "field 'loss': got nan" in str(refused(path, 2))
-
-
-def test_life_signs_go_to_their_own_file(tmp_path: Path) -> None:
-    heartbeat = Heartbeat(tmp_path / "rank0.heartbeat")
-    heartbeat.beat("import framework")
-    heartbeat.beat("window", 3, 1.5)
-    lines = [json.loads(line) for line in (tmp_path / "rank0.heartbeat").read_text().splitlines()]
-    assert lines[1] == {"phase": "window", "step": 3, "monotonic_seconds": 1.5}
-    assert len(lines) == 2
-
-
 # ---- whether warm-up is over
 
 
@@ -401,14 +237,6 @@ def test_one_wild_step_makes_no_room_for_a_difference(first: list[float]) -> Non
     assert not steadiness([*first, 1.2, 1.21, 1.0, 1.01], 2).steady
 
 
-def test_each_of_the_three_windows_counts_and_none_before_them() -> None:
-    for odd in range(3):
-        windows = [[1.0, 1.0]] * 3
-        windows[odd] = [1.1, 1.1]
-        assert not steadiness([step for window in windows for step in window], 2).steady
-    assert steadiness([9.0, *[1.0] * 6], 2).steady
-
-
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
 def test_fewer_than_three_windows_are_never_steady(steps: int) -> None:
     assert not steadiness([1.0] * steps, 2).steady
@@ -424,16 +252,6 @@ def test_the_answer_does_not_hang_on_the_clocks_unit(seconds: list[float], facto
     one, other = steadiness(seconds, 2), steadiness([each * factor for each in seconds], 2)
     assert other.spread == pytest.approx(one.spread, rel=1e-6, abs=1e-9)
     assert other.limit == pytest.approx(one.limit, rel=1e-6, abs=1e-9)
-
-
-def test_white_noise_is_called_unsteady_about_once_in_ten_looks_and_a_slow_decline_nearly_always() -> None:
-    random = Random(1)
-    looks = [steadiness([random.gauss(1.0, 0.01) for _ in range(60)], 20).steady for _ in range(400)]
-    assert 0.04 < looks.count(False) / len(looks) < 0.16
-    declines = [
-        steadiness([random.gauss(1.0, 0.01) * 0.9995**step for step in range(60)], 20).steady for _ in range(100)
-    ]
-    assert declines.count(True) <= 5
 
 
 def stationary(random: Random, steps: int) -> list[float]:
@@ -458,12 +276,6 @@ def test_one_look_turns_away_at_most_one_stationary_warm_up_of_a_hundred(window_
     assert unsteady < 59
 
 
-def test_the_limit_of_many_looks_would_turn_away_every_fourth_at_one() -> None:
-    random = Random(3)
-    looks = [steadiness(stationary(random, 60), 20).steady for _ in range(1000)]
-    assert 0.2 < looks.count(False) / len(looks) < 0.36
-
-
 def test_looks_after_every_window_turn_away_hardly_any_stationary_warm_up() -> None:
     random, runs = Random(4), 500
     never = 0
@@ -481,12 +293,6 @@ def test_one_look_still_sees_a_warm_up_that_is_not_over() -> None:
         for _ in range(200)
     ]
     assert [look.steady for look in looks].count(True) <= 2
-
-
-def test_a_log_knows_its_warm_up_from_its_window(log: Path) -> None:
-    read = read_step_log(log)
-    assert (len(read.warmup), len(read.window)) == (1, 3)
-    assert read.warmup + read.window == read.steps
 
 
 def test_a_sign_of_life_goes_through_no_link(tmp_path: Path) -> None:

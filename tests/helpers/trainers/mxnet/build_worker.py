@@ -16,13 +16,12 @@ from helpers.trainers.common.building import BuildAnswer, run_build
 from helpers.trainers.common.images import Form
 from helpers.trainers.common.process import Refused, not_imported, set_environment
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.mxnet.settings import MxnetSettings, setting_facts
+from helpers.trainers.mxnet.settings import MxnetSettings
 
 
 def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
     """Trace the network and loss of ``spec``, and fill in ``answer``. Raises Refused if MXNet cannot build them."""
     settings = MxnetSettings.of(spec)
-    answer.facts.update(setting_facts(spec, settings))
     environment.update(spec.environment)
     set_environment(spec, settings, environment)
     try:
@@ -30,12 +29,11 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
     except (ImportError, OSError) as error:
         raise not_imported("MXNet", "mxnet", error) from error
     from helpers.trainers.mxnet import steps
-    from helpers.trainers.mxnet.device import last_line, refuse_what_is_no_case
+    from helpers.trainers.mxnet.device import last_line
     from helpers.trainers.mxnet.models import trained
 
     answer.facts["framework_version"] = str(mx.__version__)
     answer.facts["cards"] = f"{spec.case.cards_per_node} in one process; traced for one of them"
-    refuse_what_is_no_case(spec.case)
     steps.begin_amp(settings)
     network = steps.network_for(spec, settings)
     logits = network(mx.sym.var("images"))

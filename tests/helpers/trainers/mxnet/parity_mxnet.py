@@ -8,14 +8,11 @@ the first step's gradients are from those that it wrote.
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import mxnet as mx
-import numpy
 
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord
@@ -23,7 +20,14 @@ from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.mxnet.models import trained
 from helpers.trainers.mxnet.settings import MxnetSettings
 from helpers.trainers.mxnet.steps import TrainingStep
-from tests.helpers.trainers.parity_batch import parity_batch, relative_errors, shrink_images
+from tests.helpers.trainers.parity_batch import (
+    answer,
+    parity_batch,
+    read_arrays,
+    relative_errors,
+    shrink_images,
+    transposed,
+)
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
@@ -37,8 +41,9 @@ def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str,
         network.cast(dtype)
         # No case is computed in float64, and the proof of its type would refuse it.
         step._proven = True
-    with numpy.load(weights) as given:
-        load(network, {name: given[name] for name in given.files})
+    own = paddle_names(network)
+    for name, value in read_arrays(weights, own, transposed).items():
+        own[name].set_data(mx.nd.array(value, dtype=value.dtype))
     images, labels, samples = parity_batch(spec, settings, dtype)
     batch = Batch([mx.nd.array(images, dtype=dtype)], [mx.nd.array(labels, dtype="float32")], samples)
     step.begin_epoch(0)
@@ -46,22 +51,9 @@ def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str,
     # MXNet adds up the gradients of the batch's images and takes their mean in the update.
     found = {name: each.grad().asnumpy() / samples for name, each in paddle_names(network).items()}
     losses += [step.loss(step.step(batch)) for _ in range(spec.window_steps - 1)]
-    with numpy.load(gradients) as given:
-        errors = relative_errors(found, {name: turned(given[name]) for name in given.files})
+    errors = relative_errors(found, read_arrays(gradients, found, transposed))
     parameters = sum(each.data().size for each in trained(network).values())
     return {"losses": losses, "parameters": parameters, "gradient_errors": errors}
-
-
-def load(network: Any, given: dict[str, Any]) -> None:
-    """Every weight by its name, and no other."""
-    own = paddle_names(network)
-    if set(own) != set(given):
-        raise SystemExit(f"other weights: {sorted(set(own) ^ set(given))}")
-    for name, weights in own.items():
-        value = turned(given[name])
-        if value.shape != tuple(weights.shape):
-            raise SystemExit(f"{name}: {value.shape}, expected {tuple(weights.shape)}")
-        weights.set_data(mx.nd.array(value, dtype=value.dtype))
 
 
 def paddle_names(network: Any) -> dict[str, Any]:
@@ -71,12 +63,5 @@ def paddle_names(network: Any) -> dict[str, Any]:
     }
 
 
-def turned(value: Any) -> Any:
-    """Paddle's matrices lie the other way round."""
-    return value.T if value.ndim == 2 else value
-
-
 if __name__ == "__main__":
-    job = JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    told = main(job, Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
-    print(json.dumps(told))
+    answer(main)

@@ -21,16 +21,14 @@ import numpy
 
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, cards_of
-from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import MODELS, Model
 from helpers.trainers.mxnet.data import copied, feed_to
-from helpers.trainers.mxnet.device import contexts_of, force_float32, last_of_step, pin_workers, refuse_what_cannot_run
+from helpers.trainers.mxnet.device import contexts_of, pin_workers
 from helpers.trainers.mxnet.models import NetworkForm, network_of, trained
 from helpers.trainers.mxnet.settings import MxnetSettings
 from helpers.trainers.mxnet.steps import (
     SmoothedLoss,
-    SumCheck,
     TrainingStep,
     build_network,
     build_trainer,
@@ -50,16 +48,6 @@ def refusal(act: Any) -> str:
     return ""
 
 
-def refused_on_a_cpu(cases: list[str]) -> dict[str, str]:
-    specs = {each: JobSpec("j", Case.parse(f"mxnet-resnet50v1.5-{each}"), 0, "r", "cpu", 0, 1) for each in cases}
-    return {case: refusal(lambda spec=spec: refuse_what_cannot_run(spec)) for case, spec in specs.items()}
-
-
-def parameters(model: Model, channels: int) -> int:
-    network = network_of(MODELS[model], NetworkForm(channels=channels))
-    return sum(int(numpy.prod(each.shape)) for each in trained(network).values())
-
-
 def proofs(settings: MxnetSettings) -> dict[str, str]:
     """What the proof says where the model computes in another type or layout than the settings, and where not."""
     network = network_of(MODELS[Model.RESNET50], NetworkForm())
@@ -69,33 +57,12 @@ def proofs(settings: MxnetSettings) -> dict[str, str]:
     images, output = traced(network)
     found = convolutions(output, {images: "float32"})
     half = dataclasses.replace(settings, amp_level="O2", amp_dtype="float16", amp_through="cast")
-    in_half = [each._replace(dtype="float16") for each in found]
     return {
-        "found": f"{len(found)} {sorted(set(found))}",
         "right": refusal(lambda: check_convolutions(found, settings, 53)),
         "not_cast": refusal(lambda: check_convolutions(found, half, 53)),
-        "one_not_cast": refusal(lambda: check_convolutions([*in_half[:52], found[0]], half, 53)),
         "one_missing": refusal(lambda: check_convolutions(found[:52], settings, 53)),
         "layout": refusal(lambda: check_convolutions(found, dataclasses.replace(settings, layout="NHWC"), 53)),
-        "never_ran": refusal(lambda: check_convolutions([], settings, 53)),
         "weights": refusal(lambda: check_weights(network, half)),
-    }
-
-
-def cast(settings: MxnetSettings, spec: JobSpec) -> dict[str, Any]:
-    """The types of a network that is all float16, as on a GPU; nothing is computed in it."""
-    half = dataclasses.replace(
-        settings, amp_level="O2", amp_dtype="float16", amp_through="cast", layout="NHWC", input_channels=4
-    )
-    network = build_network(spec, half, [mx.cpu(0)])
-    weights = trained(network)
-    shapes = {name: list(weights[name].shape) for name in ("stem.convolution.weight", "classifier.weight")}
-    trainer = build_trainer(network, half)
-    return {
-        "types": sorted({numpy.dtype(each.dtype).name for each in weights.values()}),
-        "norms": sorted({numpy.dtype(each.dtype).name for name, each in weights.items() if name.endswith("gamma")}),
-        "shapes": shapes,
-        "master_copies": bool(trainer._optimizer.multi_precision),
     }
 
 
@@ -112,11 +79,11 @@ def smoothed(settings: MxnetSettings) -> list[float]:
     return [float(losses.mean()), float(-(targets * logarithms).sum(axis=1).mean())]
 
 
-def step_of(spec: JobSpec, settings: MxnetSettings, cards: int) -> tuple[TrainingStep, dict[str, str], list[Any]]:
+def step_of(spec: JobSpec, settings: MxnetSettings, cards: int) -> tuple[TrainingStep, list[Any]]:
     trainer: Any = SimpleNamespace(spec=spec, device=DeviceRecord())
     mx.random.seed(7)
     contexts = [mx.cpu(1 + card) for card in range(cards)]
-    return TrainingStep(trainer, settings, contexts), trainer.device.facts, contexts
+    return TrainingStep(trainer, settings, contexts), contexts
 
 
 def images(cards: list[Any], dtype: str = "float32") -> Batch:
@@ -132,12 +99,7 @@ def together(one: JobSpec, two: JobSpec) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, spec, cards in (("one", one, 1), ("two", two, 2)):
         settings = dataclasses.replace(MxnetSettings.of(spec), learning_rate=0.001)
-        step, facts, contexts = step_of(spec, settings, cards)
-        batch = images(contexts)
-        step.begin_epoch(0)
-        step.step(batch)
-        found[f"{name}_facts"] = facts
-        step, _, contexts = step_of(spec, settings, cards)
+        step, contexts = step_of(spec, settings, cards)
         step.network.cast("float64")
         # No case is computed in float64, and the proof of its type would refuse it.
         step._proven = True
@@ -149,34 +111,7 @@ def together(one: JobSpec, two: JobSpec) -> dict[str, Any]:
         float(mx.nd.abs(each.data(first) - each.data(second).as_in_context(first)).max().asscalar())
         for each in step.weights
     )
-    return {**found, **wrong_sums(step)}
-
-
-def wrong_sums(step: TrainingStep) -> dict[str, str]:
-    """What is said of a card that was left out of a sum, and of one that got no number."""
-    weights = step.weights[:2]
-    for each in weights:
-        for gradient in each.list_grad():
-            gradient[:] = 1.0
-    check, (first, second) = SumCheck(weights), weights[0].list_grad()
-    found = {}
-    for name, sums in (("left_out", (2.0, 1.0)), ("nan", (2.0, float("nan")))):
-        first[:], second[:] = sums
-        found[name] = refusal(check.compare)
     return found
-
-
-def marked(spec: JobSpec) -> bool:
-    """Whether what a step's mark waits for is there when the step's update is."""
-    step, _, contexts = step_of(spec, MxnetSettings.of(spec), 1)
-    weights = step.weights
-    mark = last_of_step(weights, contexts)
-    before = [float(each.data().reshape((-1,))[0].asscalar()) for each in (weights[0], weights[-1])]
-    step.begin_epoch(0)
-    step.step(images(contexts))
-    mark()()
-    after = [float(each.data().reshape((-1,))[0].asscalar()) for each in (weights[0], weights[-1])]
-    return before != after
 
 
 def decay(spec: JobSpec) -> dict[str, list[float]]:
@@ -194,7 +129,7 @@ def decay(spec: JobSpec) -> dict[str, list[float]]:
 def rates(spec: JobSpec) -> list[float]:
     """The rate that MXNet's optimizer has after each of some steps that warm up, and in later epochs."""
     settings = dataclasses.replace(MxnetSettings.of(spec), learning_rate=1.0, learning_rate_warmup_steps=2)
-    step, _, contexts = step_of(spec, settings, 1)
+    step, contexts = step_of(spec, settings, 1)
     found = []
     for epoch in (0, 0, 0, 30):
         step.begin_epoch(epoch)
@@ -245,29 +180,17 @@ def main(given: dict[str, str]) -> dict[str, Any]:
     specs = {name: JobSpec.from_json(text) for name, text in given.items()}
     one, two = specs["one"], specs["two"]
     settings = MxnetSettings.of(one)
-    cases = [
-        "tf32-bs1-1x1-dali",
-        "amp_o2-bs1-1x1-dali",
-        "fp32-bs1-2x1-dali",
-        "fp32-bs1-1x1-synthetic-xla",
-        "fp32-bs1-1x1-synthetic-graphs",
-        "fp32-bs1-1x1-synthetic-dynamic",
-    ]
     told = {
         # First of all: threads that stand keep their cores.
         "pinned": pinned(two),
-        "refused": refused_on_a_cpu(cases),
-        "parameters": [parameters(Model.RESNET50, 3), parameters(Model.RESNET50, 4)],
         "proofs": proofs(settings),
-        "cast": cast(settings, one),
         "smoothed": smoothed(settings),
         "decay": decay(one),
         "fed": fed(),
         "dali": from_dali(),
-        "precise": force_float32(one, mx.cpu(0)),
     }
     use_small_network()
-    return {**told, "together": together(one, two), "marked": marked(one), "rates": rates(one)}
+    return {**told, "together": together(one, two), "rates": rates(one)}
 
 
 if __name__ == "__main__":

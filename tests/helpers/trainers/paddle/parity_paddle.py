@@ -10,8 +10,6 @@ loss up to 1e-5), since batch norm and ReLU turn roundings into other signs.
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +22,7 @@ from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.settings import PaddleSettings
 from helpers.trainers.paddle.steps import DynamicStep
-from tests.helpers.trainers.parity_batch import parity_batch, shrink_images
+from tests.helpers.trainers.parity_batch import answer, parity_batch, shrink_images
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
@@ -58,6 +56,4 @@ def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str,
 
 
 if __name__ == "__main__":
-    job = JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    told = main(job, Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
-    print(json.dumps(told))
+    answer(main)

@@ -1,5 +1,5 @@
-"""Builds GPU jobs as the build check does: ``python pir_program_worker.py LIBRARY SPEC.json ...``. Old programs of the
-first job are made to fail, so that it falls to PIR.
+"""Builds a GPU job as the build check does, with old programs made to fail, so that it falls to PIR:
+``python pir_program_worker.py LIBRARY SPEC.json``.
 
 LIBRARY is half_kernels.cc, compiled against this build of Paddle. The output is that of helpers.trainers.paddle.build.
 """
@@ -18,24 +18,21 @@ from helpers.trainers.paddle import build
 from helpers.trainers.paddle.settings import PaddleSettings
 
 
-def main(library: str, paths: list[str]) -> int:
-    first = JobSpec.from_json(Path(paths[0]).read_text(encoding="utf-8"))
-    set_environment(first, PaddleSettings.of(first), os.environ)
+def main(library: str, path: str) -> int:
+    job = JobSpec.from_json(Path(path).read_text(encoding="utf-8"))
+    set_environment(job, PaddleSettings.of(job), os.environ)
     import paddle
 
     from helpers.trainers.paddle import program
 
     assert ctypes.CDLL(library).pretend_float16() > 0, paddle.__version__
-    made = program._fleet_program
 
-    def fails(spec: JobSpec, *arguments: Any) -> Any:
-        if spec.job_id == first.job_id:
-            raise TypeError("an old program is made to fail")
-        return made(spec, *arguments)
+    def fails(*arguments: Any) -> Any:
+        raise TypeError("an old program is made to fail")
 
     program._fleet_program = fails
-    return build.main(paths)
+    return build.main([path])
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    sys.exit(main(sys.argv[1], sys.argv[2]))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from helpers.plan.recipes.recipe import settings_for
-from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED
+from helpers.trainers.common.process import EXIT_COMPLETE
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
@@ -30,11 +30,6 @@ def _spec(folder: Path, case_id: str, device: str = "gpu", **overrides: Any) -> 
     return spec
 
 
-def _answer(capsys: pytest.CaptureFixture[str], argv: list[str]) -> tuple[int, dict[str, Any]]:
-    status = paddle_build.main(argv)
-    return status, json.loads(capsys.readouterr().out.splitlines()[-1])
-
-
 def test_the_ranks_of_several_nodes_are_those_that_a_launcher_would_start(tmp_path: Path) -> None:
     variables = paddle_build.ranks_of(_spec(tmp_path, f"{RESNET50}-fp32-bs256-2x8-dali-static"))
     places = variables["PADDLE_TRAINER_ENDPOINTS"].split(",")
@@ -42,17 +37,6 @@ def test_the_ranks_of_several_nodes_are_those_that_a_launcher_would_start(tmp_pa
     assert len({place.partition(":")[0] for place in places}) == 2
     assert places[0] == variables["PADDLE_CURRENT_ENDPOINT"]
     assert variables["PADDLE_TRAINER_ID"] == "0"
-
-
-def test_one_card_has_no_launcher_s_variables(tmp_path: Path) -> None:
-    assert paddle_build.ranks_of(_spec(tmp_path, f"{RESNET50}-fp32-bs256-1x1-dali-static")) == {}
-
-
-def test_a_wrong_setting_fails_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = _spec(tmp_path, f"{RESNET50}-fp32-bs4-1x1-dali-static", layout="CHW")
-    status, answer = _answer(capsys, [str(spec.spec_path)])
-    assert status == EXIT_FAILED
-    assert "field 'layout'" in answer["reason"]
 
 
 def _build(folder: Path, case_id: str) -> tuple[int, dict[str, Any]]:
@@ -72,12 +56,12 @@ def test_a_program_is_built_with_its_strategies_by_a_build_for_cpus_too(tmp_path
     assert answer["parameters"] == 25_557_032
     facts = answer["facts"]
     assert answer["operators"] == int(facts["operators"])
-    # The published logs report 16 such subgraphs: the residual additions with their ReLU.
-    assert facts["fused_operators"] == "fused_elemwise_add_activation 16"
     assert facts["program"] == "old"
     counts = counts_of(facts)
     assert counts is not None
     assert (counts["merged_momentum"], counts["momentum"]) == (1, 0)
+    # The published logs report 16 such subgraphs: the residual additions with their ReLU.
+    assert counts["fused_elemwise_add_activation"] == 16
     assert facts["build_strategy.enable_addto"] == "True"
     assert facts["tf32_switches"].endswith("NVIDIA_TF32_OVERRIDE 0")
 
@@ -88,11 +72,3 @@ def test_a_dynamic_case_builds_its_model_and_says_what_does_not_apply(tmp_path: 
     status, answer = _build(tmp_path, f"{RESNET50}-fp32-bs256-1x8-native-dynamic")
     assert (status, answer["operators"], answer["parameters"]) == (EXIT_COMPLETE, None, 25_557_032)
     assert answer["facts"]["build_strategy.enable_addto"].startswith("not applied")
-
-
-@pytest.mark.training
-@pytest.mark.untimed
-def test_what_is_no_case_of_paddle_s_is_refused(tmp_path: Path) -> None:
-    status, answer = _build(tmp_path, f"{RESNET50}-fp32-bs256-1x1-unstated-static")
-    assert (status, answer["built"]) == (EXIT_REFUSED, False)
-    assert "data source unstated" in answer["reason"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import json
 import os
 import subprocess
 import sys
@@ -21,24 +19,21 @@ pytest.importorskip("nvidia.dali")
 
 from helpers.plan.recipes.recipe import settings_for  # noqa: E402
 from helpers.trainers.common import readers as dali_data  # noqa: E402
-from helpers.trainers.common.images import MEAN, STD, Form, ImageList, Share  # noqa: E402
+from helpers.trainers.common.images import Form, ImageList, Share  # noqa: E402
 from helpers.trainers.common.process import DeviceRecord, RankPlace  # noqa: E402
 from helpers.trainers.common.readers import (  # noqa: E402
     DaliPlan,
     DaliSource,
-    SyntheticReader,
 )
-from helpers.trainers.common.settings import Dali, Settings  # noqa: E402
+from helpers.trainers.common.settings import Augmentation, Dali, Settings  # noqa: E402
 from helpers.trainers.contract.case import Case  # noqa: E402
 from helpers.trainers.contract.errors import DatasetError  # noqa: E402
 from helpers.trainers.contract.job import JobSpec  # noqa: E402
-from helpers.trainers.contract.step_profile import Phase  # noqa: E402
 from helpers.trainers.paddle import data as paddle_data  # noqa: E402
-from helpers.trainers.paddle.profile import PaddleProfiler  # noqa: E402
-from tests.helpers.trainers.paddle.native_epochs import AUGMENTATION, native_reader  # noqa: E402
+from tests.helpers.trainers.readings import Reading, asked  # noqa: E402
 
 LABELS = (7, 400, 999)
-NATIVE_EPOCHS = Path(__file__).with_name("native_epochs.py")
+AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
 ROOT = Path(__file__).parents[4]
 
 
@@ -118,16 +113,6 @@ def test_dali_decodes_on_the_rank_s_card_or_where_the_case_says_on_the_cpu(
     assert trainer.device.facts["loader"].endswith(f"decoding on {decoding}")
 
 
-def test_dali_on_the_cpu_gives_a_gpu_s_rank_tensors_in_the_form_of_its_case(tmp_path: Path) -> None:
-    listed, form = _numbered(tmp_path, 4), Form("NCHW", 4, "float16")
-    plan = DaliPlan(Share(0, 1, 2, 1), form, AUGMENTATION, Dali(1, 2, 42, 100, 0, 0), 1, gpu=None)
-    batches = list(paddle_data.dali_reader(listed, plan, paddle.to_tensor).epoch(0))
-    assert [(list(batch.images.shape), batch.images.dtype) for batch in batches] == [
-        ([2, 4, 224, 224], paddle.float16)
-    ] * 2
-    assert sorted(label for batch in batches for label in batch.labels.numpy().tolist()) == [0, 1, 2, 3]
-
-
 def test_a_program_is_fed_a_copy_of_an_array_and_a_loader_s_tensor_itself() -> None:
     feed = paddle_data.program_feed(paddle.CPUPlace())
     array = numpy.arange(6, dtype="float16").reshape(2, 3)
@@ -138,106 +123,14 @@ def test_a_program_is_fed_a_copy_of_an_array_and_a_loader_s_tensor_itself() -> N
     assert feed(fed) is fed
 
 
-def test_synthetic_data_is_copied_to_its_device_once() -> None:
-    given: list[Any] = []
-    reader = SyntheticReader(Share(0, 1, 2, 1), Form("NCHW", 3, "float32"), lambda array: given.append(array))
-    batches = [batch for batch, _ in zip(reader.epoch(0), range(3), strict=False)]
-    assert len(given) == 2
-    assert batches[0] is batches[2]
-
-
-# --- Paddle's own loader: every image is its own label, and its red is 10 x the label
-
-
 def _numbered(folder: Path, images: int) -> ImageList:
     for number in range(images):
         Image.new("RGB", (40, 30), (10 * number, 60, 60)).save(folder / f"{number}.jpeg", quality=100)
     return ImageList(folder, tuple(f"{number}.jpeg" for number in range(images)), tuple(range(images)))
 
 
-def _native(images: ImageList, rank: int, ranks: int, batch: int, *, seed: int = 7) -> Any:
-    return native_reader(images, Share(rank, ranks, batch, seed))
-
-
-def _alone(folder: Path, images: int, share: str, workers: int) -> dict[str, Any]:
-    """What two epochs bring in a process of their own; ``share``: rank, ranks and batch size."""
-    words = [sys.executable, str(NATIVE_EPOCHS), str(folder), str(images), *share.split(), str(workers)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
-
-
 def _epoch(reader: Any, number: int) -> list[int]:
     return [int(label) for batch in reader.epoch(number) for label in batch.labels.numpy()]
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-@pytest.mark.parametrize(("images", "batch"), [(12, 2), (14, 2), (17, 4)])
-def test_native_reads_no_image_twice_an_epoch_over_all_ranks_and_drops_only_what_fills_no_batch(
-    tmp_path: Path, images: int, ranks: int, batch: int
-) -> None:
-    listed = _numbered(tmp_path, images)
-    readers = [_native(listed, rank, ranks, batch) for rank in range(ranks)]
-    each_rank = images // ranks // batch * batch
-    for number in range(2):
-        epoch = [_epoch(reader, number) for reader in readers]
-        assert [len(labels) for labels in epoch] == [each_rank] * ranks
-        seen = collections.Counter(label for labels in epoch for label in labels)
-        assert len(seen) == sum(seen.values()) == each_rank * ranks
-        assert set(seen) <= set(range(images))
-
-
-def test_a_profile_has_the_reading_of_each_image_on_the_loader_s_thread(tmp_path: Path) -> None:
-    batches = _native(_numbered(tmp_path, 12), 0, 1, 2)
-    profiler = PaddleProfiler("cpu", None)
-    profiler.start()
-    with profiler.part(Phase.DATA_WAIT):
-        read = [batch.labels + 1 for batch in batches.epoch(0)]
-    profiler.stop(1, tmp_path / "trace.json")
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    reading = [each for each in events if str(each.get("name")).startswith(paddle_data.LOADING)]
-    parts = [each for each in events if str(each.get("name")).startswith("perfgate part")]
-    assert (len(read), len(reading)) == (6, 12)
-    assert {each["tid"] for each in reading}.isdisjoint({each["tid"] for each in parts})
-
-
-def test_native_shuffles_each_epoch_anew_by_its_seed(tmp_path: Path) -> None:
-    listed = _numbered(tmp_path, 12)
-    one, same, other = (_native(listed, 0, 1, 4, seed=seed) for seed in (7, 7, 8))
-    first, second = _epoch(one, 0), _epoch(one, 1)
-    assert first != second
-    assert first != sorted(first)
-    assert second != sorted(second)
-    assert [_epoch(same, 0), _epoch(same, 1)] == [first, second]
-    assert _epoch(other, 0) != first
-
-
-@pytest.mark.slow
-def test_native_s_worker_processes_read_the_same_batches_as_none(tmp_path: Path) -> None:
-    _numbered(tmp_path, 12)
-    alone, helped = (_alone(tmp_path, 12, "1 2 2", workers) for workers in (0, 2))
-    assert len(alone["labels"]) == 12
-    assert alone == helped
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 2])
-def test_native_s_broken_image_is_named_far_down_a_list(tmp_path: Path, workers: int) -> None:
-    Image.new("RGB", (8, 8)).save(tmp_path / "0.jpeg", "JPEG")
-    for number in range(1, 2300):
-        (tmp_path / f"{number}.jpeg").hardlink_to(tmp_path / "0.jpeg")
-    (tmp_path / "2250.jpeg").unlink()
-    (tmp_path / "2250.jpeg").write_bytes((tmp_path / "0.jpeg").read_bytes()[:300])
-    assert "/2250.jpeg: got" in _alone(tmp_path, 2300, "0 1 50", workers)["error"]
-
-
-def test_native_s_labels_stay_with_their_images(tmp_path: Path) -> None:
-    reader = _native(_numbered(tmp_path, 12), 0, 1, 3)
-    for batch in reader.epoch(0):
-        red = batch.images.numpy()[:, 0].mean(axis=(1, 2)) * STD[0] + MEAN[0]
-        assert (red / 10).round().astype(int).tolist() == batch.labels.numpy().tolist()
 
 
 def test_the_plugin_reads_every_image_once_an_epoch_and_each_batch_is_kept_until_the_card_is_done(
@@ -251,3 +144,55 @@ def test_the_plugin_reads_every_image_once_an_epoch_and_each_batch_is_kept_until
     card.reached = done
     _epoch(reader, 3)
     assert card.marks == 0, "every event is given back"
+
+
+# ---- Paddle's own loader: every image is its own label, and its red is 10 x the label
+
+READINGS = {
+    "alone": Reading("1 2 2", 0, "native"),
+    "helped": Reading("1 2 2", 2, "native"),
+    "rank 0": Reading("0 2 5", 0, "native"),
+    "rank 1": Reading("1 2 5", 0, "native"),
+    "broken, alone": Reading("0 1 4", 0, "native", broken=True),
+    "broken, helped": Reading("0 1 4", 2, "native", broken=True),
+}
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What each reading told. In the process of the tests its workers would be forked beside the threads of everything
+    tested before."""
+
+    def run(*words: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=300, check=True
+        ).stdout
+
+    program = Path(__file__).with_name("native_epochs.py")
+    return asked(run, program, tmp_path_factory.mktemp("images"), READINGS)
+
+
+@pytest.mark.slow
+def test_native_s_worker_processes_read_the_same_batches_as_none_in_a_new_order_each_epoch(
+    read: dict[str, Any],
+) -> None:
+    assert read["alone"] == read["helped"]
+    first, second = read["alone"]["epochs"]
+    assert first != second and sorted(first) != first
+
+
+@pytest.mark.slow
+def test_native_drops_only_what_fills_no_batch_and_labels_stay_with_their_images(read: dict[str, Any]) -> None:
+    ranks = [read[f"rank {rank}"] for rank in range(2)]
+    for number in range(2):
+        seen = [label for rank in ranks for label in rank["epochs"][number]]
+        assert len(seen) == len(set(seen)) == 10
+    for rank in ranks:
+        assert [round(red / 10) for red in rank["reds"]] == [label for epoch in rank["epochs"] for label in epoch]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["alone", "helped"])
+def test_native_s_broken_image_is_named(read: dict[str, Any], way: str) -> None:
+    assert read[f"broken, {way}"]["error"].startswith(f"{read['cut']}: got ")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pb2
@@ -14,7 +12,7 @@ from helpers.trainers.common.process import Refused
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.program import ProgramKind
-from helpers.trainers.paddle.companions import WORKING_COMPANIONS, import_paddle
+from helpers.trainers.paddle.companions import WORKING_COMPANIONS
 from helpers.trainers.paddle.kinds import ProgramError, first_that_builds
 
 Make = Callable[[dict[str, str]], str]
@@ -74,30 +72,6 @@ def test_a_field_that_protobuf_s_objects_no_longer_have_is_protobuf_s_fault_and_
     assert f"Install protobuf=={WORKING_COMPANIONS['protobuf']}" in told
     # Whole, with its place.
     assert f"no attribute '{field}'" in told and "paddle/test_kinds.py:" in told
-
-
-def test_a_paddle_that_is_not_there_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "paddle", None)
-    with pytest.raises(Refused, match="Paddle is not installed"):
-        import_paddle()
-
-
-def test_a_paddle_that_is_there_and_cannot_be_imported_says_its_own_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "paddle.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "paddle", raising=False)
-    told = (
-        r"^Paddle is installed .*importing it failed: ImportError: libcudart\.so\.12: cannot open shared object file\."
-    )
-    with pytest.raises(Refused, match=told):
-        import_paddle()
-
-
-def test_a_module_that_paddle_lacks_beside_it_is_named() -> None:
-    with pytest.raises(LaunchError, match="setuptools"):
-        _first(_raises(ModuleNotFoundError("No module named 'setuptools'", name="setuptools")))
 
 
 @pytest.mark.parametrize("version", ["3.0.0", "3.1.1", "3.2.2"])

@@ -133,20 +133,3 @@ def test_the_log_of_a_refused_rank_is_written_without_asking_the_library_that_wa
     header, footer = map(json.loads, Path(spec.step_log_path(0)).read_text().splitlines())
     assert footer["status"] == "refused" and "libcudnn.so.9.5.1 is cuDNN 9.5.1" in footer["reason"]
     assert header["facts"]["cudnn_file"].endswith("libcudnn.so.9.5.1")
-
-
-@pytest.mark.parametrize(
-    ("full_version", "cuda", "wheel"),
-    [
-        ("2.6.2", "12.0", "nvidia-cublas-cu12 "),
-        ("3.4.0", "11.8", "nvidia-cublas-cu11 "),
-        ("0.0.0", "13.0", "nvidia-cublas "),
-    ],
-)
-def test_a_build_whose_libraries_the_suite_lacks_is_told_which_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_version: str, cuda: str, wheel: str
-) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "_PADDLE", _PADDLE.replace("2.6.2", full_version).replace("11.8", cuda))
-    refusal = str(rank(tmp_path, str(tmp_path), tmp_path / "no-environment"))
-    assert f"nvidia-cudnn-cu{cuda[:2]}==8.*" in refusal and wheel in refusal
-    assert "link_libraries.py" in refusal and "make env" not in refusal

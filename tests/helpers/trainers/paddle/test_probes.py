@@ -71,9 +71,3 @@ def test_without_a_fused_operator_the_statistics_are_not_compared_and_both_progr
     assert answer["not_run"].startswith("the fused operator is a GPU's")
     # The batches have the mean 1 and the deviation 2: the statistics moved.
     assert float(answer["facts"]["moved"].split()[0]) > 0.5
-
-
-@pytest.mark.training
-def test_a_probe_that_does_not_exist_is_no_answer(job: JobSpec) -> None:
-    with pytest.raises(subprocess.CalledProcessError):
-        ask(job, "nonsense")

@@ -11,7 +11,7 @@ import pytest
 from helpers.trainers.common.card_times import NOT_TRIED, UNKNOWN_OPERATOR
 from helpers.trainers.common.step_profile import ProfileError, Span
 from helpers.trainers.contract.step_profile import Phase
-from helpers.trainers.paddle.tree import LOADING, NO_LAYERS, NO_TYPES, recording_of, spans_of
+from helpers.trainers.paddle.tree import NO_LAYERS, NO_TYPES, recording_of, spans_of
 
 
 def _operator(thread: str, name: str, start: float, seconds: float) -> Sequence[Span]:
@@ -46,34 +46,6 @@ def test_the_operators_of_a_program_tell_its_phases_on_whatever_thread() -> None
         Phase.OTHER: 0.0,
     }
     assert NO_LAYERS in recording.notes
-
-
-@pytest.mark.parametrize(
-    ("off_core", "host", "convolution", "waits"), [(2.5, 5.0, 2.5, 2.5), (0.25, 5.75, 4.0, 0.25), (9.0, 5.0, 1.0, 4.0)]
-)
-def test_a_step_beside_the_reading_of_an_image_waits_for_data(
-    off_core: float, host: float, convolution: float, waits: float
-) -> None:
-    spans = [
-        Span("main", "perfgate part data_wait", 0.0, 0.5, "PythonUserDefined"),
-        Span("main", "perfgate part forward", 1.0, 11.0, "PythonUserDefined"),
-        *_operator("main", "conv2d", 3.0, 4.0),
-        # A second beside the host's code, and three beside the convolution.
-        Span("loader", LOADING, 2.0, 4.5, "PythonUserDefined"),
-        Span("loader", LOADING, 4.5, 6.0, "PythonUserDefined"),
-        # The step does not do what the loader does.
-        *_operator("loader", "assign", 2.0, 3.0),
-    ]
-    recording = recording_of(spans, 1, {Phase.FORWARD: off_core})
-    rows = {(row.phase, row.operator): row.seconds_per_step for row in recording.operators}
-    assert rows == {
-        (Phase.FORWARD, "host code"): pytest.approx(host),
-        (Phase.FORWARD, "conv2d"): pytest.approx(convolution),
-        (Phase.DATA_WAIT, "host code"): pytest.approx(0.5 + waits),
-    }
-    assert recording.phases == {
-        Phase.FORWARD: pytest.approx(10.0 - waits), Phase.DATA_WAIT: pytest.approx(0.5 + waits)
-    }  # fmt: skip
 
 
 def test_gradients_are_reduced_where_their_accumulation_makes_a_buffer() -> None:
@@ -154,7 +126,7 @@ def _on_a_card() -> dict[int, Any]:
 
 def test_on_a_card_its_own_times_count() -> None:
     spans, launched = spans_of(_on_a_card())
-    recording = recording_of(spans, 1, {Phase.FORWARD: 1.0}, launched)
+    recording = recording_of(spans, 1, launched)
     rows = {row.kernel: row for row in recording.operators}
     assert rows["gemm_nn"].key == ("forward", "classifier", "linear", "gemm_nn", "", "cuda")
     assert rows["gemm_nt"].key == ("backward", "classifier", "linear_grad", "gemm_nt", "", "cuda")

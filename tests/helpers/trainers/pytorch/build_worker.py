@@ -18,14 +18,13 @@ from helpers.trainers.common.images import Form
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, not_imported, set_environment
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.pytorch.settings import PytorchSettings, setting_facts
+from helpers.trainers.pytorch.settings import PytorchSettings
 
 
 def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
     """Run the step of ``spec`` on FakeTensor, and fill in ``answer``. Raises Refused if this build of PyTorch
     cannot."""
     settings = PytorchSettings.of(spec)
-    answer.facts.update(setting_facts(spec, settings))
     environment.update(spec.environment)
     set_environment(spec, settings, environment)
     try:
@@ -35,7 +34,6 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from helpers.trainers.pytorch.device import refuse_what_is_no_case
     from helpers.trainers.pytorch.steps import TrainingStep
 
     class Counter(TorchDispatchMode):
@@ -50,7 +48,6 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
     answer.facts["framework_version"] = str(torch.__version__)
     if spec.case.cards > 1:
         answer.facts["all_reduce"] = "not in the step without cards"
-    refuse_what_is_no_case(spec.case)
     if settings.compile_mode is not None:
         raise Refused(
             "torch.compile makes the program of a card with its first step there, so it cannot be built alone"

@@ -8,13 +8,10 @@ the first step's gradients are from those that it wrote.
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy
 import torch
 
 from helpers.trainers.common.loop import Batch
@@ -22,7 +19,14 @@ from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings
 from helpers.trainers.pytorch.steps import TrainingStep
-from tests.helpers.trainers.parity_batch import parity_batch, relative_errors, shrink_images
+from tests.helpers.trainers.parity_batch import (
+    answer,
+    parity_batch,
+    read_arrays,
+    relative_errors,
+    shrink_images,
+    transposed,
+)
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
@@ -39,8 +43,13 @@ def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str,
             state["momentum_buffer"] = state["momentum_buffer"].double()
         # No case is computed in float64.
         step._proof = None
-    with numpy.load(weights) as given:
-        load(model, {name: given[name] for name in given.files})
+    own = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, value in read_arrays(weights, own, transposed).items():
+            own[name].copy_(torch.from_numpy(value))
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Dropout):
+            layer.p = 0.0
     images, labels, samples = parity_batch(spec, settings, dtype)
     batch = Batch(torch.tensor(images), torch.tensor(labels), samples)
     step.begin_epoch(0)
@@ -52,35 +61,11 @@ def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str,
 
     step._optimizer.register_step_pre_hook(record)
     losses = [step.loss(step.step(batch)) for _ in range(spec.window_steps)]
-    with numpy.load(gradients) as given:
-        errors = relative_errors(found, {name: turned(given[name]) for name in given.files})
+    errors = relative_errors(found, read_arrays(gradients, found, transposed))
     parameters = sum(each.numel() for each in model.parameters())
     return {"losses": losses, "parameters": parameters, "gradient_errors": errors}
 
 
-def load(model: Any, given: dict[str, Any]) -> None:
-    """Every weight by its name, and no other."""
-    own = dict(model.named_parameters())
-    if set(own) != set(given):
-        raise SystemExit(f"other weights: {sorted(set(own) ^ set(given))}")
-    with torch.no_grad():
-        for name, weights in own.items():
-            value = turned(given[name])
-            if value.shape != tuple(weights.shape):
-                raise SystemExit(f"{name}: {value.shape}, expected {tuple(weights.shape)}")
-            weights.copy_(torch.from_numpy(value))
-    for layer in model.modules():
-        if isinstance(layer, torch.nn.Dropout):
-            layer.p = 0.0
-
-
-def turned(value: Any) -> Any:
-    """Paddle's matrices lie the other way round."""
-    return value.T if value.ndim == 2 else value
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    job = JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    told = main(job, Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
-    print(json.dumps(told))
+    answer(main)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from helpers.trainers.common.step_profile import ProfileError, Recording, computing_threads
+from helpers.trainers.common.step_profile import Recording
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.pytorch.profile import PytorchStepProfiler
@@ -28,44 +27,15 @@ CONVOLUTION = nn.Conv2d(3, 3, 3)
 MODEL = nn.Sequential(CONVOLUTION, ThereAndBack(), CONVOLUTION, nn.BatchNorm2d(3), nn.ReLU(inplace=True))
 
 
-def profiled(trace: Path, train: bool = True, without: Sequence[str] = (), device: str = "cpu") -> Recording:
-    profiler = PytorchStepProfiler(MODEL, torch.device(device), without)
+def profiled(trace: Path, without: Sequence[str] = ()) -> Recording:
+    profiler = PytorchStepProfiler(MODEL, torch.device("cpu"), without)
     profiler.start()
-    for _ in range(2 if train else 0):
+    for _ in range(2):
         with profiler.part(Phase.FORWARD):
             loss = MODEL(torch.ones(1, 3, 16, 16)).sum()
         with profiler.part(Phase.BACKWARD):
             loss.backward()
     return profiler.stop(2, trace)
-
-
-def error_of(trace: Path, train: bool = True, device: str = "cpu") -> str:
-    try:
-        profiled(trace, train, device=device)
-    except ProfileError as error:
-        return str(error)
-    return ""
-
-
-class Full(PytorchStepProfiler):
-    """Its trace cannot be written."""
-
-    def stop(self, steps: int, trace: Path) -> Recording:
-        def full(_: str) -> None:
-            raise OSError(28, "No space left on device")
-
-        self._profiler.export_chrome_trace = full
-        return super().stop(steps, trace)
-
-
-def unread(trace: Path) -> str:
-    profiler = Full(MODEL, torch.device("cpu"))
-    profiler.start()
-    try:
-        profiler.stop(1, trace)
-    except ProfileError as error:
-        return str(error)
-    return ""
 
 
 def main(folder: Path) -> None:
@@ -74,10 +44,6 @@ def main(folder: Path) -> None:
         "rows": [[*row.key, row.calls_per_step] for row in recording.operators],
         "phases": sorted(phase.value for phase in recording.phases or ()),
         "hooks": sum(len(layer._forward_hooks) + len(layer._forward_pre_hooks) for layer in MODEL.modules()),
-        "nothing": error_of(folder / "nothing.json", train=False),
-        # Here there is no card: what the host does must not be taken for its work.
-        "no_kernel": error_of(folder / "no_kernel.json", device="cuda"),
-        "no_folder": error_of(folder / "missing" / "trace.json"),
     }
     levels = [FRAMEWORKS[Framework.PYTORCH].explained_without[:number] for number in range(3)]
     torch.set_num_threads(1)
@@ -93,12 +59,7 @@ def main(folder: Path) -> None:
     ]
     answer["bytes"] = [(folder / f"level{number}.json").stat().st_size for number in range(3)]
     torch.set_num_threads(2)
-    answer["threads"] = [profiled(folder / "threads.json").threads, computing_threads()]
-    answer["unread"] = unread(folder / "unread.json")
-    # As where the disk is full: a file cannot get longer.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
-    answer["full"] = error_of(folder / "full.json")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    answer["threads"] = profiled(folder / "threads.json").threads
     print(json.dumps(answer))
 
 

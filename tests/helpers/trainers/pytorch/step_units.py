@@ -14,17 +14,13 @@ from unittest import mock
 import numpy
 import torch
 
-from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused
-from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import Model
 from helpers.trainers.pytorch.data import feed_to
-from helpers.trainers.pytorch.device import force_float32, refuse_what_cannot_run
-from helpers.trainers.pytorch.models import as_layout, network_of
+from helpers.trainers.pytorch.models import network_of
 from helpers.trainers.pytorch.settings import PytorchSettings
 from helpers.trainers.pytorch.steps import Convolutions, GraphedStep, TrainingStep, check_weights
-from tests.helpers.trainers.small_network import use_small_network
 
 IMAGES = torch.ones(1, 3, 64, 64)
 
@@ -69,23 +65,6 @@ def proofs(settings: PytorchSettings) -> dict[str, str]:
 def step_of(spec: JobSpec, settings: PytorchSettings) -> TrainingStep:
     trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
     return TrainingStep(trainer, settings, torch.device("cpu"))
-
-
-def losses(spec: JobSpec, settings: PytorchSettings, steps: int) -> list[float]:
-    torch.manual_seed(1)
-    step = step_of(spec, settings)
-    with torch.no_grad():
-        # So that the gradients of all other layers are large enough to overflow.
-        step._model.classifier.weight *= 100
-    batch = Batch(torch.randn(2, 3, 64, 64), torch.tensor([3, 700]), 2)
-    return [step.loss(step.step(batch)) for _ in range(steps)]
-
-
-def overflows(spec: JobSpec, settings: PytorchSettings) -> list[list[float]]:
-    """Losses without a loss scale, and under one so large that the first steps are skipped."""
-    rule = {"incr_every_n_steps": 1000, "decr_every_n_nan_or_inf": 1, "incr_ratio": 2.0, "decr_ratio": 0.5}
-    scaled = dataclasses.replace(settings, loss_scaling=2.0**127, loss_scaling_rule=rule)
-    return [losses(spec, settings, 3), losses(spec, scaled, 9)]
 
 
 class CardDouble:
@@ -133,26 +112,6 @@ def graphed() -> dict[str, Any]:
     return {"losses": told, "captures": card.captures, "replays": card.replays, "streams": len(card.streams)}
 
 
-def refused_on_a_cpu() -> dict[str, str]:
-    cases = ["tf32-bs1-1x1-dali", "unstated-bs1-1x1-dali", "fp32-bs1-1x1-synthetic-graphs"]
-    cases += ["fp32-bs1-1x1-synthetic-xla", "fp32-bs1-1x1-synthetic-auto", "fp32-bs1-1x1-synthetic-dynamic"]
-    specs = {each: JobSpec("j", Case.parse(f"pytorch-resnet50v1.5-{each}"), 0, "r", "cpu", 0, 1) for each in cases}
-    return {case: refusal(lambda spec=spec: refuse_what_cannot_run(spec)) for case, spec in specs.items()}
-
-
-def no_gpu(init: Any) -> str:
-    """What a GPU's job is refused with where PyTorch's CUDA finds none."""
-    case = Case.parse("pytorch-resnet50v1.5-bf16-bs4-1x1-synthetic")
-    spec = JobSpec("j", case, 0, "r", "gpu", 0, 1, settings={})
-    card = SimpleNamespace(is_available=lambda: False, device_count=lambda: 0, init=init)
-    with mock.patch.object(torch, "cuda", card), mock.patch.object(torch.version, "cuda", "13.0"):
-        return refusal(lambda: refuse_what_cannot_run(spec))
-
-
-def too_old() -> None:
-    raise RuntimeError("The NVIDIA driver on your system is too old (found version 11040).")
-
-
 def fed() -> list[float]:
     """What the step has of a loader's array that is filled anew afterwards."""
     array = numpy.ones(2, dtype=numpy.float32)
@@ -172,25 +131,13 @@ def main(spec: JobSpec) -> dict[str, Any]:
     for epoch in (0, 29, 30, 89, 90):
         step.begin_epoch(epoch)
         rates.append(step._optimizer.param_groups[0]["lr"] / settings.learning_rate)
-    feed = as_layout(torch.ones(2, 5, 5, 3), "NHWC", "NHWC")
-    precise = force_float32(spec, torch.device("cpu"))
-    told = {
-        "parameters": [
-            sum(each.numel() for each in model.parameters())
-            for model in (network(Model.RESNET50), network(Model.RESNET50, "NHWC", 4), network(Model.VGG16))
-        ],
+    return {
         "proofs": proofs(settings),
         "groups": groups,
         "rates": rates,
-        "feed": [list(feed.shape), feed.is_contiguous(memory_format=torch.channels_last)],
-        "precise": precise,
         "fed": fed(),
         "graphed": graphed(),
-        "refused": refused_on_a_cpu(),
-        "no_gpu": [no_gpu(too_old), no_gpu(lambda: None)],
     }
-    use_small_network()
-    return {**told, "overflows": overflows(spec, settings)}
 
 
 if __name__ == "__main__":

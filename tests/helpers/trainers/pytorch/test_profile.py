@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +57,4 @@ def test_it_can_record_less(told: dict[str, Any]) -> None:
 
 def test_the_threads_are_pytorchs_own(told: dict[str, Any]) -> None:
     assert [each["threads"] for each in told["levels"]] == [1, 1, 1]
-    assert told["threads"] == [2, 2]
-
-
-def test_a_profiler_that_records_nothing_says_so(told: dict[str, Any]) -> None:
-    assert told["nothing"] == "torch.profiler recorded no operator"
-
-
-def test_of_a_gpu_only_its_own_kernels_are_a_profile(told: dict[str, Any]) -> None:
-    assert told["no_kernel"].startswith("torch.profiler recorded no kernel")
-
-
-def test_a_trace_that_cannot_be_written_is_an_error(told: dict[str, Any]) -> None:
-    assert told["unread"] == "the trace was not kept: [Errno 28] No space left on device"
-    assert "wrote no trace; the folder of the run cannot be used" in told["no_folder"]
-    assert re.search(r"wrote no trace; \d+ MB are free in the folder of the run", told["full"])
+    assert told["threads"] == 2

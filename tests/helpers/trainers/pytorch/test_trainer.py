@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.plan.small_dataset import make_small_dataset
+from helpers.plan.grown_dataset import GrownDataset
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.step_profile import Phase, StepProfile, from_json
 from tests.helpers.trainers.colours import LEARNING_RATES, has_fallen, two_colours
@@ -29,13 +29,12 @@ FACTS = {
     "bfloat16_convolutions": "53",
     "NHWC_convolutions": "53",
     "master_copies": "55",
-    "feed": "NCHW, 4 channels, float32",
 }
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_small_dataset(tmp_path_factory.mktemp("data") / "small", images_per_class=4).root
+    return GrownDataset(tmp_path_factory.mktemp("data") / "small").first(32).root
 
 
 def _run(spec: JobSpec, disturb: Callable[[JobSpec], None] | None = None) -> JobOutcome:
@@ -52,7 +51,6 @@ def test_one_card_records_what_it_is_and_tells_its_phases(tmp_path: Path, images
     facts = log.header.facts
     assert (facts["cores"], facts["threads"], facts["torch_threads"]) == (str(CORES[0]), "1", "1")
     assert facts["loader"].startswith("DALI ")
-    assert facts["bfloat16_hardware"] and facts["onednn"] in ("on", "off")
     beats = [json.loads(line)["phase"] for line in spec.heartbeat_path(0).read_text().splitlines()]
     assert beats == ["import torch", "data", "build model", "first step", "warm-up", "window", "window"]
 
@@ -90,11 +88,6 @@ def test_what_cannot_run_here_is_refused_with_its_reason(tmp_path: Path, images:
     outcome = _run(job(tmp_path, f"{RESNET50}-tf32-bs1-1x1-dali", images))
     assert outcome.kind is OutcomeKind.REFUSED
     assert "TF32" in outcome.reason
-
-
-def test_a_diverging_training_fails(tmp_path: Path, images: Path) -> None:
-    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-synthetic", images, settings={"learning_rate": 1e38})
-    assert _run(spec).what == "training diverged"
 
 
 @TWO_CORES

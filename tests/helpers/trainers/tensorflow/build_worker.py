@@ -15,13 +15,12 @@ from helpers.trainers.common.building import BuildAnswer, run_build
 from helpers.trainers.common.images import Form
 from helpers.trainers.common.process import DeviceRecord, not_imported, set_environment
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.tensorflow.settings import TensorflowSettings, setting_facts
+from helpers.trainers.tensorflow.settings import TensorflowSettings
 
 
 def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
     """Trace the step of ``spec``, and fill in ``answer``. Raises Refused if this build of TensorFlow cannot."""
     settings = TensorflowSettings.of(spec)
-    answer.facts.update(setting_facts(spec, settings))
     environment.update(spec.environment)
     set_environment(spec, settings, environment)
     # These flags are for a GPU build; a build that does not know one ends the process.
@@ -30,13 +29,12 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
         import tensorflow as tf
     except ImportError as error:
         raise not_imported("TensorFlow", "tensorflow", error) from error
-    from helpers.trainers.tensorflow.device import Card, refuse_what_is_no_case
+    from helpers.trainers.tensorflow.device import Card
     from helpers.trainers.tensorflow.steps import TrainingStep
 
     answer.facts["framework_version"] = str(tf.__version__)
     if spec.case.cards > 1:
         answer.facts["all_reduce"] = "not in the graph without cards"
-    refuse_what_is_no_case(spec.case)
     # Without a card the program can only be placed on the CPU.
     trainer: Any = SimpleNamespace(spec=spec, device=DeviceRecord(facts=answer.facts))
     step = TrainingStep(trainer, settings, Card("CPU:0"))

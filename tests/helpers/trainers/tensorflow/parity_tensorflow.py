@@ -10,14 +10,11 @@ other.
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy
 import tensorflow as tf
 
 from helpers.trainers.common.loop import Batch
@@ -27,7 +24,7 @@ from helpers.trainers.tensorflow import models
 from helpers.trainers.tensorflow.device import Card
 from helpers.trainers.tensorflow.settings import TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, form_of
-from tests.helpers.trainers.parity_batch import parity_batch, relative_errors, shrink_images
+from tests.helpers.trainers.parity_batch import answer, parity_batch, read_arrays, relative_errors, shrink_images
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
@@ -40,8 +37,8 @@ def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str,
     form = replace(form_of(settings, spec.seed), dtype=tf.as_dtype(dtype))
     step = TrainingStep(trainer, settings, Card("CPU:0"), form)
     trained = step.network.weights.trained
-    with numpy.load(weights) as given:
-        load(trained, {name: given[name] for name in given.files})
+    for name, value in read_arrays(weights, trained, turned).items():
+        trained[name].assign(value)
     images, labels, samples = parity_batch(spec, settings, dtype)
     batch = Batch(tf.constant(images), tf.constant(labels), samples)
     step.begin_epoch(0)
@@ -52,8 +49,7 @@ def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str,
         name: speed.numpy() - decay * begun[name] for name, (_, speed, decay) in zip(trained, step._moved, strict=True)
     }
     losses += [step.loss(step.step(batch)) for _ in range(spec.window_steps - 1)]
-    with numpy.load(gradients) as given:
-        errors = relative_errors(found, {name: turned(given[name]) for name in given.files})
+    errors = relative_errors(found, read_arrays(gradients, found, turned))
     parameters = sum(int(tf.size(each)) for each in trained.values())
     return {"losses": losses, "parameters": parameters, "gradient_errors": errors}
 
@@ -66,14 +62,6 @@ def normalised(images: Any, scale: Any, offset: Any, mean: Any, variance: Any, f
     return normed, moved * mean + (1 - moved) * found, moved * variance + (1 - moved) * spread
 
 
-def load(trained: dict[str, Any], given: dict[str, Any]) -> None:
-    """Every weight by its name, and no other."""
-    if set(trained) != set(given):
-        raise SystemExit(f"other weights: {sorted(set(trained) ^ set(given))}")
-    for name, variable in trained.items():
-        variable.assign(turned(given[name]))
-
-
 def turned(value: Any) -> Any:
     """From Paddle's order into TensorFlow's."""
     return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value
@@ -81,6 +69,4 @@ def turned(value: Any) -> Any:
 
 if __name__ == "__main__":
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    job = JobSpec.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    told = main(job, Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
-    print(json.dumps(told))
+    answer(main)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +14,10 @@ import tensorflow as tf
 
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, one_line
-from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.models import Model
 from helpers.trainers.tensorflow.data import feed_to
-from helpers.trainers.tensorflow.device import Card, WaitingTimer, refuse_what_cannot_run, wait_for
-from helpers.trainers.tensorflow.models import NetworkForm, network_of, normalised
+from helpers.trainers.tensorflow.device import Card, WaitingTimer, wait_for
+from helpers.trainers.tensorflow.models import NetworkForm, normalised
 from helpers.trainers.tensorflow.settings import WHOLE_STEP, TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, cross_entropy, plain_error
 from tests.helpers.trainers.small_network import use_small_network
@@ -36,19 +33,6 @@ def refusal(act: Any) -> str:
     except Refused as refused:
         return str(refused)
     return ""
-
-
-def parameters() -> dict[str, int]:
-    def count(model: Model, channels: int) -> int:
-        # In a graph that nobody runs the weights get no values.
-        with tf.Graph().as_default():
-            trained = network_of(model.spec, NetworkForm(channels=channels)).weights.trained
-        return sum(int(each.shape.num_elements()) for each in trained.values())
-
-    return {
-        "resnet50": count(Model.RESNET50, 3),
-        "four_channels": count(Model.RESNET50, 4),
-    }
 
 
 def batch_norm() -> float:
@@ -149,29 +133,13 @@ def proofs(spec: JobSpec, settings: TensorflowSettings) -> dict[str, str]:
     return {"right": shown(settings, tf.float32), "not_cast": shown(half, tf.float32)}
 
 
-def errors(pool: Executor) -> list[Future[str]]:
-    """What becomes of errors: memory that no machine has, asked for by a graph and by XLA, and a wrong index.
-
-    TensorFlow gives up on memory only after 10 s, during which other threads go on.
-    """
-    ones = tf.ones([1000, 1000])
-
-    def enormous(values: Any) -> Any:
-        return tf.reduce_sum(tf.tile(values, [1000, 1000]) * 2.0 + values[0, 0])
-
-    def outside(values: Any) -> Any:
-        return tf.gather(values, [2000])
-
-    def told(act: Any, jit: bool | None, device: str) -> str:
-        try:
-            tf.function(act, jit_compile=jit)(ones)
-        except tf.errors.OpError as error:
-            plain = plain_error(error, device)
-            return one_line(f"{type(plain).__name__}: {plain}")
-        return ""
-
-    ways = (enormous, None, "CPU:0"), (enormous, True, "GPU:0"), (outside, None, "CPU:0")
-    return [pool.submit(told, *way) for way in ways]
+def errors() -> list[str]:
+    """What becomes of an error of memory, on the host and on a card, and of another one."""
+    words = 'Graph execution error:\n\n  File "x", line 1\nOOM when allocating'
+    full = tf.errors.ResourceExhaustedError(None, None, words)
+    wrong = tf.errors.InvalidArgumentError(None, None, "2000 is not in [0, 1000)")
+    plain = [plain_error(full, "CPU:0"), plain_error(full, "GPU:0"), plain_error(wrong, "CPU:0")]
+    return [one_line(f"{type(each).__name__}: {each}") for each in plain]
 
 
 def waiting() -> list[Any]:
@@ -198,33 +166,18 @@ def lending() -> dict[str, bool]:
     return told
 
 
-def refusals(settings: TensorflowSettings) -> dict[str, str]:
-    def of(case_id: str, device: str = "cpu", wanted: TensorflowSettings = settings) -> str:
-        case = Case.parse(f"tensorflow-resnet50v1.5-{case_id}")
-        spec = JobSpec("j", case, 0, "/", device, 0, 1)
-        return refusal(lambda: refuse_what_cannot_run(spec, wanted))
-
-    return {
-        "tf32": of("tf32-bs1-1x1-dali"),
-        "amp_o2": of("amp_o2-bs1-1x1-dali"),
-        "compile": of("fp32-bs1-1x1-dali-compile"),
-        "static": of("fp32-bs1-1x1-dali-static"),
-        "NCHW": of("fp32-bs1-1x1-dali", wanted=dataclasses.replace(settings, layout="NCHW")),
-        "gpu": of("fp32-bs1-1x1-dali", device="gpu"),
-        "none": of("fp32-bs1-1x1-dali"),
-    }
-
-
 def main(spec: JobSpec) -> dict[str, Any]:
     settings = TensorflowSettings.of(spec)
-    with ThreadPoolExecutor() as pool:
-        failing = errors(pool)
-        told = {"parameters": parameters(), "batch_norm": batch_norm(), "labels": labels(settings)}
-        told |= {"lending": lending(), "refusals": refusals(settings), "waiting": waiting()}
-        use_small_network()
-        told |= {"scaling": scaling(spec, settings), "proofs": proofs(spec, settings)}
-        told["mirrored"] = mirrored(spec, settings)
-        return {**told, "errors": [each.result() for each in failing]}
+    told = {
+        "batch_norm": batch_norm(),
+        "labels": labels(settings),
+        "lending": lending(),
+        "waiting": waiting(),
+        "errors": errors(),
+    }
+    use_small_network()
+    told |= {"scaling": scaling(spec, settings), "proofs": proofs(spec, settings)}
+    return {**told, "mirrored": mirrored(spec, settings)}
 
 
 if __name__ == "__main__":

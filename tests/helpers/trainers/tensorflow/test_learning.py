@@ -3,51 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.helpers.trainers.colours import learn, two_colours
-from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.environments import TENSORFLOW
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed, TENSORFLOW.needs, pytest.mark.usefixtures("small_images")]
 
-CORES = own_cores()
 RESNET50 = "tensorflow-resnet50v1.5"
 # Smoothed labels have a loss that stays, however much is learnt.
 HARD = {"label_smoothing": 0.0}
-CAST = "float32, cast where they are used"
+
+
+STATIC = {"incr_every_n_steps": 10**9, "decr_every_n_nan_or_inf": 10**9, "incr_ratio": 2.0, "decr_ratio": 0.5}
 
 
 @pytest.fixture(scope="module")
 def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = two_colours(tmp_path_factory.mktemp("colours"))
-    TENSORFLOW.run("-m", "helpers.trainers.tensorflow.records", str(folder))
-    return folder
+    return two_colours(tmp_path_factory.mktemp("colours"))
 
 
 @pytest.mark.parametrize(
-    ("case", "facts"),
+    ("case", "settings", "facts"),
     [
+        ("fp32-bs2-1x1-dali_cpu", {}, {"float32_convolutions": "53", "strategy": "none"}),
         (
-            f"{RESNET50}-bf16-bs2-1x1-dali_cpu",
-            {"bfloat16_convolutions": "53", "NHWC_convolutions": "53", "weights": CAST},
+            "amp-bs2-1x1-native-xla",
+            {"loss_scaling": 128.0, "loss_scaling_rule": STATIC},
+            {"bfloat16_convolutions": "53", "NHWC_convolutions": "53"},
         ),
-        (f"{RESNET50}-fp32-bs2-1x1-native-xla", {"float32_convolutions": "53", "xla": "jit_compile"}),
     ],
 )
-def test_the_loss_falls(tmp_path: Path, colours: Path, case: str, facts: dict[str, str]) -> None:
-    learnt = learn(tmp_path, case, colours, TENSORFLOW.interpreter, CORES, **HARD)
+def test_the_loss_falls(
+    tmp_path: Path, colours: Path, case: str, settings: dict[str, Any], facts: dict[str, str]
+) -> None:
+    learnt = learn(tmp_path, f"{RESNET50}-{case}", colours, TENSORFLOW.interpreter, **settings, **HARD)
     assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
     assert facts.items() <= learnt.facts.items()
-
-
-def test_the_loss_falls_on_records_under_a_loss_scale(tmp_path: Path, colours: Path) -> None:
-    rule = {"incr_every_n_steps": 10**9, "decr_every_n_nan_or_inf": 10**9, "incr_ratio": 2.0, "decr_ratio": 0.5}
-    learnt = learn(
-        tmp_path, f"{RESNET50}-amp-bs2-1x1-native", colours, TENSORFLOW.interpreter, CORES,
-        loss_scaling=128.0, loss_scaling_rule=rule, native_source="tfrecord", **HARD,
-    )  # fmt: skip
-    assert learnt.fallen, f"{learnt.losses}\n{learnt.errors}"
-    assert {"bfloat16_convolutions": "53", "strategy": "none"}.items() <= learnt.facts.items()
-    assert "from TFRecord" in learnt.facts["loader"]

@@ -36,10 +36,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(made_once(tmp_path_factory, "steps-tensorflow", looked))
 
 
-def test_the_models_have_as_many_parameters_as_every_framework_s(told: dict[str, Any]) -> None:
-    assert told["parameters"] == {"resnet50": 25_557_032, "four_channels": 25_560_168}
-
-
 def test_the_fused_batch_norm_is_the_one_that_parity_was_shown_with(told: dict[str, Any]) -> None:
     assert told["batch_norm"] < 1e-4
 
@@ -74,12 +70,11 @@ def test_an_operation_s_error_says_whose_memory_is_full(told: dict[str, Any]) ->
     assert [failure_of_rank(each, started=True).what for each in (host, card, other)] == [
         "out of host memory", "out of GPU memory", "Python exception"
     ]  # fmt: skip
-    assert host.startswith(
-        "MemoryError: ResourceExhaustedError: OOM when allocating tensor with shape[1000000,1000000]"
+    assert (host, card) == (
+        "MemoryError: ResourceExhaustedError: OOM when allocating",
+        "RuntimeError: out of memory error on GPU: ResourceExhaustedError: OOM when allocating",
     )
-    assert "File" not in host and "[[" not in host
-    assert card.startswith("RuntimeError: out of memory error on GPU: ResourceExhaustedError: Out of memory")
-    assert "2000 is not in [0, 1000)" in other
+    assert other.endswith("2000 is not in [0, 1000)")
 
 
 def test_a_step_on_a_card_ends_when_the_card_has_done_it(told: dict[str, Any]) -> None:
@@ -88,17 +83,3 @@ def test_a_step_on_a_card_ends_when_the_card_has_done_it(told: dict[str, Any]) -
 
 def test_aligned_memory_is_lent_and_other_memory_copied(told: dict[str, Any]) -> None:
     assert told["lending"] == {"aligned": True, "elsewhere": False}
-
-
-def test_what_cannot_run_is_refused_with_its_reason(told: dict[str, Any]) -> None:
-    refusals = told["refusals"]
-    for name, reason in {
-        "tf32": "a CPU has none",
-        "amp_o2": "precision amp_o2",
-        "compile": "the feature compile",
-        "static": "execution static is Paddle's",
-        "NCHW": "convolutions on a CPU are NHWC",
-        "gpu": "make env-tensorflow",
-    }.items():
-        assert reason in refusals[name]
-    assert refusals["none"] == ""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from helpers.launch.outcome import JobOutcome, OutcomeKind
-from helpers.plan.small_dataset import make_small_dataset
+from helpers.plan.grown_dataset import GrownDataset
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.environments import TENSORFLOW
-from tests.helpers.trainers.jobs import CORES, LIMITS, TWO_CORES, job, kill, run
+from tests.helpers.trainers.jobs import CORES, TWO_CORES, job, run
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed, TENSORFLOW.needs, pytest.mark.usefixtures("small_images")]
 
@@ -23,7 +22,7 @@ ADAPTIVE = {"warmup_steps": 6, "steady_window_steps": 2, "most_warmup_steps": 8}
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_small_dataset(tmp_path_factory.mktemp("data") / "small", images_per_class=4).root
+    return GrownDataset(tmp_path_factory.mktemp("data") / "small").first(32).root
 
 
 def _run(spec: JobSpec, disturb: Callable[[JobSpec], None] | None = None) -> JobOutcome:
@@ -31,8 +30,7 @@ def _run(spec: JobSpec, disturb: Callable[[JobSpec], None] | None = None) -> Job
 
 
 def test_one_card_records_what_it_is(tmp_path: Path, images: Path) -> None:
-    settings = {"environment": {"TF_DETERMINISTIC_OPS": "1"}}
-    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali", images, settings=settings)
+    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-dali", images)
     outcome = _run(spec)
     assert outcome.kind is OutcomeKind.COMPLETE, outcome.log_tail
     (log,) = outcome.logs
@@ -41,7 +39,7 @@ def test_one_card_records_what_it_is(tmp_path: Path, images: Path) -> None:
     facts = log.header.facts
     assert (facts["cores"], facts["threads"], facts["intra_op_threads"]) == (str(CORES[0]), "1", "1")
     assert facts["loader"].startswith("DALI ")
-    assert (facts["deterministic"], facts["step_timer"]) == ("on", "the host's clock; steps on a CPU are synchronous")
+    assert facts["step_timer"] == "the host's clock; steps on a CPU are synchronous"
     beats = [json.loads(line)["phase"] for line in spec.heartbeat_path(0).read_text().splitlines()]
     assert beats == ["import tensorflow", "data", "build model", "first step", "warm-up", "window", "window"]
 
@@ -52,8 +50,7 @@ def test_two_cards_train_together(tmp_path: Path, images: Path) -> None:
     assert outcome.kind is OutcomeKind.COMPLETE, outcome.log_tail
     first, second = outcome.logs
     for log in outcome.logs:
-        ring = {"strategy": "MultiWorkerMirroredStrategy", "communication": "RING"}
-        assert ring.items() <= log.header.facts.items()
+        assert log.header.facts["strategy"] == "MultiWorkerMirroredStrategy"
     assert [log.header.facts["cores"] for log in outcome.logs] == [str(core) for core in CORES[:2]]
     assert len(first.warmup) == len(second.warmup) and len(first.warmup) in (6, 8)
     assert [step.loss for step in first.steps] != [step.loss for step in second.steps]
@@ -63,25 +60,3 @@ def test_what_cannot_run_here_is_refused_with_its_reason(tmp_path: Path, images:
     outcome = _run(job(tmp_path, f"{RESNET50}-tf32-bs1-1x1-dali", images))
     assert outcome.kind is OutcomeKind.REFUSED
     assert "TF32" in outcome.reason
-
-
-def test_a_diverging_training_fails(tmp_path: Path, images: Path) -> None:
-    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x1-synthetic", images, settings={"learning_rate": 1e38})
-    assert _run(spec).what == "training diverged"
-
-
-@TWO_CORES
-def test_a_killed_rank_is_named_and_the_others_are_ended(tmp_path: Path, images: Path) -> None:
-    spec = job(tmp_path, f"{RESNET50}-fp32-bs1-1x2-synthetic", images, window_steps=500)
-    killed: list[float] = []
-
-    def kill_rank(spec: JobSpec) -> None:
-        kill(1)(spec)
-        killed.append(time.monotonic())
-
-    outcome = _run(spec, kill_rank)
-    took = time.monotonic() - killed[0]
-    assert (outcome.kind, outcome.what, outcome.guilty_rank) == (OutcomeKind.FAILED, "killed by a signal", 1)
-    assert "ended by SIGKILL" in outcome.reason
-    # Rank 0 was ended, and nobody waited until it made no progress.
-    assert took < 3 * (LIMITS.rank_death_seconds + LIMITS.grace_seconds)

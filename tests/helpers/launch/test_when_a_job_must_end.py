@@ -8,8 +8,7 @@ from helpers.launch.failure import HUNG, UNREACHABLE
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.outcome import Ending, OutcomeKind
-from helpers.launch.tail import RankWatch
-from helpers.launch.watchdog import JobLimits, Watchdog
+from helpers.launch.supervisor import JobLimits, _Run
 from helpers.machine.watch.processes import Processes
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
@@ -24,6 +23,7 @@ from helpers.trainers.contract.steplog import (
     Step,
     StepLogWriter,
 )
+from tests.helpers.launch.test_supervisor import QuietMeter
 
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-1x2-synthetic-dynamic")
 LIMITS = JobLimits(start_up_seconds=20.0, no_progress_seconds=3.0, run_seconds=900.0, grace_seconds=1.0)
@@ -34,13 +34,12 @@ class Watched:
 
     def __init__(self, folder: Path, rendezvous: str = "") -> None:
         self.spec = JobSpec("j", CASE, 0, str(folder), "cpu", 1, 20)
-        ranks = [RankWatch(self.spec, rank) for rank in range(2)]
         command = LaunchCommand(("launch",), rendezvous=rendezvous)
-        self.dog = Watchdog(self.spec, command, LIMITS, ranks, OtherNodes(), Processes(), 0.0)
+        self.run = _Run(self.spec, command, LIMITS, QuietMeter(), None, Processes(), OtherNodes())
 
     def beat(self, rank: int, step: int, at: float) -> None:
         Heartbeat(self.spec.heartbeat_path(rank)).beat("window", step, at)
-        self.dog.look(at)
+        self.run._look_at_ranks(at)
 
     def profile(self, rank: int, at: float) -> None:
         """The rank's log is complete, and it begins to profile the steps after the window."""
@@ -52,11 +51,11 @@ class Watched:
         )
         writer.footer(Footer(COMPLETE))
         Heartbeat(self.spec.heartbeat_path(rank)).beat(PROFILE, self.spec.steps, at)
-        self.dog.look(at)
+        self.run._look_at_ranks(at)
 
     def ending(self, at: float) -> Ending | None:
-        self.dog.look(at)
-        return self.dog.given_up(at, None)
+        self.run._look_at_ranks(at)
+        return self.run._given_up(at, None)
 
 
 def test_launchers_that_never_met_are_told_with_where_they_wanted_to(tmp_path: Path) -> None:
@@ -64,7 +63,7 @@ def test_launchers_that_never_met_are_told_with_where_they_wanted_to(tmp_path: P
     assert watched.ending(19.9) is None
     ending = watched.ending(20.0)
     assert ending is not None
-    assert (ending.rank, ending.failure) == (None, UNREACHABLE)
+    assert (ending.guilty_rank, ending.failure) == (None, UNREACHABLE)
     assert "did not meet at 10.0.0.1:36000 within 20 s" in ending.reason and "nodes.port" in ending.reason
 
 
@@ -91,7 +90,7 @@ def test_a_rank_that_waits_for_another_is_not_blamed_for_falling_silent_first(
     watched.beat(1, 4, at=behind_until)
     assert watched.ending(12.9) is None
     ending = watched.ending(13.0)
-    assert ending is not None and (ending.failure, ending.rank) == (HUNG, guilty)
+    assert ending is not None and (ending.failure, ending.guilty_rank) == (HUNG, guilty)
     assert ending.reason.startswith(f"rank {guilty} gave no sign of life for {seconds} s")
 
 
@@ -104,11 +103,11 @@ def test_of_two_at_the_same_step_the_one_that_has_not_begun_the_next_is_blamed(
         watched.beat(rank, 4, at=9.0)
     Heartbeat(watched.spec.heartbeat_path(begins_last)).begin(5)
     ending = (watched.ending(9.0), watched.ending(12.0))[1]
-    assert ending is not None and (ending.failure, ending.rank) == (HUNG, guilty)
+    assert ending is not None and (ending.failure, ending.guilty_rank) == (HUNG, guilty)
 
 
 def test_of_two_without_a_step_the_one_that_never_showed_life_is_blamed(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.beat(0, 0, at=5.0)
     ending = watched.ending(20.0)
-    assert ending is not None and ending.rank == 1 and ending.reason.startswith("rank 1 made no first step")
+    assert ending is not None and ending.guilty_rank == 1 and ending.reason.startswith("rank 1 made no first step")

@@ -12,10 +12,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Callable, Tuple
+from typing import Any
 
 MARK = "@"
 
@@ -40,7 +40,7 @@ class StepBlock:
     # The part of ``seconds`` spent waiting for data.
     reader_seconds: float = 0.0
     # The losses that the loop fetched.
-    losses: Tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
 
     @property
     def step_seconds(self) -> float:
@@ -62,7 +62,7 @@ class Stopwatch:
         self._cpu = _cpu_seconds()
         self._wall = time.perf_counter()
 
-    def read(self) -> Tuple[float, float]:
+    def read(self) -> tuple[float, float]:
         """Seconds since the start: by the wall clock, and CPU seconds of this process and its children."""
         return time.perf_counter() - self._wall, _cpu_seconds() - self._cpu
 
@@ -82,34 +82,17 @@ def _cpu_seconds() -> float:
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(frozen=True)
-class BlockRequest:
-    """A request for ``steps`` steps of the loop with this name."""
-
-    loop: str
-    steps: int
-
-
 def serve(loops: Mapping[str, Train], facts: Mapping[str, str]) -> None:
     """Say that this worker is ready and send its ``facts``; then run the requested loops until the input ends."""
-    for asked in requests(facts):
-        reply(loops[asked.loop](asked.steps))
-
-
-def requests(facts: Mapping[str, str]) -> Iterator[BlockRequest]:
-    """Say that this worker is ready and send its ``facts``; then yield the requests until the input ends."""
     _write({"facts": dict(facts)})
     for line in sys.stdin:
-        yield BlockRequest(**json.loads(line))
-
-
-def reply(done: StepBlock) -> None:
-    """Answer the last request."""
-    _write(asdict(done))
+        asked = json.loads(line)
+        _write(asdict(loops[asked["loop"]](asked["steps"])))
 
 
 def request_line(loop: str, steps: int) -> str:
-    return json.dumps(asdict(BlockRequest(loop, steps))) + "\n"
+    """A request for ``steps`` steps of the loop with this name."""
+    return json.dumps({"loop": loop, "steps": steps}) + "\n"
 
 
 def block_of(replied: Mapping[str, Any]) -> StepBlock:

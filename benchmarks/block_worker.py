@@ -1,4 +1,4 @@
-"""Runs a framework's trainer as a worker that trains block by block: ``python -m helpers.trainers.common.block_worker
+"""Runs a framework's trainer as a worker that trains block by block: ``python -m benchmarks.block_worker
 SPEC.json``, in the framework's interpreter.
 
 The trainer is unchanged (job, environment, pinning, data, model, log), except that its loop is called once for each
@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.blocks import FOR, TRAIN, StepBlock, Stopwatch, serve
 from helpers.trainers.common import loop
 from helpers.trainers.common.process import Trainer, run
-from helpers.trainers.contract.blocks import FOR, TRAIN, StepBlock, Stopwatch, serve
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.steplog import Step
 

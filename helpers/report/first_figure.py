@@ -1,0 +1,56 @@
+"""What a session says as soon as it has its first figure, and what it says at its end to who has just begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from helpers.judging.rules.rates import rate_unit
+from helpers.plan.case_plan import SuiteCase
+from helpers.plan.published import PublishedFigure
+from helpers.report.row import CaseRow, ReferenceAnswer
+from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
+
+NEXT_STEPS = (
+    "next: perfgate init                         writes perf.yaml: what a nightly gate judges here, and who is asked",
+    "      perfgate gate -- --update-baselines   records the speed of these cases; from then on they are judged",
+    "      perfgate gate --build BUILD           judges a build; docs/results.md says how to read the result",
+)
+
+
+def first_figure_text(row: CaseRow, cases: Iterable[SuiteCase]) -> str:
+    """One line: the figure of ``row``, and what it can be compared with. ``cases`` are all of the matrix. Empty if the
+    case has no figure."""
+    if row.samples_per_s is None:
+        return ""
+    figure = f"this machine: {row.samples_per_s:.4g} {rate_unit(row.case_id)} in {row.case_id}"
+    compared = [_ratio(answer) for answer in row.published if answer.ratio is not None]
+    if row.recorded is not None and row.recorded.ratio is not None:
+        compared.append(f"recorded here: {_ratio(row.recorded)}")
+    if not compared:
+        compared = ["nothing is recorded here yet", *_of_one_card(row, cases)]
+    return f"{figure}; {'; '.join(compared)}"
+
+
+def _ratio(answer: ReferenceAnswer) -> str:
+    return f"{answer.reference_samples_per_s:.4g}, {answer.label} (ratio {answer.ratio:.3f})"
+
+
+def _of_one_card(row: CaseRow, cases: Iterable[SuiteCase]) -> Sequence[str]:
+    """The published figures of one card that come nearest: the same framework, model and precision, the fastest."""
+    try:
+        own = Case.parse(row.case_id)
+    except ConfigError:
+        return ()
+    fastest: dict[str, PublishedFigure] = {}
+    for figure in (each for suite_case in cases for each in suite_case.figures):
+        alike = (figure.case.framework, figure.case.model, figure.case.precision) == (
+            own.framework, own.model, own.precision,
+        )  # fmt: skip
+        if alike and figure.case.cards == 1:
+            known = fastest.get(figure.target)
+            if known is None or figure.samples_per_s > known.samples_per_s:
+                fastest[figure.target] = figure
+    return [
+        f"published of one {figure.gpu}: {figure.samples_per_s:.4g} ({figure.case.id})" for figure in fastest.values()
+    ]
