@@ -123,7 +123,7 @@ def pages() -> list[Path]:
 
 @cache
 def all_blocks() -> tuple[Block, ...]:
-    """Those of the English pages, which the Chinese ones repeat to the letter (tests/test_chinese_pages.py)."""
+    """Those of the English pages, which the Chinese ones repeat to the letter (test_chinese_pages.py)."""
     english = [page for page in pages() if CHINESE not in str(page)]
     return tuple(block for page in english for block in blocks(str(page.relative_to(ROOT)), page.read_text("utf-8")))
 

@@ -1,6 +1,7 @@
 """The tables of the pages that follow from the code: ``python -m tests.docs.tables`` writes them into the pages.
 
-A table stands in a page between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
+A table stands in a page between ``<!-- generated: NAME -->`` and ``<!-- end -->``. With ``, in its own words`` behind
+the name the heading and the second column are the page's, which a Chinese page needs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.models import MODELS
 from tests.docs.blocks import ROOT
 
-_GENERATED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n)(.*?)(<!-- end -->\n)", re.DOTALL)
+_GENERATED = re.compile(r"(<!-- generated: ([a-z-]+)(, in its own words)? -->\n)(.*?)(<!-- end -->\n)", re.DOTALL)
 # Options that most commands have; the page says once what they mean.
 COMMON_OPTIONS = ("--help", "--config", "--baselines", "--history", "--runs-dir", "--json", "--format")
 _SHAPES = ((1, 1), (1, 8), (2, 8), (4, 8))
@@ -125,7 +126,22 @@ TABLES: Mapping[str, Callable[[], str]] = MappingProxyType(
 
 def filled(text: str) -> str:
     """A page's text with its tables as the code has them."""
-    return _GENERATED.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[4]}", text)
+    return _GENERATED.sub(_filled, text)
+
+
+def _filled(found: re.Match[str]) -> str:
+    new = TABLES[found[2]]()
+    return f"{found[1]}\n{_in_words_of(found[4], new) if found[3] else new}\n{found[5]}"
+
+
+def _in_words_of(before: str, new: str) -> str:
+    heading, _, *rows = _rows(before)
+    words = {row[0]: row[1] for row in rows}
+    return table(heading, ([row[0], words.get(row[0], row[1]), *row[2:]] for row in _rows(new)[2:]))
+
+
+def _rows(of_table: str) -> list[list[str]]:
+    return [line[2:-2].split(" | ") for line in of_table.strip().splitlines()]
 
 
 def names_in(text: str) -> list[str]:
