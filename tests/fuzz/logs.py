@@ -40,8 +40,8 @@ _GZIP = b"\x1f\x8b"
 def log_seeds() -> tuple[bytes, ...]:
     means = [0.19 + 0.001 * (number % 5) for number in range(_RECORDS)]
     mxnet = (
-        f"[1,{rank}]<stdout>:DLL 2023-07-28 06:54:{number:02}.5 - Epoch: {number // 6} Iteration: {number}  train.loss : "
-        f"6.9  train.ips : {2048 / mean} images/s train.lr : 0.4864 "
+        f"[1,{rank}]<stdout>:DLL 2023-07-28 06:54:{number:02}.5 - Epoch: {number // 6} Iteration: {number}  "
+        f"train.loss : 6.9  train.ips : {2048 / mean} images/s train.lr : 0.4864 "
         for number, mean in enumerate(means)
         for rank in (0, 1)
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from helpers.logs.formats import FORMATS
-from helpers.logs.record import FormatSpec, Line, RunContext
+from helpers.logs.formats.common import Facts
+from helpers.logs.record import FormatSpec, Line
 from helpers.logs.settings import LogSetting
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.made_runs import configured
@@ -21,12 +22,12 @@ def _settings(name: str, *lines: str, log: str = "some.log", first: str = "") ->
 
 
 def _said(spec: FormatSpec, lines: tuple[str, ...], log: str, first: str) -> dict[LogSetting, tuple[str, str]]:
-    context = RunContext(
+    facts = Facts(
         log,
         [Line(number, text) for number, text in enumerate(lines, 1)],
         first_record=Line(len(lines) + 1, first) if first else None,
     )
-    return {setting: (said.value, said.where) for setting, said in configured(spec, context).items()}
+    return {setting: (said.value, said.where) for setting, said in configured(spec, facts).items()}
 
 
 _STAMP = "[2031/02/03 04:05:06] ppcls INFO: "
