@@ -15,7 +15,7 @@ from helpers.logs.lines import MOST_LINE_BYTES, LogLine, line_text, moment_in, s
 from helpers.logs.record import TIME_GROUP, Dropped, FormatSpec, Line, LogRun, Printed, RecordField
 from helpers.logs.settings import LogSetting, Stated, settle
 from helpers.logs.source import LogFile
-from helpers.logs.steps import StepOrder, StepPlace, key_text, step_key
+from helpers.logs.steps import StepOrder, StepPlace, step_key
 from helpers.logs.values import LARGEST, SMALLEST, fault_of, number_of
 from helpers.trainers.contract.errors import LogError
 
@@ -119,8 +119,8 @@ class _Reader:
         if place is StepPlace.BACK:
             raise LogError(
                 f"{self._log.source}: line {line.number}",
-                got=key_text(key or 0),
-                expected=f"a step after {key_text(self._run.order.last)}, that step again or a new run's first",
+                got="an earlier step",
+                expected="the next step, the last one again or a new run's first",
                 remedy="Split the log, or keep one rank's lines",
             )
         if place is StepPlace.RESTART:
