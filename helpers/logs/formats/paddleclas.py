@@ -7,9 +7,6 @@ which is reset at the step named):
 - dynamic 2.0 and 2.1, tools/program.py: since step 10. These lines have commas behind the epoch and the step.
 - dynamic 2.2 to 2.5, ppcls/engine/train/: since step 5. Since April 2024 the develop branch resets the mean at every
   printed line (be33107). Its lines look the same; the differences of the records show it (figures/series.py).
-- 2020, branch release/static, tools/program.py: ``elapse``. With ``ips`` it is the mean since step 5 in the published
-  logs (since 2020-11-27 in that branch: since step 10, which changes a figure by less than its rounding). Without
-  ``ips`` it is the seconds of the one step.
 
 ``ppcls/utils/config.py`` prints the configuration as a tree with four spaces for each level; it contains the overrides
 of ``-o``. The batch sizes in it:
