@@ -16,8 +16,13 @@ _AGREE = 0.01
 # A last record that is slower than the median by this fraction timed more than steps: a checkpoint, or the end of the
 # job.
 _SLOW_LAST = 0.10
-# The figures printed by scripts that include waiting for data.
-_WHOLE_FIGURES = ("average", "train_throughput", "summary_total", "summary_ips")
+# The figures printed by scripts that include waiting for data, each with its name in messages.
+_WHOLE_FIGURES = {
+    "average": "Average total_ips",
+    "train_throughput": "train_throughput",
+    "summary_total": "Summary",
+    "summary_ips": "Summary",
+}
 
 
 def doubts(
@@ -107,8 +112,8 @@ def _slow_last(run: LogRun, spread: RateSpread | None) -> Iterator[str]:
 def _printed(run: LogRun, honest_figure: RuleFigure) -> Iterator[str]:
     """Compares the script's own figures with the records: the script may have counted other steps, or averaged rates
     instead of times."""
-    for name in _WHOLE_FIGURES:
-        for each in run.printed.get(name, ())[-1:]:
+    for key, name in _WHOLE_FIGURES.items():
+        for each in run.printed.get(key, ())[-1:]:
             if not each.samples_per_s > 0:
                 yield f"the script's own '{name}' is 0 (line {each.line}), and is not used"
             elif honest_figure.samples_per_s is not None:
