@@ -54,6 +54,7 @@ def tensorflow_settings(case: Case, on_gpu: bool, processor: Processor | None = 
         **_precision(case, on_gpu),
         **_xla(case, on_gpu),
         **_processes(case, on_gpu),
+        **_reading(case, on_gpu),
         **_environment(case, on_gpu),
     }
 
@@ -106,7 +107,8 @@ TENSORFLOW_DEPARTURES = (
     Departure(
         "input",
         "tf.data from ImageNet's TFRecord files, staged to the card by StagingArea",
-        "tf.data from the JPEG files of the folder of --data, with a prefetch of native.prefetch_factor batches",
+        "tf.data from TFRecord files that helpers.trainers.tensorflow.records makes of the folder of --data, with a "
+        "prefetch of native.prefetch_factor batches",
         Source(TENSORFLOW_SCRIPT),
         lambda case: case.data is DataSource.NATIVE,
     ),
@@ -258,6 +260,17 @@ def _memory(case: Case, on_gpu: bool) -> Setting:
     if case.nodes > 1:
         return Setting(0.98, Source(DLPERF_CALLS, "several nodes"))
     return Setting(0.7, Source(TENSORFLOW_SCRIPT, "with DALI"))
+
+
+def _reading(case: Case, on_gpu: bool) -> dict[str, Setting]:
+    """TFRecord files if the publishers had them; otherwise the folder's files in the order of every framework."""
+    if on_gpu and _published(case, on_gpu):
+        found = {"native_source": "tfrecord", "shuffle_buffer": 4096}
+        return {key: Setting(value, Source(TENSORFLOW_SCRIPT)) for key, value in found.items()}
+    return {
+        "native_source": Setting("jpeg", own("the files of the folder, as every framework here reads them")),
+        "shuffle_buffer": Setting(4096, own("of TFRecord files alone")),
+    }
 
 
 def _environment(case: Case, on_gpu: bool) -> dict[str, Setting]:

@@ -1,4 +1,4 @@
-"""A job's batches for TensorFlow: synthetic, through DALI, or through tf.data from the folder's files."""
+"""A job's batches for TensorFlow: synthetic, through DALI, or through tf.data from image files or TFRecord."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from helpers.trainers.common.process import Trainer
 from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, KeyedBatches, Plugin
 from helpers.trainers.common.settings import Augmentation
 from helpers.trainers.contract.models import IMAGE_SIZE
+from helpers.trainers.tensorflow.records import FOLDER, LABEL, PIXELS, shards_of
 from helpers.trainers.tensorflow.settings import TensorflowSettings
 
-# As in NVIDIA's script: how many crops are tried before the whole image is taken.
+# As in NVIDIA's script: how many files are read at the same time, and how many crops are tried before the whole image
+# is taken.
+_FILES_AT_A_TIME = 10
 _CROP_ATTEMPTS = 100
+_SOURCES = {"jpeg": "from the folder's files", "tfrecord": f"from TFRecord in {FOLDER}/"}
 _JPEG = b"\xff\xd8"
 
 
@@ -30,7 +34,7 @@ def open_reader(trainer: Trainer, settings: TensorflowSettings, device: str) -> 
         lambda: 0,
         lambda images, plan: dali_reader(images, plan, feed),
         lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec.seed, device),
-        lambda workers: f"tf.data, {workers} threads, decoding by TensorFlow",
+        lambda workers: f"tf.data, {workers} threads, {_SOURCES[settings.native_source]}, decoding by TensorFlow",
     )
     return readers.open_reader(trainer, settings, loaders)
 
@@ -78,7 +82,11 @@ class NativeReader:
         parallel = {"num_parallel_calls": native.workers, "deterministic": True} if native.workers else {}
 
         def start(epoch: int) -> Any:
-            batches = _files(images, share, epoch).map(draw, **parallel).batch(share.batch_size, drop_remainder=True)
+            if settings.native_source == "jpeg":
+                samples = _files(images, share, epoch)
+            else:
+                samples = _records(images, share, epoch, settings.shuffle_buffer)
+            batches = samples.map(draw, **parallel).batch(share.batch_size, drop_remainder=True)
             if device.startswith("GPU:"):
                 ready = batches.apply(tf.data.experimental.prefetch_to_device(device, native.prefetch_factor))
             else:
@@ -124,6 +132,26 @@ def _files(images: ImageList, share: Share, first_epoch: int) -> Any:
     signature = tf.TensorSpec([share.batch_size, 2], tf.int64)
     drawn = tf.data.Dataset.from_generator(keys, output_signature=signature).unbatch()
     return drawn.map(lambda key: (tf.io.read_file(paths[key[1]]), labels[key[1]], key))
+
+
+def _records(images: ImageList, share: Share, first_epoch: int, buffer: int) -> Any:
+    """As ``_files``, from the folder's records: whole files for each rank, or every n-th record if there are fewer
+    files than ranks."""
+    shards = shards_of(images)
+    files = tf.data.Dataset.from_tensor_slices([str(each) for each in shards])
+    by_file = len(shards) >= share.world_size
+    files = files.shard(share.world_size, share.rank) if by_file else files
+    records = files.interleave(tf.data.TFRecordDataset, cycle_length=min(_FILES_AT_A_TIME, len(shards)))
+    records = records if by_file else records.shard(share.world_size, share.rank)
+    shuffled = records.shuffle(buffer, seed=share.seed + first_epoch, reshuffle_each_iteration=True).repeat()
+    wanted = {PIXELS: tf.io.FixedLenFeature([], tf.string), LABEL: tf.io.FixedLenFeature([], tf.int64)}
+
+    def parsed(number: Any, record: Any) -> Tuple[Any, Any, Any]:
+        found = tf.io.parse_single_example(record, wanted)
+        # Labels in records count from 1.
+        return found[PIXELS], found[LABEL] - 1, tf.stack([tf.constant(first_epoch, tf.int64), number])
+
+    return shuffled.enumerate().map(parsed)
 
 
 class _Drawing:

@@ -39,6 +39,10 @@ class TensorflowSettings(ScheduledSettings):
     inter_op_threads: Optional[int]
     # The share of the card's memory that is reserved at the start; None: memory is taken as needed.
     memory_fraction: Optional[float]
+    # What tf.data reads: "jpeg" (the files of the folder) or "tfrecord" (records made from these files).
+    native_source: str
+    # The size of the shuffle buffer in images.
+    shuffle_buffer: int
 
     def _check(self, spec: JobSpec) -> None:
         super()._check(spec)
@@ -52,6 +56,8 @@ class TensorflowSettings(ScheduledSettings):
             raise refused("memory_fraction", share, "a share above 0 and up to 1, or null")
         if self.loss_scaling is not None and min(self.loss_scaling_rule[name] for name in _MOVES) < _NEVER_STEPS:
             raise refused("loss_scaling_rule", self.loss_scaling_rule, "a rule that never changes the loss scale")
+        one_of("native_source", self.native_source, ("jpeg", "tfrecord"))
+        at_least("shuffle_buffer", self.shuffle_buffer, 1)
 
 
 # The class into which helpers.trainers.common.settings reads a job of this framework.

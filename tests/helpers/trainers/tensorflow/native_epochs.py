@@ -1,5 +1,5 @@
 """Reads two epochs through tf.data, or DALI as it is lent to TensorFlow, and prints what came, as JSON; in
-.venv-tensorflow. Kinds: jpeg, dali, plugin (tests/helpers/trainers/readings.py).
+.venv-tensorflow. Kinds: jpeg, tfrecord, dali, plugin (tests/helpers/trainers/readings.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from helpers.trainers.common.images import MEAN, STD, Form, ImageList, Share
 from helpers.trainers.common.readers import DaliPlan, DaliSource
 from helpers.trainers.common.settings import Augmentation, Dali
 from helpers.trainers.tensorflow import data as tensorflow_data
+from helpers.trainers.tensorflow.records import write_records
 from tests.helpers.trainers.readings import IMAGES, answer
 
 AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
@@ -34,12 +35,14 @@ def reader(images: ImageList, share: Share, workers: int, kind: str) -> Any:
         dali_data.DaliSource = on_cpu
         return tensorflow_data.dali_reader(images, dataclasses.replace(plan, gpu=0), feed)
     native = SimpleNamespace(workers=workers, prefetch_factor=2)
-    settings: Any = SimpleNamespace(native=native, augmentation=AUGMENTATION)
+    settings: Any = SimpleNamespace(native=native, augmentation=AUGMENTATION, native_source=kind, shuffle_buffer=8)
     return tensorflow_data.NativeReader(images, share, FORM, settings, share.seed, "CPU:0")
 
 
 def main(root: Path, share: Share, workers: int, kind: str) -> dict[str, Any]:
     listed = ImageList(root, tuple(f"{number}.jpeg" for number in range(IMAGES)), tuple(range(IMAGES)))
+    if kind == "tfrecord" and not (listed.root / "tfrecord").exists():
+        write_records(listed)
     read, epochs, pixels, reds = reader(listed, share, workers, kind), [], hashlib.sha256(), []
     for number in range(2):
         labels: list[int] = []

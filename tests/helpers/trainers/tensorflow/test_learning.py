@@ -22,7 +22,9 @@ STATIC = {"incr_every_n_steps": 10**9, "decr_every_n_nan_or_inf": 10**9, "incr_r
 
 @pytest.fixture(scope="module")
 def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return two_colours(tmp_path_factory.mktemp("colours"))
+    folder = two_colours(tmp_path_factory.mktemp("colours"))
+    TENSORFLOW.run("-m", "helpers.trainers.tensorflow.records", str(folder))
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("fp32-bs2-1x1-dali_cpu", {}, {"float32_convolutions": "53", "strategy": "none"}),
         (
             "amp-bs2-1x1-native-xla",
-            {"loss_scaling": 128.0, "loss_scaling_rule": STATIC},
+            {"loss_scaling": 128.0, "loss_scaling_rule": STATIC, "native_source": "tfrecord"},
             {"bfloat16_convolutions": "53", "NHWC_convolutions": "53"},
         ),
     ],
