@@ -303,10 +303,8 @@ def render_imported(found: Imported, width: int) -> str:
 
 def imported_record(found: Imported) -> dict[str, Any]:
     """The run as plain values; a setting has its value and its place."""
-    record = {key_of(each.name): _plain(getattr(found, each.name)) for each in fields(found)}
     usual = found.usual_figure
-    record["images_per_s"] = None if usual is None else usual.samples_per_s
-    return record
+    return {**_plain(found), "images_per_s": None if usual is None else usual.samples_per_s}
 
 
 def _plain(value: Any) -> Any:

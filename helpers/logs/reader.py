@@ -10,12 +10,12 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from helpers.logs.detect import shown
-from helpers.logs.formats.common import with_tf32
+from helpers.logs.formats.common import Facts, finished, with_tf32
 from helpers.logs.lines import MOST_LINE_BYTES, LogLine, line_text, moment_in, seconds_of
-from helpers.logs.record import TIME_GROUP, Dropped, FormatSpec, Line, LogRun, Printed, RecordField, RunContext
+from helpers.logs.record import TIME_GROUP, Dropped, FormatSpec, Line, LogRun, Printed, RecordField
 from helpers.logs.settings import LogSetting, Stated, settle
 from helpers.logs.source import LogFile
-from helpers.logs.steps import StepOrder, StepPlace, key_text, step_key
+from helpers.logs.steps import StepOrder, StepPlace, step_key
 from helpers.logs.values import LARGEST, SMALLEST, fault_of, number_of
 from helpers.trainers.contract.errors import LogError
 
@@ -119,8 +119,8 @@ class _Reader:
         if place is StepPlace.BACK:
             raise LogError(
                 f"{self._log.source}: line {line.number}",
-                got=key_text(key or 0),
-                expected=f"a step after {key_text(self._run.order.last)}, that step again or a new run's first",
+                got="an earlier step",
+                expected="the next step, the last one again or a new run's first",
                 remedy="Split the log, or keep one rank's lines",
             )
         if place is StepPlace.RESTART:
@@ -239,9 +239,9 @@ class _Run:
         if runs_in_file > 1:
             about += f": run {number} of {runs_in_file}, lines {self.first_line} to {self.last_line}"
         lines = [Line(line.number, line_text(line.text)) for line in (*self._head, *self._after)]
-        context = RunContext(log.name, lines, frozenset(self.ranks), runs_in_file, self._first_record)
+        facts = Facts(log.name, lines, frozenset(self.ranks), runs_in_file, self._first_record)
         # A card named only by an option counts like one in the log's name.
-        settings = with_tf32(settle(about, self.spec.configure(context), asked, known))
+        settings = with_tf32(settle(about, finished(facts, self.spec.configure(facts)), asked, known))
         if (seconds := seconds_of(self.last[0])) is not None:
             self._stamps[self._records - 1] = seconds
         rate_of = self.spec.rate_of

@@ -6,10 +6,14 @@ import enum
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from helpers.judging.rules.rates import rate_unit_of_model
 from helpers.logs.settings import LogSetting, Stated
 from helpers.trainers.contract.models import Model
+
+if TYPE_CHECKING:
+    from helpers.logs.formats.common import Facts
 
 
 class RecordField(enum.StrEnum):
@@ -71,23 +75,7 @@ class Printed:
     epoch: int | None = None
 
 
-@dataclass(frozen=True)
-class RunContext:
-    """Everything from which a run's configuration is read."""
-
-    # The path of the file as it was given, with ``/`` between folders.
-    name: str
-    # Lines of the run that are not records, a few thousand at most.
-    lines: Sequence[Line]
-    # The ranks that mpirun's prefixes name in the run.
-    ranks: frozenset[int] = frozenset()
-    # How many runs share the name.
-    runs_in_file: int = 1
-    # The run's first record; a summary line has nothing else.
-    first_record: Line | None = None
-
-
-Configure = Callable[[RunContext], Mapping[LogSetting, Stated]]
+Settings = Mapping[LogSetting, Stated | None]
 
 
 @dataclass(frozen=True)
@@ -102,7 +90,8 @@ class FormatSpec:
     record: re.Pattern[bytes]
     # Whose rate it is: by the format, or by the settings of the run. The function raises LogError if nobody knows.
     rate_of: RateOf | Callable[[Mapping[LogSetting, Stated]], RateOf]
-    configure: Configure
+    # The settings that a run's lines state. Its name and what follows from both are added.
+    configure: Callable[[Facts], Settings]
     # The names of the publishers' rules that apply, the usual one first.
     rules: tuple[str, ...]
     # Patterns of the lines that begin a new run. None of them may match a record, except ``record`` itself in a format

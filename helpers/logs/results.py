@@ -58,17 +58,12 @@ def _line(imported: Imported, version: str) -> str:
 
 
 def _provenance(imported: Imported) -> dict[str, str]:
-    """The origin of the figures as texts: file, hash, lines, records used and dropped by each rule."""
+    """The origin of the figures as texts: file, hash, records used by each rule."""
     every = (*imported.figures, imported.honest)
     return {
         SOURCE_FACT: imported.source,
         SHA256_FACT: imported.sha256,
-        "format": imported.format,
-        "run in file": f"{imported.number} of {imported.runs_in_file}",
-        "lines": f"{imported.first_line}-{imported.last_line}",
-        "date": imported.began or "not in the log: it is that of the import",
         USUAL_RULE_FACT: imported.usual,
-        "dropped": "; ".join(f"{each.count}: {each.reason} (line {each.first.number})" for each in imported.dropped),
         **{
             f"rule {each.rule}": "; ".join(filter(None, (f"{each.used} used", *each.unused, each.how, each.reason)))
             for each in every

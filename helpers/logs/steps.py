@@ -38,11 +38,6 @@ def step_key(record: Mapping[str, float]) -> float | None:
     return step if epoch != epoch else epoch * _EPOCH + step
 
 
-def key_text(key: float) -> str:
-    epoch, step = divmod(key, _EPOCH)
-    return f"epoch {epoch:.0f}, step {step:.0f}" if epoch else f"step {step:.0f}"
-
-
 class StepOrder:
     """The order of the records of one run that were accepted so far."""
 

@@ -22,7 +22,7 @@ from dataclasses import fields
 
 from helpers.judging.rules.publishers import RuleError, RuleValue, if_any
 from helpers.logs.figures.doubts import doubts
-from helpers.logs.figures.rules import epoch_rates, figure, figures, records_of, usual_rule, warm_up_records
+from helpers.logs.figures.rules import epoch_rates, figure, figure_of, figures, records_of, usual_rule, warm_up_records
 from helpers.logs.figures.series import Means, means_of, rates_of, running_seconds, timed
 from helpers.logs.record import HONEST, Imported, LogRun, RateSpread, RecordField, RuleFigure, RunOfLog
 from helpers.logs.settings import AUTO
@@ -106,13 +106,7 @@ def reader_share(run: LogRun, skip: int) -> float | None:
 
 def honest(run: LogRun, skip: int) -> RuleFigure:
     """The honest figure, or why there is none."""
-    try:
-        used = _computed(run, skip)
-        if not (math.isfinite(used.samples_per_s) and used.samples_per_s > 0):
-            raise RuleError(f"rule {HONEST}", got=used.samples_per_s, expected="a finite rate above 0")
-    except RuleError as error:
-        return RuleFigure(HONEST, None, how=_HOW, reason=str(error))
-    return RuleFigure(HONEST, used.samples_per_s, used.used, used.left_out, _HOW)
+    return figure_of(HONEST, _HOW, lambda: _computed(run, skip))
 
 
 def _computed(run: LogRun, skip: int) -> RuleValue:

@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
-from helpers.judging.rules.publishers import PUBLISHERS_RULES, TIPC_SUMMARY, Records, Rule, RuleError, leading
+from helpers.judging.rules.publishers import (
+    PUBLISHERS_RULES,
+    TIPC_SUMMARY,
+    Records,
+    Rule,
+    RuleError,
+    RuleValue,
+    leading,
+)
 from helpers.logs.figures.series import cards_of, images_per_step, rates_of, timed, usual_distance
 from helpers.logs.record import HONEST, LogRun, RateOf, RecordField, RuleFigure
 from helpers.logs.settings import AUTO
@@ -78,13 +87,18 @@ def _figure(records: Records, rule: str) -> RuleFigure:
     skip = usual if asked is None else asked
     name = f"{known.name}:skip={skip}" if known.names_skip or skip != usual else known.name
     assert known.of_records is not None
+    return figure_of(name, known.source, partial(known.of_records, records, known.name, skip))
+
+
+def figure_of(name: str, how: str, compute: Callable[[], RuleValue]) -> RuleFigure:
+    """The figure that ``compute`` gives, or why there is none."""
     try:
-        used = known.of_records(records, known.name, skip)
+        used = compute()
         if not (math.isfinite(used.samples_per_s) and used.samples_per_s > 0):
             raise RuleError(f"rule {name}", got=used.samples_per_s, expected="a finite rate above 0")
     except RuleError as error:
-        return RuleFigure(name, None, how=known.source, reason=str(error))
-    return RuleFigure(name, used.samples_per_s, used.used, used.left_out, known.source)
+        return RuleFigure(name, None, how=how, reason=str(error))
+    return RuleFigure(name, used.samples_per_s, used.used, used.left_out, how)
 
 
 def figures(run: LogRun, records: Records | None = None) -> tuple[RuleFigure, ...]:

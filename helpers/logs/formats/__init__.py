@@ -1,4 +1,4 @@
-"""All formats that can be read, by the names that ``--format`` takes."""
+"""All formats that can be read, by the names that ``--log-format`` takes."""
 
 from __future__ import annotations
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from helpers.logs.formats.naming import settings_of_name
-from helpers.logs.record import Line, RunContext
+from helpers.logs.record import Line
 from helpers.logs.settings import LogSetting, Stated, has_tf32
 
 # A number, for patterns that go on with fixed text behind it; nan, None and an address do not match. Separators do, and
@@ -82,11 +83,33 @@ def group(name: str, pattern: str = NUMBER) -> str:
 
 @dataclass(frozen=True)
 class Facts:
-    """The sources of a run's configuration: its lines, the parameters printed in them, and the log's name."""
+    """Everything from which a run's configuration is read."""
 
-    context: RunContext
-    parameters: Mapping[str, Stated]
-    named: Mapping[LogSetting, Stated]
+    # The path of the file as it was given, with ``/`` between folders.
+    name: str
+    # Lines of the run that are not records, a few thousand at most.
+    lines: Sequence[Line]
+    # The ranks that mpirun's prefixes name in the run.
+    ranks: frozenset[int] = frozenset()
+    # How many runs share the name.
+    runs_in_file: int = 1
+    # The run's first record; a summary line has nothing else.
+    first_record: Line | None = None
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Stated]:
+        """The parameters that DLLogger's lines state, without those that are empty."""
+        found: dict[str, Stated] = {}
+        for line in self.lines:
+            for key, value in _parameters_of(line.text[:_LONGEST_LINE]):
+                if value not in _EMPTY:
+                    found.setdefault(key, Stated(value, f"line {line.number}: {quoted(f'{key} : {value}')}"))
+        return found
+
+    @cached_property
+    def named(self) -> Mapping[LogSetting, Stated]:
+        """The settings that the log's name states."""
+        return settings_of_name(self.name)
 
     def parameter(self, *keys: str) -> Stated | None:
         """The first of the parameters that has a value; None if none has."""
@@ -100,7 +123,7 @@ class Facts:
         """Searches all lines for the first pattern, then for the next one. Returns the last group of the first match
         (the whole match if the pattern has no group); None if no line matches."""
         for pattern in patterns:
-            for line in self.context.lines:
+            for line in self.lines:
                 if match := pattern.search(line.text):
                     return Stated(match[match.lastindex or 0], f"line {line.number}: {quoted(match[0])}")
         return None
@@ -114,19 +137,10 @@ class Facts:
         return dict(self._in_commands(_PADDLECLAS_OPTION))
 
     def _in_commands(self, pattern: re.Pattern[str]) -> Iterator[tuple[str, Stated]]:
-        for line in self.context.lines:
+        for line in self.lines:
             if "-" in line.text and ("python" in line.text or "args" in line.text or " -o" in line.text):
                 for match in pattern.finditer(line.text):
                     yield match[1], Stated(match[2], f"line {line.number}: {quoted(match[0])}")
-
-
-def facts_of(context: RunContext) -> Facts:
-    parameters: dict[str, Stated] = {}
-    for line in context.lines:
-        for key, value in _parameters_of(line.text[:_LONGEST_LINE]):
-            if value not in _EMPTY:
-                parameters.setdefault(key, Stated(value, f"line {line.number}: {quoted(f'{key} : {value}')}"))
-    return Facts(context, parameters, settings_of_name(context.name))
 
 
 def finished(facts: Facts, stated: Mapping[LogSetting, Stated | None]) -> dict[LogSetting, Stated]:
@@ -171,8 +185,8 @@ def cards_of_ranks(facts: Facts) -> Stated | None:
     among them, if the log holds several runs (they need not have the same ranks), or if the log's name states more
     cards.
     """
-    ranks = sorted(facts.context.ranks)
-    if facts.context.runs_in_file > 1 or len(ranks) < 2 or ranks != list(range(len(ranks))):
+    ranks = sorted(facts.ranks)
+    if facts.runs_in_file > 1 or len(ranks) < 2 or ranks != list(range(len(ranks))):
         return None
     named = facts.named.get(LogSetting.CARDS)
     if named is not None and int(named.value) > len(ranks):

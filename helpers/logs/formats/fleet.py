@@ -6,24 +6,22 @@ The trainer's rates are of one card, those in TIPC's line of all cards.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from helpers.logs.formats.common import (
     BARE_NUMBER,
     BETWEEN,
     COUNT,
     SPACES,
+    Facts,
     compiled,
     count,
-    facts_of,
-    finished,
     group,
     json_of,
     launch_of,
     paddle_version,
 )
 from helpers.logs.formats.naming import architecture, settings_of_name
-from helpers.logs.record import FormatSpec, RateOf, RunContext
+from helpers.logs.record import FormatSpec, RateOf, Settings
 from helpers.logs.settings import LogSetting, Stated
 
 _AMP_STRATEGY = re.compile(r"\bamp *= *True *<-> *amp_configs")
@@ -41,28 +39,24 @@ _FP_ITEMS = {
 }
 
 
-def of_fleetx(context: RunContext) -> Mapping[LogSetting, Stated]:
+def of_fleetx(facts: Facts) -> Settings:
     """The configuration by the script's command line; its batch size is that of one process, so of one card."""
-    facts = facts_of(context)
     arguments, precision = facts.command_arguments(), facts.line(_AMP_STRATEGY)
     model = arguments.get("model")
-    return finished(
-        facts,
-        {
-            LogSetting.FRAMEWORK: Stated("paddle", "lines of FleetX"),
-            LogSetting.MODEL: Stated(architecture(model.value), model.where) if model else None,
-            LogSetting.PRECISION: Stated("amp", precision.where) if precision else None,
-            LogSetting.BATCH_SIZE_PER_CARD: count(arguments.get("batch_size")),
-            **launch_of(facts),
-            LogSetting.EXECUTION: Stated("static", "lines of FleetX's static graph"),
-            LogSetting.FRAMEWORK_VERSION: paddle_version(facts),
-        },
-    )
+    return {
+        LogSetting.FRAMEWORK: Stated("paddle", "lines of FleetX"),
+        LogSetting.MODEL: Stated(architecture(model.value), model.where) if model else None,
+        LogSetting.PRECISION: Stated("amp", precision.where) if precision else None,
+        LogSetting.BATCH_SIZE_PER_CARD: count(arguments.get("batch_size")),
+        **launch_of(facts),
+        LogSetting.EXECUTION: Stated("static", "lines of FleetX's static graph"),
+        LogSetting.FRAMEWORK_VERSION: paddle_version(facts),
+    }
 
 
-def of_tipc(context: RunContext) -> Mapping[LogSetting, Stated]:
+def of_tipc(facts: Facts) -> Settings:
     """The settings by the line's keys; if they are missing, by ``model_name`` (ResNet50_bs256_pure_fp16_DP)."""
-    line = context.first_record
+    line = facts.first_record
     if line is None:
         return {}
     keys = {key: str(value) for key, value in json_of(line, line.text[: line.text.find("{")]).items()}
@@ -84,7 +78,7 @@ def of_tipc(context: RunContext) -> Mapping[LogSetting, Stated]:
     if (version := keys.get("frame_version", "")) not in _UNKNOWN_VERSION:
         stated[LogSetting.FRAMEWORK_VERSION] = Stated(version, f"{place}frame_version")
     stated[LogSetting.FRAMEWORK] = Stated("paddle", "a line of TIPC")
-    return finished(facts_of(context), stated)
+    return stated
 
 
 # ---- the formats

@@ -15,14 +15,12 @@ from helpers.logs.formats.common import (
     Facts,
     compiled,
     count,
-    facts_of,
-    finished,
     group,
     mapped,
     valued,
 )
 from helpers.logs.formats.naming import model_of
-from helpers.logs.record import FormatSpec, Line, RateOf, RunContext
+from helpers.logs.record import FormatSpec, Line, RateOf, Settings
 from helpers.logs.settings import LogSetting, Stated
 
 _TIME = r"\d{4} [\d:.]{1,20}"
@@ -42,14 +40,13 @@ _DATA = {"records": "native", "tfds": "native", "synthetic": "synthetic"}
 _ONE_NODE = ("mirrored", "one_device", "off", "default", "")
 
 
-def of_keras(context: RunContext) -> Mapping[LogSetting, Stated]:
-    facts = facts_of(context)
+def of_keras(facts: Facts) -> Settings:
     parameters = _final_parameters(facts)
     strategy = parameters.get("runtime.distribution_strategy")
     one_node = strategy is not None and strategy.value in _ONE_NODE
     dtype = parameters.get("runtime.mixed_precision_dtype") or parameters.get("train_dataset.dtype")
     xla = parameters.get("runtime.enable_xla")
-    stated = {
+    return {
         LogSetting.FRAMEWORK: Stated("tensorflow", "lines of tensorflow/models' TimeHistory"),
         LogSetting.MODEL: _model(parameters.get("model.name")),
         LogSetting.PRECISION: mapped(_PRECISIONS, dtype),
@@ -59,13 +56,12 @@ def of_keras(context: RunContext) -> Mapping[LogSetting, Stated]:
         LogSetting.DATA: mapped(_DATA, parameters.get("train_dataset.builder")),
         LogSetting.XLA: valued(xla.value.lower(), xla) if xla else None,
     }
-    return finished(facts, stated)
 
 
 def _final_parameters(facts: Facts) -> dict[str, Stated]:
     """The parameters by path (``runtime.num_gpus``); empty if there is no such dictionary, or if other lines interrupt
     it."""
-    lines = facts.context.lines
+    lines = facts.lines
     for index, line in enumerate(lines):
         if (at := line.text.find(_FINAL)) >= 0:
             text = _dictionary(lines[index : index + _MOST_LINES], at + len(_FINAL))

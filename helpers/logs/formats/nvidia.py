@@ -10,10 +10,6 @@ covers:
 - PyTorch: the mean over the iterations since the previous record (image_classification/logger.py); by default that is
   one.
 - MXNet: the batches since the previous record, 20 by default (fit.py, ``disp_batches``).
-
-DLLogger's JSON backend writes the same figures, one object on each line (``raport.json``, ``dllogger_log.log``): ``DLLL
-{"timestamp": "1669262505.48", "datetime": ..., "elapsedtime": ..., "type": "LOG", "step": [0, 200], "data":
-{"total_ips": 1207.69}}``. A step of one number is the end of an epoch, an empty step the end of the run.
 """
 
 from __future__ import annotations

@@ -13,14 +13,12 @@ from helpers.logs.formats.common import (
     Facts,
     cards_of_ranks,
     count,
-    facts_of,
-    finished,
     json_of,
     mapped,
     valued,
 )
 from helpers.logs.formats.naming import model_of
-from helpers.logs.record import RateOf, RunContext
+from helpers.logs.record import RateOf, Settings
 from helpers.logs.settings import LogSetting, Stated
 from helpers.trainers.contract.errors import LogError
 
@@ -45,74 +43,56 @@ _DATA = {
 }
 
 
-def of_tensorflow(context: RunContext) -> Mapping[LogSetting, Stated]:
-    facts = facts_of(context)
-    return finished(
-        facts,
-        {
-            LogSetting.FRAMEWORK: Stated("tensorflow", "lines of NVIDIA's TensorFlow script"),
-            LogSetting.MODEL: _model(facts.parameter("arch") or facts.line(_TF_MODEL)),
-            LogSetting.PRECISION: _tensorflow_precision(facts),
-            LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size") or facts.line(_TF_BATCH)),
-            LogSetting.CARDS: count(facts.line(_TF_CARDS)) or cards_of_ranks(facts),
-            LogSetting.DATA: _tensorflow_data(facts),
-            LogSetting.XLA: _xla(facts),
-        },
-    )
+def of_tensorflow(facts: Facts) -> Settings:
+    return {
+        LogSetting.FRAMEWORK: Stated("tensorflow", "lines of NVIDIA's TensorFlow script"),
+        LogSetting.MODEL: _model(facts.parameter("arch") or facts.line(_TF_MODEL)),
+        LogSetting.PRECISION: _tensorflow_precision(facts),
+        LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size") or facts.line(_TF_BATCH)),
+        LogSetting.CARDS: count(facts.line(_TF_CARDS)) or cards_of_ranks(facts),
+        LogSetting.DATA: _tensorflow_data(facts),
+        LogSetting.XLA: _xla(facts),
+    }
 
 
-def of_pytorch(context: RunContext) -> Mapping[LogSetting, Stated]:
-    facts = facts_of(context)
-    return finished(
-        facts,
-        {
-            LogSetting.FRAMEWORK: Stated("pytorch", "lines of NVIDIA's PyTorch script"),
-            LogSetting.MODEL: _model(facts.parameter("arch")),
-            LogSetting.PRECISION: valued("amp", facts.switched_on("amp", "fp16"))
-            or valued("fp32", facts.parameter("amp", "fp16")),
-            LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size")),
-            # mpirun starts one launcher on each node (multiproc.py), so its ranks do not count the cards.
-            LogSetting.CARDS: count(facts.parameter("world_size")),
-            LogSetting.DATA: mapped(_DATA, facts.parameter("data_backend")),
-        },
-    )
+def of_pytorch(facts: Facts) -> Settings:
+    return {
+        LogSetting.FRAMEWORK: Stated("pytorch", "lines of NVIDIA's PyTorch script"),
+        LogSetting.MODEL: _model(facts.parameter("arch")),
+        LogSetting.PRECISION: valued("amp", facts.switched_on("amp", "fp16"))
+        or valued("fp32", facts.parameter("amp", "fp16")),
+        LogSetting.BATCH_SIZE_PER_CARD: count(facts.parameter("batch_size")),
+        # mpirun starts one launcher on each node (multiproc.py), so its ranks do not count the cards.
+        LogSetting.CARDS: count(facts.parameter("world_size")),
+        LogSetting.DATA: mapped(_DATA, facts.parameter("data_backend")),
+    }
 
 
-def of_mxnet(context: RunContext) -> Mapping[LogSetting, Stated]:
-    facts = facts_of(context)
-    return finished(
-        facts,
-        {
-            LogSetting.FRAMEWORK: Stated("mxnet", "lines of NVIDIA's MXNet script"),
-            LogSetting.MODEL: _mxnet_model(facts),
-            LogSetting.PRECISION: valued("amp", facts.switched_on("amp")) or mapped(_DTYPES, facts.parameter("dtype")),
-            LogSetting.GLOBAL_BATCH_SIZE: count(facts.parameter("batch_size")),
-            LogSetting.CARDS: _mxnet_cards(facts),
-            LogSetting.DATA: mapped(_DATA, facts.parameter("data_backend")),
-        },
-    )
+def of_mxnet(facts: Facts) -> Settings:
+    return {
+        LogSetting.FRAMEWORK: Stated("mxnet", "lines of NVIDIA's MXNet script"),
+        LogSetting.MODEL: _mxnet_model(facts),
+        LogSetting.PRECISION: valued("amp", facts.switched_on("amp")) or mapped(_DTYPES, facts.parameter("dtype")),
+        LogSetting.GLOBAL_BATCH_SIZE: count(facts.parameter("batch_size")),
+        LogSetting.CARDS: _mxnet_cards(facts),
+        LogSetting.DATA: mapped(_DATA, facts.parameter("data_backend")),
+    }
 
 
-def of_mllog(context: RunContext) -> Mapping[LogSetting, Stated]:
+def of_mllog(facts: Facts) -> Settings:
     """MLPerf's log states the benchmark and the batch size of all cards. By MLPerf's rules ``resnet`` is ResNet50
     v1.5."""
-    facts = facts_of(context)
     events: dict[str, Stated] = {}
-    for line in context.lines:
+    for line in facts.lines:
         event = json_of(line, ":::MLLOG ")
         if isinstance(key := event.get("key"), str) and isinstance(value := event.get("value"), str | int):
             events.setdefault(key, Stated(str(value), f"line {line.number}: {key} {value}"))
     benchmark = events.get("submission_benchmark")
-    return finished(
-        facts,
-        {
-            LogSetting.MODEL: valued("resnet50v1.5", benchmark)
-            if benchmark and benchmark.value == "resnet"
-            else benchmark,
-            LogSetting.GLOBAL_BATCH_SIZE: count(events.get("global_batch_size")),
-            LogSetting.CARDS: cards_of_ranks(facts),
-        },
-    )
+    return {
+        LogSetting.MODEL: valued("resnet50v1.5", benchmark) if benchmark and benchmark.value == "resnet" else benchmark,
+        LogSetting.GLOBAL_BATCH_SIZE: count(events.get("global_batch_size")),
+        LogSetting.CARDS: cards_of_ranks(facts),
+    }
 
 
 # Whose throughput each benchmark's script prints. Other benchmarks count other samples than images, or nobody knows.
@@ -198,4 +178,4 @@ def _mxnet_cards(facts: Facts) -> Stated | None:
     named = facts.named.get(LogSetting.CARDS)
     if named is not None and int(named.value) > of_node:
         return named
-    return None if len(facts.context.ranks) > of_node else count(Stated(str(of_node), gpus.where))
+    return None if len(facts.ranks) > of_node else count(Stated(str(of_node), gpus.where))

@@ -7,9 +7,6 @@ which is reset at the step named):
 - dynamic 2.0 and 2.1, tools/program.py: since step 10. These lines have commas behind the epoch and the step.
 - dynamic 2.2 to 2.5, ppcls/engine/train/: since step 5. Since April 2024 the develop branch resets the mean at every
   printed line (be33107). Its lines look the same; the differences of the records show it (figures/series.py).
-- 2020, branch release/static, tools/program.py: ``elapse``. With ``ips`` it is the mean since step 5 in the published
-  logs (since 2020-11-27 in that branch: since step 10, which changes a figure by less than its rounding). Without
-  ``ips`` it is the seconds of the one step.
 
 ``ppcls/utils/config.py`` prints the configuration as a tree with four spaces for each level; it contains the overrides
 of ``-o``. The batch sizes in it:
@@ -34,15 +31,13 @@ from helpers.logs.formats.common import (
     Facts,
     compiled,
     count,
-    facts_of,
-    finished,
     group,
     launch_of,
     paddle_version,
     quoted,
 )
 from helpers.logs.formats.naming import architecture
-from helpers.logs.record import FormatSpec, RateOf, RunContext
+from helpers.logs.record import FormatSpec, RateOf, Settings
 from helpers.logs.settings import LogSetting, Stated
 
 _TREE = re.compile(r"\d\d:\d\d:\d\d\]? (?:\w+ )?INFO: ( *)([\w.-]+) :(?: (.*))?$")
@@ -72,40 +67,36 @@ class _Tree:
         return next((each.where for each in found), "")
 
 
-def of_paddleclas(context: RunContext) -> Mapping[LogSetting, Stated]:
+def of_paddleclas(facts: Facts) -> Settings:
     """The configuration of a static graph's run."""
-    return _configured(context, Stated("static", "the form of its lines"))
+    return _configured(facts, Stated("static", "the form of its lines"))
 
 
-def of_paddleclas_dynamic(context: RunContext) -> Mapping[LogSetting, Stated]:
+def of_paddleclas_dynamic(facts: Facts) -> Settings:
     """The configuration of a run with a dynamic graph, or to_static if the log states that the graph was converted."""
-    return _configured(context, None)
+    return _configured(facts, None)
 
 
-def _configured(context: RunContext, execution: Stated | None) -> Mapping[LogSetting, Stated]:
-    facts = facts_of(context)
+def _configured(facts: Facts, execution: Stated | None) -> Settings:
     tree = _tree_of(facts)
-    return finished(
-        facts,
-        {
-            LogSetting.FRAMEWORK: Stated("paddle", "lines of PaddleClas"),
-            LogSetting.MODEL: _model(tree),
-            LogSetting.PRECISION: _precision(facts, tree),
-            **launch_of(facts),
-            LogSetting.DATA: _data(tree),
-            LogSetting.EXECUTION: execution or _execution(tree),
-            LogSetting.FRAMEWORK_VERSION: paddle_version(facts),
-            LogSetting.BATCH_SIZE_PER_CARD: count(tree.first("DataLoader.Train.sampler.batch_size")),
-            LogSetting.GLOBAL_BATCH_SIZE: count(tree.first("TRAIN.batch_size")),
-        },
-    )
+    return {
+        LogSetting.FRAMEWORK: Stated("paddle", "lines of PaddleClas"),
+        LogSetting.MODEL: _model(tree),
+        LogSetting.PRECISION: _precision(facts, tree),
+        **launch_of(facts),
+        LogSetting.DATA: _data(tree),
+        LogSetting.EXECUTION: execution or _execution(tree),
+        LogSetting.FRAMEWORK_VERSION: paddle_version(facts),
+        LogSetting.BATCH_SIZE_PER_CARD: count(tree.first("DataLoader.Train.sampler.batch_size")),
+        LogSetting.GLOBAL_BATCH_SIZE: count(tree.first("TRAIN.batch_size")),
+    }
 
 
 def _tree_of(facts: Facts) -> _Tree:
     values: dict[str, Stated] = {}
     path: list[str] = []
     printed = False
-    for line in facts.context.lines:
+    for line in facts.lines:
         match = _TREE.search(line.text)
         if match is None:
             continue

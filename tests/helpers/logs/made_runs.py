@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from helpers.logs.record import FormatSpec, LogRun, Printed, RateOf, RecordField, RunContext
+from helpers.logs.formats.common import Facts, finished
+from helpers.logs.record import FormatSpec, LogRun, Printed, RateOf, RecordField
 from helpers.logs.settings import LogSetting, Stated, join_global_batch
 
 SETTINGS = {
@@ -18,9 +19,9 @@ SETTINGS = {
 }
 
 
-def configured(format: FormatSpec, context: RunContext) -> dict[LogSetting, Stated]:
+def configured(format: FormatSpec, facts: Facts) -> dict[LogSetting, Stated]:
     """What a log says, with one card's share of a batch of all cards."""
-    found = dict(format.configure(context))
+    found = finished(facts, format.configure(facts))
     join_global_batch("a log", found)
     return found
 
@@ -31,7 +32,7 @@ def spec(*rules: str, rate_of: RateOf = RateOf.JOB, **values: Any) -> FormatSpec
         marker=b"x",
         record=re.compile(b"x"),
         rate_of=rate_of,
-        configure=lambda context: {},
+        configure=lambda facts: {},
         rules=rules,
         **values,
     )

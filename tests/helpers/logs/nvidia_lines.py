@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from helpers.logs.formats import FORMATS
-from helpers.logs.record import Line, RunContext
+from helpers.logs.formats.common import Facts
+from helpers.logs.record import Line
 from tests.helpers.logs.made_runs import configured
 
 TENSORFLOW_PARAMETERS = (
@@ -87,8 +88,8 @@ RECORDS: dict[str, list[tuple[str, dict[str, str]]]] = {
 }
 
 
-def context(lines: Sequence[str], name: str = "a.log", ranks: Sequence[int] = (), runs: int = 1) -> RunContext:
-    return RunContext(name, tuple(Line(number, text) for number, text in enumerate(lines, 1)), frozenset(ranks), runs)
+def context(lines: Sequence[str], name: str = "a.log", ranks: Sequence[int] = (), runs: int = 1) -> Facts:
+    return Facts(name, tuple(Line(number, text) for number, text in enumerate(lines, 1)), frozenset(ranks), runs)
 
 
 def settings(

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from helpers.logs.record import FormatSpec, LogRun, RateOf, RecordField, RunContext
+from helpers.logs.formats.common import Facts
+from helpers.logs.record import FormatSpec, LogRun, RateOf, RecordField
 from helpers.logs.settings import LogSetting, Stated
 from helpers.logs.source import LogFile
 
@@ -20,10 +21,10 @@ SAID = {
 }
 
 
-def configure(context: RunContext) -> Mapping[LogSetting, Stated]:
+def configure(facts: Facts) -> Mapping[LogSetting, Stated]:
     """What lines ``setting NAME=VALUE`` say; the last of each counts."""
     said = {}
-    for line in context.lines:
+    for line in facts.lines:
         if line.text.startswith("setting "):
             name, _, value = line.text.removeprefix("setting ").partition("=")
             said[LogSetting(name)] = Stated(value, f"line {line.number}: {line.text}")

@@ -13,7 +13,7 @@ from helpers.logs.importer import ImportBatch, ToImport, import_each
 from helpers.logs.settings import LogSetting, Stated
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.hostile_files import in_time
-from tests.helpers.logs.made_logs import fleetx_trainer_lines, tensorflow_lines, write
+from tests.helpers.logs.made_logs import fleetx_trainer_lines, paddleclas_lines, tensorflow_lines, tipc_line, write
 from tests.helpers.logs.one_file import import_file
 
 RATES = [500.0 + each for each in range(30)]
@@ -91,16 +91,29 @@ def test_a_format_without_a_publishers_rule_gives_the_honest_figure(tmp_path: Pa
     assert not any("nan" in each for each in found.warnings)
 
 
+@pytest.mark.parametrize("last", [True, False])
+def test_a_summary_line_beside_records_is_no_run(last: bool, tmp_path: Path) -> None:
+    records = paddleclas_lines([0.125] * 40)
+    lines = [*records, tipc_line(900.5)] if last else [tipc_line(900.5), *records]
+    (found,) = import_file(write(tmp_path / "resnet50_gpu2_fp32_bs32.txt", lines), {})
+    assert (found.format, found.usual) == ("paddleclas", "paddleclas-trimmed")
+
+
+def test_each_summary_line_alone_is_a_run(tmp_path: Path) -> None:
+    found = import_file(write(tmp_path / "speed.txt", [tipc_line(900.5), tipc_line(1800.5, cards=4)]), {})
+    figures = [each.usual_figure for each in found]
+    assert [each.samples_per_s for each in figures if each] == [900.5, 1800.5]
+    assert [(each.format, each.first_line, each.last_line) for each in found] == [("tipc", 1, 1), ("tipc", 2, 2)]
+
+
 # Of each the beginning of a record, which is repeated or goes on with digits.
 HOSTILE = (
     ("", "END epoch:1 train "),
-    ("", "[Epoch 1, batch 1]"),
     ("epoch:1 train step:1 batch_cost: ", "1"),
     ("TimeHistory: ", "1"),
     ("", '"model_name": {'),
     ("", "epoch id: 1, step1, train_loss: , total time cost = "),
     ("DLL 2022-01-01 00:00:00 - PARAMETER ", "x : "),
-    ("Namespace(", "a=["),
     ("", "x"),
     ("", "1"),
 )

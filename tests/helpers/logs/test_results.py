@@ -48,7 +48,6 @@ def test_a_run_is_a_result_with_all_its_figures_and_where_they_stand(url: str) -
     assert result.figures == {**figures, "ngc-tf-mean": 1450.5}
     assert result.facts["sha256"] == found.sha256
     assert result.facts["source"] == "folder/a.log"
-    assert result.facts["lines"] == "1-90"
     assert result.facts["usual rule"] == "ngc-mxnet-epochs"
     assert result.facts["setting precision"] == "amp (line 7)"
     assert result.facts["rule ngc-mxnet-epochs"] == "80 used; 10 of warm-up; the mean"

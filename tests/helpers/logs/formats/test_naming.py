@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.logs.formats.common import facts_of, finished
+from helpers.logs.formats.common import Facts, finished
 from helpers.logs.formats.naming import architecture, model_of, settings_of_name
-from helpers.logs.record import RunContext
 from helpers.logs.settings import LogSetting, Stated
 
 
@@ -94,7 +93,7 @@ def test_the_innermost_folder_that_says_it_counts_and_is_named() -> None:
 
 def test_the_content_goes_before_the_name() -> None:
     stated = {LogSetting.CARDS: Stated("4", "line 3")}
-    assert finished(facts_of(RunContext("gpu8_bs64.log", ())), stated) == {
+    assert finished(Facts("gpu8_bs64.log", ()), stated) == {
         LogSetting.CARDS: Stated("4", "line 3"),
         LogSetting.BATCH_SIZE_PER_CARD: Stated("64", "file name"),
     }

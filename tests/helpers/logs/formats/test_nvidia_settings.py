@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.logs.formats.common import facts_of
 from tests.helpers.hostile_files import in_time
 from tests.helpers.logs.nvidia_lines import (
     MLLOG,
@@ -27,7 +26,7 @@ def nvlog(*texts: str) -> list[str]:
 
 
 def test_parameters_hold_spaces_commas_lists_and_nothing() -> None:
-    found = {key: said.value for key, said in facts_of(context([TENSORFLOW_PARAMETERS])).parameters.items()}
+    found = {key: said.value for key, said in context([TENSORFLOW_PARAMETERS]).parameters.items()}
     assert found["data_dir"] == "./my data/tf, records"
     assert found["lr_steps"] == "[30, 60]"
     assert found["use_static_loss_scaling"] == "True"

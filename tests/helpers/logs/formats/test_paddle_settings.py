@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from helpers.logs.formats import FORMATS
-from helpers.logs.record import FormatSpec, Line, RunContext
-from helpers.logs.settings import LogSetting
+from helpers.logs.formats.common import Facts
+from helpers.logs.record import Line
+from helpers.logs.settings import LogSetting, Stated
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.made_runs import configured
 
@@ -16,17 +17,15 @@ _SUMMARY = (
 )
 
 
+def _said(name: str, lines: tuple[str, ...], log: str = "some.log", first: str = "") -> dict[LogSetting, Stated]:
+    """What a format says of a run of ``lines``; ``first`` is its first record."""
+    numbered = [Line(number, text) for number, text in enumerate(lines, 1)]
+    facts = Facts(log, numbered, first_record=Line(len(lines) + 1, first) if first else None)
+    return configured(FORMATS[name], facts)
+
+
 def _settings(name: str, *lines: str, log: str = "some.log", first: str = "") -> dict[str, str]:
-    return {setting.value: said for setting, (said, _) in _said(FORMATS[name], lines, log, first).items()}
-
-
-def _said(spec: FormatSpec, lines: tuple[str, ...], log: str, first: str) -> dict[LogSetting, tuple[str, str]]:
-    context = RunContext(
-        log,
-        [Line(number, text) for number, text in enumerate(lines, 1)],
-        first_record=Line(len(lines) + 1, first) if first else None,
-    )
-    return {setting: (said.value, said.where) for setting, said in configured(spec, context).items()}
+    return {setting.value: said.value for setting, said in _said(name, lines, log, first).items()}
 
 
 _STAMP = "[2031/02/03 04:05:06] ppcls INFO: "
@@ -107,16 +106,11 @@ _OLD = _tree(
 
 def test_the_old_batch_size_is_of_all_cards() -> None:
     trainers = "    |                     PADDLE_TRAINERS_NUM                        8                      |"
-    said = _said(FORMATS["paddleclas-dynamic-2021"], (trainers, *_OLD), "x.log", "")
-    assert said[LogSetting.BATCH_SIZE_PER_CARD][0] == "32"
-    assert said[LogSetting.CARDS] == ("8", "line 1: PADDLE_TRAINERS_NUM                        8")
-    assert said[LogSetting.MODEL][0] == "vgg16"
+    said = _said("paddleclas-dynamic-2021", (trainers, *_OLD))
+    assert said[LogSetting.BATCH_SIZE_PER_CARD].value == "32"
+    assert said[LogSetting.CARDS] == Stated("8", "line 1: PADDLE_TRAINERS_NUM                        8")
     assert _settings("paddleclas-dynamic-2021", *_OLD, log="gpu4.log")["batch_size_per_card"] == "64"
-
-
-def test_without_cards_the_old_batch_size_is_not_said() -> None:
-    settings = _settings("paddleclas-dynamic-2021", *_OLD)
-    assert "batch_size_per_card" not in settings and "cards" not in settings
+    assert not {"batch_size_per_card", "cards"} & _settings("paddleclas-dynamic-2021", *_OLD).keys()
     with pytest.raises(LogError, match=r"got '3 cards \(file name\)', expected a share of 256 images of all cards"):
         _settings("paddleclas-dynamic-2021", *_OLD, log="gpu3.log")
 
