@@ -15,9 +15,11 @@ from tests.slurm_cluster import SlurmCluster
 def words(workshop: Workshop, *command: str, submit: tuple[str, ...] = ()) -> list[str]:
     """The command line of ``perfgate submit`` without the Python; its places and the command's are the workshop's."""
     folder = workshop.folder
-    config = f"--perf-config={folder / 'perf.yaml'}"
-    places = [config, f"--baselines-dir={folder / 'baselines'}", f"--runs-dir={folder / 'runs'}"]
-    return ["submit", config, f"--runs-dir={folder / 'runs'}", *submit, "--", command[0], *places, *command[1:]]
+    config, runs = f"--config={folder / 'perf.yaml'}", f"--runs-dir={folder / 'runs'}"
+    places = [config, f"--baselines={folder / 'baselines'}", runs]
+    if command[0] == "pytest":
+        places = [f"--perf-config={folder / 'perf.yaml'}", f"--baselines-dir={folder / 'baselines'}", runs]
+    return ["submit", config, runs, *submit, "--", command[0], *places, *command[1:]]
 
 
 class Submitted:
