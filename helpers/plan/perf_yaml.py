@@ -128,6 +128,9 @@ def checked_nodes(nodes: NodesConfig, about: str) -> NodesConfig:
 
 SHIPPED = Path(__file__).with_name("defaults.yaml")
 # Of these a user's file may have some keys, and the shipped ones hold for the others.
+# Sections whose keys are names.
+_NAMED = ("protocols", "machines", "clusters")
+_OF_SLURM = "of_slurm"
 _KEY_BY_KEY = ("frameworks", "protocols", "tolerances", "limits", "contention", "budgets")
 COMMIT_FIELD = "builds.commit_url"
 
@@ -356,7 +359,19 @@ def _own_sections(file: Path) -> dict[str, Any]:
     content = read_yaml(file)
     remember(content)
     own = read_section({} if content is None else content, dict[str, Any], str(file))
+    _refuse_derived(own, str(file))
     return {name: value for name, value in own.items() if value is not None}
+
+
+def _refuse_derived(own: Mapping[str, Any], about: str) -> None:
+    """Raises ConfigError for what a section's type has, and the file may not say: the suite itself fills it in."""
+    places = [(f"nodes.{_OF_SLURM}", own.get("nodes"), _OF_SLURM)]
+    for section in _NAMED:
+        if isinstance(entries := own.get(section), dict):
+            places += [(f"{section}.{key}.name", entry, "name") for key, entry in entries.items()]
+    for place, keys, key in places:
+        if isinstance(keys, dict) and key in keys:
+            raise ConfigError(about, field=place, got="an unknown key", expected="a key of docs/reference.md")
 
 
 def _over_shipped(own: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,7 +383,7 @@ def _over_shipped(own: Mapping[str, Any]) -> dict[str, Any]:
     for name in _KEY_BY_KEY:
         if isinstance(sections[name], dict):
             sections[name] = {**shipped[name], **sections[name]}
-    for name in ("protocols", "machines", "clusters"):
+    for name in _NAMED:
         if isinstance(entries := sections.get(name), dict):
             sections[name] = {key: _with_name(key, entry) for key, entry in entries.items()}
     return sections

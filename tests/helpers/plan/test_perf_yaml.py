@@ -224,6 +224,8 @@ def test_a_pattern_that_matches_no_case_is_refused_with_the_nearest(tmp_path: Pa
         (SMALL + 'owners: [{pattern: "*"}]\n', "owners[0].owner", "nothing"),
         (SMALL + "quarantine: [{pattern: a, reason: b, until: soon}]\n", "quarantine[0].until", "soon"),
         (SMALL + "clusters: {c: {queue: x}}\n", "clusters.c.queue", "an unknown key"),
+        (SMALL + "clusters: {c: {name: x}}\n", "clusters.c.name", "an unknown key"),
+        (SMALL + "nodes: {of_slurm: true}\n", "nodes.of_slurm", "an unknown key"),
         (SMALL + 'clusters: {c: {account: "a\\nb"}}\n', "clusters.c.account", "a\nb"),
         (SMALL + 'clusters: {c: {options: ["--x=1\\n#SBATCH --y"]}}\n', "clusters.c.options[0]", None),
         (SMALL + "clusters: {c: {options: [--nodes=4]}}\n", "clusters.c.options[0]", "--nodes=4"),
