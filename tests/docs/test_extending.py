@@ -18,7 +18,7 @@ MODELS = "helpers/trainers/contract/models.py"
 def test_the_model_of_the_example_has_its_case(tmp_path: Path) -> None:
     code, cases, listed, *_ = [block.text for block in all_blocks() if block.place.startswith("docs/extending.md:")]
     clone = tmp_path / "perfgate"
-    for name in ("helpers", "fixtures", "perf_tests", "baselines", "conftest.py", "pytest.ini", "pyproject.toml"):
+    for name in ("helpers", "fixtures", "perf_tests", "baselines", "requirements", "conftest.py", "pytest.ini"):
         _copy(name, clone)
     _insert(clone / MODELS, code)
     vgg16 = (clone / "perf_tests/test_vgg16.py").read_text(encoding="utf-8")

@@ -98,11 +98,11 @@ class _FaultyLoop(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._real.exec_module(module)
-        step, at_step, rank = module._Run._step, self._at_step, _rank()
+        step, at_step, rank = module.Training._step, self._at_step, _rank()
         spec = _spec(Path(sys.orig_argv[-1]))
 
         def faulty(run: Any, phase: str, last: bool) -> None:
             at_step(spec, rank, phase, run._number + 1)
             step(run, phase, last)
 
-        module._Run._step = faulty
+        module.Training._step = faulty

@@ -92,5 +92,5 @@ def test_a_gate_keeps_baselines_and_runs_in_the_folder(project: Project) -> None
     assert list((project.folder / "baselines/recorded").rglob("*.json"))
     assert "GATE PASSED" in project.perfgate("gate")
     assert list((project.folder / "runs").rglob("result.json"))
-    assert "paddle-resnet50v1.5" in project.perfgate("history")
+    assert "paddle-resnet50v1.5" in project.perfgate("history", "paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic")
     assert {path for path in project.suite.rglob("*") if "__pycache__" not in path.parts} == before

@@ -85,4 +85,4 @@ def test_what_recipe_or_trainer_refuses_is_an_incomplete_configuration(monkeypat
     monkeypatch.setattr(helpers.session.programs, "settings_for", without_layout)
     cases = record("--target", "v100", "--framework", "mxnet")
     wrong = {case["case_id"]: case["configuration"] for case in cases}
-    assert all(("'precision'" if "-bs128-" in case_id else "settings.layout") in why for case_id, why in wrong.items())
+    assert all(("'precision'" if "-bs128-" in case_id else "'layout'") in why for case_id, why in wrong.items())

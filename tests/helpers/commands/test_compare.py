@@ -171,7 +171,6 @@ def record_entry(folder: Path, machine: Machine, rule: str = MEDIAN_STEP, rate: 
         rule,
         (rate, rate * 1.001, rate * 0.999),
         None,
-        None,
         ENVIRONMENT,
         segment_of(ENVIRONMENT, SETTINGS, "test"),
         Provenance("aaaa1111", "2026-10-01", "h", "first"),

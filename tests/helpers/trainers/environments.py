@@ -17,6 +17,14 @@ from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 
+# Importing a framework takes longer than building a program: one process builds all.
+_BUILD_EACH = """
+import importlib, sys
+from helpers.trainers.common.building import run_build
+worker = importlib.import_module(f"tests.helpers.trainers.{sys.argv[1]}.build_worker")
+print([run_build([spec], worker.build) for spec in sys.argv[2:]])
+"""
+
 
 @dataclass(frozen=True)
 class FrameworkEnvironment:
@@ -55,10 +63,10 @@ class FrameworkEnvironment:
             settings = settings_for(case, "gpu")
             specs.append(JobSpec("j", case, 0, str(folder / case.id), "gpu", 0, 1, settings=settings))
             specs[-1].spec_path.write_text(specs[-1].to_json(), encoding="utf-8")
-        told = self.run(
-            "-m", f"tests.helpers.trainers.{self.name}.build_worker", *(str(each.spec_path) for each in specs)
-        )
-        return [(status, answer) for status, answer in json.loads(told.splitlines()[-1])]
+        told = self.run("-c", _BUILD_EACH, self.name, *(str(each.spec_path) for each in specs))
+        answers = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+        statuses = json.loads(told.splitlines()[-1])
+        return list(zip(statuses, answers, strict=True))
 
 
 PYTORCH = FrameworkEnvironment("pytorch", {"OMP_NUM_THREADS": "1"})

@@ -35,7 +35,7 @@ def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
     return settings_for(Case.parse(case_id), device)
 
 
-# --- docs/measuring-rules.md, "The other frameworks' configurations"
+# --- docs/published.md
 
 
 @for_each("figure", OF_DLPERF, ids=name_of)
