@@ -12,6 +12,7 @@ from typing import TextIO
 
 from helpers.commands.loading import add_build, add_data, history_option, say
 from helpers.common.files import of_everybody
+from helpers.common.own_folder import is_installed, own_folder
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 
@@ -98,6 +99,8 @@ def words(arguments: argparse.Namespace, folder: Path) -> list[str]:
     given = [(name.replace("_", "-"), getattr(arguments, name)) for name in _PASSED_ON]
     return [
         *("-m", "pytest", str(ROOT / "perf_tests"), "--gate"),
+        # Beside an installed suite pytest must write nothing.
+        *([f"--override-ini=cache_dir={own_folder() / '.pytest_cache'}"] if is_installed() else []),
         *([f"--perf-config={config}"] if (config := arguments.config.expanduser().absolute()).exists() else []),
         f"--baselines-dir={arguments.baselines.expanduser().absolute()}",
         *(f"--{name}={value}" for name, value in given if value is not None),
