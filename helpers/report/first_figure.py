@@ -12,9 +12,9 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 
 NEXT_STEPS = (
-    "next: perfgate init                         writes perf.yaml: what a nightly gate judges here, and who is asked",
-    "      perfgate gate -- --update-baselines   records the speed of these cases; from then on they are judged",
-    "      perfgate gate --build BUILD           judges a build; docs/results.md says how to read the result",
+    "next: .venv/bin/perfgate init                         writes perf.yaml: what a gate judges here, and who is asked",
+    "      .venv/bin/perfgate gate -- --update-baselines   records these speeds; from then on they are judged",
+    "      .venv/bin/perfgate gate --build BUILD           judges a build; docs/results.md says how to read the result",
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from helpers.judging.case.evidence import Build
 from helpers.judging.case.verdict import NeedRuns
-from helpers.judging.finding import Finding
+from helpers.judging.finding import Code, Finding
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import CasePlan
 
@@ -29,8 +29,9 @@ class RunLabel:
         if not self.plan.reference:
             named = "build"
         self.build = f"{named} {record.get('version', '')}".rstrip()
-        # Of a planned run its number says why it is made.
-        self.why = request.why if made >= self.plan.planned_runs else None
+        # Of a planned run, and of one in the place of a run that did not count, its number says enough.
+        planned = made < self.plan.planned_runs or request.why.code is Code.PLANNED
+        self.why = None if planned else request.why
 
     def wait(self, obstacle: str) -> None:
         """Report that no run is made yet, and why."""
