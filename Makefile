@@ -108,8 +108,8 @@ gpu-proof: env-beside env-pytorch
 	.venv/bin/perfgate prove-gpu $(GPU_PROOF_ARGS)
 
 site: env-dev env-site
+	$(VENV_PYTHON) -m docs.pictures.make --sample docs/sample
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/python -m mkdocs build --quiet
-	$(VENV_PYTHON) -m docs.pictures.make --sample .cache/site/sample
 
 fuzz: env-dev env-fuzz
 	$(VENV_PYTHON) -m pytest tests/fuzz --hypothesis-profile fuzz-long -n auto $(NEVER_HANGS) 1800 $(PYTEST_ARGS)
