@@ -80,7 +80,9 @@ def train(rank: int, behaviour: str, spec_path: Path) -> int:
         raise ModuleNotFoundError("No module named 'paddle'")
     heartbeat = Heartbeat(spec.heartbeat_path(rank))
     heartbeat.beat("import framework")
-    if behaviour == "never-starts":
+    if behaviour in ("never-starts", "never-meets"):
+        if behaviour == "never-meets":
+            print("[c10d] The client socket has failed to connect to [n0]:29500", file=sys.stderr, flush=True)
         time.sleep(60)
     if behaviour == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

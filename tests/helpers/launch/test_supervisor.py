@@ -139,6 +139,11 @@ def test_the_start_up_limit_names_the_phase(tmp_path: Path) -> None:
     assert outcome.start_up_seconds is None
 
 
+def test_ranks_that_wait_for_the_rendezvous_beyond_the_limit_say_so(tmp_path: Path) -> None:
+    limits = replace(LIMITS, start_up_seconds=4.0)
+    assert run(tmp_path, "never-meets", "never-meets", limits=limits).what == "rendezvous unreachable"
+
+
 def test_the_run_limit_says_where_the_job_was(tmp_path: Path) -> None:
     outcome = run(tmp_path, "hangs", limits=replace(PATIENT, run_seconds=0.7))
     assert outcome.what == "over the time limit"

@@ -513,3 +513,12 @@ def test_no_regression_without_evidence_and_effect(
     elif answer.status is Status.PASS:
         shown_none = answer.reason.code in ("drop-not-repeated", "no-drop-beside-reference")
         assert found.pairs.evidence < 0.2 or abs(found.effect.point) <= tolerance or shown_none
+
+
+def test_a_build_far_below_the_record_and_like_the_good_one_fails_only_while_nobody_knows_the_level() -> None:
+    far = CENTRE - 0.15
+    slow = (run(far), run(far), run(far), *pairs(0.0, 0.0, 0.0, 0.0, at=far))
+    # Recorded with another build, and compared with the good one on no night: the good build may have been faster.
+    assert confirmed(*slow, recorded=recorded(build="another build"), past=nights(0)).status is Status.SLOWER
+    # Recorded with the good build itself: it is the machine.
+    assert confirmed(*slow, recorded=recorded(build=GOOD), past=nights(0)).status is not Status.SLOWER
