@@ -14,7 +14,7 @@ from helpers.history.nights import NightRecord
 from helpers.history.results import RunResult
 from helpers.history.stored import CaseNights, Exclusion, StoredNight
 from helpers.judging.case.evidence import Build, Compared, Stage
-from helpers.judging.case.verdict import PairStanding, Question, Reason, Standing, Status, SubVerdict, Verdict
+from helpers.judging.case.verdict import PairStanding, Reason, Standing, Status, SubVerdict, Verdict
 from helpers.judging.finding import Code, found
 from helpers.judging.night.verdict import NightVerdict
 from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK
@@ -238,12 +238,12 @@ class _Maker:
                 smallest_drop=0.012,
             )
             recorded = SubVerdict(
-                Question.RECORDED, status, made, MEDIAN_STEP, math.exp(level + change), math.exp(level), 0.005,
+                status, made, MEDIAN_STEP, math.exp(level + change), math.exp(level), 0.005,
                 "recorded 2026-08-20, 0123456789ab",
             )  # fmt: skip
         below = status is Status.BELOW_PUBLISHED
         published = SubVerdict(
-            Question.PUBLISHED, status if below else Status.PASS, made, WALL_CLOCK, math.exp(level),
+            status if below else Status.PASS, made, WALL_CLOCK, math.exp(level),
             math.exp(level) * (1.09 if below else 0.97), 0.05, "ResNet50, V100-SXM2, paddle 1.8",
         )  # fmt: skip
         shown = (published,) if runs and status not in (Status.INFRA_ERROR, Status.INVALID) else ()

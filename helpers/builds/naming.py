@@ -105,9 +105,9 @@ def parse_build(text: str, root: Path, config: Config) -> BuildSource:
     if not text.strip() or not text.isprintable():
         raise _refused(text, text or "nothing")
     if text.startswith(COMMIT):
-        return _commit(text, root, config)
+        return _commit(text, config)
     if "://" in text:
-        return _url(text, root)
+        return _url(text)
     try:
         return _path_or_requirement(text, root)
     except (OSError, RuntimeError) as error:
@@ -167,7 +167,7 @@ def exact_version(requirement: str) -> str:
     return specifiers[0].version if alone else ""
 
 
-def _commit(text: str, root: Path, config: Config) -> BuildSource:
+def _commit(text: str, config: Config) -> BuildSource:
     sha, _, fragment = text.removeprefix(COMMIT).partition("#")
     if not _COMMIT.fullmatch(sha):
         raise _refused(text, sha, "4 to 40 hexadecimal digits after commit:")
@@ -180,11 +180,11 @@ def _commit(text: str, root: Path, config: Config) -> BuildSource:
             remedy=f"Set {COMMIT_FIELD}: https://…/{{commit}}/paddlepaddle-0.0.0-cp311-cp311-linux_x86_64.whl",
         )
     address = template.replace("{commit}", sha) + (f"#{fragment}" if fragment else "")
-    named = _url(address, root) if "://" in address else parse_build(address, config.path.parent, config)
+    named = _url(address) if "://" in address else parse_build(address, config.path.parent, config)
     return replace(named, kind=BuildKind.COMMIT, text=text, commit=sha.lower())
 
 
-def _url(text: str, root: Path) -> BuildSource:
+def _url(text: str) -> BuildSource:
     address, _, fragment = text.partition("#")
     shown = without_password(text)
     try:

@@ -16,7 +16,7 @@ from helpers.judging.case.compare_sides import KeptRun, Pairing, side_of
 from helpers.judging.case.evidence import Budget, Build, Evidence, Past, RecordedReference, Stage
 from helpers.judging.case.judge import failed_run, judge
 from helpers.judging.case.noise import Noise
-from helpers.judging.case.verdict import NeedRuns, Question, Reason, Status, SubVerdict, Verdict
+from helpers.judging.case.verdict import NeedRuns, Reason, Status, SubVerdict, Verdict
 from helpers.judging.finding import Code, found
 from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.plan.case_plan import CasePlan, SuiteCase
@@ -135,7 +135,7 @@ class JudgedNights:
         tonight = len(self.history.nights_of(f"session:{session}"))
         verdict = judge_again(evidence_of(plan, tuple(kept), self._past, cases_tonight=tonight))
         # If there is none, the runs ended the case before a question was asked.
-        answer = verdict.recorded or SubVerdict(Question.RECORDED, verdict.status, verdict.reason)
+        answer = verdict.recorded or SubVerdict(verdict.status, verdict.reason)
         return CaseComparison(
             pairing.case_id,
             pairing.target,

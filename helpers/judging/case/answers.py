@@ -165,7 +165,7 @@ def after_pairs(
     """The answer after interleaved runs of both builds, compared with the level of the nights before."""
     numbers = (paired(evidence, recorded, confirmation), evidence.suspicion, suspected(evidence, screening))
     conclusion, point = confirmation.conclusion, confirmation.effect.point
-    beside = compare_with_past(evidence, screening, confirmation.level, confirmation.new, confirmation.good)
+    beside = compare_with_past(screening, confirmation.level, confirmation.new, confirmation.good)
     rates = [*screening.log_rates, *confirmation.new]
 
     def answer(status: Status, claim: Finding, *more: Finding, settled: bool = False) -> RecordedAnswer:

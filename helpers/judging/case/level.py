@@ -139,9 +139,7 @@ class Beside:
     good_below: bool
 
 
-def compare_with_past(
-    evidence: Evidence, screening: Screening, level: Level, new: Sequence[float], good: Sequence[float]
-) -> Beside:
+def compare_with_past(screening: Screening, level: Level, new: Sequence[float], good: Sequence[float]) -> Beside:
     """Compare both builds with their own past; ``new`` and ``good`` are the pairs' log rates."""
     noise = screening.noise
     below = [rate - noise.centre for rate in new]

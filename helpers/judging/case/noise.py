@@ -59,8 +59,6 @@ class Noise:
     sigma: float
     # The standard deviation of a night's offset from ``centre``: the night effect, and the uncertainty of the centre.
     tau: float
-    # The degrees of freedom of ``sigma``, with those for which the expected noise counts.
-    degrees: float
     # From how many accepted nights all of this was learned.
     nights: int
     # How many times ``sigma`` the recorded entry's runs scatter, if the entry is one of the nights and its runs scatter
@@ -116,7 +114,6 @@ def _learn(
         centre=statistics.median(firsts),
         sigma=sigma,
         tau=math.sqrt(rest + error + entry_error + _LEAST_TAU**2),
-        degrees=pseudo + own_degrees + within_degrees,
         nights=len(firsts),
         scatter=scatter,
     )

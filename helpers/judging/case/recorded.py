@@ -74,7 +74,7 @@ def against_recorded(evidence: Evidence, runs: Sequence[RunEvidence]) -> AnswerA
             recorded, Status.INCONCLUSIVE, Reason.of(found(Code.NOT_COMPUTABLE, of="recorded", why=measured))
         )
     recorded = evidence.recorded or _nothing(evidence, measured)
-    apart = _apart(evidence, recorded)
+    apart = _apart(recorded)
     if evidence.overrides or (apart and not (by_pairs and recorded.gates)):
         return AnswerAndStanding(_incomparable(evidence, recorded, apart, measured, len(runs)))
     recorded = replace(recorded, comparable=recorded.comparable and not apart)
@@ -168,7 +168,7 @@ def _aside(evidence: Evidence, recorded: RecordedReference, apart: Sequence[Find
     return why, found(Code.RECORD_AGAIN, command=evidence.record_command)
 
 
-def _apart(evidence: Evidence, recorded: RecordedReference) -> list[Finding]:
+def _apart(recorded: RecordedReference) -> list[Finding]:
     """Why tonight must not be compared with the recorded figure; empty if it may."""
     apart = []
     if recorded.differences:

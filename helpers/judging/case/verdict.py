@@ -34,13 +34,6 @@ class Status(enum.Enum):
         return list(Status).index(self)
 
 
-class Question(enum.Enum):
-    """Whether the machine delivers what a document prints, and whether the build is slower than before."""
-
-    PUBLISHED = "published"
-    RECORDED = "recorded"
-
-
 @dataclass(frozen=True)
 class Reason:
     """Why a verdict is as it is. helpers/report/reasons.py makes its sentences."""
@@ -58,9 +51,9 @@ class Reason:
 
 @dataclass(frozen=True)
 class SubVerdict:
-    """The answer to one of the two questions."""
+    """The answer to one of the two questions: whether the machine delivers what a document prints, and whether the
+    build is slower than before."""
 
-    question: Question
     status: Status
     reason: Reason
     # The measuring rule of the two figures below.
@@ -186,7 +179,7 @@ def no_baseline(what: Finding, evidence: Evidence) -> SubVerdict:
         findings = (what, found(Code.RECORD_WITHOUT_SET, settings=settings, command=evidence.record_command))
     else:
         findings = (what, to_record(evidence))
-    return SubVerdict(Question.RECORDED, Status.NO_BASELINE, Reason(Code.NO_BASELINE.value, findings=findings))
+    return SubVerdict(Status.NO_BASELINE, Reason(Code.NO_BASELINE.value, findings=findings))
 
 
 def to_record(evidence: Evidence) -> Finding:
@@ -199,7 +192,6 @@ def answer_about(
 ) -> SubVerdict:
     """The answer to the question of this reference; ``measured`` is in samples/s by the reference's rule."""
     return SubVerdict(
-        Question.PUBLISHED if isinstance(reference, PublishedReference) else Question.RECORDED,
         status,
         reason,
         reference.rule,

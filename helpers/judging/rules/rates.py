@@ -1,7 +1,7 @@
 """The names of rates in files and reports. Inside the suite all rates are samples/s.
 
-When the keys of the file formats were chosen, every sample was an image, and old results, baselines and histories must
-still be read. So a field that ends in ``samples_per_s`` has a key that ends in ``images_per_s``.
+Files say images, since every model's sample is one today: a field that ends in ``samples_per_s`` has a key that ends in
+``images_per_s``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from helpers.trainers.contract.models import Model
 
 _UNIT_OF_FILES = "images/s"
 _FIELD_TO_KEY = {"samples_per_s": "images_per_s", "flops_per_sample": "flops_per_image"}
-_KEY_TO_FIELD = {key: field for field, key in _FIELD_TO_KEY.items()}
 
 
 def key_of(field: str) -> str:
     """The key of a field in records: ``run_images_per_s`` for ``run_samples_per_s``."""
-    return _renamed(field, _FIELD_TO_KEY)
+    return next((field.removesuffix(old) + new for old, new in _FIELD_TO_KEY.items() if field.endswith(old)), field)
 
 
 def to_record(value: Any) -> Any:
@@ -31,17 +30,6 @@ def to_record(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: to_record(each) for key, each in value.items()}
     return type(value)(map(to_record, value)) if isinstance(value, (list, tuple)) else value
-
-
-def fields_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of one record by the names of their fields. Raises TypeError for anything but a mapping."""
-    if not isinstance(record, Mapping):
-        raise TypeError(f"{type(record).__name__} where a record belongs")
-    return {_renamed(key, _KEY_TO_FIELD): value for key, value in record.items()}
-
-
-def _renamed(name: str, endings: Mapping[str, str]) -> str:
-    return next((name.removesuffix(old) + new for old, new in endings.items() if name.endswith(old)), name)
 
 
 def rate_unit(*case_ids: str) -> str:

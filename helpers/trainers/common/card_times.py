@@ -34,11 +34,6 @@ class CardWork:
     is_copy_to_card: bool = False
 
     @property
-    def computes(self) -> bool:
-        """Whether it is neither a copy from the host nor the reduction of gradients."""
-        return not self.is_copy_to_card and not self.reduces
-
-    @property
     def reduces(self) -> bool:
         return self.phase is Phase.ALL_REDUCE or _NCCL_KERNEL.match(self.name) is not None
 

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
-from helpers.judging.case.verdict import Question, Reason, Standing, Status, SubVerdict, Verdict
+from helpers.judging.case.verdict import Reason, Standing, Status, SubVerdict, Verdict
 from helpers.judging.statistics import EffectSize
 from helpers.plan.case_plan import CasePlan
 from helpers.session.night import night_case, night_cases, night_clues
@@ -22,7 +22,7 @@ MakePlan = Callable[..., CasePlan]
 MakeRun = Callable[..., RunResult]
 
 STANDING = Standing(4.6, 3.0, 2.5, True, 0.001, 0.0007, 40, 1, effect=EffectSize(-0.02, -0.03, -0.01))
-RECORDED = SubVerdict(Question.RECORDED, Status.PASS, Reason("c", "m"), "median-step", 99.0, 100.0, 0.008)
+RECORDED = SubVerdict(Status.PASS, Reason("c", "m"), "median-step", 99.0, 100.0, 0.008)
 VERDICT = Verdict(Status.BELOW_PUBLISHED, Reason("c", "m"), recorded=RECORDED, standing=STANDING)
 CASE = Case.parse("paddle-vgg16-fp32-bs8-1x2-dali-static")
 OUTCOME = CaseOutcome(CASE, "cpu", VERDICT, Gating(CaseEffect.FAIL), good=GoodBuild("paddle 3.3.0 in envs/good"))

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.history.results import CONTENDED, MACHINE_SHARED, RunResult
 from helpers.judging.case.evidence import Night, Past
-from helpers.judging.case.verdict import Question, Reason, Status, SubVerdict, Verdict
+from helpers.judging.case.verdict import Reason, Status, SubVerdict, Verdict
 from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK
 from helpers.judging.statistics import summarise
 from helpers.machine.environment import Environment, segment
@@ -33,7 +33,7 @@ def outcome(
     plan: CasePlan, runs: tuple[RunResult, ...], recorded: Status = Status.PASS, status: Status | None = None
 ) -> CaseOutcome:
     """The outcome of a case whose recorded question was answered with ``recorded``; ``status`` is the case's own."""
-    answer = SubVerdict(Question.RECORDED, recorded, Reason("c", f"told by the {recorded.value} answer"))
+    answer = SubVerdict(recorded, Reason("c", f"told by the {recorded.value} answer"))
     measured = summarise(tuple(float(run.figures[WALL_CLOCK]) for run in runs if run.measured))
     verdict = Verdict(status or recorded, Reason("c", "the case's reason"), measured, recorded=answer)
     return Gate(enabled=False).outcome(CaseResult(plan, verdict, runs))

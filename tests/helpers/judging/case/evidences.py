@@ -10,7 +10,7 @@ from helpers.judging.case.evalue import Direction, evalue
 from helpers.judging.case.evidence import Build, Evidence, Night, Past, RecordedReference, RunEvidence, Stage
 from helpers.judging.case.judge import judge
 from helpers.judging.case.noise import Noise, learn
-from helpers.judging.case.verdict import NeedRuns, Verdict
+from helpers.judging.case.verdict import NeedRuns, Standing, Verdict
 from helpers.judging.finding import Code, found
 from helpers.judging.rules.own import MEDIAN_STEP
 
@@ -68,6 +68,11 @@ def verdict(*runs: RunEvidence, **values: Any) -> Verdict:
     answer = judge(evidence(*runs, **values))
     assert isinstance(answer, Verdict), answer
     return answer
+
+
+def standing(answer: Verdict) -> Standing:
+    assert answer.standing is not None
+    return answer.standing
 
 
 def asked(*runs: RunEvidence, **values: Any) -> NeedRuns:

@@ -24,7 +24,7 @@ from tests.helpers.judging.case.plain_evidence import evidence, recorded
 
 CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
 SEGMENT = {"host": "h", "framework line": "paddle 3.3", "driver": "535"}
-NOISE = Noise(centre=0.0, sigma=0.003, tau=0.0015, degrees=20.0, nights=20)
+NOISE = Noise(centre=0.0, sigma=0.003, tau=0.0015, nights=20)
 OLD, NEW = {"commit": "aaaa"}, {"commit": "bbbb"}
 
 

@@ -15,7 +15,7 @@ from helpers.judging.case.evidence import Budget, Build, Compared, Evidence, Nig
 from helpers.judging.case.judge import judge
 from helpers.judging.case.level import learn_level
 from helpers.judging.case.noise import learn
-from helpers.judging.case.verdict import NeedRuns, Standing, Status, Verdict
+from helpers.judging.case.verdict import NeedRuns, Status, Verdict
 from helpers.judging.statistics import student_t_95
 from tests.helpers.judging.case.evidences import (
     CENTRE,
@@ -33,6 +33,7 @@ from tests.helpers.judging.case.evidences import (
     recorded,
     run,
     solve,
+    standing,
     verdict,
 )
 
@@ -46,11 +47,6 @@ def confirmed(*runs: RunEvidence, **values: Any) -> Verdict:
 
 def more(*runs: RunEvidence, **values: Any) -> NeedRuns:
     return asked(*runs, **{"reference_build": GOOD, **values})
-
-
-def standing(answer: Verdict) -> Standing:
-    assert answer.standing is not None
-    return answer.standing
 
 
 # --- what is asked for

@@ -19,7 +19,7 @@ def test_a_fall_half_as_large_of_the_good_build_explains_the_new_ones(good_fall:
     screening = screen(tonight, tonight.runs, [CENTRE])
     level = Level(known=True, good=CENTRE, good_error=1e-4)
     new = [screening.noise.centre - 0.1] * 4
-    beside = compare_with_past(tonight, screening, level, new, [CENTRE - good_fall] * 4)
+    beside = compare_with_past(screening, level, new, [CENTRE - good_fall] * 4)
     assert (beside.below, beside.good_below) == (True, explained)
 
 
@@ -59,7 +59,7 @@ def test_two_falls_that_differ_by_what_the_pairs_scatter_are_one() -> None:
     scatter = [0.05, -0.05] * 2
     new = [screening.noise.centre - 0.06] * 4
     good = [CENTRE - 0.02 + each for each in scatter]
-    assert compare_with_past(tonight, screening, level, new, good).good_below
+    assert compare_with_past(screening, level, new, good).good_below
 
 
 def test_the_good_builds_own_level_is_that_of_its_newest_nights() -> None:

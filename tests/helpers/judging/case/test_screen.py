@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from helpers.judging.case.evalue import Direction, evalue
 from helpers.judging.case.evidence import Budget, Build, Compared, Evidence, Night, Past, Stage
 from helpers.judging.case.judge import judge
-from helpers.judging.case.verdict import NeedRuns, Standing, Status, Verdict
+from helpers.judging.case.verdict import NeedRuns, Status, Verdict
 from helpers.judging.finding import Code
 from helpers.trainers.contract.errors import SuiteError
 from tests.helpers.judging.case.evidences import (
@@ -33,13 +33,9 @@ from tests.helpers.judging.case.evidences import (
     recorded,
     run,
     solve,
+    standing,
     verdict,
 )
-
-
-def standing(answer: Verdict) -> Standing:
-    assert answer.standing is not None
-    return answer.standing
 
 
 def refused(count: int, **values: Any) -> tuple[Night, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.judging.case.verdict import Question, Reason, Status, SubVerdict
+from helpers.judging.case.verdict import Reason, Status, SubVerdict
 
 
 def test_the_order_of_badness_is_the_house_plans_table() -> None:
@@ -20,5 +20,5 @@ def test_the_order_of_badness_is_the_house_plans_table() -> None:
 def test_an_answers_ratio_needs_both_figures(
     measured: float | None, reference: float | None, ratio: float | None
 ) -> None:
-    answer = SubVerdict(Question.RECORDED, Status.PASS, Reason("a", "b"), "rule", measured, reference)
+    answer = SubVerdict(Status.PASS, Reason("a", "b"), "rule", measured, reference)
     assert answer.ratio == ratio
