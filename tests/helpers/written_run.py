@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from helpers.history.results import RunResult
-from helpers.judging.rules.own import samples_per_step, window_seconds
-from helpers.launch.steplog_reader import read_step_log
-from helpers.trainers.contract.errors import StepLogError
-from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog, StepLogWriter
+from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLogWriter
 
 WARM, STEPS = 2, 5
 
@@ -44,19 +40,3 @@ def write_run(
         if end is not None:
             writer.footer(Footer(end, "" if end == COMPLETE else "why"))
     return folder
-
-
-def write_result(folder: Path, result: RunResult, **changes: object) -> None:
-    """The result beside the step logs that ``write_run`` wrote, of the window that these hold."""
-    window: dict[str, object] = {}
-    if logs := _complete(folder):
-        window = {"samples_per_step": samples_per_step(logs), "window_seconds": window_seconds(logs)}
-    made = replace(result, **{"uuid": "job", **window, **changes})  # type: ignore[arg-type] # by name
-    (folder / "result.json").write_text(made.to_json())
-
-
-def _complete(folder: Path) -> list[StepLog]:
-    try:
-        return [read_step_log(path) for path in sorted(folder.glob("rank*.jsonl"))]
-    except StepLogError:
-        return []
