@@ -89,6 +89,8 @@ class GpuSettings:
     default_power_limit_watts: int | Unknown = _NOT_READ
     applications_clock_mhz: int | Unknown = _NOT_READ
     default_applications_clock_mhz: int | Unknown = _NOT_READ
+    # The temperature at which the card slows itself down.
+    slowdown_c: int | Unknown = _NOT_READ
     # Whether the next reset will take memory out of use because of uncorrected errors.
     pages_pending: bool | Unknown = _NOT_READ
     # The PCI Express link as it is now: an idle card may lower the generation.
@@ -183,6 +185,7 @@ class Nvml:
             default_power_limit_watts=ask("nvmlDeviceGetPowerManagementDefaultLimit", make=_watts),
             applications_clock_mhz=ask("nvmlDeviceGetApplicationsClock", nv.NVML_CLOCK_SM, make=int),
             default_applications_clock_mhz=ask("nvmlDeviceGetDefaultApplicationsClock", nv.NVML_CLOCK_SM, make=int),
+            slowdown_c=ask("nvmlDeviceGetTemperatureThreshold", nv.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN, make=int),
             pages_pending=_pages_pending(ask),
             pcie_generation=ask("nvmlDeviceGetCurrPcieLinkGeneration", make=int),
             pcie_width=ask("nvmlDeviceGetCurrPcieLinkWidth", make=int),

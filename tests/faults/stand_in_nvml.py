@@ -42,6 +42,7 @@ class Card:
     default_power_limit_watts: int = 300
     applications_mhz: int = 1290
     default_applications_mhz: int = 1290
+    slowdown_c: int = 90
     ecc: int = 0
     pages_pending: bool = False
     processes: tuple[int, ...] = ()
@@ -113,6 +114,7 @@ def _functions(real: Any, card: Callable[[], Card]) -> Mapping[str, Callable[...
             card().memory_mhz if kind == real.NVML_CLOCK_MEM else card().sm_mhz
         ),
         "nvmlDeviceGetTemperature": lambda handle, kind: card().temperature_c,
+        "nvmlDeviceGetTemperatureThreshold": lambda handle, kind: card().slowdown_c,
         "nvmlDeviceGetPowerUsage": lambda handle: 250_000,
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: card().throttle,
         "nvmlDeviceGetTotalEccErrors": lambda handle, kind, counter: card().ecc,

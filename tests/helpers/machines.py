@@ -41,7 +41,7 @@ def a100s() -> tuple[Gpu, ...]:
 
 HEALTHY_STATE = GpuState(1290, 35, 60.0, 0x1, 0, 877)
 HEALTHY = GpuDetails(
-    memory_used_bytes=3 * 1024**2, persistence=True, ecc=True,
+    memory_used_bytes=3 * 1024**2, persistence=True, ecc=True, slowdown_c=90,
     pages_pending=False, power_limit_watts=300, default_power_limit_watts=300, max_sm_clock_mhz=1530,
     applications_clock_mhz=1290, default_applications_clock_mhz=1290, state=HEALTHY_STATE,
     pcie_generation=3, pcie_width=16, max_pcie_width=16, max_pcie_generation=3,

@@ -27,9 +27,11 @@ THROTTLE_REASONS = {
 # A run is throttled if a reason is seen in a larger share of the window's looks (two a second). A card that reaches its
 # limit at one look of thousands loses almost nothing: even at half its clock, 2% of the looks are 1% of the time, which
 # is less than runs differ (docs/verdicts.md, "How much speeds vary": 1.41% at the 90th percentile), and the
-# median step does not change. The same share holds for a power cap. A result's facts
+# median step does not change. The same share holds for heat close to the limit and for a power cap. A result's facts
 # have the share of each.
 MOST_THROTTLED_SHARE = 0.02
+# So close to its limit, a card slows down as soon as the air is slightly warmer. Its sensor shows whole degrees.
+_NEAR_SLOWDOWN_C = 3
 # The reasons of an idle card and of a card at its power cap. A V100 or A100 under full load is at the cap by design, so
 # only a cap other than usual is a fault.
 _IDLE, _AT_POWER_CAP = 0x01, 0x04
@@ -109,7 +111,7 @@ def unhealthy_reasons(
         if looks is None:
             reasons.append(f"{gpu.uuid}: no look at it during the window")
             continue
-        found = [*_throttled(looks), *_memory(looks)]
+        found = [*_throttled(looks), *_hot(looks), *_memory(looks)]
         if norm is not None:
             found += [*_power_cap(looks, norm), *_clocks(looks, norm)]
         reasons += [f"{gpu.uuid}: {reason}" for reason in found]
@@ -201,6 +203,18 @@ def _often(states: Sequence[GpuState], seen: Callable[[GpuState], bool]) -> bool
 def _share(seen: Sequence[GpuState], looks: CardLooks) -> str:
     share = len(seen) / len(looks.states)
     return f"{share:.1%} of the looks ({len(seen)} of {len(looks.states)}; {MOST_THROTTLED_SHARE:.0%} may be)"
+
+
+def _hot(looks: CardLooks) -> list[str]:
+    limits = known([each.slowdown_c for each in looks.settings])
+    if not limits:
+        return []
+    from_c = min(limits) - _NEAR_SLOWDOWN_C
+    near = [state for state in looks.states if state.temperature_c >= from_c]
+    if not _often(looks.states, lambda state: state.temperature_c >= from_c):
+        return []
+    heat = f"{looks.hottest_c} °C, and it slows down at {min(limits)} °C"
+    return [f"{heat}; within {_NEAR_SLOWDOWN_C} °C of that in {_share(near, looks)} (check fans and air flow)"]
 
 
 def _memory(looks: CardLooks) -> list[str]:

@@ -64,6 +64,7 @@ def library(**replaced: Any) -> SimpleNamespace:
         "nvmlDeviceGetPowerManagementDefaultLimit": lambda handle: 300_000,
         "nvmlDeviceGetApplicationsClock": lambda handle, kind: 1290,
         "nvmlDeviceGetDefaultApplicationsClock": lambda handle, kind: 1312,
+        "nvmlDeviceGetTemperatureThreshold": lambda handle, kind: 87,
         "nvmlDeviceGetCurrPcieLinkGeneration": lambda handle: 3,
         "nvmlDeviceGetCurrPcieLinkWidth": lambda handle: 16,
         "nvmlDeviceGetNvLinkState": link_state,
@@ -84,6 +85,7 @@ def library(**replaced: Any) -> SimpleNamespace:
         "NVML_VOLATILE_ECC": 0,
         "NVML_CLOCK_SM": 1,
         "NVML_CLOCK_MEM": 2,
+        "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN": 1,
         "NVML_ERROR_NOT_FOUND": NOT_FOUND,
         "NVML_ERROR_NO_PERMISSION": NO_PERMISSION,
         "NVML_ERROR_FUNCTION_NOT_FOUND": FUNCTION_NOT_FOUND,
@@ -115,7 +117,7 @@ def test_the_adapter_reads_a_card_with_its_units() -> None:
     (gpu,) = nvml.gpus()
     assert gpu == Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300)
     assert nvml.state(gpu) == GpuState(1530, 61, 250.5, 0x04, 0, 877)
-    assert nvml.settings(gpu) == GpuSettings(300, 300, 1290, 1312, False, 3, 16, (True,) * 5 + (False,))
+    assert nvml.settings(gpu) == GpuSettings(300, 300, 1290, 1312, 87, False, 3, 16, (True,) * 5 + (False,))
     # Those under MPS among them.
     assert nvml.compute_processes(gpu) == (4, 5, 9)
     assert (nvml.driver(), nvml.cuda_driver()) == ("525.60.13", "12.4")

@@ -14,7 +14,7 @@ GPU = Gpu(0, "GPU-a", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300)
 WINDOW = (10.0, 20.0)
 
 
-USUAL = GpuSettings(300, 300, 1290, 1290, False, 3, 16, (True,) * 6)
+USUAL = GpuSettings(300, 300, 1290, 1290, 90, False, 3, 16, (True,) * 6)
 RECORDED = Norm(True, frozenset({300}), {"sm_clock_mhz": (1290.0,), "memory_clock_mhz": (877.0,)})
 
 
@@ -147,6 +147,20 @@ def test_uncorrected_ecc_errors_that_rose_since_the_first_look_are_unhealthy() -
 def test_memory_that_waits_to_be_retired_is_unhealthy() -> None:
     (reason,) = reasons([state()], replace(USUAL, pages_pending=True))
     assert "wait to be retired or remapped" in reason
+
+
+@pytest.mark.parametrize(
+    ("hot", "share", "fit"), [(86, 0.5, True), (88, 0.0002, True), (87, 0.1, False), (95, 0.5, False)]
+)
+def test_a_card_that_is_often_close_to_its_slowdown_temperature_is_unhealthy(hot: int, share: float, fit: bool) -> None:
+    close = round(5000 * share)
+    found = unhealthy_reasons(looked_at((5000 - close, state()), (close, state(hot=hot))), [GPU], WINDOW)
+    assert (found == ()) is fit
+    assert fit or f"{hot} °C, and it slows down at 90 °C; within 3 °C of that in {share:.1%}" in found[0]
+
+
+def test_a_card_that_tells_no_limits_is_judged_by_what_it_tells() -> None:
+    assert reasons([state(hot=99)], GpuSettings(), RECORDED) == ()
 
 
 # --- the power cap and the clocks against what was recorded, else against the card's defaults
