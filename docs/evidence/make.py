@@ -1,0 +1,53 @@
+"""Writes the figures of a page of evidence anew: ``.venv/bin/python -m docs.evidence.make faults``.
+
+It runs each command of the page's measured blocks (```` ```console not-run takes-… ````), puts its output below it, and
+below the block when and where that was. A command that fails stops it, and the page stays as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from helpers.machine.host import probe_host
+from helpers.trainers.contract import ROOT
+
+HERE = Path(__file__).parent
+# The block, and the line below it that says when and where.
+_MEASURED = re.compile(r"^(```console not-run takes-\w+\n)(.*?)^(```\n)\nMeasured [^\n]*\n", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"^\$ (.*)$", re.MULTILINE)
+
+
+def measured(block: re.Match[str]) -> str:
+    """The block with what its commands print now."""
+    parts = []
+    for command in _COMMAND.findall(block[2]):
+        print(f"$ {command}", file=sys.stderr)
+        done = subprocess.run(shlex.split(command), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        parts.append(f"$ {command}\n{done.stdout.rstrip()}\n")
+    return f"{block[1]}{''.join(parts)}{block[3]}\nMeasured {datetime.date.today()} {here()}\n"
+
+
+def here() -> str:
+    host = probe_host()
+    return f"on {host.logical_cores} cores: {host.cpu_model}, Python {platform.python_version()}."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("page", choices=sorted(each.stem for each in HERE.glob("*.md")))
+    page = HERE / f"{parser.parse_args().page}.md"
+    before = page.read_text(encoding="utf-8")
+    if not _MEASURED.search(before):
+        sys.exit(f'{page.name}: no block is followed by a line that begins with "Measured"')
+    page.write_text(_MEASURED.sub(measured, before), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
