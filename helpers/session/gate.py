@@ -226,8 +226,8 @@ class Gate:
                 field="machines",
                 got=f"no gate for host {host!r}",
                 expected="machines.NAME.gate with patterns over case ids",
-                remedy=f"Write perf.yaml with perfgate init, add a rule ({example}), or name the gated cases by full id on the "
-                "command line",
+                remedy=f"Write perf.yaml with perfgate init, add a rule ({example}), or name the gated cases by full "
+                "id on the command line",
             )
 
     def summary(self, chosen: Iterable[SuiteCase], cases: Iterable[SuiteCase]) -> str | None:
