@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -67,6 +68,13 @@ def project(wheel: Path, tmp_path: Path) -> Project:
 def test_it_installs_one_name(wheel: Path) -> None:
     names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {name for name in names if not name.endswith(".dist-info")} == {"perfgate"}
+
+
+def test_it_brings_the_photographs_that_images_are_made_of(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        needed = archive.read(metadata).decode()
+    assert re.search(r"^Requires-Dist: scikit-image==", needed, re.MULTILINE), needed
 
 
 def test_a_program_that_imports_perfgate_has_its_own_packages(project: Project) -> None:
