@@ -23,7 +23,7 @@ from tests.docs.blocks import ROOT
 
 _GENERATED = re.compile(r"(<!-- generated: ([a-z-]+)(, in its own words)? -->\n)(.*?)(<!-- end -->\n)", re.DOTALL)
 # Options that most commands have; the page says once what they mean.
-COMMON_OPTIONS = ("--help", "--config", "--baselines", "--history", "--runs-dir", "--json", "--format")
+COMMON_OPTIONS = ("--help", "--config", "--baselines", "--history", "--runs-dir", "--json")
 _SHAPES = ((1, 1), (1, 8), (2, 8), (4, 8))
 
 
