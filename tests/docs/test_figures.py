@@ -10,12 +10,16 @@ from tests.for_each import for_each
 # What the figure is: the pages, each with a pattern whose groups are the figure.
 PLACES: dict[str, dict[str, str]] = {
     "share of 2% drops found at once": {
-        "README.md": r"(\d+)% of 2% drops are found on the first night",
+        "README.md": r"(\d+)% of 2% drops on the first night",
         "docs/accuracy.md": r"Drops of 2% found at once: \.(\d+)",
     },
+    "false alarms and nights": {
+        "README.md": r"with (\d) false alarm in (\d+) nights",
+        "docs/accuracy.md": r"that is (\d) on (\d+) nights",
+    },
     "most false alarms a night": {
-        "README.md": r"at most 0\.(\d\d) a\s+night, 95%",
-        "docs/accuracy.md": r"a night for both \(95% \S+ to 0\.(\d\d)0\)",
+        "README.md": r"at\s+most 0\.(\d\d) a\s+night, 95%",
+        "docs/accuracy.md": r"0\.\d+ a night \(95% \S+ to\s+0\.(\d\d)0\)",
     },
     "minutes of make perf": {
         "README.md": r"make perf .*: (\d) to (\d) minutes on two cores",
@@ -34,7 +38,7 @@ PLACES: dict[str, dict[str, str]] = {
     },
     "evidence that decides": {
         "README.md": r"threshold\s+(\d+)",
-        "docs/results.md": r"from (\d+) on pairs decide",
+        "docs/results.md": r"from (\d+) on A/B pairs",
         "docs/verdicts.md": r"evidence ≥ (\d+) and a drop beyond",
     },
     "tolerance of pairs, %": {
@@ -51,7 +55,7 @@ PLACES: dict[str, dict[str, str]] = {
     },
     "logs of publishers": {
         "docs/limitations.md": r"(\d+) logs of publishers",
-        "docs/import.md": r"All (\d+) real logs",
+        "docs/import.md": r"All (\d+) logs taken",
     },
 }
 
