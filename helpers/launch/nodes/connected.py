@@ -14,7 +14,7 @@ from typing import Any
 from helpers.launch.launchers import launcher_for
 from helpers.launch.launchers.launcher import LaunchCommand, Place, node_folder
 from helpers.launch.nodes.node import Node
-from helpers.launch.nodes.others import OtherNodes, Share
+from helpers.launch.nodes.others import OtherNodes
 from helpers.launch.nodes.share import OUTPUT, NodeOrder, boot_id, flag_texts, node_facts, node_record
 from helpers.launch.nodes.slurm import step_words
 from helpers.machine.devices import Card, Machine
@@ -134,22 +134,11 @@ class ConnectedNodes:
             hosts=self._names(),
             outputs=tuple(str(node_folder(spec, place) / OUTPUT) for place in places),
         )
-        shares = [
-            Share(
-                node,
-                spec.ranks_of_node(place.node),
-                {
-                    "spec": spec.to_json(),
-                    "interpreter": interpreter,
-                    "place": asdict(place),
-                    "grace_seconds": grace_seconds,
-                    "recorded": recorded,
-                    "to_record": to_record,
-                },
-            )
-            for node, place in zip(self._others, places[1:], strict=True)
-        ]
-        return command, OtherNodes(shares)
+        terms = {"grace_seconds": grace_seconds, "recorded": recorded, "to_record": to_record}
+        for node, place in zip(self._others, places[1:], strict=True):
+            order = {"spec": spec.to_json(), "interpreter": interpreter, "place": asdict(place), **terms}
+            node.assign(spec.ranks_of_node(place.node), order)
+        return command, OtherNodes(self._others)
 
     def _note(self, records: Sequence[Mapping[str, Any]], caller_flags: Sequence[str]) -> None:
         """Record the nodes in rank order. Flags that the caller set for all nodes are not repeated."""

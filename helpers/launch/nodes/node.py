@@ -10,10 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from helpers.launch.failure import exit_text
+from helpers.launch.failure import NODE_NOT_READY, RANK_LOST, Failure, exit_text
 from helpers.launch.nodes.link import ALIVE_SECONDS, Link, Lost, Message
 from helpers.plan.perf_yaml import HostConfig
 from helpers.trainers.contract import ROOT
@@ -25,7 +25,8 @@ _SHOWN_LINES = 3
 
 
 class Node:
-    """The connection to one node. ``lost`` says why it no longer answers; a lost node stays lost."""
+    """The connection to one node, and its share of the job that runs. ``lost`` says why it no longer answers; a lost
+    node stays lost."""
 
     def __init__(self, host: HostConfig, number: int, words: tuple[str, ...]) -> None:
         """``words`` run, on that host, what is appended to them."""
@@ -55,6 +56,37 @@ class Node:
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         self._link = Link(self._stdout.fileno(), self._stdin.fileno())
 
+    def assign(self, ranks: range, order: Mapping[str, Any]) -> None:
+        """Give it its share of a new job; ``order`` is what its program needs to start it."""
+        self.ranks = ranks
+        self.order = order
+        self.started = False
+        # Why it cannot run the share, by its own words.
+        self.refused = ""
+        # The message with which the share ended.
+        self.over: Message | None = None
+        # Ranks whose process ended before its log had a footer.
+        self.gone: set[int] = set()
+
+    def look(self, seconds: float = 0.0) -> None:
+        """Hear, for so long, what becomes of the share."""
+        for message in self.receive(seconds):
+            if message["kind"] == "gone":
+                self.gone.add(message["rank"])
+            elif message["kind"] == "over":
+                self.over = message
+            elif message["kind"] == "error":
+                self.refused = message["text"]
+
+    @property
+    def loss(self) -> tuple[Failure, str, int] | None:
+        """Why the job cannot go on, and the first rank of the share; None if it can."""
+        if self.refused:
+            return NODE_NOT_READY, f"node {self.name}: {self.refused}", self.ranks[0]
+        if self.over is None and self.lost:
+            return RANK_LOST, f"node {self.name} was lost: {self.lost}", self.ranks[0]
+        return None
+
     def send(self, kind: str, **values: Any) -> None:
         if not self.lost:
             try:
@@ -62,7 +94,7 @@ class Node:
             except Lost as loss:
                 self._lose(loss)
 
-    def receive(self, seconds: float = 0.0) -> list[Message]:
+    def receive(self, seconds: float) -> list[Message]:
         """What arrives in time; a lost node says nothing."""
         if not self.lost:
             try:

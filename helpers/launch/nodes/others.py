@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from helpers.launch.failure import NODE_NOT_READY, RANK_LOST, Failure
+from helpers.launch.failure import Failure
 from helpers.launch.nodes.link import Message
 from helpers.launch.nodes.node import Node
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess, worst
@@ -18,83 +17,48 @@ _LATE_SECONDS = 12.0
 _AT_ONCE_SECONDS = 3.0
 
 
-@dataclass
-class Share:
-    """One node's share of a job."""
-
-    node: Node
-    ranks: range
-    # What its program needs to start it.
-    order: Mapping[str, Any]
-    started: bool = False
-    # Why the node cannot run it, by its own words.
-    refused: str = ""
-    # The message with which the share ended.
-    over: Message | None = None
-    # Ranks whose process ended before its log had a footer.
-    gone: set[int] = field(default_factory=set)
-
-    def receive(self, seconds: float) -> None:
-        for message in self.node.receive(seconds):
-            if message["kind"] == "gone":
-                self.gone.add(message["rank"])
-            elif message["kind"] == "over":
-                self.over = message
-            elif message["kind"] == "error":
-                self.refused = message["text"]
-
-    @property
-    def loss(self) -> tuple[Failure, str, int] | None:
-        """Why the job cannot go on, and the share's first rank; None if it can."""
-        if self.refused:
-            return NODE_NOT_READY, f"node {self.node.name}: {self.refused}", self.ranks[0]
-        if self.over is None and self.node.lost:
-            return RANK_LOST, f"node {self.node.name} was lost: {self.node.lost}", self.ranks[0]
-        return None
-
-
 class OtherNodes:
     """All nodes of a job except the first; none for a job of one node. The properties are as of the last ``look``."""
 
-    def __init__(self, shares: Sequence[Share] = ()) -> None:
-        self._shares = shares
+    def __init__(self, nodes: Sequence[Node] = ()) -> None:
+        self._nodes = nodes
 
     def start(self) -> None:
-        for share in self._shares:
-            if share.node.lost:
-                raise share.node.refusal()
-            share.started = True
-            share.node.send("job", **share.order)
+        for node in self._nodes:
+            if node.lost:
+                raise node.refusal()
+            node.started = True
+            node.send("job", **node.order)
 
     def look(self) -> None:
-        for share in self._shares:
-            share.receive(0.0)
+        for node in self._nodes:
+            node.look()
 
     @property
     def exit_code(self) -> int | None:
         """The first exit code of a node's launcher that is not 0; 0 if all have ended with 0; None while any runs."""
         codes = [over["code"] for _, over in self._ended()]
         bad = [code for code in codes if code]
-        return bad[0] if bad else 0 if codes.count(0) == len(self._shares) else None
+        return bad[0] if bad else 0 if codes.count(0) == len(self._nodes) else None
 
     @property
     def over(self) -> bool:
         """Whether no process of the job runs on any of them."""
-        return len(self._ended()) == len(self._shares)
+        return len(self._ended()) == len(self._nodes)
 
     @property
     def lost(self) -> tuple[Failure, str, int] | None:
         """Why a node cannot go on with the job, and its first rank; None if all can."""
-        return next((share.loss for share in self._shares if share.loss is not None), None)
+        return next((node.loss for node in self._nodes if node.loss is not None), None)
 
     @property
     def gone(self) -> Collection[int]:
-        return {rank for share in self._shares for rank in share.gone}
+        return {rank for node in self._nodes for rank in node.gone}
 
     def ask_to_end(self) -> None:
-        for share in self._shares:
-            if share.started and share.over is None:
-                share.node.send("end")
+        for node in self._nodes:
+            if node.started and node.over is None:
+                node.send("end")
 
     def wait_for_end(self, grace_seconds: float, at_once: Callable[[], bool] = lambda: False) -> str:
         """Wait for the nodes to end their shares. Returns in words what may still run and where; empty if nothing does.
@@ -102,45 +66,43 @@ class OtherNodes:
         ``at_once`` is called repeatedly; when it returns True, the nodes have no more grace.
         """
         began, hurried = time.monotonic(), False
-        waiting = [share for share in self._shares if share.started]
+        waiting = [node for node in self._nodes if node.started]
         deadline = began + grace_seconds + _LATE_SECONDS
         while waiting and (now := time.monotonic()) < deadline:
             if not hurried and at_once():
                 hurried, deadline = True, now + _AT_ONCE_SECONDS
                 self.ask_to_end()
-            for share in waiting:
-                share.receive(0.05)
+            for node in waiting:
+                node.look(0.05)
             # Nobody says when the guard of a lost node is done: it takes no longer than the grace.
             lost_ones = 0.0 if hurried else began + grace_seconds + 1.0
             waiting = [
-                share for share in waiting
-                if share.over is None and not share.refused and (not share.node.lost or now < lost_ones)
+                node for node in waiting
+                if node.over is None and not node.refused and (not node.lost or now < lost_ones)
             ]  # fmt: skip
-            if all(share.node.lost for share in waiting):
+            if all(node.lost for node in waiting):
                 time.sleep(0.05)
-        late = [share.node.name for share in waiting]
-        return f"node {', '.join(late)} may still run the job: it did not say that it ended it" if late else ""
+        late = ", ".join(node.name for node in waiting)
+        return f"node {late} may still run the job: it did not say that it ended it" if late else ""
 
     def contention(self, own: ContentionSample) -> ContentionSample:
         """The worst contention of this node (``own``) and the others, each by its own host's clock."""
-        return worst([own, *(_contention(share.node.host.name, over["contention"]) for share, over in self._ended())])
+        return worst([own, *(_contention(node.host.name, over["contention"]) for node, over in self._ended())])
 
     def unhealthy(self) -> tuple[str, ...]:
-        return tuple(
-            f"{share.node.host.name}: {reason}" for share, over in self._ended() for reason in over["unhealthy"]
-        )
+        return tuple(f"{node.host.name}: {reason}" for node, over in self._ended() for reason in over["unhealthy"])
 
     def facts(self) -> tuple[Mapping[str, str], ...]:
         """The facts of each node's own window, in node order; empty for a node whose share has not ended."""
-        return tuple({} if share.over is None else share.over["facts"] for share in self._shares)
+        return tuple({} if node.over is None else node.over["facts"] for node in self._nodes)
 
     def oom_evidence(self, rank: int) -> tuple[bool, str] | None:
         """Whether the kernel ended processes for want of memory on the node of ``rank``, and a text about it; None if
         that is not one of these nodes, or its share has not ended."""
-        return next((tuple(over["oom"]) for share, over in self._ended() if rank in share.ranks), None)
+        return next((tuple(over["oom"]) for node, over in self._ended() if rank in node.ranks), None)
 
-    def _ended(self) -> list[tuple[Share, Message]]:
-        return [(share, share.over) for share in self._shares if share.over is not None]
+    def _ended(self) -> list[tuple[Node, Message]]:
+        return [(node, node.over) for node in self._nodes if node.over is not None]
 
 
 def _contention(host: str, record: Mapping[str, Any]) -> ContentionSample:

@@ -43,13 +43,9 @@ def test_two_logs_of_one_rank_or_process_are_refused(tmp_path: Path, behaviours:
     ("behaviour", "cause", "told"),
     [
         ("killed", "killed by a signal", "rank 0 ended without a footer at step 3: ended by SIGKILL"),
-        ("segfaults", "native crash", "ended by SIGSEGV"),
         ("out-of-memory", "out of host memory", "rank 0 failed: MemoryError"),
         ("exits-5", "non-zero exit", "exited with 5"),
-        ("raises", "Python exception", "rank 0 failed: ValueError: labels out of range"),
         ("cuda-memory", "out of GPU memory", "Out of memory error on GPU 0"),
-        ("nobody-there", "rendezvous unreachable", "Connection refused"),
-        ("no-module", "framework missing", "No module named 'paddle'"),
     ],
 )
 def test_each_fault_of_a_rank_has_its_class(tmp_path: Path, behaviour: str, cause: str, told: str) -> None:
@@ -76,5 +72,7 @@ def test_each_fault_of_a_job_has_its_class_and_the_guilty_rank(
     assert (outcome.what, outcome.guilty_rank, outcome.logs) == (cause, guilty, ())
     if guilty is not None:
         assert f"rank {guilty}" in outcome.reason
+    if cause == "over the time limit":
+        assert outcome.reason.startswith("not done after 1 s: rank 0 at ")
     if cause == "launcher died":
         assert outcome.reason.startswith("the launcher ended by SIGKILL (killed from outside) before rank 0")

@@ -109,30 +109,23 @@ def daemon_of(suite: Suite) -> int:
 # ---- whoever is killed
 
 
-def test_a_killed_suite_leaves_nothing_not_even_what_hides(suite: Callable[..., Suite], job_id: str) -> None:
+def test_a_killed_suite_leaves_nothing_not_even_what_hides_and_takes_nothing_of_others(
+    suite: Callable[..., Suite], job_id: str
+) -> None:
     running = suite("hangs", "stubborn", "launcher=hides")
     running.wait_for_step(3)
     hidden = daemon_of(running)
     assert len(processes_of_job(job_id)) == 4 and is_alive(hidden)
-    killed_at = running.end()
-    assert until(lambda: not processes_of_job(job_id))
-    assert time.monotonic() - killed_at < END_SECONDS
-    assert not is_alive(hidden)
-
-
-def test_a_killed_suite_leaves_no_shared_memory_of_its_job_and_takes_no_one_elses(
-    suite: Callable[..., Suite], job_id: str
-) -> None:
-    running = suite("hangs")
-    running.wait_for_step(3)
     rank, memory = Processes().marked(job_id)[0][-1], Path("/dev/shm")
     its = [memory / f"paddle_{rank.pid}_0_{os.getpid()}", memory / f"torch_{rank.pid}_{os.getpid()}"]
     others = [memory / f"paddle_{os.getpid()}_0_{rank.pid}", memory / f"other_{rank.pid}_{os.getpid()}"]
     try:
         for segment in (*its, *others):
             segment.touch()
-        running.end()
+        killed_at = running.end()
         assert until(lambda: not processes_of_job(job_id))
+        assert time.monotonic() - killed_at < END_SECONDS
+        assert not is_alive(hidden)
         assert not any(segment.exists() for segment in its) and all(segment.exists() for segment in others)
     finally:
         for segment in (*its, *others):
@@ -186,7 +179,8 @@ def test_what_a_killed_suite_and_a_killed_guard_leave_the_next_session_ends(
     assert processes_of_job(job_id) == []
 
 
-def test_a_guard_that_hangs_keeps_nobody(tmp_path: Path) -> None:
+def test_a_guard_that_hangs_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarded, "_ENDING_SECONDS", 0.3)
     spec = job(tmp_path)
 
     def stop(progress: Progress) -> None:
@@ -198,14 +192,14 @@ def test_a_guard_that_hangs_keeps_nobody(tmp_path: Path) -> None:
     assert processes_of_job(spec.job_id) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_no_signal_but_sigkill_drives_a_guard_away(tmp_path: Path, number: int) -> None:
+def test_no_signal_but_sigkill_drives_a_guard_away(tmp_path: Path) -> None:
     spec, sent = job(tmp_path), []
 
     def send(progress: Progress) -> None:
         if progress.step and not sent:
             sent.append(guard_of(spec.job_id).pid)
-            os.kill(sent[0], number)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                os.kill(sent[0], number)
 
     outcome = run_job(spec, command(spec, "trains"), PATIENT, QuietMeter(), on_progress=send)
     assert outcome.kind is OutcomeKind.COMPLETE and sent

@@ -10,10 +10,14 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 
+TF, MX = "tensorflow-resnet50v1.5-fp32-bs8-{}-synthetic", "mxnet-resnet50v1.5-fp32-bs8-{}-dali"
+TORCH = "pytorch-resnet50v1.5-fp32-bs8-{}-synthetic"
+EIGHT = tuple(map(str, range(8)))
 
-def job(cards: int, device: str = "cpu", gpus: tuple[str, ...] = ()) -> JobSpec:
+
+def job(cards: int) -> JobSpec:
     case = Case.parse(f"paddle-resnet50v1.5-fp32-bs8-1x{cards}-synthetic-dynamic")
-    return JobSpec("job1", case, 0, "runs/x", device, 1, 1, cards=gpus, environment={"OMP_NUM_THREADS": "1"})
+    return JobSpec("job1", case, 0, "runs/x", "cpu", 1, 1, environment={"OMP_NUM_THREADS": "1"})
 
 
 def settled(case_id: str, device: str = "cpu", gpus: tuple[str, ...] = (), **settings: object) -> JobSpec:
@@ -28,8 +32,7 @@ def test_several_cards_of_a_cpu_go_through_paddles_launcher_with_gloo() -> None:
     command = PaddleLauncher().command(job(2), "/opt/python")
     assert command.argv[:4] == ("/opt/python", "-u", "-m", "paddle.distributed.launch")
     assert command.argv[-5:] == trainer_argv(job(2), "/opt/python")
-    assert options(command)["--nproc_per_node"] == "2"
-    assert options(command)["--devices"] == ","
+    assert (options(command)["--nproc_per_node"], options(command)["--devices"]) == ("2", ",")
     assert command.environment["PADDLE_DISTRI_BACKEND"] == "gloo"
     assert command.rank_logs == ("runs/x/launch_logs/workerlog.0", "runs/x/launch_logs/workerlog.1")
 
@@ -37,7 +40,7 @@ def test_several_cards_of_a_cpu_go_through_paddles_launcher_with_gloo() -> None:
 @pytest.mark.parametrize(("node", "folder"), [(0, "runs/x"), (1, "runs/x/node1")])
 def test_each_node_of_several_starts_its_own_cards_and_they_meet_at_the_first(node: int, folder: str) -> None:
     case = Case.parse("paddle-vgg16-fp32-bs8-2x8-dali-static")
-    spec = JobSpec("job1", case, 0, "runs/x", "gpu", 1, 1, cards=tuple(map(str, range(8))))
+    spec = JobSpec("job1", case, 0, "runs/x", "gpu", 1, 1, cards=EIGHT)
     place = Place(node, 2, f"10.0.0.{node + 1}", "10.0.0.1:36000", "ib0")
     command = PaddleLauncher().command(spec, "/opt/python", place)
     assert command.argv == (
@@ -64,13 +67,8 @@ def test_a_chosen_launcher_starts_several_cards_and_one_card_needs_none() -> Non
         launcher_for(settled(case_id.format(4), launcher="mpirun"))
 
 
-def torch_job(cards: str, device: str = "cpu", gpus: tuple[str, ...] = ()) -> JobSpec:
-    case = Case.parse(f"pytorch-resnet50v1.5-fp32-bs8-{cards}-synthetic")
-    return JobSpec("job1", case, 0, "runs/x", device, 1, 1, cards=gpus)
-
-
 def test_several_cards_of_one_node_meet_at_a_port_that_torchrun_finds() -> None:
-    command = TorchLauncher().command(torch_job("1x2"), "/opt/python")
+    command = TorchLauncher().command(settled(TORCH.format("1x2")), "/opt/python")
     assert command.argv == (
         "/opt/python", "-u", "-m", "torch.distributed.run",
         "--nproc-per-node", "2",
@@ -90,7 +88,7 @@ def test_several_cards_of_one_node_meet_at_a_port_that_torchrun_finds() -> None:
 @pytest.mark.parametrize(("node", "folder"), [(0, "runs/x"), (1, "runs/x/node1")])
 def test_pytorch_s_nodes_keep_their_order_and_meet_at_the_first(node: int, folder: str) -> None:
     place = Place(node, 2, f"10.0.0.{node + 1}", "10.0.0.1:36000", "ib0")
-    command = TorchLauncher().command(torch_job("2x8", "gpu", tuple(map(str, range(8)))), "/opt/python", place)
+    command = TorchLauncher().command(settled(TORCH.format("2x8"), "gpu", EIGHT), "/opt/python", place)
     given = options(command)
     assert (given["--nnodes"], given["--node-rank"], given["--rdzv-backend"]) == ("2", str(node), "static")
     assert (given["--master-addr"], given["--master-port"]) == ("10.0.0.1", "36000")
@@ -98,10 +96,6 @@ def test_pytorch_s_nodes_keep_their_order_and_meet_at_the_first(node: int, folde
     assert command.environment["NCCL_SOCKET_IFNAME"] == command.environment["GLOO_SOCKET_IFNAME"] == "ib0"
     assert command.rendezvous == "10.0.0.1:36000"
     assert command.rank_logs == tuple(f"{folder}/launch_logs/rank{rank}.log" for rank in range(8))
-
-
-TF, MX = "tensorflow-resnet50v1.5-fp32-bs8-{}-synthetic", "mxnet-resnet50v1.5-fp32-bs8-{}-dali"
-EIGHT = tuple(map(str, range(8)))
 
 
 @pytest.mark.parametrize(

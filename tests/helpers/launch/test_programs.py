@@ -104,7 +104,6 @@ def test_a_program_that_crashes_or_hangs_costs_no_other(tmp_path: Path) -> None:
         (ended(ANSWER, 3), "exit status 3, but built is True"),
         (ended({**ANSWER, "built": False}, 0), "exit status 0, but built is False"),
         (ended({**ANSWER, "built": 1}, 0), "exit status 0"),
-        (ended({**ANSWER, "facts": {"a": 1}}), "exit status 0"),
         (ended({**ANSWER, "operators": -1}), "exit status 0"),
         (ended({key: value for key, value in ANSWER.items() if key != "facts"}), "exit status 0"),
         (ended({**ANSWER, "more": 1}), "exit status 0"),

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from helpers.machine.nvml import Gpu, Nvml, open_pynvml
+from helpers.machine.nvml import Gpu, Nvml, open_nvml
 from helpers.trainers.contract.errors import DeviceError
 
-SUCCESS, NOT_SUPPORTED, INSUFFICIENT_SIZE, GPU_IS_LOST = 0, 3, 7, 15
+SUCCESS, INSUFFICIENT_SIZE, GPU_IS_LOST = 0, 7, 15
 GPU = Gpu(0, "GPU-aaaa", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0))
 V3, V2, FIRST = "_v3", "_v2", ""
 # The sizes of the structure behind each entry point (nvml.h): the second has two instance ids more.
@@ -23,7 +23,7 @@ SIZES = {V3: 24, V2: 24, FIRST: 16}
 class Driver:
     """A libnvidia-ml.so.1 that has the lists of ``versions`` alone; each list writes its own structure."""
 
-    def __init__(self, *versions: str, users: dict[str, tuple[int, ...]], mig: bool = True, failing: int = 0) -> None:
+    def __init__(self, *versions: str, users: dict[str, tuple[int, ...]], failing: int = 0) -> None:
         self.calls: list[str] = []
         self.failing = failing
         self._functions: dict[str, Callable[..., int]] = {
@@ -32,7 +32,6 @@ class Driver:
             "nvmlDeviceGetHandleByIndex_v2": lambda index, handle: SUCCESS,
             "nvmlSystemGetCudaDriverVersion": self._cuda(11000),
             **({"nvmlSystemGetCudaDriverVersion_v2": self._cuda(11040)} if V3 in versions else {}),
-            **({"nvmlDeviceGetMigMode": lambda *arguments: NOT_SUPPORTED} if mig else {}),
         }
         for kind, ids in users.items():
             for version in versions:
@@ -81,7 +80,7 @@ def _load(driver: Driver | None) -> ModuleType:
 
 
 def opened(driver: Driver) -> Nvml:
-    nvml = open_pynvml(_load(driver))
+    nvml = open_nvml(_load(driver))
     assert not isinstance(nvml, str)
     return nvml
 
@@ -122,9 +121,3 @@ def test_a_driver_without_any_list_is_a_device_error_and_no_empty_card() -> None
 def test_the_cuda_that_a_driver_serves_is_told_by_old_ones_too() -> None:
     assert opened(Driver(V3, users={})).cuda_driver() == "11.4"
     assert opened(Driver(FIRST, users={})).cuda_driver() == "11.0"
-
-
-@pytest.mark.parametrize("mig", [True, False], ids=["not for this card", "not in this driver"])
-def test_a_driver_from_before_mig_has_cards_without_it(mig: bool) -> None:
-    nvml = opened(Driver(FIRST, users=users(), mig=mig))
-    assert nvml._optional((0, 0), nvml._library.nvmlDeviceGetMigMode, 0) == (0, 0)
