@@ -20,35 +20,21 @@ def _git(folder: Path, *words: str) -> str:
     ).stdout.strip()
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    _git(tmp_path, "init", "-q")
-    (tmp_path / "file").write_text("1")
-    _git(tmp_path, "add", "file")
-    _git(tmp_path, "commit", "-qm", "one")
-    return tmp_path
-
-
-def test_a_clean_checkout_is_its_commit_whatever_its_tags(checkout: Path) -> None:
-    _git(checkout, "tag", "v1")
-    assert suite_commit(checkout) == _git(checkout, "rev-parse", "HEAD")[:12]
-
-
-def test_changed_files_are_told(checkout: Path) -> None:
-    (checkout / "file").write_text("2")
-    assert suite_commit(checkout) == _git(checkout, "rev-parse", "HEAD")[:12] + "-dirty"
-
-
-def test_in_a_hook_of_another_repository_it_is_still_the_suite_s_own(
-    checkout: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+def test_the_suite_s_commit_is_told_whatever_its_tags_and_the_hook_of_another_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, other = _git(checkout, "rev-parse", "HEAD")[:12], tmp_path_factory.mktemp("other")
-    _git(other, "init", "-q")
-    _git(other, "commit", "-qm", "another", "--allow-empty")
-    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
-    monkeypatch.setenv("GIT_WORK_TREE", str(other))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
-    assert suite_commit(checkout) == commit
+    own, other = tmp_path / "own", tmp_path / "other"
+    for folder in (own, other):
+        folder.mkdir()
+        (folder / "file").write_text(folder.name)
+        for words in (("init", "-q"), ("add", "file"), ("commit", "-qm", "one"), ("tag", "v1")):
+            _git(folder, *words)
+    commit = _git(own, "rev-parse", "HEAD")[:12]
+    for name, path in (("GIT_DIR", ".git"), ("GIT_WORK_TREE", "."), ("GIT_INDEX_FILE", ".git/index")):
+        monkeypatch.setenv(name, str(other / path))
+    assert suite_commit(own) == commit
+    (own / "file").write_text("changed")
+    assert suite_commit(own) == f"{commit}-dirty"
 
 
 def test_git_s_reason_and_advice_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

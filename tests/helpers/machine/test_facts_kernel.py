@@ -21,39 +21,29 @@ def test_cpus_are_written_as_the_kernel_does(cpus: set[int], text: str) -> None:
     assert cpu_list(frozenset(cpus)) == text
 
 
-def mounted(root: Path, folder: Path, kind: str, device: str) -> Path:
-    number = folder.stat().st_dev
-    line = f"22 1 {os.major(number)}:{os.minor(number)} / / rw - {kind} {device} rw\n"
-    return write(root, {"proc/self/mountinfo": f"21 1 0:99 / /x rw - tmpfs none rw\n{line}"})
-
-
 def test_a_folders_disk_is_told(tmp_path: Path) -> None:
-    root = mounted(tmp_path / "root", tmp_path, "ext4", "/dev/sda1")
+    number = tmp_path.stat().st_dev
+    other, own = (
+        "21 1 0:99 / /x rw - tmpfs none rw\n",
+        f"22 1 {os.major(number)}:{os.minor(number)} / / rw - ext4 /dev/sda1 rw\n",
+    )
+    root = write(tmp_path / "root", {"proc/self/mountinfo": other + own})
     assert storage_of(tmp_path / "not" / "there" / "yet", root).describe() == "ext4 on /dev/sda1"
     assert Storage("lustre", "server:/x").describe() == "lustre over the network"
-
-
-def test_a_mount_that_is_not_listed_is_an_error_for_the_asker(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no mount"):
-        storage_of(tmp_path, write(tmp_path, {"proc/self/mountinfo": ""}))
+        storage_of(tmp_path, write(tmp_path, {"proc/self/mountinfo": other}))
 
 
-def test_infiniband_is_told_with_its_rate_and_place(tmp_path: Path) -> None:
-    port = "sys/class/infiniband/mlx5_0/ports/1"
-    write(tmp_path, {
-        f"{port}/link_layer": "InfiniBand\n", f"{port}/rate": "100 Gb/sec (4X EDR)\n",
-        "sys/class/infiniband/mlx5_0/device/numa_node": "1\n",
-    })  # fmt: skip
-    assert interconnect(tmp_path) == "InfiniBand 100 Gb/sec (4X EDR) (mlx5_0)"
-
-
-def test_without_infiniband_the_network_cards_are_named(tmp_path: Path) -> None:
+def test_infiniband_is_told_with_its_rate_else_the_network_cards_are_named(tmp_path: Path) -> None:
     assert interconnect(tmp_path) == "no InfiniBand; no network card"
     write(tmp_path, {
         "sys/class/net/eth0/device/x": "", "sys/class/net/eth0/speed": "10000\n", "sys/class/net/eth1/device/x": "",
         "sys/class/net/eth1/speed": "-1\n", "sys/class/net/lo/mtu": "",
     })  # fmt: skip
     assert interconnect(tmp_path) == "no InfiniBand; eth0 10000 Mb/s, eth1"
+    port = "sys/class/infiniband/mlx5_0/ports/1"
+    write(tmp_path, {f"{port}/link_layer": "InfiniBand\n", f"{port}/rate": "100 Gb/sec (4X EDR)\n"})
+    assert interconnect(tmp_path) == "InfiniBand 100 Gb/sec (4X EDR) (mlx5_0)"
 
 
 def test_nvidia_cards_are_counted_without_a_driver(tmp_path: Path) -> None:

@@ -24,16 +24,6 @@ class NoBuild(BuildFinder):
         return f"{framework.value} is not there"
 
 
-def make_whole(folder: Path) -> None:
-    (folder / "bin").mkdir(parents=True, exist_ok=True)
-    (folder / "bin" / "python").symlink_to(sys.executable)
-    (folder / ".perfgate-stamp.json").touch()
-
-
-def configured(folder: Path) -> FrameworkConfig:
-    return FrameworkConfig(str(folder / "bin" / "python"), "pytorch")
-
-
 def test_the_stamp_is_the_bootstrap_s_own() -> None:
     text = (REQUIREMENTS / "installer.py").read_text(encoding="utf-8")
     assert f'STAMP, OWNED = "{frameworks._STAMP}"' in text
@@ -48,17 +38,16 @@ def test_a_missing_environment_is_told_with_its_command_and_a_whole_one_with_the
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "env"
-    reason = find_framework(Framework.PYTORCH, configured(folder), NoBuild())
+    given = FrameworkConfig(str(folder / "bin" / "python"), "pytorch")
+    reason = find_framework(Framework.PYTORCH, given, NoBuild())
     assert re.search(r"environment of pytorch is missing .*--requirements pytorch --venv .* builds it", str(reason))
     folder.mkdir()
-    assert "not complete" in str(find_framework(Framework.PYTORCH, configured(folder), NoBuild()))
-    make_whole(folder)
-    assert find_framework(Framework.PYTORCH, configured(folder), NoBuild()) == "pytorch is not there"
-
-
-def test_an_environment_whose_python_is_gone_is_not_complete(tmp_path: Path) -> None:
-    folder = tmp_path / "env"
-    make_whole(folder)
+    assert "not complete" in str(find_framework(Framework.PYTORCH, given, NoBuild()))
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    (folder / ".perfgate-stamp.json").touch()
+    assert find_framework(Framework.PYTORCH, given, NoBuild()) == "pytorch is not there"
+    # Its Python was upgraded.
     (folder / "bin" / "python").unlink()
-    (folder / "bin" / "python").symlink_to(tmp_path / "python-that-was-upgraded")
-    assert "not complete" in str(find_framework(Framework.PYTORCH, configured(folder), NoBuild()))
+    (folder / "bin" / "python").symlink_to(tmp_path / "gone")
+    assert "not complete" in str(find_framework(Framework.PYTORCH, given, NoBuild()))
