@@ -13,7 +13,7 @@ from helpers.machine.doctor import diagnose
 from helpers.machine.doctor.finding import Context, Finding, Severity
 from helpers.machine.facts import FrameworkFacts, Storage
 from helpers.machine.host import Space
-from helpers.machine.nvml import Gpu
+from helpers.machine.nvml import Gpu, GpuDetails
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.frameworks import Framework
@@ -37,8 +37,14 @@ def with_machine(**values: Any) -> Context:
     return context(facts=facts(machine=replace(gpu_machine(v100s()), **values)))
 
 
+def of_all(**values: Any) -> dict[str, GpuDetails]:
+    return {uuid: replace(each, **values) for uuid, each in details_of_all().items()}
+
+
 def test_a_machine_in_order_has_no_finding() -> None:
     assert diagnose(context()).findings == ()
+    # A quota that two CPUs cannot use up.
+    assert diagnose(with_host(allowed_cpus=frozenset({0, 1}), quota_cores=2.0)).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -99,6 +105,11 @@ def test_a_machine_in_order_has_no_finding() -> None:
         (with_machine(shared_memory_problem="there is no /dev/shm"), BLOCKER, "/dev/shm", "there is no /dev/shm"),
         (with_card(pcie_width=8), WARNING, "narrow PCI Express", "GPU3: x8 of x16"),
         (with_card(cpus=frozenset({90})), WARNING, "cores far from a card", "GPU3"),
+        (context(facts=facts(details=of_all(nvlinks=(False, False)))), WARNING, "no NVLink", "8 SXM cards"),
+        (context(facts=facts(details=of_all(ecc=False))), NOTE, "ECC off", "GPU0, GPU1"),
+        (context(facts=facts(storage={"data": Storage("nfs4", "server:/x")})), WARNING, "dataset's disk", "network"),
+        (context(facts=facts(storage={"data": Storage("fuse.ssh", "host:/")})), WARNING, "dataset's disk", "network"),
+        (with_host(allowed_cpus=frozenset({0, 1}), quota_cores=1.5), WARNING, "CPU quota", "1.5 cores for 2 CPUs"),
     ],
 )  # fmt: skip
 def test_one_fault_is_one_finding_with_its_numbers(broken: Context, severity: Severity, name: str, words: str) -> None:
@@ -106,11 +117,6 @@ def test_one_fault_is_one_finding_with_its_numbers(broken: Context, severity: Se
     assert (finding.severity, finding.name) == (severity, name)
     assert re.search(words, finding.found), finding.found
     assert finding.why and finding.remedy
-
-
-@pytest.mark.parametrize("cores", [2.0, 2.5, None])
-def test_a_quota_that_two_cpus_cannot_use_up_is_no_finding(cores: float | None) -> None:
-    assert diagnose(with_host(allowed_cpus=frozenset({0, 1}), quota_cores=cores)).count(WARNING) == 0
 
 
 def test_work_on_the_cores_while_a_session_holds_them_is_no_blocker() -> None:
@@ -153,16 +159,6 @@ def test_a_build_must_have_kernels_for_the_card(
     found = diagnose(context(facts=facts(machine=gpu_machine(gpus), frameworks=(build,)))).findings
     assert [each.name for each in found] == (["card and framework"] if words else [])
     assert not words or re.search(words, found[0].found), found[0].found
-
-
-def test_all_cards_without_ecc_is_a_note_and_some_a_warning() -> None:
-    details = {uuid: replace(each, ecc=False) for uuid, each in details_of_all().items()}
-    assert only(context(facts=facts(details=details))).severity is NOTE
-
-
-def test_sxm_cards_without_an_active_link_are_told() -> None:
-    details = {uuid: replace(each, nvlinks=(False, False)) for uuid, each in details_of_all().items()}
-    assert only(context(facts=facts(details=details))).name == "no NVLink"
 
 
 def test_a_cpu_card_over_two_memory_nodes_is_told() -> None:
@@ -236,11 +232,6 @@ def test_a_missing_framework_blocks_only_where_it_is_the_only_one() -> None:
     assert only(context(framework_problems=problems, facts=facts(frameworks=()))).severity is BLOCKER
 
 
-@pytest.mark.parametrize("disk", [Storage("nfs4", "server:/x"), Storage("fuse.sshfs", "host:/x")])
-def test_images_on_a_slow_disk_are_told(disk: Storage) -> None:
-    assert only(context(facts=facts(storage={"data": disk}))).name == "dataset's disk"
-
-
 def test_a_card_on_the_bus_without_a_driver_blocks_and_hidden_cards_are_a_note() -> None:
     bare = without_gpus()
     finding = diagnose(replace(bare, gpus_on_bus=2)).findings[0]
@@ -273,17 +264,13 @@ def test_what_could_not_be_looked_at_is_one_note() -> None:
     )  # fmt: skip
 
 
-def test_a_card_of_which_nothing_is_known_breaks_no_check() -> None:
+def test_a_card_or_host_of_which_nothing_is_known_breaks_no_check() -> None:
     details = details_of_all()
-    lost = {name: Unknown("lost") for name in vars(details["GPU-5"])}
-    details["GPU-5"] = replace(details["GPU-5"], **lost)
+    details["GPU-5"] = replace(details["GPU-5"], **{name: Unknown("lost") for name in vars(details["GPU-5"])})
     assert only(context(facts=facts(details=details))).name == "not looked at"
-
-
-def test_a_host_of_which_nothing_is_known_breaks_no_check() -> None:
-    names = "numa_nodes governors load_1m quota_cores clock_source"
-    more = (
-        "hypervisor memory_available_bytes memory_limit_bytes swap_used_bytes huge_pages numa_balancing shared_memory"
+    names = (
+        "numa_nodes governors load_1m quota_cores clock_source hypervisor memory_available_bytes memory_limit_bytes "
+        "swap_used_bytes huge_pages numa_balancing shared_memory"
     )
-    host = host_state(**{name: Unknown("lost") for name in f"{names} {more}".split()})
+    host = host_state(**{name: Unknown("lost") for name in names.split()})
     assert only(context(facts=facts(host=host))).name == "not looked at"

@@ -1,3 +1,5 @@
+import pytest
+
 from helpers.machine.doctor import diagnose
 from helpers.machine.doctor.finding import Check, Context, Finding, Severity
 from tests.helpers.machine.doctor.context import context
@@ -23,15 +25,15 @@ def test_the_worst_comes_first_and_equals_keep_their_order() -> None:
     assert found == (BLOCKER, WARNING, other, NOTE)
 
 
-def test_a_blocker_makes_the_machine_unfit() -> None:
-    diagnosis = diagnose(context(), (check(BLOCKER, NOTE, NOTE),))
-    assert not diagnosis.fit
-    assert diagnosis.verdict.startswith("NOT FIT to measure: 1 blocker, 2 notes;")
-
-
-def test_warnings_leave_it_fit_with_reservations_and_notes_leave_it_fit() -> None:
-    warned = diagnose(context(), (check(WARNING),))
-    noted = diagnose(context(), (check(NOTE),))
-    assert (warned.fit, warned.verdict) == (True, "FIT to measure, with reservations: 1 warning")
-    assert (noted.fit, noted.verdict) == (True, "FIT to measure: 1 note")
-    assert diagnose(context(), ()).verdict == "FIT to measure: nothing found"
+@pytest.mark.parametrize(
+    ("found", "fit", "verdict"),
+    [
+        ((BLOCKER, NOTE, NOTE), False, "NOT FIT to measure: 1 blocker, 2 notes;"),
+        ((WARNING,), True, "FIT to measure, with reservations: 1 warning"),
+        ((NOTE,), True, "FIT to measure: 1 note"),
+        ((), True, "FIT to measure: nothing found"),
+    ],
+)
+def test_a_blocker_alone_makes_the_machine_unfit(found: tuple[Finding, ...], fit: bool, verdict: str) -> None:
+    diagnosis = diagnose(context(), (check(*found),))
+    assert diagnosis.fit is fit and diagnosis.verdict.startswith(verdict)

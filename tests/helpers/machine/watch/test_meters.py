@@ -91,12 +91,8 @@ def surveys(cost_seconds: float, seconds: int) -> list[float]:
     return meter.surveyed_at
 
 
-@pytest.mark.parametrize("cost_seconds", [0.0, CHEAP_SURVEY_SECONDS])
-def test_a_cheap_survey_is_made_every_two_seconds(cost_seconds: float) -> None:
-    assert surveys(cost_seconds, 9) == [0.0, 2.0, 4.0, 6.0, 8.0]
-
-
-def test_a_dear_survey_is_made_as_much_more_seldom() -> None:
+def test_a_cheap_survey_is_made_every_two_seconds_and_a_dear_one_as_much_more_seldom() -> None:
+    assert surveys(0.0, 9) == surveys(CHEAP_SURVEY_SECONDS, 9) == [0.0, 2.0, 4.0, 6.0, 8.0]
     assert surveys(10 * CHEAP_SURVEY_SECONDS, 50) == [0.0, 20.0, 40.0]
 
 
