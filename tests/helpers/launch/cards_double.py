@@ -11,11 +11,11 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from helpers.launch.launchers import launcher_for as real_launcher_for
-from helpers.launch.launchers.launcher import LaunchCommand, Launcher, Place, trainer_module
+from helpers.launch.launchers import launch_command as real_command
+from helpers.launch.launchers.launcher import LaunchCommand, Place, trainer_module
 from helpers.trainers.common.loop import LoopIO, LoopPlan, train
 from helpers.trainers.common.process import Trainer, run
 from helpers.trainers.common.readers import share_of
@@ -28,20 +28,11 @@ RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
 TOLD = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OF_PERF_YAML", "OF_THE_CALLER")
 
 
-@dataclass(frozen=True)
-class DoubleLauncher:
-    """The launcher that the suite would take, with the double in the trainer's place."""
-
-    real: Launcher
-
-    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
-        command = self.real.command(spec, interpreter, place)
-        trainer = trainer_module(spec.case.framework)
-        return replace(command, argv=tuple(MODULE if word == trainer else word for word in command.argv))
-
-
-def launcher_for(spec: JobSpec) -> Launcher:
-    return DoubleLauncher(real_launcher_for(spec))
+def launch_command(spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
+    """The command that the suite would take, with the double in the trainer's place."""
+    command = real_command(spec, interpreter, place)
+    trainer = trainer_module(spec.case.framework)
+    return replace(command, argv=tuple(MODULE if word == trainer else word for word in command.argv))
 
 
 class Steps(NoStep):

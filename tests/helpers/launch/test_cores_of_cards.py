@@ -47,7 +47,7 @@ def test_the_ranks_of_a_gpu_job_run_on_cores_near_their_cards_and_share_none(
     monkeypatch.setattr(helpers.session.measuring.job_runner, "open_nvml", Crossed)
     monkeypatch.setattr(helpers.machine.near_cores, "siblings_of", lambda cpu, root: {cpu})
     monkeypatch.setattr(helpers.machine.near_cores, "tightest_quota", lambda root: None)
-    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", cards_double.launcher_for)
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launch_command", cards_double.launch_command)
     case = Case.parse("tensorflow-resnet50v1.5-fp32-bs8-1x2-synthetic")
     made = make_plan(target="v100", build={"interpreter": sys.executable, "framework": "tensorflow", "version": "2"})
     plan = replace(made, suite_case=replace(made.suite_case, case=case))

@@ -28,7 +28,7 @@ from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
-from tests.helpers.launch.share_stand_in import CARDS, MACHINE, VERSION, StandInLauncher
+from tests.helpers.launch.share_stand_in import CARDS, MACHINE, VERSION, stand_in_command
 from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow
@@ -97,7 +97,7 @@ def run(
     config: NodesConfig | None = None,
     **words: str,
 ) -> JobOutcome:
-    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda spec: StandInLauncher(first))
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launch_command", stand_in_command(first))
     with connect_nodes(CASE, config or nodes(host(behaviour=second, **words))) as connected:
         assert connected.prepare(needs(), CARDS[: connected.nodes_here], print) == CARDS[:1]
         command, others = connected.start_of(job, sys.executable, limits.grace_seconds)

@@ -19,7 +19,7 @@ from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.faults.stand_in_trainer import STEP_SECONDS
-from tests.helpers.launch.cards_double import launcher_for
+from tests.helpers.launch.cards_double import launch_command
 from tests.helpers.launch.share_stand_in import CARDS, MACHINE, VERSION
 from tests.helpers.launch.test_nodes import LIMITS, PROGRAM, QuietMeter
 from tests.job_processes import processes_of_job
@@ -45,13 +45,13 @@ def job(folder: Path, cards: str, each: int, framework: str = "tensorflow", **be
 def run(spec: JobSpec) -> JobOutcome:
     """The outcome of real processes, after which none of them may live."""
     try:
-        return run_job(spec, launcher_for(spec).command(spec, sys.executable), LIMITS, QuietMeter())
+        return run_job(spec, launch_command(spec, sys.executable), LIMITS, QuietMeter())
     finally:
         assert processes_of_job(spec.job_id) == []
 
 
 def run_on_two_nodes(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> JobOutcome:
-    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", launcher_for)
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launch_command", launch_command)
     build = {"interpreter": sys.executable, "distribution": "paddlepaddle", "version": VERSION, "commit": ""}
     needs = CaseNeeds(spec.case, "cpu", build, MACHINE, wait_seconds=10.0)
     each = spec.case.cards_per_node
