@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launch.failure import BAD_LOG, KILLED, NATIVE_CRASH, RANK_LOST
+from helpers.launch.failure import BAD_LOG, DIVERGED, KILLED, NATIVE_CRASH, RANK_LOST, Failure
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.outcome import ending_of, guilty_rank
 from helpers.launch.tail import RankWatch
@@ -22,9 +22,11 @@ def log(
     spec: JobSpec,
     rank: int,
     footer: Footer | None = None,
+    /,
     steps: int = 3,
     warmup: int = 1,
     samples: int = 8,
+    loss: float | None = None,
     **header: object,
 ) -> RankWatch:
     """A rank that wrote its log and is gone."""
@@ -32,7 +34,7 @@ def log(
     facts = Header("job", CASE.id, 3, rank, 2, "host", 2**22 + 1 + rank, "paddle", "3", "", "cpu")
     writer = StepLogWriter(spec.step_log_path(rank), replace(facts, **header))
     for number in range(1, steps + 1):
-        writer.step(Step(0, number, WARMUP if number <= warmup else WINDOW, number, number + 1.0, samples, 0.0))
+        writer.step(Step(0, number, WARMUP if number <= warmup else WINDOW, number, number + 1.0, samples, 0.0, loss))
     if footer is not None:
         writer.footer(footer)
     watch = RankWatch(spec, rank)
@@ -56,6 +58,9 @@ def command(spec: JobSpec, output: str = "", *rank_outputs: str) -> LaunchComman
         ({"world_size": 4}, "world_size"),
         ({"device": "gpu"}, "device"),
         ({"job_id": "other"}, "job_id"),
+        # Two logs of one rank, and of one process.
+        ({"rank": 0}, "rank"),
+        ({"pid": 2**22 + 1}, "pid"),
     ],
 )
 def test_a_log_of_something_else_is_no_measurement(tmp_path: Path, header: dict[str, object], field: str) -> None:
@@ -64,6 +69,37 @@ def test_a_log_of_something_else_is_no_measurement(tmp_path: Path, header: dict[
     ending = ending_of(spec, command(spec), ranks, 0)
     assert (ending.failure, ending.guilty_rank, ending.logs) == (BAD_LOG, 1, ())
     assert f"field '{field}'" in ending.reason and "rank1.jsonl" in ending.reason
+
+
+@pytest.mark.parametrize(
+    ("footer", "spoil", "failure", "told"),
+    [
+        (None, "cut", BAD_LOG, 'rank1.jsonl:5: got b\'{"kind": "step", "epo\''),
+        (COMPLETE, "not finite", DIVERGED, "rank1.jsonl:4: field 'loss': got nan"),
+        (COMPLETE, "a link", BAD_LOG, "[Errno 22] not a regular file but a symbolic link"),
+        (COMPLETE, "a stray log", BAD_LOG, "rank7.jsonl: field 'rank': expected logs of ranks 0 to 1"),
+    ],
+)
+def test_a_log_that_cannot_be_trusted_gives_no_figure(
+    tmp_path: Path, footer: str | None, spoil: str, failure: Failure, told: str
+) -> None:
+    spec = job(tmp_path)
+    ranks = [log(spec, 0, Footer(COMPLETE)), log(spec, 1, footer and Footer(footer), loss=6.9)]
+    path = spec.step_log_path(1)
+    if spoil == "cut":
+        ranks[1].gone_at = 5.0
+        path.write_text(path.read_text() + '{"kind": "step", "epo')
+    elif spoil == "not finite":
+        *lines, last, end = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([*lines, last.replace("6.9", "NaN"), end]))
+    elif spoil == "a link":
+        path.rename(tmp_path / "moved")
+        path.symlink_to(tmp_path / "moved")
+    else:
+        (tmp_path / "rank7.jsonl").write_text("{}\n")
+    ending = ending_of(spec, command(spec), ranks, 0)
+    assert (ending.failure, ending.logs) == (failure, ())
+    assert told in ending.reason
 
 
 MX = Case.parse("mxnet-resnet50v1.5-fp32-bs8-2x2-dali")

@@ -1,20 +1,19 @@
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
-import uuid
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from helpers.common.unknown import Unknown
 from helpers.machine.host import HostState, OomKills, oom_evidence, probe_host_state, read_oom_kills
+from tests.faults.control_group import memory_group
 from tests.helpers.machines import write
 
 CPU = "sys/devices/system/cpu"
 AT_WORK = "the kernel's OOM killer was at work"
-GROUPS = Path("/sys/fs/cgroup/memory")
 
 
 def state(root: Path, **variables: str) -> HostState:
@@ -144,24 +143,14 @@ def test_counts_that_grew_are_the_evidence(before: OomKills, after: OomKills, st
     assert oom_evidence(before, after) == (struck, text)
 
 
-@pytest.fixture
-def tight_group() -> Generator[Path, None, None]:
-    """A memory group of 64 MiB below this machine's own; where none can be made the test has nothing to try."""
-    folder = GROUPS / f"perfgate-test-{uuid.uuid4().hex[:8]}"
-    try:
-        folder.mkdir()
-    except OSError:
-        pytest.skip("no memory control group (version 1) can be made here")
-    (folder / "memory.limit_in_bytes").write_text(str(64 * 2**20))
-    yield folder
-    folder.rmdir()
-
-
-def test_a_real_kill_for_want_of_memory_is_seen(tight_group: Path) -> None:
-    enters = f"open({str(tight_group / 'cgroup.procs')!r}, 'w').write('0'); "
-    before = read_oom_kills()
-    done = subprocess.run([sys.executable, "-c", enters + "b = b'x' * 2**30"], check=False)
-    assert done.returncode == -9
-    struck, text = oom_evidence(before, read_oom_kills())
-    assert struck, text
-    assert "OOM killer was at work" in text
+def test_a_real_kill_for_want_of_memory_is_seen() -> None:
+    with contextlib.ExitStack() as held:
+        try:
+            group = held.enter_context(memory_group(64))
+        except OSError as error:
+            pytest.skip(str(error))
+        before = read_oom_kills()
+        done = subprocess.run([*group.prefix, sys.executable, "-c", "b'x' * 2**30"], check=False)
+        assert done.returncode == -9
+        struck, text = oom_evidence(before, read_oom_kills())
+    assert struck and "OOM killer was at work" in text

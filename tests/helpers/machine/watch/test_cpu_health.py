@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from helpers.machine.watch import Norm
 from helpers.machine.watch.cpu_health import CpuHealth, QuotaCount, quota_count
+from tests.faults.control_group import enter_words, made_group
 from tests.helpers.machines import write
 
 WINDOW = (10.0, 20.0)
@@ -163,37 +162,25 @@ wanted, latest = stopped() + 3, time.monotonic() + 60
 while stopped() < wanted and time.monotonic() < latest: pass"""
 
 
-@pytest.fixture
-def quota_group() -> Generator[Path, None, None]:
-    """A real control group with a fiftieth of a core; skips where this user may not make one."""
-    parents = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu"))
-    folder = next((each / f"perfgate-test-{os.getpid()}" for each in parents if (each / "cgroup.procs").exists()), None)
-    if folder is None:
-        pytest.skip("no control groups are mounted")
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group may be made here: {error}")
-    try:
-        if (folder / "cpu.max").exists():
-            (folder / "cpu.max").write_text("2000 100000")
-        elif (folder / "cpu.cfs_quota_us").exists():
-            (folder / "cpu.cfs_quota_us").write_text("2000")
-        else:
-            pytest.skip("the control group has no CPU controller")
-        yield folder
-    finally:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+def limited(folder: Path) -> bool:
+    """Give the group a fiftieth of a core; whether it has a CPU controller."""
+    files = {"cpu.max": "2000 100000", "cpu.cfs_quota_us": "2000"}
+    found = [name for name in files if (folder / name).exists()]
+    for name in found:
+        (folder / name).write_text(files[name])
+    return bool(found)
 
 
-def test_a_real_quota_that_stops_a_busy_process_is_found(quota_group: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", BUSY, str(quota_group / "cpu.stat")]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        assert process.stdout.readline() == b"ready\n"
-        (quota_group / "cgroup.procs").write_text(str(process.pid))
+def test_a_real_quota_that_stops_a_busy_process_is_found(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as held:
+        try:
+            group = held.enter_context(made_group("cpu", limited))
+        except OSError as error:
+            pytest.skip(str(error))
+        words = [*enter_words(group), sys.executable, "-c", BUSY, str(group / "cpu.stat")]
+        process = held.enter_context(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        held.callback(process.kill)
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         # The job's place in the tree, and the kernel's own files.
         write(tmp_path, {"proc/self/cgroup": Path(f"/proc/{process.pid}/cgroup").read_text()})
         (tmp_path / "sys").symlink_to("/sys")
@@ -203,9 +190,6 @@ def test_a_real_quota_that_stops_a_busy_process_is_found(quota_group: Path, tmp_
         process.communicate(b"\n", timeout=90)
         end = time.monotonic()
         health.sample(time.monotonic(), 0)
-    finally:
-        process.kill()
-        process.wait(10)
     assert any(f"control group {tmp_path}" in reason for reason in health.unhealthy((start, end))), health.looks
 
 
