@@ -67,13 +67,13 @@ def ended(record: object, returncode: int | None = 0, stderr: str = "") -> Finis
 def test_a_job_is_started_with_its_spec_and_the_case_s_own_variables(tmp_path: Path) -> None:
     answers = Answers(ended(ANSWER))
     spec = job(tmp_path)
-    (report,) = check_builds([spec], "/opt/python", timeout_seconds=7, run=answers)
+    (report,) = check_builds([spec], "/opt/python", run=answers)
     ((argv, environment, job_id, seconds),) = answers.asked
     assert argv == ("/opt/python", "-u", "-m", "helpers.trainers.paddle.build", str(spec.spec_path))
     assert JobSpec.from_json(spec.spec_path.read_text(encoding="utf-8")).case == CASE
     assert environment["FLAGS_conv_workspace_size_limit"] == "4000"
     assert environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
-    assert (job_id, seconds) == ("build-1", 7)
+    assert (job_id, seconds) == ("build-1", 300.0)
     assert report.state is BuildState.BUILT
     assert (report.operators, report.parameters) == (500, 25557032)
 
@@ -85,9 +85,7 @@ def test_a_program_that_crashes_or_hangs_costs_no_other(tmp_path: Path) -> None:
 
     told: list[str] = []
     specs = [job(tmp_path, each) for each in "1234"]
-    reports = check_builds(
-        specs, "python", timeout_seconds=300, run=run, on_report=lambda spec, report: told.append(spec.job_id)
-    )
+    reports = check_builds(specs, "python", run=run, on_report=lambda spec, report: told.append(spec.job_id))
     assert told == [spec.job_id for spec in specs]
     assert [(report.state, report.reason) for report in reports] == [
         (BuildState.BUILT, ""),
