@@ -13,7 +13,6 @@ import pytest
 
 import helpers.launch.nodes.connected
 import helpers.launch.nodes.node
-import helpers.launch.nodes.slurm
 from helpers.launch.nodes.share import node_mark
 from helpers.launch.nodes.slurm import step_words, with_hosts_of_job
 from helpers.launch.outcome import JobOutcome, OutcomeKind
@@ -21,7 +20,6 @@ from helpers.launch.tail import Progress
 from helpers.machine.watch.processes import Processes
 from helpers.plan.perf_yaml import NodesConfig
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.launch.test_nodes import PROGRAM, job
 from tests.helpers.launch.test_nodes import run as run_on_nodes
@@ -121,12 +119,3 @@ def test_a_lost_programs_step_is_ended_by_slurm_and_the_node_is_named(
     while (found := Processes().look(struck[0])) is not None and found.alive and time.monotonic() < deadline:
         time.sleep(0.05)
     assert found is None or not found.alive
-
-
-def test_two_nodes_with_one_address_are_refused(allocation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = "NodeName=n0 Arch=x NodeAddr=10.0.0.1 x\nNodeName=n1 Arch=x NodeAddr=10.0.0.1 x\n"
-    monkeypatch.setattr(
-        helpers.launch.nodes.slurm, "ask_slurm", lambda *words: "n0\nn1\n" if "hostnames" in words else shown
-    )
-    with pytest.raises(LaunchError, match=r"node n1 of Slurm: field 'NodeAddr': got '10.0.0.1, the address of node n0"):
-        with_hosts_of_job(NodesConfig(), os.environ)
