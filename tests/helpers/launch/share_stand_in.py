@@ -1,8 +1,8 @@
 """A node's program as it is, on a made-up machine and with a trainer's double in place of the framework.
 
 ``share_stand_in.py KEY=VALUE ... [what the suite would have run]``: ``behaviour`` of its rank (stand_in.py),
-``trainer=cards_double`` for the other double, behind the real launchers, ``version`` of its framework, ``suite`` and
-``boot_id`` instead of the real ones, ``silence`` in seconds, ``blind=yes``: does not see the run folder.
+``trainer=cards_double`` for the other double, behind the real launchers, ``suite`` and ``boot_id`` instead of the real
+ones, ``silence`` in seconds, ``blind=yes``: does not see the run folder.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(words: list[str]) -> int:
 
     class Builds:
         def find_build(self, framework: Framework, interpreter: str) -> FrameworkBuild:
-            return FrameworkBuild(interpreter, framework, "paddlepaddle", given.get("version", VERSION))
+            return FrameworkBuild(interpreter, framework, "paddlepaddle", VERSION)
 
     share.BuildFinder = Builds  # type: ignore[assignment,misc]
     share.discover = lambda cpu_cards: MACHINE  # type: ignore[assignment]

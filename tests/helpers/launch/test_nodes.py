@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,13 +22,13 @@ from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
 from helpers.machine.devices import Machine
-from helpers.machine.watch.contention import ContentionSample
-from helpers.machine.watch.processes import Process, Processes
+from helpers.machine.watch.processes import Processes
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.launch.share_stand_in import CARDS, MACHINE, VERSION, stand_in_command
+from tests.helpers.launch.test_supervisor import QuietMeter
 from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow
@@ -46,21 +46,6 @@ LIMITS = JobLimits(
     late_seconds=0.0,
 )
 FIRST = HostConfig("n0", "127.0.0.1")
-
-
-class QuietMeter:
-    def __init__(self) -> None:
-        self.windows: list[tuple[float, float] | None] = []
-
-    def sample(self, at: float, own: Collection[int], everyone: Collection[Process] | None) -> None:
-        return
-
-    def contention(self, window: tuple[float, float] | None) -> ContentionSample:
-        self.windows.append(window)
-        return ContentionSample(0.0, window_seconds=1.0)
-
-    def unhealthy(self, window: tuple[float, float] | None) -> tuple[str, ...]:
-        return ()
 
 
 def host(**words: str) -> HostConfig:
@@ -134,19 +119,23 @@ def test_a_rank_that_fails_on_either_node_is_named_and_both_nodes_end(
     assert outcome.logs == ()
 
 
-def test_a_killed_node_program_ends_the_job_on_both_nodes_and_is_named(
-    job: JobSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def kills_program(job: JobSpec) -> Callable[[Progress], None]:
+    """Kills the second node's program, which is the parent of its job's guard."""
     killed: list[int] = []
 
     def kill(progress: Progress) -> None:
-        # It is the parent of its job's guard, which ends the node's share.
         for guard in Processes().marked(node_mark(job.job_id, 1))[1]:
             if progress.step > 2 and not killed:
                 killed.append(guard.parent)
                 os.kill(guard.parent, signal.SIGKILL)
 
-    outcome = run(job, monkeypatch, "waits-for-peer", "waits-for-peer", kill)
+    return kill
+
+
+def test_a_killed_node_program_ends_the_job_on_both_nodes_and_is_named(
+    job: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = run(job, monkeypatch, "waits-for-peer", "waits-for-peer", kills_program(job))
     assert outcome.what == "rank lost"
     assert outcome.reason.startswith("node n1 (127.0.0.1) was lost: ") and "SIGKILL" in outcome.reason
     assert outcome.guilty_rank == 1

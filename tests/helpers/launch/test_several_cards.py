@@ -21,7 +21,8 @@ from helpers.trainers.contract.job import JobSpec
 from tests.faults.stand_in_trainer import STEP_SECONDS
 from tests.helpers.launch.cards_double import launch_command
 from tests.helpers.launch.share_stand_in import CARDS, MACHINE, VERSION
-from tests.helpers.launch.test_nodes import LIMITS, PROGRAM, QuietMeter
+from tests.helpers.launch.test_nodes import LIMITS, PROGRAM
+from tests.helpers.launch.test_supervisor import QuietMeter
 from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.machine.devices import Machine, discover, why_not_run
 from helpers.machine.host import Host
-from helpers.machine.nvml import Gpu, open_nvml
+from helpers.machine.nvml import Gpu
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError
 from tests.nvml_stub import (
@@ -115,19 +115,6 @@ def test_a_prohibited_card_and_one_split_by_mig_are_left_out_and_an_exclusive_on
     assert [card.index for card in machine.cards_of("a100")] == [2, 3, 4, 5, 6, 7]
     assert machine.faulty[0].remedy == "sudo nvidia-smi -i 0 -c 0"
     assert machine.left_out == "; left out: GPU0 (its compute mode is PROHIBITED), GPU1 (split by MIG)"
-
-
-@pytest.mark.parametrize(
-    ("card", "damage"),
-    [(V100_16, {"pages_pending": True}), (A100, {"rows_pending": True}), (A100, {"rows_failed": True})],
-)
-def test_memory_that_waits_to_be_taken_out_of_use_is_seen_by_the_doctor_and_in_every_run(
-    card: Any, damage: dict[str, bool], tmp_path: Path
-) -> None:
-    with loaded(nvml_library(tmp_path, machine_of(card, 2, {1: damage}))):
-        nvml = open_nvml()
-        assert not isinstance(nvml, str)
-        assert [nvml.settings(gpu).pages_pending for gpu in nvml.gpus()] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import ctypes
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,6 +122,42 @@ def test_what_a_card_or_driver_does_not_tell_is_unknown() -> None:
 def test_rows_and_pages_that_wait_or_could_not_be_remapped_are_pending(rows: tuple[int, ...], pending: bool) -> None:
     assert opened(nvmlDeviceGetRemappedRows=lambda handle: rows).settings(GPU).pages_pending is pending
     assert opened(nvmlDeviceGetRetiredPagesPendingStatus=lambda handle: 1).settings(GPU).pages_pending is True
+
+
+def first_list(*pids: int, code: int = pynvml.NVML_SUCCESS) -> Any:
+    """A list of processes by the library's entry point of drivers before 450, which writes a structure of its own."""
+
+    def answer(handle: object, count: Any, processes: Any) -> int:
+        room, count._obj.value = count._obj.value, len(pids)
+        if code or room < len(pids) or processes is None:
+            return code or pynvml.NVML_ERROR_INSUFFICIENT_SIZE
+        assert ctypes.sizeof(processes._type_) == 16
+        for place, pid in enumerate(pids):
+            processes[place].pid = pid
+        return pynvml.NVML_SUCCESS
+
+    return answer
+
+
+def test_a_card_s_users_are_found_by_the_newest_list_that_the_driver_has() -> None:
+    missing = fails(FUNCTION_NOT_FOUND)
+    without_v3 = dict.fromkeys((name for name in vars(library()) if name.endswith("Processes_v3")), missing)
+    assert opened(**without_v3).compute_processes(GPU) == (4, 5, 9)
+    lists = {"nvmlDeviceGetComputeRunningProcesses": first_list(9, 4),
+             "nvmlDeviceGetMPSComputeRunningProcesses": first_list(5)}  # fmt: skip
+    old = {**without_v3, **{f"{name[:-1]}2": missing for name in without_v3}, "nvmlLib": SimpleNamespace(**lists)}
+    driver_418 = opened(**old, nvmlSystemGetCudaDriverVersion_v2=missing)
+    assert (driver_418.compute_processes(GPU), driver_418.drawing_processes(GPU)) == ((4, 5, 9), ())
+    assert driver_418.cuda_driver() == "12.0"
+    # A lost card is an error, and no older list is asked; a driver without any list has no empty cards.
+    lost = {"nvmlDeviceGetComputeRunningProcesses": first_list(code=GPU_IS_LOST)}
+    for broken in (
+        {"nvmlDeviceGetComputeRunningProcesses_v3": fails(GPU_IS_LOST)},
+        {**old, "nvmlLib": SimpleNamespace(**lost)},
+        {**old, "nvmlLib": SimpleNamespace()},
+    ):
+        with pytest.raises(DeviceError, match=r"nvmlDeviceGetComputeRunningProcesses.*'nvidia-smi' must work"):
+            opened(**broken).compute_processes(GPU)
 
 
 def test_a_display_that_idles_does_not_draw_and_a_program_that_renders_does() -> None:
