@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import uuid
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import helpers.launch.nodes.connected
+import helpers.machine.near_cores
+import helpers.session.measuring.job_runner
+from helpers.history.run_folders import ResultStore
 from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK, figures
 from helpers.launch.nodes.connected import CaseNeeds, connect_nodes
 from helpers.launch.nodes.share import node_mark
 from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import run_job
-from helpers.plan.perf_yaml import HostConfig, NodesConfig
+from helpers.machine.devices import CpuCard, Machine
+from helpers.machine.nvml import Gpu
+from helpers.plan.case_plan import CasePlan
+from helpers.plan.perf_yaml import HostConfig, NodesConfig, load_config
+from helpers.session.measuring.job_runner import JobRunner
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.faults.stand_in_trainer import STEP_SECONDS
@@ -23,6 +35,8 @@ from tests.helpers.launch.cards_double import launch_command
 from tests.helpers.launch.share_stand_in import CARDS, MACHINE, VERSION
 from tests.helpers.launch.test_nodes import LIMITS, PROGRAM
 from tests.helpers.launch.test_supervisor import QuietMeter
+from tests.helpers.machine.watch.test_gpu_health import GPU
+from tests.helpers.machine.watch.test_gpu_health import StandInNvml as CardStandIn
 from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow
@@ -111,3 +125,36 @@ def test_two_nodes_of_two_cards_give_one_log_a_process_with_their_own_variables(
     assert [configuration(outcome, rank)["task"] for rank in range(ranks)] == [
         {"type": "worker", "index": rank} for rank in range(ranks)
     ]
+
+
+def test_the_ranks_of_a_gpu_job_run_on_cores_near_their_cards_and_share_none(
+    tmp_path: Path, make_plan: Callable[..., CasePlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *others = sorted(os.sched_getaffinity(0))
+    second = replace(GPU, index=1, uuid="GPU-b")
+
+    class Crossed(CardStandIn):
+        """The second card is near the first core."""
+
+        def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+            return frozenset({first if gpu == second else others[0]})
+
+    monkeypatch.setattr(helpers.session.measuring.job_runner, "open_nvml", Crossed)
+    monkeypatch.setattr(helpers.machine.near_cores, "siblings_of", lambda cpu, root: {cpu})
+    monkeypatch.setattr(helpers.machine.near_cores, "tightest_quota", lambda root: None)
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launch_command", launch_command)
+    case = Case.parse("tensorflow-resnet50v1.5-fp32-bs8-1x2-synthetic")
+    made = make_plan(target="v100", build={"interpreter": sys.executable, "framework": "tensorflow", "version": "2"})
+    plan = replace(made, suite_case=replace(made.suite_case, case=case))
+    machine = Machine(MACHINE.facts, (CpuCard(0, (first,)),), (GPU, second), "535.1", "12.2")
+    runner = JobRunner(
+        machine, (GPU, second), ResultStore(tmp_path, "s"), load_config(ROOT / "helpers/plan/defaults.yaml")
+    )
+    run = runner.run(plan, 0)
+    assert run.failure is None
+    logs = [read_step_log(path) for path in sorted(tmp_path.rglob("rank*.jsonl"))]
+    cores = [set(map(int, log.header.facts["cores"].split(","))) for log in logs]
+    assert cores == [{others[0]}, {first}]
+    # The threads of its share, not of all cores.
+    assert [log.header.facts["threads"] for log in logs] == ["1", "1"]
+    assert run.facts["card_cores"].split() == [log.header.facts["cores"] for log in logs]

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.common.unknown import Unknown
 from helpers.machine.doctor import diagnose
-from helpers.machine.doctor.finding import Context, Finding, Severity
+from helpers.machine.doctor.finding import Check, Context, Finding, Severity
 from helpers.machine.facts import FrameworkFacts, Storage
 from helpers.machine.host import Space
 from helpers.machine.nvml import Gpu, GpuDetails
@@ -274,3 +274,28 @@ def test_a_card_or_host_of_which_nothing_is_known_breaks_no_check() -> None:
     )
     host = host_state(**{name: Unknown("lost") for name in names.split()})
     assert only(context(facts=facts(host=host))).name == "not looked at"
+
+
+def check(*severities: Severity, name: str = "a") -> Check:
+    return lambda context: [Finding(each, name, "found", "why", "do") for each in severities]
+
+
+def test_the_worst_comes_first_and_equals_keep_their_order() -> None:
+    found = diagnose(context(), (check(NOTE, WARNING), check(WARNING, name="other"), check(BLOCKER))).findings
+    assert [(each.severity, each.name) for each in found] == [
+        (BLOCKER, "a"), (WARNING, "a"), (WARNING, "other"), (NOTE, "a"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "fit", "verdict"),
+    [
+        ((BLOCKER, NOTE, NOTE), False, "NOT FIT to measure: 1 blocker, 2 notes;"),
+        ((WARNING,), True, "FIT to measure, with reservations: 1 warning"),
+        ((NOTE,), True, "FIT to measure: 1 note"),
+        ((), True, "FIT to measure: nothing found"),
+    ],
+)
+def test_a_blocker_alone_makes_the_machine_unfit(found: tuple[Severity, ...], fit: bool, verdict: str) -> None:
+    diagnosis = diagnose(context(), (check(*found),))
+    assert diagnosis.fit is fit and diagnosis.verdict.startswith(verdict)
