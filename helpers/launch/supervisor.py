@@ -14,7 +14,7 @@ from helpers.common.files import make_folder
 from helpers.launch.failure import HUNG, LAUNCHER_DIED, NEVER_STARTED, TIMED_OUT, UNREACHABLE, waits_for_rendezvous
 from helpers.launch.guarded import GuardedProcess, GuardLostError, end_orphans, start_guarded
 from helpers.launch.launchers.launcher import LaunchCommand, job_environment
-from helpers.launch.nodes.others import OtherNodes
+from helpers.launch.nodes.node import OtherNodes
 from helpers.launch.outcome import Ending, JobOutcome, OutcomeKind, ending_of, output_tail, was_profiling
 from helpers.launch.signals import StopSignals, stop_signals
 from helpers.launch.tail import Progress, RankWatch

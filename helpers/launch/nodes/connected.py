@@ -13,8 +13,7 @@ from typing import Any
 
 from helpers.launch.launchers import launch_command
 from helpers.launch.launchers.launcher import LaunchCommand, Place, node_folder
-from helpers.launch.nodes.node import Node
-from helpers.launch.nodes.others import OtherNodes
+from helpers.launch.nodes.node import Node, OtherNodes
 from helpers.launch.nodes.share import OUTPUT, NodeOrder, boot_id, flag_texts, node_record
 from helpers.launch.nodes.slurm import step_words
 from helpers.machine.devices import Card, Machine

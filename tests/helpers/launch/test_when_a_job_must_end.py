@@ -6,7 +6,7 @@ import pytest
 
 from helpers.launch.failure import HUNG, NEVER_STARTED, UNREACHABLE
 from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.nodes.others import OtherNodes
+from helpers.launch.nodes.node import OtherNodes
 from helpers.launch.outcome import Ending, OutcomeKind
 from helpers.launch.supervisor import JobLimits, _Run
 from helpers.machine.watch.processes import Processes
