@@ -22,7 +22,7 @@ from helpers.launch.tail import Progress
 from helpers.machine.watch.processes import JOB_VARIABLE, Process, Processes
 from helpers.trainers.contract import ROOT
 from tests.helpers.launch.test_supervisor import LIMITS, PATIENT, QuietMeter, command, job
-from tests.job_processes import processes_of_job
+from tests.job_processes import is_alive, processes_of_job
 
 pytestmark = pytest.mark.slow
 
@@ -88,11 +88,6 @@ def until(holds: Callable[[], bool], seconds: float = END_SECONDS) -> bool:
             return False
         time.sleep(0.02)
     return True
-
-
-def is_alive(pid: int) -> bool:
-    process = Processes().look(pid)
-    return process is not None and process.alive
 
 
 def guard_of(job_id: str) -> Process:

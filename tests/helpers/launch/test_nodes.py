@@ -29,7 +29,7 @@ from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.launch.share_stand_in import CARDS, MACHINE, VERSION, stand_in_command
 from tests.helpers.launch.test_supervisor import QuietMeter
-from tests.job_processes import processes_of_job
+from tests.job_processes import is_alive, processes_of_job
 
 pytestmark = pytest.mark.slow
 
@@ -224,9 +224,9 @@ def test_a_connection_that_is_a_script_is_ended_with_what_it_waits_for(tmp_path:
         time.sleep(0.01)
     node.close()
     waited, deadline = int(told.read_text()), time.monotonic() + 5.0
-    while (found := Processes().look(waited)) is not None and found.alive and time.monotonic() < deadline:
+    while is_alive(waited) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert found is None or not found.alive
+    assert not is_alive(waited)
 
 
 @pytest.mark.parametrize(
