@@ -203,11 +203,11 @@ def check_settings(specs: Sequence[JobSpec], interpreter: str = sys.executable) 
     return tuple(answers)
 
 
-def card_environment(card: Card, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+def card_environment(card: Card) -> dict[str, str]:
     """The caller's variables that may pass, so that only this card is visible: a GPU by its UUID; for a CPU card, no
     GPU."""
     return {
-        **passed_on(inherited),
+        **passed_on(),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": card.uuid if isinstance(card, Gpu) else "",
     }

@@ -28,6 +28,7 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.launch.share_stand_in import CARDS, MACHINE, VERSION, stand_in_command
+from tests.helpers.launch.test_supervisor import LIMITS as supervisor_limits
 from tests.helpers.launch.test_supervisor import QuietMeter
 from tests.job_processes import is_alive, processes_of_job
 
@@ -35,16 +36,10 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).with_name("share_stand_in.py")
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-2x1-synthetic-dynamic")
-LIMITS = JobLimits(
-    start_up_seconds=30.0,
-    no_progress_seconds=10.0,
-    run_seconds=60.0,
-    rank_death_seconds=0.6,
-    grace_seconds=0.5,
-    poll_seconds=0.02,
-    survey_seconds=0.2,
-    late_seconds=0.0,
-)
+LIMITS = replace(
+    supervisor_limits, start_up_seconds=30.0, no_progress_seconds=10.0, run_seconds=60.0, rank_death_seconds=0.6,
+    grace_seconds=0.5, late_seconds=0.0,
+)  # fmt: skip
 FIRST = HostConfig("n0", "127.0.0.1")
 
 
