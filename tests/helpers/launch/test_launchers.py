@@ -11,6 +11,7 @@ from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 
 TF, MX = "tensorflow-resnet50v1.5-fp32-bs8-{}-synthetic", "mxnet-resnet50v1.5-fp32-bs8-{}-dali"
+PADDLE = "paddle-resnet50v1.5-fp32-bs8-{}-synthetic-dynamic"
 TORCH = "pytorch-resnet50v1.5-fp32-bs8-{}-synthetic"
 EIGHT = tuple(map(str, range(8)))
 
@@ -59,14 +60,6 @@ def test_each_node_of_several_starts_its_own_cards_and_they_meet_at_the_first(no
     assert all(pattern.startswith(f"{folder}/launch_logs/".removeprefix("runs/x/")) for pattern in command.discard)
 
 
-def test_a_chosen_launcher_starts_several_cards_and_one_card_needs_none() -> None:
-    case_id = "paddle-resnet50v1.5-fp32-bs8-1x{}-synthetic-dynamic"
-    assert launcher_for(settled(case_id.format(4), launcher="torchrun")) is torch_command
-    assert launcher_for(settled(case_id.format(1), launcher="torchrun")) is local_command
-    with pytest.raises(LaunchError, match="'launcher': got 'mpirun', expected for several ranks"):
-        launcher_for(settled(case_id.format(4), launcher="mpirun"))
-
-
 def test_several_cards_of_one_node_meet_at_a_port_that_torchrun_finds() -> None:
     command = torch_command(settled(TORCH.format("1x2")), "/opt/python", None)
     assert command.argv == (
@@ -105,18 +98,25 @@ def test_pytorch_s_nodes_keep_their_order_and_meet_at_the_first(node: int, folde
         (TF.format("1x1"), {}, local_command),
         (MX.format("1x8"), {"cards_per_process": 8}, local_command),
         (MX.format("2x8"), {"cards_per_process": 8}, local_command),
+        (PADDLE.format("1x4"), {"launcher": "torchrun"}, torch_command),
+        (PADDLE.format("1x1"), {"launcher": "torchrun"}, local_command),
+        (PADDLE.format("1x4"), {"launcher": "mpirun"}, "'launcher': got 'mpirun', expected for several ranks"),
+        (
+            MX.format("1x8"),
+            {"cards_per_process": 8, "launcher": "torchrun"},
+            "'launcher': got 'torchrun', expected process: one process drives its 8",
+        ),
     ],
 )
-def test_how_many_cards_a_process_drives_decides_what_starts_the_job(
+def test_the_cards_of_a_process_and_the_setting_decide_what_starts_the_job(
     case_id: str, settings: dict[str, object], launcher: object
 ) -> None:
-    assert launcher_for(settled(case_id, **settings)) is launcher
-
-
-def test_a_launcher_of_a_process_a_card_is_not_replaced_in_silence_where_one_process_drives_all() -> None:
-    spec = settled(MX.format("1x8"), cards_per_process=8, launcher="torchrun")
-    with pytest.raises(LaunchError, match="'launcher': got 'torchrun', expected process: one process drives its 8"):
-        launcher_for(spec)
+    spec = settled(case_id, **settings)
+    if isinstance(launcher, str):
+        with pytest.raises(LaunchError, match=launcher):
+            launcher_for(spec)
+    else:
+        assert launcher_for(spec) is launcher
 
 
 @pytest.mark.parametrize("node", [0, 3])
