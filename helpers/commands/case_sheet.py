@@ -11,7 +11,7 @@ from typing import Any
 from helpers.common.words import counted
 from helpers.judging.rules.rates import rate_unit, to_record
 from helpers.judging.statistics import number
-from helpers.launch.launchers import launcher_for
+from helpers.launch.launchers import launch_command
 from helpers.launch.launchers.launcher import LaunchCommand, Place
 from helpers.launch.programs import check_settings
 from helpers.plan.case_plan import SuiteCase, draft_job
@@ -132,11 +132,10 @@ def _departures(suite: Suite, suite_case: SuiteCase) -> tuple[Mapping[str, str],
 
 def _launch_commands(case: Case, job: JobSpec) -> tuple[LaunchCommand, ...]:
     """The commands that start the job, one for each node."""
-    launcher = launcher_for(job)
     if case.nodes == 1:
-        return (launcher.command(job, "PYTHON"),)
+        return (launch_command(job, "PYTHON"),)
     places = [Place(node, case.nodes, f"NODE{node}", "NODE0:PORT") for node in range(case.nodes)]
-    return tuple(launcher.command(job, "PYTHON", place) for place in places)
+    return tuple(launch_command(job, "PYTHON", place) for place in places)
 
 
 def _recorded(suite: Suite, suite_case: SuiteCase) -> str:

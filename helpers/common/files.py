@@ -46,17 +46,17 @@ _ROOT_USER = 0
 _UNMAPPED_USER = 65534
 
 
-def write_whole(path: Path, content: bytes, mode: int | None = None) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Replace ``path`` by ``content``, as ``replacing`` does. Raises OSError."""
-    with replacing(path, mode) as file:
+    with replacing(path) as file:
         file.write(content)
 
 
 @contextmanager
-def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """A new file that replaces ``path`` when the block ends. A reader sees the old or the new content, even after a
-    crash, and never a part. The file has ``mode`` from its first byte: by default that of this user's file that it
-    replaces, and for a new one what the umask leaves, without the right to write for everybody.
+    crash, and never a part. The file has from its first byte the mode of this user's file that it replaces; a new one
+    has what the umask leaves, without the right to write for everybody.
 
     It is a temporary file ``.<name>.<pid>-<token>.tmp`` in the same folder, synced
     and renamed. A link at ``path`` is replaced, not followed. Raises OSError if the disk refuses; then the old file is
@@ -64,8 +64,7 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     it avoids the temporary file of a killed process, or of another machine's process with the same id.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    if mode is None:
-        mode = _mode_of(path)
+    mode = _mode_of(path)
     descriptor = os.open(
         temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o664 if mode is None else mode
     )

@@ -16,7 +16,7 @@ import types
 import typing
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
@@ -103,28 +103,22 @@ def _check_keys(record: Any, kind: Any, path: str, defaults: bool) -> None:
         value = record[name]
         if inside is None:
             continue
+        kind_inside, by_name = inside
         place = _joined(path, name)
         if isinstance(value, list):
             for at, each in enumerate(value):
-                _check_keys(each, inside.kind, f"{place}[{at}]", defaults)
-        elif inside.by_name and isinstance(value, dict):
+                _check_keys(each, kind_inside, f"{place}[{at}]", defaults)
+        elif by_name and isinstance(value, dict):
             for key, each in value.items():
-                _check_keys(each, inside.kind, f"{place}.{key}", defaults)
+                _check_keys(each, kind_inside, f"{place}.{key}", defaults)
         else:
-            _check_keys(value, inside.kind, place, defaults)
-
-
-@dataclass(frozen=True)
-class _Inside:
-    """The dataclass that a field's value is or lists, or holds by names."""
-
-    kind: Any
-    by_name: bool = False
+            _check_keys(value, kind_inside, place, defaults)
 
 
 @cache
-def _parts(kind: Any) -> Mapping[str, _Inside | None]:
-    """Of each field of a dataclass what is inside of it; empty for another type."""
+def _parts(kind: Any) -> Mapping[str, tuple[Any, bool] | None]:
+    """Of each field of a dataclass the dataclass that it is or lists, and whether it holds it by names; empty for
+    another type."""
     if not is_dataclass(kind):
         return {}
     hints = typing.get_type_hints(kind)
@@ -138,13 +132,13 @@ def _defaults(kind: Any) -> frozenset[str]:
     )
 
 
-def _inside(hint: Any) -> _Inside | None:
+def _inside(hint: Any) -> tuple[Any, bool] | None:
     if isinstance(hint, type) and is_dataclass(hint):
-        return _Inside(hint)
+        return hint, False
     origin = typing.get_origin(hint)
     found = next(filter(None, map(_inside, typing.get_args(hint))), None)
     if origin is collections.abc.Mapping:
-        return found and _Inside(found.kind, by_name=True)
+        return found and (found[0], True)
     return found if isinstance(hint, types.UnionType) or origin in (tuple, typing.Union) else None
 
 

@@ -1,10 +1,11 @@
 """The guard of one job: a small process between the suite and the job. It alone ends jobs.
 
-``python -I -S guard.py MARK GRACE_SECONDS`` is started by ``guarded``, with a socket to the suite as standard input. It
-receives an order (``guarded.order``), starts the launcher in a session of its own, and answers in lines: ``started
-PID`` or ``failed ERRNO``, then ``exited CODE``. When the suite sends a byte (the guard answers ``ending``) or dies, the
-guard ends all its descendants and all processes of its user whose environment holds MARK (``NAME=VALUE``): with
-SIGTERM, and with SIGKILL after the grace or a second byte. It frees their shared memory, prints who is left, and exits.
+``python -I -S guard.py MARK GRACE_SECONDS FOLDER WORD ...`` is started by ``guarded``, with a socket to the suite as
+standard input. It starts the launcher (the words) in FOLDER, in a session of its own and with its own variables, but
+for MARK (``NAME=VALUE``) in place of the guard's mark. It answers in lines: ``started PID`` or ``failed ERRNO``, then
+``exited CODE``. When the suite sends a byte (the guard answers ``ending``) or dies, the guard ends all its descendants
+and all processes of its user whose environment holds MARK: with SIGTERM, and with SIGKILL after the grace or a second
+byte. It frees their shared memory, prints who is left, and exits.
 
 ``guard.py MARK GRACE_SECONDS PID ...`` starts nothing. It ends what a killed guard or suite left: the processes with
 the mark and those with these ids, and their descendants.
@@ -25,7 +26,8 @@ import time
 # prctl(2): orphaned descendants of this process become its children, whatever session or environment they have.
 _PR_SET_CHILD_SUBREAPER = 36
 _SOCKET = 0
-_LENGTH_BYTES = 4
+# GUARD_VARIABLE of helpers/machine/watch/processes.py.
+_GUARD_MARK = b"PERFGATE_GUARD_OF="
 # A process inside a system call ends only after the call, even on SIGKILL.
 _KILL_SECONDS = 10.0
 _SHARED_MEMORY = "/dev/shm"
@@ -34,21 +36,19 @@ _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal
 _RESTORED = (*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
 
 
-def main(mark: bytes, grace_seconds: float, pids: set[int] | None) -> int:
+def main(mark: bytes, grace_seconds: float, words: list[bytes]) -> int:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    if pids is None:
+    pids = set(map(int, words)) if words[0].isdigit() else set()
+    if not pids:
         # If this is not allowed (prctl returns -1), the processes are found by their marks and parents alone.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         children = _wake_at_childs_end()
-        order = _order()
-        if order is None:
-            return 0
-        launcher = _start(order)
+        launcher = _start(mark, *words)
         if launcher is not None:
             _watch(launcher, children)
     found: set[int] = set()
-    left = _end_all(mark, grace_seconds, pids or set(), found)
+    left = _end_all(mark, grace_seconds, pids, found)
     _free_segments(found)
     for pid in left:
         os.write(1, _read(f"/proc/{pid}/comm").strip() + b" (%d)\n" % pid)
@@ -65,25 +65,12 @@ def _wake_at_childs_end() -> int:
     return read
 
 
-def _order() -> list[bytes] | None:
-    """The parts of the order: folder, number of words, words, variables. None if the suite died before it had sent all
-    of it."""
-    head = _receive(_LENGTH_BYTES)
-    body = _receive(int.from_bytes(head, "big")) if head else None
-    return body.split(b"\0") if body else None
-
-
-def _receive(count: int) -> bytes | None:
-    data = b""
-    while len(data) < count:
-        try:
-            part = os.read(_SOCKET, count - len(data))
-        except ConnectionError:
-            return None
-        if not part:
-            return None
-        data += part
-    return data
+def _is_told() -> bool:
+    """Receive a byte of the suite; False if it is gone."""
+    try:
+        return bool(os.read(_SOCKET, 1))
+    except ConnectionError:
+        return False
 
 
 def _send_line(text: str) -> None:
@@ -94,14 +81,12 @@ def _send_line(text: str) -> None:
         return
 
 
-def _start(order: list[bytes]) -> int | None:
+def _start(mark: bytes, folder: bytes, *argv: bytes) -> int | None:
     """Start the launcher and send its process id, or the error. Returns the id, or None."""
-    folder, count, *rest = order
-    argv, variables = rest[: int(count)], dict(each.split(b"=", 1) for each in rest[int(count) :])
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(folder, argv, variables, write)
+        _become(mark, folder, argv, write)
     os.close(write)
     # It is closed, with nothing written, when the program has replaced the child.
     failure = os.read(read, 16)
@@ -114,10 +99,13 @@ def _start(order: list[bytes]) -> int | None:
     return pid
 
 
-def _become(folder: bytes, argv: list[bytes], variables: dict[bytes, bytes], failure: int) -> None:
+def _become(mark: bytes, folder: bytes, argv: tuple[bytes, ...], failure: int) -> None:
     """Runs in the child: becomes the launcher, or writes the error to ``failure``. Never returns."""
     number = 0
     try:
+        # As they were given to this process: Python itself adds LC_CTYPE to them.
+        given = [each for each in _read("/proc/self/environ").split(b"\0") if b"=" in each]
+        variables = dict(each.split(b"=", 1) for each in [mark, *given] if not each.startswith(_GUARD_MARK))
         signal.set_wakeup_fd(-1)
         for each in _RESTORED:
             signal.signal(each, signal.SIG_DFL)
@@ -143,7 +131,7 @@ def _watch(launcher: int, children: int) -> None:
             os.read(children, 4096)
             _reap(launcher)
         if _SOCKET in ready:
-            if _receive(1) is not None:
+            if _is_told():
                 _send_line("ending")
             return
 
@@ -188,7 +176,7 @@ def _end_all(mark: bytes, grace_seconds: float, roots: set[int], everyone: set[i
 def _hurried(seconds: float = 0.05) -> bool:
     """Whether the suite, within this time, asks for an end without grace. It no longer can once it is gone."""
     began = time.monotonic()
-    hurried = bool(select.select([_SOCKET], [], [], seconds)[0]) and _receive(1) is not None
+    hurried = bool(select.select([_SOCKET], [], [], seconds)[0]) and _is_told()
     time.sleep(0.0 if hurried else max(0.0, began + seconds - time.monotonic()))
     return hurried
 
@@ -264,5 +252,5 @@ def _read(path: str) -> bytes:
 
 if __name__ == "__main__":
     # The suite waits for the guard's end, and Python's own shutdown would only take time.
-    _ids = {int(each) for each in sys.argv[3:]} if len(sys.argv) > 3 else None
-    os._exit(main(os.fsencode(sys.argv[1]), float(sys.argv[2]), _ids))
+    _mark, _grace, *_words = map(os.fsencode, sys.argv[1:])
+    os._exit(main(_mark, float(_grace), _words))

@@ -19,6 +19,8 @@ from helpers.machine.watch.processes import GUARD_VARIABLE, JOB_VARIABLE, Proces
 from helpers.trainers.contract.errors import LaunchError
 
 GUARD = Path(__file__).with_name("guard.py")
+# Without the site module (-S) a guard starts in half the time, and a broken environment cannot harm it.
+_GUARD_WORDS = (sys.executable, "-I", "-S")
 # A guard answers within tens of milliseconds; on a machine that begins to swap it takes much longer.
 _ANSWER_SECONDS = 60.0
 # No process has such a variable.
@@ -40,7 +42,6 @@ class GuardedProcess:
     """
 
     def __init__(self, guard: subprocess.Popen[bytes], link: socket.socket, job_id: str, grace_seconds: float) -> None:
-        self.guard_pid = guard.pid
         self._grace_seconds = grace_seconds
         self._guard = guard
         self._link = link
@@ -52,7 +53,7 @@ class GuardedProcess:
         """The launcher's exit code, negative for a signal; None while it runs. Raises GuardLostError."""
         # If the launcher ends at once, its end is received together with its start.
         if self._exit_code is None and (self._received or select.select([self._link], [], [], 0)[0]):
-            self._exit_code = int(self._value_of("exited"))
+            self._exit_code = int(self._line()[1])
         return self._exit_code
 
     def end(
@@ -85,30 +86,14 @@ class GuardedProcess:
         with contextlib.suppress(OSError):
             self._link.send(word, socket.MSG_DONTWAIT)
 
-    def give_order(self, data: bytes) -> None:
-        """Have the guard start the launcher. Raises the same OSError as starting it here would, and GuardLostError if
-        the guard does not answer."""
-        # An order larger than the socket's buffer is sent only when the guard reads it, which may never happen.
-        self._link.settimeout(_ANSWER_SECONDS)
-        try:
-            self._link.sendall(data)
-        except TimeoutError:
-            raise self._lost(f"nothing read within {_ANSWER_SECONDS:g} s") from None
-        except ConnectionError:
-            # The receive below finds out how the guard ended.
-            pass
-        self._link.settimeout(None)
+    def wait_for_start(self) -> None:
+        """Wait until the guard has started the launcher. Raises the same OSError as starting it here would, and
+        GuardLostError if the guard does not answer."""
         if not select.select([self._link], [], [], _ANSWER_SECONDS)[0]:
             raise self._lost(f"no answer within {_ANSWER_SECONDS:g} s")
         kind, value = self._line()
         if kind == "failed":
             raise OSError(int(value), os.strerror(int(value)))
-
-    def _value_of(self, kind: str) -> str:
-        got, value = self._line()
-        if got != kind:
-            raise self._lost(f"{got} {value}")
-        return value
 
     def _line(self) -> tuple[str, str]:
         """Kind and value of the next line that the guard sends."""
@@ -140,7 +125,7 @@ class GuardedProcess:
             got=got,
             expected="a guard as long as the job runs",
             remedy="See output.log of the run, and the kernel's log for who ended process "
-            f"{self.guard_pid} (helpers/launch/guard.py)",
+            f"{self._guard.pid} (helpers/launch/guard.py)",
         )
 
 
@@ -160,9 +145,8 @@ def start_guarded(
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            # Without the site module (-S) the guard starts in half the time, and a broken environment cannot harm it.
             guard = subprocess.Popen(
-                (sys.executable, "-I", "-S", str(GUARD), f"{JOB_VARIABLE}={job_id}", str(grace_seconds)),
+                (*_GUARD_WORDS, str(GUARD), f"{JOB_VARIABLE}={job_id}", str(grace_seconds), str(folder), *argv),
                 env=marked, cwd="/", stdin=theirs.fileno(), stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
@@ -171,7 +155,7 @@ def start_guarded(
         raise
     started = GuardedProcess(guard, ours, job_id, grace_seconds)
     try:
-        started.give_order(order(argv, environment, folder))
+        started.wait_for_start()
     except BaseException:
         # Whatever is left of it is an orphan of the next session; the reason is the error here.
         with contextlib.suppress(LaunchError):
@@ -183,8 +167,8 @@ def start_guarded(
 def sweep(mark: str, grace_seconds: float, pids: Iterable[int] = ()) -> None:
     """Have a guard without a job end all processes with the mark (``NAME=VALUE``), those with these ids, and their
     descendants. Raises LaunchError if some are left."""
-    # A guard with a job has no ids.
-    words = (sys.executable, "-I", "-S", str(GUARD), mark, str(grace_seconds), *map(str, (*pids, 0)))
+    # A guard with a job has a folder in place of ids.
+    words = (*_GUARD_WORDS, str(GUARD), mark, str(grace_seconds), *map(str, (*pids, 0)))
     try:
         subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=True, cwd="/",
@@ -207,11 +191,3 @@ def end_orphans(processes: Processes, grace_seconds: float) -> None:
     for _ in range(2):
         if orphans := processes.orphans():
             sweep(_NO_MARK, grace_seconds, [process.pid for process in orphans])
-
-
-def order(argv: tuple[str, ...], environment: Mapping[str, str], folder: Path) -> bytes:
-    """The order for a guard: its length, then folder, number of words, words and variables, with NUL between them."""
-    variables = [os.fsencode(name) + b"=" + os.fsencode(value) for name, value in environment.items()]
-    words = [os.fsencode(word) for word in argv]
-    body = b"\0".join([os.fsencode(folder), str(len(words)).encode(), *words, *variables])
-    return len(body).to_bytes(4, "big") + body

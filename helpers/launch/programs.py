@@ -33,7 +33,7 @@ _BUILD_CHECK = "helpers.trainers.paddle.build"
 # of libraries.
 AT_ONCE = 2
 # A program is built within seconds, but a wheel of several gigabytes may have to be read from disk first.
-TIMEOUT_SECONDS = 300.0
+_BUILD_SECONDS = 300.0
 _EXITS = {0: True, 3: False}
 
 
@@ -84,12 +84,11 @@ def check_builds(
     specs: Sequence[JobSpec],
     interpreter: str,
     *,
-    timeout_seconds: float = TIMEOUT_SECONDS,
     on_report: Callable[[JobSpec, BuildReport], None] | None = None,
     run: Run | None = None,
 ) -> tuple[BuildReport, ...]:
     """Build each Paddle job's program with ``interpreter``, in a process of its own, AT_ONCE at the same time. Returns
-    the reports in the order of the jobs. ``timeout_seconds`` are for each process.
+    the reports in the order of the jobs.
 
     ``on_report`` is called with each report in that order, as soon as it and those before it are available. Writes each
     job's spec into its run folder, which must exist. Raises LaunchError if the interpreter cannot be started.
@@ -98,7 +97,7 @@ def check_builds(
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
         reports: list[BuildReport] = []
-        for report in pool.map(lambda spec: _check(spec, interpreter, timeout_seconds, start), specs):
+        for report in pool.map(lambda spec: _check(spec, interpreter, start), specs):
             if on_report is not None:
                 on_report(specs[len(reports)], report)
             reports.append(report)
@@ -137,18 +136,18 @@ def run_process(argv: tuple[str, ...], environment: Mapping[str, str], job_id: s
                 stream.close()
 
 
-def _check(spec: JobSpec, interpreter: str, timeout_seconds: float, run: Run) -> BuildReport:
+def _check(spec: JobSpec, interpreter: str, run: Run) -> BuildReport:
     write_whole(spec.spec_path, spec.to_json().encode())
     argv = (interpreter, "-u", "-m", _BUILD_CHECK, str(spec.spec_path))
     environment = job_environment(os.environ, spec, LaunchCommand(argv, card_variables(spec)), {})
     try:
-        finished = run(argv, environment, spec.job_id, timeout_seconds)
+        finished = run(argv, environment, spec.job_id, _BUILD_SECONDS)
     except OSError as error:
         raise LaunchError(
             f"build check with {interpreter}", got=str(error), expected="a Python with the framework"
         ) from error
     if finished.returncode is None:
-        return BuildReport(BuildState.FAILED, f"it hangs: not done within {timeout_seconds:g} s")
+        return BuildReport(BuildState.FAILED, f"it hangs: not done within {_BUILD_SECONDS:g} s")
     return read_report(finished)
 
 
@@ -204,11 +203,11 @@ def check_settings(specs: Sequence[JobSpec], interpreter: str = sys.executable) 
     return tuple(answers)
 
 
-def card_environment(card: Card, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+def card_environment(card: Card) -> dict[str, str]:
     """The caller's variables that may pass, so that only this card is visible: a GPU by its UUID; for a CPU card, no
     GPU."""
     return {
-        **passed_on(inherited),
+        **passed_on(),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": card.uuid if isinstance(card, Gpu) else "",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from types import FrameType
 
 # Sent by Ctrl-C, by a CI system that stops a job, and by a terminal that closes.
@@ -64,14 +64,6 @@ class StopSignals:
             self._deferring = self._raised = True
             raise interrupt(number)
 
-    @contextlib.contextmanager
-    def installed(self) -> Generator[None, None, None]:
-        with contextlib.ExitStack() as handlers:
-            for number in INTERRUPTING:
-                if heeded(number):
-                    handlers.callback(signal.signal, number, signal.signal(number, self.ask))
-            yield
-
     def pass_on(self) -> None:
         """Raise interrupts that were deferred, and one that was raised and then swallowed."""
         if self._requests.times:
@@ -87,7 +79,7 @@ def stop_signals() -> Generator[StopSignals, None, None]:
         return
     interrupted = False
     try:
-        with stop.installed():
+        with _handled(INTERRUPTING, stop.ask):
             yield stop
     except KeyboardInterrupt:
         interrupted = True
@@ -106,10 +98,16 @@ def signals_interrupt() -> Generator[None, None, None]:
     def raise_interrupt(number: int, frame: FrameType | None) -> None:
         raise interrupt(number)
 
+    with _handled((signal.SIGTERM, signal.SIGHUP), raise_interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> Generator[None, None, None]:
+    """Have signals handled so, as far as they are heeded."""
     with contextlib.ExitStack() as handlers:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if heeded(number):
-                handlers.callback(signal.signal, number, signal.signal(number, raise_interrupt))
+        for number in filter(heeded, numbers):
+            handlers.callback(signal.signal, number, signal.signal(number, handler))
         yield
 
 

@@ -14,7 +14,7 @@ from helpers.common.files import make_folder
 from helpers.launch.failure import HUNG, LAUNCHER_DIED, NEVER_STARTED, TIMED_OUT, UNREACHABLE, waits_for_rendezvous
 from helpers.launch.guarded import GuardedProcess, GuardLostError, end_orphans, start_guarded
 from helpers.launch.launchers.launcher import LaunchCommand, job_environment
-from helpers.launch.nodes.others import OtherNodes
+from helpers.launch.nodes.node import OtherNodes
 from helpers.launch.outcome import Ending, JobOutcome, OutcomeKind, ending_of, output_tail, was_profiling
 from helpers.launch.signals import StopSignals, stop_signals
 from helpers.launch.tail import Progress, RankWatch
@@ -72,35 +72,28 @@ def run_job(
     return _Run(spec, command, limits, meter, on_progress, processes, others).outcome()
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self,
-        spec: JobSpec,
-        command: LaunchCommand,
-        limits: JobLimits,
-        meter: Meter,
-        on_progress: Callable[[Progress], None] | None,
-        processes: Processes,
-        others: OtherNodes,
-    ) -> None:
-        self._spec = spec
-        self._command = command
-        self._limits = limits
-        self._meter = meter
-        self._on_progress = on_progress
-        self._processes = processes
-        self._others = others
-        self._job = JobProcesses(processes, spec.job_id)
-        hosts = [host for host in command.hosts for _ in range(spec.ranks_per_node)] or [""] * spec.ranks
+    _spec: JobSpec
+    _command: LaunchCommand
+    _limits: JobLimits
+    _meter: Meter
+    _on_progress: Callable[[Progress], None] | None
+    _processes: Processes
+    _others: OtherNodes
+    _process: GuardedProcess | None = None
+    # In monotonic seconds, as all times here.
+    _started: float = 0.0
+    _trouble_since: float | None = None
+    _start_up_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        spec = self._spec
+        self._job = JobProcesses(self._processes, spec.job_id)
+        hosts = [host for host in self._command.hosts for _ in range(spec.ranks_per_node)] or [""] * spec.ranks
         self._ranks = [RankWatch(spec, rank, host) for rank, host in enumerate(hosts)]
         self._own_ranks = self._ranks[: spec.ranks_per_node]
-        self._cards = CardWatch(meter, self._job, time.monotonic, limits.survey_seconds)
-        self._process: GuardedProcess | None = None
-        self._late_seconds = limits.late_seconds if spec.case.nodes > 1 else 0.0
-        # In monotonic seconds, as all times here.
-        self._started = 0.0
-        self._trouble_since: float | None = None
-        self._start_up_seconds: float | None = None
+        self._cards = CardWatch(self._meter, self._job, time.monotonic, self._limits.survey_seconds)
 
     def outcome(self) -> JobOutcome:
         with self._prepare() as output:
@@ -251,7 +244,7 @@ class _Run:
         return Ending.failed(UNREACHABLE, reason)
 
     def _hung(self, at: float) -> Ending | None:
-        limit = self._limits.no_progress_seconds + self._late_seconds
+        limit = self._limits.no_progress_seconds + (self._limits.late_seconds if self._spec.case.nodes > 1 else 0.0)
         waiting = [rank for rank in self._ranks if rank.footer is None]
         if not waiting:
             last = max(rank.last_growth or self._started for rank in self._ranks)

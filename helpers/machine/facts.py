@@ -195,15 +195,7 @@ def _framework_facts(
 
 def topology_text() -> str:
     """The matrix of connections as ``nvidia-smi topo -m`` prints it. Raises OSError and ValueError."""
-    argv = ["nvidia-smi", "topo", "-m"]
-    try:
-        done = subprocess.run(
-            argv, env=passed_on(), capture_output=True, text=True, errors="replace", timeout=_TOPOLOGY_SECONDS,
-            check=True,
-        )  # fmt: skip
-    except subprocess.SubprocessError as error:
-        raise ValueError(str(error)) from error
-    return _COLOUR.sub("", done.stdout)
+    return _COLOUR.sub("", _output(("nvidia-smi", "topo", "-m"), passed_on(), _TOPOLOGY_SECONDS))
 
 
 def suite_version() -> str:
@@ -224,13 +216,20 @@ def suite_commit(checkout: Path) -> str:
 
     Raises OSError if git is missing, and ValueError if ``checkout`` is not a work tree.
     """
-    argv = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    argv = ("git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
     # In a hook of git they name another repository.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return _output(argv, variables, _GIT_SECONDS).strip()
+
+
+def _output(argv: tuple[str, ...], variables: Mapping[str, str], seconds: float) -> str:
+    """What a program prints. Raises OSError if it cannot be started, and ValueError with its own words if it fails."""
     try:
-        done = subprocess.run(argv, env=variables, capture_output=True, text=True, timeout=_GIT_SECONDS, check=True)
+        done = subprocess.run(
+            argv, env=variables, capture_output=True, text=True, errors="replace", timeout=seconds, check=True
+        )
     except subprocess.CalledProcessError as error:
-        raise ValueError(" ".join(error.stderr.split()) or "git: no answer") from error
+        raise ValueError(" ".join(error.stderr.split()) or str(error)) from error
     except subprocess.TimeoutExpired as error:
         raise ValueError(str(error)) from error
-    return done.stdout.strip()
+    return done.stdout

@@ -17,9 +17,9 @@ import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from helpers.common.files import MOST_NOTE_BYTES, make_private_folder, open_lock, read_text_limited
+from helpers.machine.devices import Card
 from helpers.trainers.contract.errors import DeviceError
 
 _POLL_SECONDS = 0.2
@@ -27,14 +27,6 @@ _POLL_SECONDS = 0.2
 MOST_WAIT_SECONDS = 24 * 3600.0
 _QUEUE, _MACHINE = "queue", "machine"
 _HELD = {_QUEUE: "the first place in the queue", _MACHINE: "the machine"}
-
-
-class Leasable(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-C = TypeVar("C", bound=Leasable)
 
 
 def default_folder(host_id: str, variables: Mapping[str, str] | None = None) -> Path:
@@ -74,14 +66,14 @@ class Leases:
     @contextlib.contextmanager
     def lease(
         self,
-        candidates: Sequence[C],
+        candidates: Sequence[Card],
         count: int,
         case_id: str,
         *,
         exclusive_machine: bool = True,
         timeout_seconds: float = MOST_WAIT_SECONDS,
         on_wait: Callable[[str], None] | None = None,
-    ) -> Generator[tuple[C, ...], None, None]:
+    ) -> Generator[tuple[Card, ...], None, None]:
         """Yields ``count`` of the candidates, held until the block ends: the first free ones in the given order.
 
         With ``exclusive_machine`` no other lease of this machine is given meanwhile; without it, other cards can be
@@ -95,7 +87,7 @@ class Leases:
             )
         deadline = self._clock() + timeout_seconds
         reported = ""
-        chosen: list[C] = []
+        chosen: list[Card] = []
 
         def take_cards() -> str:
             obstacles = []
@@ -129,7 +121,7 @@ class Leases:
                         self._sleep(_POLL_SECONDS)
             yield tuple(card for card in candidates if card in chosen)
 
-    def held(self, candidates: Sequence[Leasable]) -> tuple[str, ...]:
+    def held(self, candidates: Sequence[Card]) -> tuple[str, ...]:
         """One line on the holder of the machine, else one line on the holder of each card. It makes no file."""
         names = [_MACHINE] if self._is_locked(_MACHINE) else [card.id for card in candidates]
         return tuple(self._holder(name) for name in names if self._is_locked(name))

@@ -20,20 +20,11 @@ _ENOUGH_CPUS = 8
 
 
 @dataclass(frozen=True)
-class Shares:
-    """The logical CPUs of each GPU, by its UUID: as many for each."""
-
-    cpus: Mapping[str, tuple[int, ...]]
-    # How they were chosen: NEAR, EVENLY or TOO_FEW.
-    how: str
-
-
-@dataclass(frozen=True)
 class Cores:
     """The logical CPUs of each card of a job, in the cards' order."""
 
     each: tuple[tuple[int, ...], ...]
-    # How they were chosen; empty for CPU cards, which are cores.
+    # How they were chosen: NEAR, EVENLY or TOO_FEW; empty for CPU cards, which are cores.
     how: str = ""
 
 
@@ -58,18 +49,18 @@ def cores_of(
     good = [gpu for gpu in library.gpus() if not gpu.fault]
     near = {gpu.uuid: library.near_cpus(gpu) & usable for gpu in (gpus if alone else good)}
     cores = list(dict.fromkeys(tuple(sorted(siblings_of(cpu, root) & usable)) for cpu in sorted(usable)))
-    shares = divided(near, cores, tightest_quota(root))
-    return Cores(tuple(shares.cpus[gpu.uuid] for gpu in gpus), shares.how)
+    shares, how = divided(near, cores, tightest_quota(root))
+    return Cores(tuple(shares[gpu.uuid] for gpu in gpus), how)
 
 
 def divided(
     near: Mapping[str, Collection[int]], cores: Sequence[tuple[int, ...]], quota: float | None = None
-) -> Shares:
-    """Divide ``cores``, each given by its logical CPUs. ``near`` has the CPUs near each card, empty if unknown;
-    ``quota`` is how many CPUs may be busy at a time."""
+) -> tuple[dict[str, tuple[int, ...]], str]:
+    """Divide ``cores``, each given by its logical CPUs: as many for each card, and how they were chosen. ``near`` has
+    the CPUs near each card, empty if unknown; ``quota`` is how many CPUs may be busy at a time."""
     usable = {cpu for core in cores for cpu in core}
     if len(cores) < len(near):
-        return Shares(dict.fromkeys(near, tuple(sorted(usable))), TOO_FEW)
+        return dict.fromkeys(near, tuple(sorted(usable))), TOO_FEW
     how, shares = EVENLY, _in_groups([(usable, list(near))], cores)
     if all(near.values()):
         close = _in_groups(_groups({card: _whole(cpus, cores) for card, cpus in near.items()}), cores)
@@ -79,7 +70,7 @@ def divided(
     if quota is not None:
         # More CPUs than the quota allows would only be stopped together.
         most = max(1, min(most, int(quota / len(near))))
-    return Shares({card: tuple(sorted(share[:most])) for card, share in shares.items()}, how)
+    return {card: tuple(sorted(share[:most])) for card, share in shares.items()}, how
 
 
 def _least(shares: Mapping[str, Collection[int]]) -> int:

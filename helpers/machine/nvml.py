@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import takewhile
 from types import ModuleType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from helpers.common.unknown import Unknown
 from helpers.trainers.contract.errors import DeviceError
@@ -115,17 +115,12 @@ class GpuDetails(GpuSettings):
     processes: tuple[int, ...] | Unknown = _NOT_READ
 
 
-def open_nvml() -> Nvml | str:
-    """NVML, or the reason why this machine has none. Raises DeviceError if the library is there but fails."""
-    try:
-        import pynvml
-    except ModuleNotFoundError:
-        return "nvidia-ml-py is not installed"
-    return open_pynvml(pynvml)
+def open_nvml(library: ModuleType | Any = None) -> Nvml | str:
+    """NVML, or the reason why this machine has none. Raises DeviceError if the library is there but fails. ``library``
+    stands for nvidia-ml-py."""
+    import pynvml
 
-
-def open_pynvml(library: ModuleType | Any) -> Nvml | str:
-    """``open_nvml`` on a given module."""
+    library = library or pynvml
     try:
         library.nvmlInit()
     except library.NVMLError as error:
@@ -155,7 +150,7 @@ class Nvml:
         self._drawing_seen: dict[int, int] = {}
 
     def driver(self) -> str:
-        return _word(self._ask(self._library.nvmlSystemGetDriverVersion))
+        return str(self._ask(self._library.nvmlSystemGetDriverVersion))
 
     def cuda_driver(self) -> str:
         """The newest CUDA that the driver serves, such as ``12.4``."""
@@ -179,7 +174,7 @@ class Nvml:
         )
 
     def settings(self, gpu: Gpu) -> GpuSettings:
-        nv, ask = self._library, self._asker(gpu)
+        nv, ask = self._library, partial(self._read, gpu)
         return GpuSettings(
             power_limit_watts=ask("nvmlDeviceGetEnforcedPowerLimit", make=_watts),
             default_power_limit_watts=ask("nvmlDeviceGetPowerManagementDefaultLimit", make=_watts),
@@ -193,7 +188,7 @@ class Nvml:
         )
 
     def details(self, gpu: Gpu) -> GpuDetails:
-        nv, ask, settings = self._library, self._asker(gpu), self.settings(gpu)
+        nv, ask, settings = self._library, partial(self._read, gpu), self.settings(gpu)
         return GpuDetails(
             **{item.name: getattr(settings, item.name) for item in fields(settings)},
             state=self._try(self.state, gpu),
@@ -257,8 +252,8 @@ class Nvml:
         found = Gpu(index, "", "", 0, (0, 0))
         try:
             handle = self._handle(index)
-            found = replace(found, uuid=_word(self._ask(nv.nvmlDeviceGetUUID, handle)))
-            found = replace(found, name=_word(self._ask(nv.nvmlDeviceGetName, handle)))
+            found = replace(found, uuid=str(self._ask(nv.nvmlDeviceGetUUID, handle)))
+            found = replace(found, name=str(self._ask(nv.nvmlDeviceGetName, handle)))
             major, minor = self._ask(nv.nvmlDeviceGetCudaComputeCapability, handle)
             mig_mode, _ = self._optional((0, 0), nv.nvmlDeviceGetMigMode, handle)
             mode = self._optional(0, nv.nvmlDeviceGetComputeMode, handle)
@@ -285,16 +280,9 @@ class Nvml:
             name = getattr(function, "__name__", "a query")
             raise DeviceError(f"NVML {name}", got=str(error), expected="an answer", remedy=_REMEDY) from error
 
-    def _asker(self, gpu: Gpu) -> _Asker:
-        """A function that asks about the card by the name of the library's function."""
-        handle = self._try(self._handle, gpu.index)
-
-        def ask(name: str, *arguments: object, make: Callable[[Any], T]) -> T | Unknown:
-            if isinstance(handle, Unknown):
-                return handle
-            return self._try(lambda: make(self._ask(getattr(self._library, name), handle, *arguments)))
-
-        return ask
+    def _read(self, gpu: Gpu, name: str, *arguments: object, make: Callable[[Any], Any]) -> Any:
+        """What ``make`` makes of the answer of the library's function, or an Unknown."""
+        return self._try(lambda: make(self._ask(getattr(self._library, name), self._handle(gpu.index), *arguments)))
 
     @staticmethod
     def _try(read: Callable[..., T], *arguments: object) -> T | Unknown:
@@ -312,14 +300,11 @@ class Nvml:
         return absent if answer is None else answer
 
 
-class _Asker(Protocol):
-    def __call__(self, name: str, *arguments: object, make: Callable[[Any], T]) -> T | Unknown: ...
-
-
-def _pages_pending(ask: _Asker) -> bool | Unknown:
+def _pages_pending(ask: Callable[..., Any]) -> bool | Unknown:
     """Whether memory is to be taken out of use: Ampere and later cards remap rows, earlier cards retire pages."""
-    rows = ask("nvmlDeviceGetRemappedRows", make=lambda found: bool(found[2] or found[3]))
-    return ask("nvmlDeviceGetRetiredPagesPendingStatus", make=bool) if isinstance(rows, Unknown) else rows
+    rows: bool | Unknown = ask("nvmlDeviceGetRemappedRows", make=lambda found: bool(found[2] or found[3]))
+    pages: bool | Unknown = ask("nvmlDeviceGetRetiredPagesPendingStatus", make=bool)
+    return pages if isinstance(rows, Unknown) else rows
 
 
 def _watts(milliwatts: int) -> int:
@@ -329,11 +314,6 @@ def _watts(milliwatts: int) -> int:
 def _cuda_version(library: Any) -> int:
     functions = (library.nvmlSystemGetCudaDriverVersion_v2, library.nvmlSystemGetCudaDriverVersion)
     return int(first_there(library, functions))
-
-
-def _word(value: object) -> str:
-    # nvidia-ml-py before 11.515 answers bytes.
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def cpus_of(words: Iterable[int]) -> frozenset[int]:
@@ -354,9 +334,7 @@ def processes_of(library: Any, kind: str) -> Callable[[Any], tuple[int, ...]]:
     It raises the library's NVMLError; this is "function not found" if the driver has no such list.
     """
     name = f"nvmlDeviceGet{kind}RunningProcesses"
-    # An old nvidia-ml-py lacks the newer functions.
-    newer = [getattr(library, name + version, None) for version in _VERSIONS]
-    candidates: list[Callable[[Any], Iterable[Any]]] = [each for each in newer if each is not None]
+    candidates = [getattr(library, name + version) for version in _VERSIONS]
 
     def ask(handle: Any) -> tuple[int, ...]:
         found = first_there(library, (*candidates, lambda card: _first_list(library, name, card)), handle)

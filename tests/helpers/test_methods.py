@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from helpers.launch.launchers import launcher_for
+from helpers.launch.launchers import launch_command
 from helpers.launch.launchers.launcher import Place
 from helpers.plan.baseline_files import BASELINES
 from helpers.plan.case_plan import SuiteCase, draft_job
@@ -68,7 +68,7 @@ def test_launcher_python_for_one_card_and_paddle_s_for_more_with_all_nodes(figur
         run_folder="RUN",
     )
     place = Place(1, case.nodes, "10.0.0.2", "10.0.0.1:1234") if case.nodes > 1 else None
-    words = " ".join(launcher_for(spec).command(spec, "python", place).argv)
+    words = " ".join(launch_command(spec, "python", place).argv)
     if case.cards == 1:
         assert words == "python -u -m helpers.trainers.paddle.trainer RUN/spec.json"
         return

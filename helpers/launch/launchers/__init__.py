@@ -6,20 +6,21 @@ cases of one node perf.yaml may choose another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from helpers.launch.launchers.launcher import Launcher, LocalLauncher
-from helpers.launch.launchers.paddle import PaddleLauncher
-from helpers.launch.launchers.tensorflow import TensorflowLauncher
-from helpers.launch.launchers.torchrun import TorchLauncher
+from helpers.launch.launchers.launcher import LaunchCommand, Place, local_command
+from helpers.launch.launchers.paddle import paddle_command
+from helpers.launch.launchers.tensorflow import tensorflow_command
+from helpers.launch.launchers.torchrun import torch_command
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import ONE_PROCESS, JobSpec
 
-LAUNCHERS: Mapping[str, type[Launcher]] = {
-    ONE_PROCESS: LocalLauncher,
-    "paddle.distributed.launch": PaddleLauncher,
-    "torchrun": TorchLauncher,
-    "tf.distribute": TensorflowLauncher,
+Launcher = Callable[[JobSpec, str, Place | None], LaunchCommand]
+LAUNCHERS: Mapping[str, Launcher] = {
+    ONE_PROCESS: local_command,
+    "paddle.distributed.launch": paddle_command,
+    "torchrun": torch_command,
+    "tf.distribute": tensorflow_command,
 }
 
 
@@ -28,7 +29,8 @@ CHOICES = tuple(name for name in LAUNCHERS if name != ONE_PROCESS)
 
 
 def launcher_for(spec: JobSpec) -> Launcher:
-    """The launcher of this job: that of its settings, else its framework's. A single process is started directly.
+    """What makes the command that starts the job's ranks on one node: the launcher of its settings, else its
+    framework's. A single process is started directly.
 
     Raises LaunchError if there is none, or if it would not start as many processes as the settings state.
     """
@@ -43,4 +45,9 @@ def launcher_for(spec: JobSpec) -> Launcher:
     if name not in LAUNCHERS:
         expected = f"for several ranks one of {', '.join(CHOICES)}"
         raise LaunchError(f"case {case.id}", field="launcher", got=name, expected=expected)
-    return LAUNCHERS[name]()
+    return LAUNCHERS[name]
+
+
+def launch_command(spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
+    """The command that starts the job's ranks on one node; ``place`` is None for a job of a single node."""
+    return launcher_for(spec)(spec, interpreter, place)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from helpers.common.inherited import passed_on
 from helpers.machine.libraries import with_libraries
@@ -55,12 +54,6 @@ class LaunchCommand:
                 path.unlink(missing_ok=True)
 
 
-class Launcher(Protocol):
-    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
-        """The command that starts the job's ranks on one node; ``place`` is None for a job of a single node."""
-        ...
-
-
 def trainer_module(framework: Framework) -> str:
     return f"helpers.trainers.{framework.value}.trainer"
 
@@ -101,27 +94,25 @@ def job_environment(
     return with_libraries({**passed_on(inherited), **own}, command.argv[0])
 
 
-class LocalLauncher:
+def local_command(spec: JobSpec, interpreter: str, place: Place | None) -> LaunchCommand:
     """Starts the trainer directly, as one process that drives all cards of the node. Its output is that of the job.
 
     On several nodes each process reads its place from variables, and the framework connects them.
     """
-
-    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
-        if spec.ranks_per_node != 1:
-            raise LaunchError(
-                f"case {spec.case.id}",
-                field=CARDS_PER_PROCESS_SETTING,
-                got=spec.cards_per_process,
-                expected=f"{spec.case.cards_per_node}, all cards of a node: this launcher starts one process there",
-                remedy="Choose a launcher of several processes, or have one process drive all cards",
-            )
-        variables = card_variables(spec)
-        if place is not None:
-            host, _, port = place.master.rpartition(":")
-            variables.update(interface_variables(place.interface))
-            variables.update(
-                RANK=str(place.node), LOCAL_RANK="0", WORLD_SIZE=str(place.nodes), LOCAL_WORLD_SIZE="1",
-                MASTER_ADDR=host, MASTER_PORT=port,
-            )  # fmt: skip
-        return LaunchCommand(trainer_argv(spec, interpreter, place), variables)
+    if spec.ranks_per_node != 1:
+        raise LaunchError(
+            f"case {spec.case.id}",
+            field=CARDS_PER_PROCESS_SETTING,
+            got=spec.cards_per_process,
+            expected=f"{spec.case.cards_per_node}, all cards of a node: this launcher starts one process there",
+            remedy="Choose a launcher of several processes, or have one process drive all cards",
+        )
+    variables = card_variables(spec)
+    if place is not None:
+        host, _, port = place.master.rpartition(":")
+        variables.update(interface_variables(place.interface))
+        variables.update(
+            RANK=str(place.node), LOCAL_RANK="0", WORLD_SIZE=str(place.nodes), LOCAL_WORLD_SIZE="1",
+            MASTER_ADDR=host, MASTER_PORT=port,
+        )  # fmt: skip
+    return LaunchCommand(trainer_argv(spec, interpreter, place), variables)

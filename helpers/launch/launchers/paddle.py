@@ -18,35 +18,34 @@ from helpers.launch.launchers.launcher import (
 from helpers.trainers.contract.job import JobSpec
 
 
-class PaddleLauncher:
-    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
-        ranks = spec.ranks_per_node
-        folder = log_folder(spec, place)
-        kept = folder.relative_to(spec.run_folder)
-        on_cpu = spec.device == "cpu"
-        argv = (
-            interpreter, "-u", "-m", "paddle.distributed.launch",
-            "--nproc_per_node", str(ranks),
-            "--devices", _cpu_devices(ranks) if on_cpu else ",".join(spec.cards),
-            *_where(place),
-            "--job_id", spec.job_id,
-            "--log_dir", str(folder),
-            # Otherwise nvidia-smi would run every 5 s during the measurement.
-            "--enable_gpu_log", "0",
-            # A "script" that does not end in .py is run as a command. So the trainer runs as a module, and its own
-            # folder does not come first on sys.path.
-            *trainer_argv(spec, interpreter, place),
-        )  # fmt: skip
-        variables = {"PADDLE_DISTRI_BACKEND": "gloo"} if on_cpu else {}
-        if place is not None:
-            variables.update(_node_variables(place))
-        return LaunchCommand(
-            argv=argv,
-            environment={**card_variables(spec), **variables},
-            rank_logs=tuple(str(folder / f"workerlog.{rank}") for rank in range(ranks)),
-            discard=tuple(f"{kept}/{name}" for name in ("envlog.*", "backup_env.*.json", f"{spec.job_id}.*.log")),
-            rendezvous="" if place is None else place.master,
-        )
+def paddle_command(spec: JobSpec, interpreter: str, place: Place | None) -> LaunchCommand:
+    ranks = spec.ranks_per_node
+    folder = log_folder(spec, place)
+    kept = folder.relative_to(spec.run_folder)
+    on_cpu = spec.device == "cpu"
+    argv = (
+        interpreter, "-u", "-m", "paddle.distributed.launch",
+        "--nproc_per_node", str(ranks),
+        "--devices", _cpu_devices(ranks) if on_cpu else ",".join(spec.cards),
+        *_where(place),
+        "--job_id", spec.job_id,
+        "--log_dir", str(folder),
+        # Otherwise nvidia-smi would run every 5 s during the measurement.
+        "--enable_gpu_log", "0",
+        # A "script" that does not end in .py is run as a command. So the trainer runs as a module, and its own
+        # folder does not come first on sys.path.
+        *trainer_argv(spec, interpreter, place),
+    )  # fmt: skip
+    variables = {"PADDLE_DISTRI_BACKEND": "gloo"} if on_cpu else {}
+    if place is not None:
+        variables.update(_node_variables(place))
+    return LaunchCommand(
+        argv=argv,
+        environment={**card_variables(spec), **variables},
+        rank_logs=tuple(str(folder / f"workerlog.{rank}") for rank in range(ranks)),
+        discard=tuple(f"{kept}/{name}" for name in ("envlog.*", "backup_env.*.json", f"{spec.job_id}.*.log")),
+        rendezvous="" if place is None else place.master,
+    )
 
 
 def _where(place: Place | None) -> tuple[str, ...]:

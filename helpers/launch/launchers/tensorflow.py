@@ -23,21 +23,20 @@ from helpers.trainers.contract.job import JobSpec
 START_RANKS = "helpers.trainers.common.start_ranks"
 
 
-class TensorflowLauncher:
-    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
-        ranks = spec.ranks_per_node
-        folder = log_folder(spec, place)
-        return LaunchCommand(
-            argv=(
-                interpreter, "-u", "-m", START_RANKS,
-                "--ranks", str(ranks),
-                *_where(place, spec),
-                "--logs", str(folder),
-                "--", *trainer_argv(spec, interpreter, place),
-            ),
-            environment={**card_variables(spec), **interface_variables(None if place is None else place.interface)},
-            rank_logs=tuple(str(folder / f"rank{rank}.log") for rank in range(ranks)),
-        )  # fmt: skip
+def tensorflow_command(spec: JobSpec, interpreter: str, place: Place | None) -> LaunchCommand:
+    ranks = spec.ranks_per_node
+    folder = log_folder(spec, place)
+    return LaunchCommand(
+        argv=(
+            interpreter, "-u", "-m", START_RANKS,
+            "--ranks", str(ranks),
+            *_where(place, spec),
+            "--logs", str(folder),
+            "--", *trainer_argv(spec, interpreter, place),
+        ),
+        environment={**card_variables(spec), **interface_variables(None if place is None else place.interface)},
+        rank_logs=tuple(str(folder / f"rank{rank}.log") for rank in range(ranks)),
+    )  # fmt: skip
 
 
 def _where(place: Place | None, spec: JobSpec) -> tuple[str, ...]:

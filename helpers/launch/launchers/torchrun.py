@@ -22,33 +22,32 @@ RANK_LOG = "helpers.trainers.common.rank_log"
 _HOME = "127.0.0.1"
 
 
-class TorchLauncher:
-    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
-        ranks = spec.ranks_per_node
-        folder = log_folder(spec, place)
-        argv = (
-            interpreter, "-u", "-m", "torch.distributed.run",
-            "--nproc-per-node", str(ranks),
-            *_where(place, spec.job_id),
-            "--max-restarts", "0",
-            # The seconds between two checks of the ranks; each check takes processor time during the measurement.
-            "--monitor-interval", "1",
-            # Otherwise it would leave a folder in /tmp at every start.
-            "--log-dir", str(folder),
-            "--no-python",
-            interpreter, "-u", "-m", RANK_LOG, str(folder),
-            *trainer_argv(spec, interpreter, place),
-        )  # fmt: skip
-        # On a single node no host name should be needed. Without ``lo``, gloo uses the interface to which the host's
-        # name resolves.
-        interface = "lo" if place is None and spec.device == "cpu" else None if place is None else place.interface
-        return LaunchCommand(
-            argv=argv,
-            # The launcher warns if OMP_NUM_THREADS is not set. The trainer sets it to its number of cores.
-            environment={**card_variables(spec), **interface_variables(interface), "OMP_NUM_THREADS": "1"},
-            rank_logs=tuple(str(folder / f"rank{rank}.log") for rank in range(ranks)),
-            rendezvous="" if place is None else place.master,
-        )
+def torch_command(spec: JobSpec, interpreter: str, place: Place | None) -> LaunchCommand:
+    ranks = spec.ranks_per_node
+    folder = log_folder(spec, place)
+    argv = (
+        interpreter, "-u", "-m", "torch.distributed.run",
+        "--nproc-per-node", str(ranks),
+        *_where(place, spec.job_id),
+        "--max-restarts", "0",
+        # The seconds between two checks of the ranks; each check takes processor time during the measurement.
+        "--monitor-interval", "1",
+        # Otherwise it would leave a folder in /tmp at every start.
+        "--log-dir", str(folder),
+        "--no-python",
+        interpreter, "-u", "-m", RANK_LOG, str(folder),
+        *trainer_argv(spec, interpreter, place),
+    )  # fmt: skip
+    # On a single node no host name should be needed. Without ``lo``, gloo uses the interface to which the host's
+    # name resolves.
+    interface = "lo" if place is None and spec.device == "cpu" else None if place is None else place.interface
+    return LaunchCommand(
+        argv=argv,
+        # The launcher warns if OMP_NUM_THREADS is not set. The trainer sets it to its number of cores.
+        environment={**card_variables(spec), **interface_variables(interface), "OMP_NUM_THREADS": "1"},
+        rank_logs=tuple(str(folder / f"rank{rank}.log") for rank in range(ranks)),
+        rendezvous="" if place is None else place.master,
+    )
 
 
 def _where(place: Place | None, job_id: str) -> tuple[str, ...]:

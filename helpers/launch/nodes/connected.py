@@ -11,11 +11,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from helpers.launch.launchers import launcher_for
+from helpers.launch.launchers import launch_command
 from helpers.launch.launchers.launcher import LaunchCommand, Place, node_folder
-from helpers.launch.nodes.node import Node
-from helpers.launch.nodes.others import OtherNodes, Share
-from helpers.launch.nodes.share import OUTPUT, NodeOrder, boot_id, flag_texts, node_facts, node_record
+from helpers.launch.nodes.node import Node, OtherNodes
+from helpers.launch.nodes.share import OUTPUT, NodeOrder, boot_id, flag_texts, node_record
 from helpers.launch.nodes.slurm import step_words
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import Environment, differences, flag_variables
@@ -78,12 +77,11 @@ class ConnectedNodes:
             node.send("prepare", **asdict(self._order(needs, node, assigned)))
         framework = needs.case.framework.value
         described = needs.data.describe() if needs.data else "none"
-        here = node_facts(needs.build, needs.machine, shares[0], needs.target, described)
         own = {**os.environ, **(self._hosts[0].environment if self._hosts else {})}
-        records = [node_record(needs.machine, shares[0], own, framework)]
+        records = [node_record({**needs.build, "framework": framework}, needs.machine, shares[0], described, own)]
         for node in self._others:
             ready = node.wait_for("ready", needs.wait_seconds, on_wait)
-            if unlike := differences(here, ready["facts"]):
+            if unlike := differences(records[0]["facts"], ready["facts"]):
                 raise LaunchError(
                     f"node {node.name}",
                     got=f"another machine than this one, {'; '.join(unlike)}",
@@ -122,11 +120,10 @@ class ConnectedNodes:
 
         ``recorded`` and ``to_record`` are as in ``norm_of``.
         """
-        launcher = launcher_for(spec)
         if not self._others:
-            return launcher.command(spec, interpreter), OtherNodes()
+            return launch_command(spec, interpreter), OtherNodes()
         places = self._places()
-        command, *theirs = (launcher.command(spec, interpreter, place) for place in places)
+        command, *theirs = (launch_command(spec, interpreter, place) for place in places)
         command = replace(
             command,
             environment={**command.environment, **self._hosts[0].environment},
@@ -134,22 +131,11 @@ class ConnectedNodes:
             hosts=self._names(),
             outputs=tuple(str(node_folder(spec, place) / OUTPUT) for place in places),
         )
-        shares = [
-            Share(
-                node,
-                spec.ranks_of_node(place.node),
-                {
-                    "spec": spec.to_json(),
-                    "interpreter": interpreter,
-                    "place": asdict(place),
-                    "grace_seconds": grace_seconds,
-                    "recorded": recorded,
-                    "to_record": to_record,
-                },
-            )
-            for node, place in zip(self._others, places[1:], strict=True)
-        ]
-        return command, OtherNodes(shares)
+        terms = {"grace_seconds": grace_seconds, "recorded": recorded, "to_record": to_record}
+        for node, place in zip(self._others, places[1:], strict=True):
+            order = {"spec": spec.to_json(), "interpreter": interpreter, "place": asdict(place), **terms}
+            node.assign(spec.ranks_of_node(place.node), order)
+        return command, OtherNodes(self._others)
 
     def _note(self, records: Sequence[Mapping[str, Any]], caller_flags: Sequence[str]) -> None:
         """Record the nodes in rank order. Flags that the caller set for all nodes are not repeated."""

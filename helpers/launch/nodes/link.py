@@ -15,7 +15,6 @@ from typing import Any
 ALIVE_SECONDS = 1.0
 # After so long without a sign of life, the other side counts as lost.
 SILENCE_SECONDS = 30.0
-_MARK = b"perfgate-node "
 _LONGEST_LINE = 2**20
 _CHATTER_LINES = 3
 
@@ -27,7 +26,7 @@ class Lost(Exception):
 
 
 class Link:
-    """One end of a connection. Lines without the mark are output of a log-in shell, which ``chatter`` keeps."""
+    """One end of a connection. Lines that are no messages are output of a log-in shell, which ``chatter`` keeps."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         self.chatter: deque[str] = deque(maxlen=_CHATTER_LINES)
@@ -43,7 +42,8 @@ class Link:
     def send(self, kind: str, **values: Any) -> None:
         """Raises Lost if the other side no longer reads."""
         try:
-            self._write(_MARK + json.dumps({"kind": kind, **values}).encode() + b"\n")
+            # Output of the shell without a line break may stand before it.
+            self._write(b"\n" + json.dumps({"kind": kind, **values}).encode() + b"\n")
         except OSError as error:
             raise Lost("it closed the connection") from error
 
@@ -78,12 +78,12 @@ class Link:
                 self._write(b"\n")
 
     def _message(self, line: bytes) -> Message | None:
-        # Output of the shell without a line break may stand before the mark.
-        chatter, mark, body = line.partition(_MARK)
-        if chatter.strip():
-            self.chatter.append(chatter.decode(errors="replace").strip())
         try:
-            message = json.loads(body) if mark else None
-        except ValueError as error:
-            raise Lost(f"it sent {body[:60]!r}") from error
-        return message if isinstance(message, dict) and "kind" in message else None
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if isinstance(message, dict) and "kind" in message:
+            return message
+        if line.strip():
+            self.chatter.append(line.decode(errors="replace").strip())
+        return None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.launch.guarded import end_orphans, start_guarded
-from helpers.launch.launchers import launcher_for
+from helpers.launch.launchers import launch_command
 from helpers.launch.launchers.launcher import Place, job_environment, node_folder
 from helpers.launch.nodes.link import ALIVE_SECONDS, Link, Lost, Message
 from helpers.launch.signals import signals_interrupt, stop_signals
@@ -107,12 +107,9 @@ class _PreparedNode:
         self._cards = self._leased(machine, held)
         # By this machine's own NVML.
         self._cores = cores_of(self._cards, alone=order.exclusive_machine and not order.assigned).each
-        versions = {"distribution": build.distribution, "version": build.version, "commit": build.commit}
-        link.send(
-            "ready",
-            facts=node_facts(versions, machine, self._cards, order.target, data),
-            **node_record(machine, self._cards, os.environ, order.framework),
-        )
+        versions = {name: getattr(build, name) for name in ("distribution", "version", "commit")}
+        about = {**versions, "framework": order.framework}
+        link.send("ready", **node_record(about, machine, self._cards, data, os.environ))
 
     def _leased(self, machine: Machine, held: contextlib.ExitStack) -> tuple[Card, ...]:
         order = self._order
@@ -154,7 +151,7 @@ class _PreparedNode:
         folder = node_folder(own, here)
         folder.mkdir(mode=0o700)
         (folder / "spec.json").write_text(own.to_json(), encoding="utf-8")
-        command = launcher_for(own).command(own, interpreter, here)
+        command = launch_command(own, interpreter, here)
         # What perf.yaml gives this host passes under any name, and is in no file of the run.
         command = replace(command, environment={**self._order.environment, **command.environment})
         # A processor's clock is recorded for the first node alone.
@@ -244,31 +241,26 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def node_facts(
-    build: Mapping[str, str], machine: Machine, cards: Sequence[Card], target: str, data: str
-) -> dict[str, str]:
-    """The facts that must be equal on all nodes of a job."""
-    if target == CPU:
-        of_device = {"processor": machine.facts.cpu_model}
-    else:
-        caps = sorted({card.power_limit_watts for card in cards if isinstance(card, Gpu)})
+def node_record(
+    build: Mapping[str, str], machine: Machine, cards: Sequence[Card], data: str, variables: Mapping[str, str]
+) -> Message:
+    """A node's record: the facts that must be equal on all nodes of a job, its host's id, its GPUs, and the variables
+    that change results, each as text."""
+    gpus = [card for card in cards if isinstance(card, Gpu)]
+    if gpus:
+        caps = sorted({card.power_limit_watts for card in gpus})
         of_device = {"driver": machine.driver, "power cap (W)": " ".join(map(str, caps))}
-    return {
+    else:
+        of_device = {"processor": machine.facts.cpu_model}
+    facts = {
         "suite": suite_digest(),
         "framework": " ".join(filter(None, (build.get(name, "") for name in ("distribution", "version", "commit")))),
         "card": " + ".join(sorted({card.name for card in cards})),
         **of_device,
         "data": data,
     }
-
-
-def node_record(machine: Machine, cards: Sequence[Card], variables: Mapping[str, str], framework: str) -> Message:
-    """A node's record: its host's id, its GPUs, and the variables that change results, each as text."""
-    return {
-        "host_id": machine.host_id,
-        "card_ids": [card.uuid for card in cards if isinstance(card, Gpu)],
-        "flags": flag_texts(variables, framework),
-    }
+    flags = flag_texts(variables, build["framework"])
+    return {"facts": facts, "host_id": machine.host_id, "card_ids": [card.uuid for card in gpus], "flags": flags}
 
 
 def flag_texts(variables: Mapping[str, str], framework: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from helpers.common.unknown import Unknown
-from helpers.machine.doctor import cpu_checks, gpu_checks, library_checks, setup_checks
+from helpers.machine.doctor import cpu_checks, gpu_checks, setup_checks
 from helpers.machine.doctor.finding import Check, Context, Finding, Severity, note
 from helpers.machine.tables import Tables, tables_of
 
@@ -64,7 +64,7 @@ CHECKS: tuple[Check, ...] = (
     *cpu_checks.CHECKS,
     *gpu_checks.CHECKS,
     *setup_checks.CHECKS,
-    *library_checks.CHECKS,
+    gpu_checks.libraries,
     not_looked_at,
 )
 

@@ -12,6 +12,7 @@ the job's images and talks to its cards on these cores.
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 import os
 import pwd
@@ -24,8 +25,6 @@ from helpers.machine.watch.cpu_health import CpuHealth
 from helpers.machine.watch.processes import Process, Processes
 from helpers.trainers.contract.errors import LaunchError
 
-# The owner is looked up only of processes that have used at least so much CPU time since the first survey.
-_WORTH_A_NAME_SECONDS = 0.05
 # How many processes are named, to help find the disturbance.
 _TOP = 3
 # A smaller amount is a rounding error of the kernel's clock ticks.
@@ -78,11 +77,10 @@ class Surveyor:
         self, cores: Collection[int], owner: Callable[[int], str] = owner_of, *, spare_kernel: bool = False
     ) -> None:
         self._cores = frozenset(cores)
-        self._owner = owner
+        # Asked while the process is there.
+        self._owner = functools.cache(owner)
         self._spare_kernel = spare_kernel
         self.kernel_seconds = 0.0
-        self._worked_so_far: dict[int, float] = {}
-        self._users: dict[int, str] = {}
         self._before: dict[int, Process] = {}
         self._at: float | None = None
         self.intervals: list[Interval] = []
@@ -91,10 +89,14 @@ class Surveyor:
         """Add a survey. ``others`` are all processes except the job's; a new one counts with all its CPU time."""
         found = {process.pid: process for process in others}
         if self._at is not None and at > self._at:
-            working = [(process, seconds) for process in found.values() if (seconds := self._worked(process)) > 0]
-            kernel = [seconds for process, seconds in working if self._spare_kernel and process.of_kernel]
-            self.kernel_seconds += sum(kernel)
-            worked = [self._foreign(*each) for each in working if not (self._spare_kernel and each[0].of_kernel)]
+            worked = []
+            for process in found.values():
+                if (seconds := self._worked(process)) <= 0:
+                    continue
+                if self._spare_kernel and process.of_kernel:
+                    self.kernel_seconds += seconds
+                else:
+                    worked.append(ForeignProcess(process.name, process.pid, seconds, self._owner(process.pid)))
             self.intervals.append(Interval(self._at, at, tuple(worked)))
         self._at, self._before = at, found
 
@@ -106,12 +108,6 @@ class Surveyor:
         if process.processor not in self._cores and (before is None or before.processor not in self._cores):
             return 0.0
         return process.cpu_seconds - (before.cpu_seconds if before else 0.0)
-
-    def _foreign(self, process: Process, seconds: float) -> ForeignProcess:
-        so_far = self._worked_so_far[process.pid] = self._worked_so_far.get(process.pid, 0.0) + seconds
-        if so_far >= _WORTH_A_NAME_SECONDS and process.pid not in self._users:
-            self._users[process.pid] = self._owner(process.pid)
-        return ForeignProcess(process.name, process.pid, seconds, self._users.get(process.pid, ""))
 
 
 def named(intervals: Sequence[Interval], window: tuple[float, float]) -> tuple[ForeignProcess, ...]:

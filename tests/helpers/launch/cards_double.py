@@ -11,13 +11,13 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from helpers.launch.launchers import launcher_for as real_launcher_for
-from helpers.launch.launchers.launcher import LaunchCommand, Launcher, Place, trainer_module
+from helpers.launch.launchers import launch_command as real_command
+from helpers.launch.launchers.launcher import LaunchCommand, Place, trainer_module
 from helpers.trainers.common.loop import LoopIO, LoopPlan, train
-from helpers.trainers.common.process import Refused, Trainer, run
+from helpers.trainers.common.process import Trainer, run
 from helpers.trainers.common.readers import share_of
 from helpers.trainers.contract.job import JobSpec
 from tests.faults.stand_in_trainer import EvenTimer, Images, NoStep
@@ -28,24 +28,15 @@ RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
 TOLD = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OF_PERF_YAML", "OF_THE_CALLER")
 
 
-@dataclass(frozen=True)
-class DoubleLauncher:
-    """The launcher that the suite would take, with the double in the trainer's place."""
-
-    real: Launcher
-
-    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
-        command = self.real.command(spec, interpreter, place)
-        trainer = trainer_module(spec.case.framework)
-        return replace(command, argv=tuple(MODULE if word == trainer else word for word in command.argv))
-
-
-def launcher_for(spec: JobSpec) -> Launcher:
-    return DoubleLauncher(real_launcher_for(spec))
+def launch_command(spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
+    """The command that the suite would take, with the double in the trainer's place."""
+    command = real_command(spec, interpreter, place)
+    trainer = trainer_module(spec.case.framework)
+    return replace(command, argv=tuple(MODULE if word == trainer else word for word in command.argv))
 
 
 class Steps(NoStep):
-    """Steps that compute nothing, until the rank misbehaves."""
+    """Steps that compute nothing, until the rank is killed."""
 
     def __init__(self, behaviour: str, warmup_steps: int) -> None:
         self._behaviour = behaviour
@@ -53,24 +44,8 @@ class Steps(NoStep):
 
     def step(self, batch: Any) -> Any:
         self._left -= 1
-        if self._left == 0:
-            misbehave(self._behaviour)
-
-
-def misbehave(behaviour: str) -> None:
-    if behaviour == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif behaviour == "stops":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    elif behaviour == "hangs":
-        time.sleep(60)
-    elif behaviour == "segfaults":
-        os.kill(os.getpid(), signal.SIGSEGV)
-    elif behaviour == "kills its starter":
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(60)
-    elif behaviour == "raises":
-        raise ValueError("labels out of range")
+        if self._left == 0 and self._behaviour == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def program(trainer: Trainer) -> None:
@@ -78,8 +53,6 @@ def program(trainer: Trainer) -> None:
     trainer.device.framework_version = "0"
     trainer.device.facts.update({name: os.environ[name] for name in TOLD if os.environ.get(name)})
     behaviour = spec.settings.get("behaviours", {}).get(str(trainer.ranks.rank), "")
-    if behaviour == "refuses":
-        raise Refused("no such precision here")
     trainer.beat("first step")
     plan = LoopPlan(spec.warmup_steps, spec.window_steps, 1)
     io = LoopIO(trainer.record, trainer.beat, lambda: None, time.monotonic, begin=trainer.begin)

@@ -1,13 +1,14 @@
 """A node's program as it is, on a made-up machine and with a trainer's double in place of the framework.
 
 ``share_stand_in.py KEY=VALUE ... [what the suite would have run]``: ``behaviour`` of its rank (stand_in.py),
-``trainer=cards_double`` for the other double, behind the real launchers, ``version`` of its framework, ``suite`` and
-``boot_id`` instead of the real ones, ``silence`` in seconds, ``blind=yes``: does not see the run folder.
+``trainer=cards_double`` for the other double, behind the real launchers, ``suite`` and ``boot_id`` instead of the real
+ones, ``silence`` in seconds, ``blind=yes``: does not see the run folder.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
@@ -28,17 +29,14 @@ MACHINE = Machine(Host("h", "0123456789abcdef", "Linux", "6.1", "AMD EPYC", 2, 8
 VERSION = "3.3.1"
 
 
-class StandInLauncher:
+def stand_in_command(behaviour: str) -> Callable[..., LaunchCommand]:
     """Starts the stand-in of one node; with several cards on it all behave alike."""
 
-    def __init__(self, behaviour: str) -> None:
-        self._behaviour = behaviour
+    def command(spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
+        words = [f"{rank}={behaviour}" for rank in spec.ranks_of_node(0 if place is None else place.node)]
+        return LaunchCommand((interpreter, str(STAND_IN), str(node_folder(spec, place) / "spec.json"), *words))
 
-    def command(self, spec: JobSpec, interpreter: str, place: Place | None = None) -> LaunchCommand:
-        node = 0 if place is None else place.node
-        words = [f"{rank}={self._behaviour}" for rank in spec.ranks_of_node(node)]
-        path = node_folder(spec, place) / "spec.json"
-        return LaunchCommand((interpreter, str(STAND_IN), str(path), *words))
+    return command
 
 
 def main(words: list[str]) -> int:
@@ -46,12 +44,12 @@ def main(words: list[str]) -> int:
 
     class Builds:
         def find_build(self, framework: Framework, interpreter: str) -> FrameworkBuild:
-            return FrameworkBuild(interpreter, framework, "paddlepaddle", given.get("version", VERSION))
+            return FrameworkBuild(interpreter, framework, "paddlepaddle", VERSION)
 
     share.BuildFinder = Builds  # type: ignore[assignment,misc]
     share.discover = lambda cpu_cards: MACHINE  # type: ignore[assignment]
-    double = cards_double.launcher_for if given.get("trainer") == "cards_double" else None
-    share.launcher_for = double or (lambda spec: StandInLauncher(given.get("behaviour", "trains")))  # type: ignore[assignment]
+    double = cards_double.launch_command if given.get("trainer") == "cards_double" else None
+    share.launch_command = double or stand_in_command(given.get("behaviour", "trains"))
     digest, boot = given.get("suite", share.suite_digest()), given.get("boot_id", share.boot_id())
     share.suite_digest, share.boot_id = lambda: digest, lambda: boot
     share._POLL_SECONDS = 0.05

@@ -7,13 +7,11 @@ exit when they end, ``launcher=hides`` leaves a daemon without the job's variabl
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from helpers.trainers.contract.job import JobSpec
@@ -76,8 +74,6 @@ def hide(folder: Path) -> None:
 
 def train(rank: int, behaviour: str, spec_path: Path) -> int:
     spec = JobSpec.from_json(spec_path.read_text())
-    if behaviour == "no-module":
-        raise ModuleNotFoundError("No module named 'paddle'")
     heartbeat = Heartbeat(spec.heartbeat_path(rank))
     heartbeat.beat("import framework")
     if behaviour in ("never-starts", "never-meets"):
@@ -87,15 +83,11 @@ def train(rank: int, behaviour: str, spec_path: Path) -> int:
     if behaviour == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if behaviour in ENDS:
-        end_so(behaviour)
-    job_id = "another-job" if behaviour == "foreign" else spec.job_id
-    header = Header(
-        job_id, spec.case.id, spec.replicate, rank, spec.case.cards, "host", os.getpid(), "paddle", "0", "", spec.device
-    )
-    if behaviour == "claims-rank-0":
-        header = replace(header, rank=0)
-    if behaviour == "claims-launchers-pid":
-        header = replace(header, pid=os.getppid())
+        words, code = ENDS[behaviour]
+        print(words, flush=True)
+        return code
+    about = (spec.job_id, spec.case.id, spec.replicate, rank, spec.case.cards)
+    header = Header(*about, "host", os.getpid(), "paddle", "0", "", spec.device)
     log = StepLogWriter(spec.step_log_path(rank), header)
     if behaviour == "refuses":
         log.footer(Footer(REFUSED, "bf16 needs AVX512_BF16"))
@@ -106,53 +98,25 @@ def train(rank: int, behaviour: str, spec_path: Path) -> int:
             misbehave(behaviour, log)
         start, end = end, max(end + 1e-6, busy_until(end + STEP_SECONDS))
         phase = WARMUP if number <= spec.warmup_steps else WINDOW
-        step = Step(0, number, phase, start, end, spec.case.batch_size_per_card, 0.0, 6.9)
-        lost = behaviour == "loses-loss" and number == spec.warmup_steps + 2
-        log.step(replace(step, loss=math.nan) if lost else step)
+        log.step(Step(0, number, phase, start, end, spec.case.batch_size_per_card, 0.0, 6.9))
         heartbeat.beat(phase, number)
-    spoil(behaviour, spec.step_log_path(rank), log)
+    if behaviour == "out-of-memory":
+        log.footer(Footer(FAILED, "MemoryError: "))
+        return 1
     log.footer(Footer(COMPLETE))
-    displace(behaviour, spec.step_log_path(rank))
-    if behaviour.endswith("-profiling"):
-        heartbeat.beat(PROFILE)
     if behaviour == "crashes-profiling":
+        heartbeat.beat(PROFILE)
         os.kill(os.getpid(), signal.SIGSEGV)
-    if behaviour in ("hangs-at-exit", "hangs-profiling"):
+    if behaviour == "hangs-at-exit":
         time.sleep(60)
     return 0
 
 
 # What a rank says last, and how it ends, before its log has a header.
 ENDS = {
-    "segfaults": ("", signal.SIGSEGV),
     "exits-5": ("goodbye", 5),
     "cuda-memory": ("ResourceExhaustedError: Out of memory error on GPU 0. Cannot allocate 2GB", 1),
-    "nobody-there": ("RuntimeError: connect to 10.0.0.2:6170: Connection refused", 1),
 }
-
-
-def end_so(behaviour: str) -> None:
-    words, how = ENDS[behaviour]
-    print(words, flush=True)
-    if isinstance(how, signal.Signals):
-        os.kill(os.getpid(), how)
-    sys.exit(how)
-
-
-def spoil(behaviour: str, path: Path, log: StepLogWriter) -> None:
-    """Write what is no record between the steps and the footer."""
-    if behaviour == "leaves-a-stray-log":
-        path.with_name("rank7.jsonl").write_text("{}\n")
-    elif behaviour == "out-of-memory":
-        log.footer(Footer(FAILED, "MemoryError: "))
-        sys.exit(1)
-
-
-def displace(behaviour: str, path: Path) -> None:
-    """Put something else where the finished log was."""
-    if behaviour == "leaves-a-link":
-        path.rename(path.with_name("moved"))
-        path.symlink_to(path.with_name("moved"))
 
 
 def misbehave(behaviour: str, log: StepLogWriter) -> None:
@@ -170,10 +134,6 @@ def misbehave(behaviour: str, log: StepLogWriter) -> None:
         time.sleep(0.1)
         log.footer(Footer(FAILED, "RuntimeError: Connection reset by peer"))
         sys.exit(1)
-    elif behaviour == "truncates":
-        log._file.write('{"kind": "step", "epo')
-        log._file.flush()
-        os._exit(0)
 
 
 def busy_until(time_seconds: float) -> float:

@@ -1,19 +1,24 @@
 import pytest
 
 from helpers.launch.launchers import launcher_for
-from helpers.launch.launchers.launcher import LaunchCommand, LocalLauncher, Place, job_environment, trainer_argv
-from helpers.launch.launchers.paddle import PaddleLauncher
-from helpers.launch.launchers.tensorflow import TensorflowLauncher
-from helpers.launch.launchers.torchrun import TorchLauncher
+from helpers.launch.launchers.launcher import LaunchCommand, Place, job_environment, local_command, trainer_argv
+from helpers.launch.launchers.paddle import paddle_command
+from helpers.launch.launchers.tensorflow import tensorflow_command
+from helpers.launch.launchers.torchrun import torch_command
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 
+TF, MX = "tensorflow-resnet50v1.5-fp32-bs8-{}-synthetic", "mxnet-resnet50v1.5-fp32-bs8-{}-dali"
+PADDLE = "paddle-resnet50v1.5-fp32-bs8-{}-synthetic-dynamic"
+TORCH = "pytorch-resnet50v1.5-fp32-bs8-{}-synthetic"
+EIGHT = tuple(map(str, range(8)))
 
-def job(cards: int, device: str = "cpu", gpus: tuple[str, ...] = ()) -> JobSpec:
+
+def job(cards: int) -> JobSpec:
     case = Case.parse(f"paddle-resnet50v1.5-fp32-bs8-1x{cards}-synthetic-dynamic")
-    return JobSpec("job1", case, 0, "runs/x", device, 1, 1, cards=gpus, environment={"OMP_NUM_THREADS": "1"})
+    return JobSpec("job1", case, 0, "runs/x", "cpu", 1, 1, environment={"OMP_NUM_THREADS": "1"})
 
 
 def settled(case_id: str, device: str = "cpu", gpus: tuple[str, ...] = (), **settings: object) -> JobSpec:
@@ -25,11 +30,10 @@ def options(command: LaunchCommand) -> dict[str, str]:
 
 
 def test_several_cards_of_a_cpu_go_through_paddles_launcher_with_gloo() -> None:
-    command = PaddleLauncher().command(job(2), "/opt/python")
+    command = paddle_command(job(2), "/opt/python", None)
     assert command.argv[:4] == ("/opt/python", "-u", "-m", "paddle.distributed.launch")
     assert command.argv[-5:] == trainer_argv(job(2), "/opt/python")
-    assert options(command)["--nproc_per_node"] == "2"
-    assert options(command)["--devices"] == ","
+    assert (options(command)["--nproc_per_node"], options(command)["--devices"]) == ("2", ",")
     assert command.environment["PADDLE_DISTRI_BACKEND"] == "gloo"
     assert command.rank_logs == ("runs/x/launch_logs/workerlog.0", "runs/x/launch_logs/workerlog.1")
 
@@ -37,9 +41,9 @@ def test_several_cards_of_a_cpu_go_through_paddles_launcher_with_gloo() -> None:
 @pytest.mark.parametrize(("node", "folder"), [(0, "runs/x"), (1, "runs/x/node1")])
 def test_each_node_of_several_starts_its_own_cards_and_they_meet_at_the_first(node: int, folder: str) -> None:
     case = Case.parse("paddle-vgg16-fp32-bs8-2x8-dali-static")
-    spec = JobSpec("job1", case, 0, "runs/x", "gpu", 1, 1, cards=tuple(map(str, range(8))))
+    spec = JobSpec("job1", case, 0, "runs/x", "gpu", 1, 1, cards=EIGHT)
     place = Place(node, 2, f"10.0.0.{node + 1}", "10.0.0.1:36000", "ib0")
-    command = PaddleLauncher().command(spec, "/opt/python", place)
+    command = paddle_command(spec, "/opt/python", place)
     assert command.argv == (
         "/opt/python", "-u", "-m", "paddle.distributed.launch",
         "--nproc_per_node", "8",
@@ -56,21 +60,8 @@ def test_each_node_of_several_starts_its_own_cards_and_they_meet_at_the_first(no
     assert all(pattern.startswith(f"{folder}/launch_logs/".removeprefix("runs/x/")) for pattern in command.discard)
 
 
-def test_a_chosen_launcher_starts_several_cards_and_one_card_needs_none() -> None:
-    case_id = "paddle-resnet50v1.5-fp32-bs8-1x{}-synthetic-dynamic"
-    assert isinstance(launcher_for(settled(case_id.format(4), launcher="torchrun")), TorchLauncher)
-    assert isinstance(launcher_for(settled(case_id.format(1), launcher="torchrun")), LocalLauncher)
-    with pytest.raises(LaunchError, match="'launcher': got 'mpirun', expected for several ranks"):
-        launcher_for(settled(case_id.format(4), launcher="mpirun"))
-
-
-def torch_job(cards: str, device: str = "cpu", gpus: tuple[str, ...] = ()) -> JobSpec:
-    case = Case.parse(f"pytorch-resnet50v1.5-fp32-bs8-{cards}-synthetic")
-    return JobSpec("job1", case, 0, "runs/x", device, 1, 1, cards=gpus)
-
-
 def test_several_cards_of_one_node_meet_at_a_port_that_torchrun_finds() -> None:
-    command = TorchLauncher().command(torch_job("1x2"), "/opt/python")
+    command = torch_command(settled(TORCH.format("1x2")), "/opt/python", None)
     assert command.argv == (
         "/opt/python", "-u", "-m", "torch.distributed.run",
         "--nproc-per-node", "2",
@@ -90,7 +81,7 @@ def test_several_cards_of_one_node_meet_at_a_port_that_torchrun_finds() -> None:
 @pytest.mark.parametrize(("node", "folder"), [(0, "runs/x"), (1, "runs/x/node1")])
 def test_pytorch_s_nodes_keep_their_order_and_meet_at_the_first(node: int, folder: str) -> None:
     place = Place(node, 2, f"10.0.0.{node + 1}", "10.0.0.1:36000", "ib0")
-    command = TorchLauncher().command(torch_job("2x8", "gpu", tuple(map(str, range(8)))), "/opt/python", place)
+    command = torch_command(settled(TORCH.format("2x8"), "gpu", EIGHT), "/opt/python", place)
     given = options(command)
     assert (given["--nnodes"], given["--node-rank"], given["--rdzv-backend"]) == ("2", str(node), "static")
     assert (given["--master-addr"], given["--master-port"]) == ("10.0.0.1", "36000")
@@ -100,35 +91,38 @@ def test_pytorch_s_nodes_keep_their_order_and_meet_at_the_first(node: int, folde
     assert command.rank_logs == tuple(f"{folder}/launch_logs/rank{rank}.log" for rank in range(8))
 
 
-TF, MX = "tensorflow-resnet50v1.5-fp32-bs8-{}-synthetic", "mxnet-resnet50v1.5-fp32-bs8-{}-dali"
-EIGHT = tuple(map(str, range(8)))
-
-
 @pytest.mark.parametrize(
     ("case_id", "settings", "launcher"),
     [
-        (TF.format("1x8"), {}, TensorflowLauncher),
-        (TF.format("1x1"), {}, LocalLauncher),
-        (MX.format("1x8"), {"cards_per_process": 8}, LocalLauncher),
-        (MX.format("2x8"), {"cards_per_process": 8}, LocalLauncher),
+        (TF.format("1x8"), {}, tensorflow_command),
+        (TF.format("1x1"), {}, local_command),
+        (MX.format("1x8"), {"cards_per_process": 8}, local_command),
+        (MX.format("2x8"), {"cards_per_process": 8}, local_command),
+        (PADDLE.format("1x4"), {"launcher": "torchrun"}, torch_command),
+        (PADDLE.format("1x1"), {"launcher": "torchrun"}, local_command),
+        (PADDLE.format("1x4"), {"launcher": "mpirun"}, "'launcher': got 'mpirun', expected for several ranks"),
+        (
+            MX.format("1x8"),
+            {"cards_per_process": 8, "launcher": "torchrun"},
+            "'launcher': got 'torchrun', expected process: one process drives its 8",
+        ),
     ],
 )
-def test_how_many_cards_a_process_drives_decides_what_starts_the_job(
-    case_id: str, settings: dict[str, object], launcher: type
+def test_the_cards_of_a_process_and_the_setting_decide_what_starts_the_job(
+    case_id: str, settings: dict[str, object], launcher: object
 ) -> None:
-    assert isinstance(launcher_for(settled(case_id, **settings)), launcher)
-
-
-def test_a_launcher_of_a_process_a_card_is_not_replaced_in_silence_where_one_process_drives_all() -> None:
-    spec = settled(MX.format("1x8"), cards_per_process=8, launcher="torchrun")
-    with pytest.raises(LaunchError, match="'launcher': got 'torchrun', expected process: one process drives its 8"):
-        launcher_for(spec)
+    spec = settled(case_id, **settings)
+    if isinstance(launcher, str):
+        with pytest.raises(LaunchError, match=launcher):
+            launcher_for(spec)
+    else:
+        assert launcher_for(spec) is launcher
 
 
 @pytest.mark.parametrize("node", [0, 3])
 def test_one_process_a_node_finds_its_place_in_variables(node: int) -> None:
     spec = settled("mxnet-resnet50v1.5-fp32-bs8-4x8-dali", "gpu", EIGHT, cards_per_process=8)
-    command = LocalLauncher().command(spec, "python", Place(node, 4, f"10.0.0.{node + 1}", "10.0.0.1:36000", "ib0"))
+    command = local_command(spec, "python", Place(node, 4, f"10.0.0.{node + 1}", "10.0.0.1:36000", "ib0"))
     wanted = {
         "RANK": str(node), "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "1",
         "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "36000", "NCCL_SOCKET_IFNAME": "ib0",
@@ -138,7 +132,7 @@ def test_one_process_a_node_finds_its_place_in_variables(node: int) -> None:
 
 def test_tensorflows_ranks_are_started_by_our_own_starter() -> None:
     spec = settled(TF.format("2x8"), "gpu", EIGHT)
-    command = TensorflowLauncher().command(spec, "/opt/python", Place(1, 2, "10.0.0.2", "10.0.0.1:36000", "ib0"))
+    command = tensorflow_command(spec, "/opt/python", Place(1, 2, "10.0.0.2", "10.0.0.1:36000", "ib0"))
     assert command.argv == (
         "/opt/python", "-u", "-m", "helpers.trainers.common.start_ranks",
         "--ranks", "8",

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,45 +22,25 @@ from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.launch.tail import Progress
 from helpers.machine.devices import Machine
-from helpers.machine.watch.contention import ContentionSample
-from helpers.machine.watch.processes import Process, Processes
+from helpers.machine.watch.processes import Processes
 from helpers.plan.perf_yaml import HostConfig, NodesConfig
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
-from tests.helpers.launch.share_stand_in import CARDS, MACHINE, VERSION, StandInLauncher
-from tests.job_processes import processes_of_job
+from tests.helpers.launch.share_stand_in import CARDS, MACHINE, VERSION, stand_in_command
+from tests.helpers.launch.test_supervisor import LIMITS as supervisor_limits
+from tests.helpers.launch.test_supervisor import QuietMeter
+from tests.job_processes import is_alive, processes_of_job
 
 pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).with_name("share_stand_in.py")
 CASE = Case.parse("paddle-resnet50v1.5-fp32-bs8-2x1-synthetic-dynamic")
-LIMITS = JobLimits(
-    start_up_seconds=30.0,
-    no_progress_seconds=10.0,
-    run_seconds=60.0,
-    rank_death_seconds=0.6,
-    grace_seconds=0.5,
-    poll_seconds=0.02,
-    survey_seconds=0.2,
-    late_seconds=0.0,
-)
+LIMITS = replace(
+    supervisor_limits, start_up_seconds=30.0, no_progress_seconds=10.0, run_seconds=60.0, rank_death_seconds=0.6,
+    grace_seconds=0.5, late_seconds=0.0,
+)  # fmt: skip
 FIRST = HostConfig("n0", "127.0.0.1")
-
-
-class QuietMeter:
-    def __init__(self) -> None:
-        self.windows: list[tuple[float, float] | None] = []
-
-    def sample(self, at: float, own: Collection[int], everyone: Collection[Process] | None) -> None:
-        return
-
-    def contention(self, window: tuple[float, float] | None) -> ContentionSample:
-        self.windows.append(window)
-        return ContentionSample(0.0, window_seconds=1.0)
-
-    def unhealthy(self, window: tuple[float, float] | None) -> tuple[str, ...]:
-        return ()
 
 
 def host(**words: str) -> HostConfig:
@@ -97,7 +77,7 @@ def run(
     config: NodesConfig | None = None,
     **words: str,
 ) -> JobOutcome:
-    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", lambda spec: StandInLauncher(first))
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launch_command", stand_in_command(first))
     with connect_nodes(CASE, config or nodes(host(behaviour=second, **words))) as connected:
         assert connected.prepare(needs(), CARDS[: connected.nodes_here], print) == CARDS[:1]
         command, others = connected.start_of(job, sys.executable, limits.grace_seconds)
@@ -118,12 +98,10 @@ def test_two_nodes_give_the_logs_of_both_ranks_here(job: JobSpec, monkeypatch: p
     ("first", "second", "kind", "told"),
     [
         ("loses-peer", "killed", OutcomeKind.FAILED, "rank 1 on n1 (127.0.0.1) ended without a footer at step 3"),
-        ("trains", "killed", OutcomeKind.FAILED, "rank 1 on n1 (127.0.0.1) ended without a footer at step 3: ended by "
-         "SIGKILL"),
+        ("trains", "killed", OutcomeKind.FAILED, "ended without a footer at step 3: ended by SIGKILL"),
         ("killed", "waits-for-peer", OutcomeKind.FAILED, "rank 0 on n0 (127.0.0.1) ended without a footer"),
         ("trains", "refuses", OutcomeKind.REFUSED, "bf16 needs AVX512_BF16"),
         ("trains", "hangs", OutcomeKind.FAILED, "rank 1 on n1 (127.0.0.1) gave no sign of life for 0.6 s"),
-        ("trains", "truncates", OutcomeKind.FAILED, "rank 1 on n1 (127.0.0.1) ended without its log's footer"),
     ],
 )  # fmt: skip
 def test_a_rank_that_fails_on_either_node_is_named_and_both_nodes_end(
@@ -136,20 +114,23 @@ def test_a_rank_that_fails_on_either_node_is_named_and_both_nodes_end(
     assert outcome.logs == ()
 
 
-@pytest.mark.parametrize(("after", "behaviour"), [(2, "waits-for-peer"), (-1, "never-starts")])
-def test_a_killed_node_program_ends_the_job_on_both_nodes_and_is_named(
-    job: JobSpec, monkeypatch: pytest.MonkeyPatch, after: int, behaviour: str
-) -> None:
+def kills_program(job: JobSpec) -> Callable[[Progress], None]:
+    """Kills the second node's program, which is the parent of its job's guard."""
     killed: list[int] = []
 
     def kill(progress: Progress) -> None:
-        # It is the parent of its job's guard, which ends the node's share.
         for guard in Processes().marked(node_mark(job.job_id, 1))[1]:
-            if progress.step > after and not killed:
+            if progress.step > 2 and not killed:
                 killed.append(guard.parent)
                 os.kill(guard.parent, signal.SIGKILL)
 
-    outcome = run(job, monkeypatch, behaviour, behaviour, kill)
+    return kill
+
+
+def test_a_killed_node_program_ends_the_job_on_both_nodes_and_is_named(
+    job: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = run(job, monkeypatch, "waits-for-peer", "waits-for-peer", kills_program(job))
     assert outcome.what == "rank lost"
     assert outcome.reason.startswith("node n1 (127.0.0.1) was lost: ") and "SIGKILL" in outcome.reason
     assert outcome.guilty_rank == 1
@@ -238,9 +219,9 @@ def test_a_connection_that_is_a_script_is_ended_with_what_it_waits_for(tmp_path:
         time.sleep(0.01)
     node.close()
     waited, deadline = int(told.read_text()), time.monotonic() + 5.0
-    while (found := Processes().look(waited)) is not None and found.alive and time.monotonic() < deadline:
+    while is_alive(waited) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert found is None or not found.alive
+    assert not is_alive(waited)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launch.failure import BAD_LOG, KILLED, NATIVE_CRASH, RANK_LOST
+from helpers.launch.failure import BAD_LOG, DIVERGED, KILLED, NATIVE_CRASH, RANK_LOST, Failure
 from helpers.launch.launchers.launcher import LaunchCommand
 from helpers.launch.outcome import ending_of, guilty_rank
 from helpers.launch.tail import RankWatch
@@ -22,9 +22,11 @@ def log(
     spec: JobSpec,
     rank: int,
     footer: Footer | None = None,
+    /,
     steps: int = 3,
     warmup: int = 1,
     samples: int = 8,
+    loss: float | None = None,
     **header: object,
 ) -> RankWatch:
     """A rank that wrote its log and is gone."""
@@ -32,7 +34,7 @@ def log(
     facts = Header("job", CASE.id, 3, rank, 2, "host", 2**22 + 1 + rank, "paddle", "3", "", "cpu")
     writer = StepLogWriter(spec.step_log_path(rank), replace(facts, **header))
     for number in range(1, steps + 1):
-        writer.step(Step(0, number, WARMUP if number <= warmup else WINDOW, number, number + 1.0, samples, 0.0))
+        writer.step(Step(0, number, WARMUP if number <= warmup else WINDOW, number, number + 1.0, samples, 0.0, loss))
     if footer is not None:
         writer.footer(footer)
     watch = RankWatch(spec, rank)
@@ -56,6 +58,9 @@ def command(spec: JobSpec, output: str = "", *rank_outputs: str) -> LaunchComman
         ({"world_size": 4}, "world_size"),
         ({"device": "gpu"}, "device"),
         ({"job_id": "other"}, "job_id"),
+        # Two logs of one rank, and of one process.
+        ({"rank": 0}, "rank"),
+        ({"pid": 2**22 + 1}, "pid"),
     ],
 )
 def test_a_log_of_something_else_is_no_measurement(tmp_path: Path, header: dict[str, object], field: str) -> None:
@@ -64,6 +69,37 @@ def test_a_log_of_something_else_is_no_measurement(tmp_path: Path, header: dict[
     ending = ending_of(spec, command(spec), ranks, 0)
     assert (ending.failure, ending.guilty_rank, ending.logs) == (BAD_LOG, 1, ())
     assert f"field '{field}'" in ending.reason and "rank1.jsonl" in ending.reason
+
+
+@pytest.mark.parametrize(
+    ("footer", "spoil", "failure", "told"),
+    [
+        (None, "cut", BAD_LOG, 'rank1.jsonl:5: got b\'{"kind": "step", "epo\''),
+        (COMPLETE, "not finite", DIVERGED, "rank1.jsonl:4: field 'loss': got nan"),
+        (COMPLETE, "a link", BAD_LOG, "[Errno 22] not a regular file but a symbolic link"),
+        (COMPLETE, "a stray log", BAD_LOG, "rank7.jsonl: field 'rank': expected logs of ranks 0 to 1"),
+    ],
+)
+def test_a_log_that_cannot_be_trusted_gives_no_figure(
+    tmp_path: Path, footer: str | None, spoil: str, failure: Failure, told: str
+) -> None:
+    spec = job(tmp_path)
+    ranks = [log(spec, 0, Footer(COMPLETE)), log(spec, 1, footer and Footer(footer), loss=6.9)]
+    path = spec.step_log_path(1)
+    if spoil == "cut":
+        ranks[1].gone_at = 5.0
+        path.write_text(path.read_text() + '{"kind": "step", "epo')
+    elif spoil == "not finite":
+        *lines, last, end = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([*lines, last.replace("6.9", "NaN"), end]))
+    elif spoil == "a link":
+        path.rename(tmp_path / "moved")
+        path.symlink_to(tmp_path / "moved")
+    else:
+        (tmp_path / "rank7.jsonl").write_text("{}\n")
+    ending = ending_of(spec, command(spec), ranks, 0)
+    assert (ending.failure, ending.logs) == (failure, ())
+    assert told in ending.reason
 
 
 MX = Case.parse("mxnet-resnet50v1.5-fp32-bs8-2x2-dali")
@@ -91,37 +127,30 @@ def test_a_process_that_counts_other_cards_than_its_own_is_no_measurement(
     assert told in ending.reason
 
 
-def extended(folder: Path) -> JobSpec:
-    return replace(job(folder), warmup_steps=6, steady_window_steps=2, most_warmup_steps=10)
-
-
-@pytest.mark.parametrize(("warmup", "told"), [(5, "got 5, expected 6 to 10"), (11, "got 11, expected 6 to 10")])
-def test_a_warm_up_outside_its_budget_is_no_measurement(tmp_path: Path, warmup: int, told: str) -> None:
-    spec = extended(tmp_path)
-    ranks = [log(spec, rank, Footer(COMPLETE), steps=warmup + 2, warmup=warmup) for rank in (0, 1)]
+@pytest.mark.parametrize(
+    ("warmups", "guilty", "told"),
+    [
+        ((5, 5), 0, "got 5, expected 6 to 10"),
+        ((11, 11), 0, "got 11, expected 6 to 10"),
+        ((6, 8), 1, "got 8, expected 6, as in rank 0"),
+    ],
+)
+def test_a_warm_up_outside_its_budget_or_unlike_another_rank_s_is_no_measurement(
+    tmp_path: Path, warmups: tuple[int, int], guilty: int, told: str
+) -> None:
+    spec = replace(job(tmp_path), warmup_steps=6, steady_window_steps=2, most_warmup_steps=10)
+    ranks = [log(spec, rank, Footer(COMPLETE), steps=made + 2, warmup=made) for rank, made in enumerate(warmups)]
     ending = ending_of(spec, command(spec), ranks, 0)
-    assert (ending.failure, ending.guilty_rank) == (BAD_LOG, 0)
+    assert (ending.failure, ending.guilty_rank) == (BAD_LOG, guilty)
     assert f"field 'warm-up steps': {told}" in ending.reason
 
 
-def test_ranks_that_began_their_windows_at_different_steps_are_no_measurement(tmp_path: Path) -> None:
-    spec = extended(tmp_path)
-    ranks = [log(spec, rank, Footer(COMPLETE), steps=8 + 2 * rank, warmup=6 + 2 * rank) for rank in (0, 1)]
-    ending = ending_of(spec, command(spec), ranks, 0)
-    assert (ending.failure, ending.guilty_rank) == (BAD_LOG, 1)
-    assert "field 'warm-up steps': got 8, expected 6, as in rank 0" in ending.reason
-
-
-def test_a_missing_log_is_no_measurement_even_with_exit_0(tmp_path: Path) -> None:
+def test_a_missing_log_and_a_bad_exit_are_no_measurement(tmp_path: Path) -> None:
     spec = job(tmp_path)
-    ending = ending_of(spec, command(spec), [log(spec, 0, Footer(COMPLETE)), RankWatch(spec, 1)], 0)
+    first = log(spec, 0, Footer(COMPLETE))
+    ending = ending_of(spec, command(spec), [first, RankWatch(spec, 1)], 0)
     assert (ending.failure, ending.guilty_rank) == (BAD_LOG, 1)
-
-
-def test_a_bad_exit_after_complete_logs_is_a_crash(tmp_path: Path) -> None:
-    spec = job(tmp_path)
-    ranks = [log(spec, rank, Footer(COMPLETE)) for rank in (0, 1)]
-    ending = ending_of(spec, command(spec), ranks, 139)
+    ending = ending_of(spec, command(spec), [first, log(spec, 1, Footer(COMPLETE))], 139)
     assert ending.failure is NATIVE_CRASH and "SIGSEGV" in ending.reason and ending.guilty_rank is None
 
 
@@ -138,29 +167,24 @@ def test_the_dead_rank_is_told_once_with_its_own_last_words(tmp_path: Path) -> N
     assert ending.failure is not None and ending.failure.what == "out of host memory"
 
 
-def test_an_own_failure_is_blamed_before_a_peers_abort(tmp_path: Path) -> None:
-    spec = job(tmp_path)
-    failed, aborted = log(spec, 0, Footer(FAILED, "DatasetError: bad JPEG")), log(spec, 1)
-    aborted.gone_at = 1.0
-    aborted.last_growth = 1.0
+def test_who_failed_by_itself_is_blamed_first_then_who_is_missed_then_who_lost_another_or_is_behind(
+    tmp_path: Path,
+) -> None:
+    def ranks(name: str, *footers: Footer | None, steps: int = 3) -> list[RankWatch]:
+        (tmp_path / name).mkdir()
+        return [log(job(tmp_path / name), rank, footer, steps=steps - rank) for rank, footer in enumerate(footers)]
+
+    failed, aborted = ranks("own", Footer(FAILED, "DatasetError: bad JPEG"), None)
+    aborted.gone_at = aborted.last_growth = 1.0
     assert guilty_rank([failed, aborted]) is failed
-
-
-def test_a_missed_rank_is_blamed_before_one_that_lost_it_and_one_ended_with_the_job(tmp_path: Path) -> None:
-    spec = job(tmp_path)
-    lost, missed = log(spec, 0, Footer(FAILED, "RuntimeError: Connection closed by peer")), log(spec, 1)
-    missed.gone_at = 9.0
-    lost.last_growth = 1.0
+    lost, missed = ranks("lost", Footer(FAILED, "RuntimeError: Connection closed by peer"), None)
+    missed.gone_at, lost.last_growth = 9.0, 1.0
     assert guilty_rank([lost, missed]) is missed
     missed.gone_at = None
     assert guilty_rank([lost, missed]) is lost
-
-
-def test_of_two_that_fell_silent_between_two_looks_the_one_behind_is_blamed(tmp_path: Path) -> None:
-    spec = job(tmp_path)
-    first, second = (log(spec, rank, Footer(FAILED, "ValueError: x"), steps=3 - rank) for rank in (0, 1))
-    first.last_growth = second.last_growth = 2.0
-    assert guilty_rank([first, second]) is second
+    first, behind = ranks("behind", *[Footer(FAILED, "ValueError: x")] * 2)
+    first.last_growth = behind.last_growth = 2.0
+    assert guilty_rank([first, behind]) is behind
 
 
 def test_a_rank_that_its_launcher_says_failed_and_that_never_showed_life_is_blamed(tmp_path: Path) -> None:

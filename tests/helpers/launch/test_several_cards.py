@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import uuid
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import helpers.launch.nodes.connected
+import helpers.machine.near_cores
+import helpers.session.measuring.job_runner
+from helpers.history.run_folders import ResultStore
 from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK, figures
 from helpers.launch.nodes.connected import CaseNeeds, connect_nodes
 from helpers.launch.nodes.share import node_mark
 from helpers.launch.outcome import JobOutcome, OutcomeKind
+from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.supervisor import run_job
-from helpers.plan.perf_yaml import HostConfig, NodesConfig
+from helpers.machine.devices import CpuCard, Machine
+from helpers.machine.nvml import Gpu
+from helpers.plan.case_plan import CasePlan
+from helpers.plan.perf_yaml import HostConfig, NodesConfig, load_config
+from helpers.session.measuring.job_runner import JobRunner
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.faults.stand_in_trainer import STEP_SECONDS
-from tests.helpers.launch.cards_double import launcher_for
+from tests.helpers.launch.cards_double import launch_command
 from tests.helpers.launch.share_stand_in import CARDS, MACHINE, VERSION
-from tests.helpers.launch.test_nodes import LIMITS, PROGRAM, QuietMeter
+from tests.helpers.launch.test_nodes import LIMITS, PROGRAM
+from tests.helpers.launch.test_supervisor import QuietMeter
+from tests.helpers.machine.watch.test_gpu_health import GPU
+from tests.helpers.machine.watch.test_gpu_health import StandInNvml as CardStandIn
 from tests.job_processes import processes_of_job
 
 pytestmark = pytest.mark.slow
@@ -45,13 +60,13 @@ def job(folder: Path, cards: str, each: int, framework: str = "tensorflow", **be
 def run(spec: JobSpec) -> JobOutcome:
     """The outcome of real processes, after which none of them may live."""
     try:
-        return run_job(spec, launcher_for(spec).command(spec, sys.executable), LIMITS, QuietMeter())
+        return run_job(spec, launch_command(spec, sys.executable), LIMITS, QuietMeter())
     finally:
         assert processes_of_job(spec.job_id) == []
 
 
 def run_on_two_nodes(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> JobOutcome:
-    monkeypatch.setattr(helpers.launch.nodes.connected, "launcher_for", launcher_for)
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launch_command", launch_command)
     build = {"interpreter": sys.executable, "distribution": "paddlepaddle", "version": VERSION, "commit": ""}
     needs = CaseNeeds(spec.case, "cpu", build, MACHINE, wait_seconds=10.0)
     each = spec.case.cards_per_node
@@ -67,17 +82,6 @@ def run_on_two_nodes(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> JobOutco
 
 def configuration(outcome: JobOutcome, rank: int) -> dict[str, object]:
     return dict(json.loads(outcome.logs[rank].header.facts["TF_CONFIG"]))
-
-
-def test_what_perf_yaml_names_for_a_host_passes_and_what_the_caller_happens_to_have_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OF_THE_CALLER", "s3cret")
-    outcome = run_on_two_nodes(job(tmp_path, "2x1", 1), monkeypatch)
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
-    facts = [log.header.facts for log in outcome.logs]
-    assert [each.get("OF_PERF_YAML") for each in facts] == ["n0", "n1"]
-    assert not any("OF_THE_CALLER" in each for each in facts)
 
 
 @pytest.mark.parametrize(("framework", "each", "ranks"), [("tensorflow", 1, 2), ("mxnet", 2, 1)])
@@ -100,14 +104,18 @@ def test_a_killed_rank_of_tensorflow_s_launcher_is_told_as_of_any(tmp_path: Path
 
 
 @pytest.mark.parametrize(("framework", "each", "ranks"), [("tensorflow", 1, 4), ("mxnet", 2, 2)])
-def test_two_nodes_of_two_cards_give_one_log_a_process(
+def test_two_nodes_of_two_cards_give_one_log_a_process_with_their_own_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framework: str, each: int, ranks: int
 ) -> None:
+    monkeypatch.setenv("OF_THE_CALLER", "s3cret")
     outcome = run_on_two_nodes(job(tmp_path, "2x2", each, framework), monkeypatch)
     assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
     heads = [(log.header.rank, log.header.world_size, log.header.cards_per_process) for log in outcome.logs]
     assert heads == [(rank, ranks, each) for rank in range(ranks)]
     assert figures(outcome.logs)[WALL_CLOCK] == pytest.approx(4 * BATCH / STEP_SECONDS)
+    # What perf.yaml names for a host passes, and what the caller happens to have does not.
+    assert [log.header.facts["OF_PERF_YAML"] for log in outcome.logs] == ["n0"] * (ranks // 2) + ["n1"] * (ranks // 2)
+    assert not any("OF_THE_CALLER" in log.header.facts for log in outcome.logs)
     assert {log.header.facts["LOCAL_WORLD_SIZE"] for log in outcome.logs} == {str(2 // each)}
     if framework == "mxnet":
         assert {log.header.facts["MASTER_ADDR"] for log in outcome.logs} == {"127.0.0.1"}
@@ -117,3 +125,36 @@ def test_two_nodes_of_two_cards_give_one_log_a_process(
     assert [configuration(outcome, rank)["task"] for rank in range(ranks)] == [
         {"type": "worker", "index": rank} for rank in range(ranks)
     ]
+
+
+def test_the_ranks_of_a_gpu_job_run_on_cores_near_their_cards_and_share_none(
+    tmp_path: Path, make_plan: Callable[..., CasePlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *others = sorted(os.sched_getaffinity(0))
+    second = replace(GPU, index=1, uuid="GPU-b")
+
+    class Crossed(CardStandIn):
+        """The second card is near the first core."""
+
+        def near_cpus(self, gpu: Gpu) -> frozenset[int]:
+            return frozenset({first if gpu == second else others[0]})
+
+    monkeypatch.setattr(helpers.session.measuring.job_runner, "open_nvml", Crossed)
+    monkeypatch.setattr(helpers.machine.near_cores, "siblings_of", lambda cpu, root: {cpu})
+    monkeypatch.setattr(helpers.machine.near_cores, "tightest_quota", lambda root: None)
+    monkeypatch.setattr(helpers.launch.nodes.connected, "launch_command", launch_command)
+    case = Case.parse("tensorflow-resnet50v1.5-fp32-bs8-1x2-synthetic")
+    made = make_plan(target="v100", build={"interpreter": sys.executable, "framework": "tensorflow", "version": "2"})
+    plan = replace(made, suite_case=replace(made.suite_case, case=case))
+    machine = Machine(MACHINE.facts, (CpuCard(0, (first,)),), (GPU, second), "535.1", "12.2")
+    runner = JobRunner(
+        machine, (GPU, second), ResultStore(tmp_path, "s"), load_config(ROOT / "helpers/plan/defaults.yaml")
+    )
+    run = runner.run(plan, 0)
+    assert run.failure is None
+    logs = [read_step_log(path) for path in sorted(tmp_path.rglob("rank*.jsonl"))]
+    cores = [set(map(int, log.header.facts["cores"].split(","))) for log in logs]
+    assert cores == [{others[0]}, {first}]
+    # The threads of its share, not of all cores.
+    assert [log.header.facts["threads"] for log in logs] == ["1", "1"]
+    assert run.facts["card_cores"].split() == [log.header.facts["cores"] for log in logs]

@@ -102,7 +102,7 @@ def test_one_wish_told_twice_is_one(numbers: tuple[int, ...], times: int) -> Non
     assert asked.times == sum(counted) == times
 
 
-def test_an_interrupt_is_not_lost_behind_a_fault_of_the_ending() -> None:
+def test_an_interrupt_is_not_lost_behind_a_fault_of_the_ending_or_somebody_who_swallows_it() -> None:
     with pytest.raises(KeyboardInterrupt) as raised, stop_signals() as stop:
         try:
             send(signal.SIGTERM)
@@ -110,9 +110,6 @@ def test_an_interrupt_is_not_lost_behind_a_fault_of_the_ending() -> None:
             stop.defer()
             _ = 1 // 0
     assert isinstance(raised.value.__context__, ZeroDivisionError)
-
-
-def test_an_interrupt_that_somebody_swallows_at_the_last_look_waits_for_the_ending() -> None:
     ended = False
     with pytest.raises(KeyboardInterrupt), stop_signals() as stop:
         with contextlib.suppress(KeyboardInterrupt):

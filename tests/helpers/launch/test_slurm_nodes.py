@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,17 +12,13 @@ import pytest
 
 import helpers.launch.nodes.connected
 import helpers.launch.nodes.node
-import helpers.launch.nodes.slurm
-from helpers.launch.nodes.share import node_mark
 from helpers.launch.nodes.slurm import step_words, with_hosts_of_job
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.tail import Progress
-from helpers.machine.watch.processes import Processes
 from helpers.plan.perf_yaml import NodesConfig
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
-from tests.helpers.launch.test_nodes import PROGRAM, job
+from tests.helpers.launch.test_nodes import PROGRAM, job, kills_program
 from tests.helpers.launch.test_nodes import run as run_on_nodes
 from tests.slurm_cluster import SlurmCluster
 
@@ -97,36 +92,12 @@ def other_job(slurm: SlurmCluster, allocation: str) -> str:
 
 
 def test_a_lost_programs_step_is_ended_by_slurm_and_the_node_is_named(
-    slurm: SlurmCluster,
-    allocation: str,
-    job: JobSpec,
-    monkeypatch: pytest.MonkeyPatch,
+    slurm: SlurmCluster, allocation: str, job: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    struck: list[int] = []
-
-    def strike(progress: Progress) -> None:
-        # The program is the parent of its job's guard.
-        for guard in Processes().marked(node_mark(job.job_id, 1))[1]:
-            if progress.step > 2 and not struck:
-                struck.append(guard.parent)
-                os.kill(guard.parent, signal.SIGKILL)
-
-    outcome = run(job, monkeypatch, "waits-for-peer", strike)
+    outcome = run(job, monkeypatch, "waits-for-peer", kills_program(job))
     assert outcome.what == "rank lost"
     assert outcome.reason.startswith("node n1 (127.0.0.3) was lost: it closed the connection, it exited with 137")
     deadline = time.monotonic() + 15.0
     while steps(slurm, allocation) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert steps(slurm, allocation) == []
-    while (found := Processes().look(struck[0])) is not None and found.alive and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert found is None or not found.alive
-
-
-def test_two_nodes_with_one_address_are_refused(allocation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = "NodeName=n0 Arch=x NodeAddr=10.0.0.1 x\nNodeName=n1 Arch=x NodeAddr=10.0.0.1 x\n"
-    monkeypatch.setattr(
-        helpers.launch.nodes.slurm, "ask_slurm", lambda *words: "n0\nn1\n" if "hostnames" in words else shown
-    )
-    with pytest.raises(LaunchError, match=r"node n1 of Slurm: field 'NodeAddr': got '10.0.0.1, the address of node n0"):
-        with_hosts_of_job(NodesConfig(), os.environ)

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import os
 import signal
 import sys
@@ -75,18 +77,14 @@ def run(folder: Path, *behaviours: str, limits: JobLimits = LIMITS) -> JobOutcom
         assert processes_of_job(spec.job_id) == []
 
 
-def test_a_job_that_goes_well_gives_its_logs_in_rank_order(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "trains", "trains", limits=PATIENT)
+def test_a_job_that_goes_well_gives_its_logs_in_rank_order_and_the_meter_sees_its_processes(tmp_path: Path) -> None:
+    meter, spec = QuietMeter(), job(tmp_path, 2)
+    outcome = run_job(spec, command(spec, "trains", "trains"), PATIENT, meter)
     assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
     assert [log.header.rank for log in outcome.logs] == [0, 1]
     assert all(len(log.window) == 5 for log in outcome.logs)
     assert outcome.start_up_seconds is not None and outcome.start_up_seconds < outcome.wall_seconds
     assert outcome.log_tail == "" and outcome.guilty_rank is None
-
-
-def test_the_meter_sees_the_jobs_processes_and_the_window_of_all_ranks(tmp_path: Path) -> None:
-    meter, spec = QuietMeter(), job(tmp_path, 2)
-    outcome = run_job(spec, command(spec, "trains", "trains"), PATIENT, meter)
     assert {log.header.pid for log in outcome.logs} <= meter.own
     steps = [step for log in outcome.logs for step in log.window]
     assert meter.windows == [(min(step.start for step in steps), max(step.end for step in steps))]
@@ -98,26 +96,14 @@ def test_a_refusal_is_no_crash(tmp_path: Path) -> None:
     assert outcome.logs == ()
 
 
-@pytest.mark.parametrize(
-    ("behaviours", "limits"),
-    [
-        (("crashes-profiling",), PATIENT),
-        # The others wait for the one that is gone.
-        (("hangs-profiling", "crashes-profiling"), replace(LIMITS, no_progress_seconds=2.0)),
-    ],
-)
-def test_what_becomes_of_the_steps_after_the_window_changes_no_measurement(
-    tmp_path: Path, behaviours: tuple[str, ...], limits: JobLimits
-) -> None:
-    outcome = run(tmp_path, *behaviours, limits=limits)
+def test_what_becomes_of_the_steps_after_the_window_changes_no_measurement(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "crashes-profiling", limits=PATIENT)
     assert (outcome.kind, outcome.reason) == (OutcomeKind.COMPLETE, "")
-    assert [len(log.window) for log in outcome.logs] == [5] * len(behaviours)
+    assert [len(log.window) for log in outcome.logs] == [5]
 
 
-@pytest.mark.parametrize("cause", ["killed", "raises"])
-def test_a_rank_that_only_lost_its_peer_is_not_blamed(tmp_path: Path, cause: str) -> None:
-    outcome = run(tmp_path, "loses-peer", cause)
-    assert outcome.guilty_rank == 1
+def test_a_rank_that_only_lost_its_peer_is_not_blamed(tmp_path: Path) -> None:
+    assert run(tmp_path, "loses-peer", "raises").guilty_rank == 1
 
 
 @pytest.mark.parametrize("order", [("stops", "waits-for-peer"), ("waits-for-peer", "stops")])
@@ -132,22 +118,9 @@ def test_a_launcher_that_does_not_end_is_hung(tmp_path: Path) -> None:
     assert run(tmp_path, "trains", "launcher=stays").what == "hung"
 
 
-def test_the_start_up_limit_names_the_phase(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "trains", "never-starts", limits=replace(LIMITS, start_up_seconds=4.0))
-    assert outcome.what == "never started"
-    assert outcome.guilty_rank == 1 and "rank 1 at 'import framework'" in outcome.reason
-    assert outcome.start_up_seconds is None
-
-
 def test_ranks_that_wait_for_the_rendezvous_beyond_the_limit_say_so(tmp_path: Path) -> None:
     limits = replace(LIMITS, start_up_seconds=4.0)
     assert run(tmp_path, "never-meets", "never-meets", limits=limits).what == "rendezvous unreachable"
-
-
-def test_the_run_limit_says_where_the_job_was(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "hangs", limits=replace(PATIENT, run_seconds=0.7))
-    assert outcome.what == "over the time limit"
-    assert outcome.reason.startswith("not done after 0.7 s: rank 0 at ")
 
 
 def test_files_that_repeat_the_environment_are_removed(tmp_path: Path) -> None:
@@ -202,14 +175,6 @@ def test_the_second_signal_ends_the_job_without_grace(tmp_path: Path, second: in
     assert processes_of_job(spec.job_id) == []
 
 
-def test_outside_the_main_thread_a_job_still_runs(tmp_path: Path) -> None:
-    outcomes: list[JobOutcome] = []
-    thread = threading.Thread(target=lambda: outcomes.append(run(tmp_path, "trains", limits=PATIENT)))
-    thread.start()
-    thread.join()
-    assert [outcome.kind for outcome in outcomes] == [OutcomeKind.COMPLETE]
-
-
 def test_a_program_that_does_not_exist_is_a_launch_error(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="/nowhere/python"):
         run_job(job(tmp_path), LaunchCommand(("/nowhere/python", "-m", "x")), LIMITS, QuietMeter())
@@ -239,3 +204,40 @@ def test_neither_job_nor_guard_has_a_password_and_only_the_owner_sees_their_fold
     assert JOB_VARIABLE.encode() in written and b"PERFGATE_GUARD_OF=" in written
     assert b"5ecret" not in written
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "cause", "told"),
+    [
+        ("killed", "killed by a signal", "rank 0 ended without a footer at step 3: ended by SIGKILL"),
+        ("out-of-memory", "out of host memory", "rank 0 failed: MemoryError"),
+        ("exits-5", "non-zero exit", "exited with 5"),
+        ("cuda-memory", "out of GPU memory", "Out of memory error on GPU 0"),
+    ],
+)
+def test_each_fault_of_a_rank_has_its_class(tmp_path: Path, behaviour: str, cause: str, told: str) -> None:
+    outcome = run(tmp_path, behaviour, limits=PATIENT)
+    assert told in outcome.reason
+    assert (outcome.what, outcome.guilty_rank, outcome.logs) == (cause, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("behaviours", "limits", "cause", "guilty"),
+    [
+        (("waits-for-peer", "killed"), {}, "rank lost", 1),
+        (("trains", "hangs"), {"no_progress_seconds": 0.5}, "hung", 1),
+        (("trains", "hangs"), {"run_seconds": 1.0}, "over the time limit", None),
+        (("hangs", "hangs", "launcher=dies"), {}, "launcher died", None),
+    ],
+)
+def test_each_fault_of_a_job_has_its_class_and_the_guilty_rank(
+    tmp_path: Path, behaviours: tuple[str, ...], limits: dict[str, float], cause: str, guilty: int | None
+) -> None:
+    outcome = run(tmp_path, *behaviours, limits=replace(PATIENT, **limits))
+    assert (outcome.what, outcome.guilty_rank, outcome.logs) == (cause, guilty, ())
+    if guilty is not None:
+        assert f"rank {guilty}" in outcome.reason
+    if cause == "over the time limit":
+        assert outcome.reason.startswith("not done after 1 s: rank 0 at ")
+    if cause == "launcher died":
+        assert outcome.reason.startswith("the launcher ended by SIGKILL (killed from outside) before rank 0")

@@ -39,25 +39,21 @@ def test_a_half_written_line_waits_for_its_end(tmp_path: Path) -> None:
     assert tail.new_records() == []
 
 
-def test_start_up_shows_the_phase_the_heartbeat_names(tmp_path: Path) -> None:
-    watch = RankWatch(job(tmp_path), 0)
+def test_progress_has_the_phase_of_the_heartbeat_then_the_steps_rate_of_all_ranks_and_time_left(tmp_path: Path) -> None:
+    spec = job(tmp_path)
+    watch = RankWatch(spec, 0)
     watch.poll(1.0)
     assert (watch.phase, watch.last_growth) == ("start", None)
-    write(tmp_path / "rank0.heartbeat", {"phase": "import framework", "step": 0})
+    write(spec.heartbeat_path(0), {"phase": "import framework", "step": 0})
     watch.poll(2.0)
     progress = watch.progress()
     assert (progress.phase, progress.step, progress.steps, progress.samples_per_s) == ("import framework", 0, 6, None)
     assert watch.last_growth == 2.0
-
-
-def test_steps_give_phase_rate_of_all_ranks_and_time_left(tmp_path: Path) -> None:
-    spec = job(tmp_path)
-    watch = RankWatch(spec, 0)
     write(spec.step_log_path(0), {"kind": "header", "pid": 77}, step(1), step(2))
-    watch.poll(1.0)
+    watch.poll(3.0)
     assert (watch.pid, watch.phase) == (77, "warm-up")
     write(spec.step_log_path(0), step(3, WINDOW))
-    watch.poll(2.0)
+    watch.poll(4.0)
     progress = watch.progress()
     assert (progress.phase, progress.step, progress.replicate) == ("window", 3, 1)
     assert progress.samples_per_s == pytest.approx(2 * 8 / 2.0)

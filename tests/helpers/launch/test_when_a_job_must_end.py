@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launch.failure import HUNG, UNREACHABLE
+from helpers.launch.failure import HUNG, NEVER_STARTED, UNREACHABLE
 from helpers.launch.launchers.launcher import LaunchCommand
-from helpers.launch.nodes.others import OtherNodes
+from helpers.launch.nodes.node import OtherNodes
 from helpers.launch.outcome import Ending, OutcomeKind
 from helpers.launch.supervisor import JobLimits, _Run
 from helpers.machine.watch.processes import Processes
@@ -106,8 +106,9 @@ def test_of_two_at_the_same_step_the_one_that_has_not_begun_the_next_is_blamed(
     assert ending is not None and (ending.failure, ending.guilty_rank) == (HUNG, guilty)
 
 
-def test_of_two_without_a_step_the_one_that_never_showed_life_is_blamed(tmp_path: Path) -> None:
+def test_of_two_without_a_step_the_one_that_never_showed_life_is_blamed_and_its_phase_is_named(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.beat(0, 0, at=5.0)
     ending = watched.ending(20.0)
-    assert ending is not None and ending.guilty_rank == 1 and ending.reason.startswith("rank 1 made no first step")
+    assert ending is not None and (ending.failure, ending.guilty_rank) == (NEVER_STARTED, 1)
+    assert ending.reason == "rank 1 made no first step within 20 s: rank 0 at 'window', rank 1 at 'start'"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +10,7 @@ import pytest
 
 from helpers.machine.devices import Machine, discover, why_not_run
 from helpers.machine.host import Host
-from helpers.machine.nvml import Gpu, open_nvml
-from helpers.trainers.contract import ROOT
+from helpers.machine.nvml import Gpu
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DeviceError
 from tests.nvml_stub import (
@@ -117,20 +113,8 @@ def test_a_prohibited_card_and_one_split_by_mig_are_left_out_and_an_exclusive_on
     modes = {0: {"compute_mode": PROHIBITED}, 1: {"mig": True}, 2: {"compute_mode": EXCLUSIVE_PROCESS}}
     machine = found(tmp_path, machine_of(A100, 8, modes))
     assert [card.index for card in machine.cards_of("a100")] == [2, 3, 4, 5, 6, 7]
+    assert machine.faulty[0].remedy == "sudo nvidia-smi -i 0 -c 0"
     assert machine.left_out == "; left out: GPU0 (its compute mode is PROHIBITED), GPU1 (split by MIG)"
-
-
-@pytest.mark.parametrize(
-    ("card", "damage"),
-    [(V100_16, {"pages_pending": True}), (A100, {"rows_pending": True}), (A100, {"rows_failed": True})],
-)
-def test_memory_that_waits_to_be_taken_out_of_use_is_seen_by_the_doctor_and_in_every_run(
-    card: Any, damage: dict[str, bool], tmp_path: Path
-) -> None:
-    with loaded(nvml_library(tmp_path, machine_of(card, 2, {1: damage}))):
-        nvml = open_nvml()
-        assert not isinstance(nvml, str)
-        assert [nvml.settings(gpu).pages_pending for gpu in nvml.gpus()] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -150,20 +134,3 @@ def test_what_a_v100_cannot_run_is_said_before_anything_is_started(
     assert why_not_run(case("1x1", precision, batch), "gpu", found(tmp_path, machine_of(V100_16, 8))) == why
     newer = found(tmp_path / "newer", replace(machine_of(H100, 1)))
     assert why_not_run(case("1x1", precision, batch), "gpu", newer) is None
-
-
-def command(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), **variables}
-    return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-
-
-def test_pytest_skips_what_a_v100_cannot_run_with_the_reason(tmp_path: Path) -> None:
-    nvml_library(tmp_path, ONE_LOST)
-    run = command(
-        tmp_path, "-m", "pytest", "perf_tests", "-m", "gpu", "-k", "bf16", "-rs", "-p", "no:cacheprovider",
-        f"--runs-dir={tmp_path / 'runs'}",
-    )  # fmt: skip
-    assert "needs compute capability 8.0, Tesla V100-SXM2-16GB has 7.0" in run.stdout, run.stdout + run.stderr
-    assert "18 cases: 18 not run" in run.stdout and run.returncode == 6

@@ -8,36 +8,17 @@ from helpers.machine.host import Host, probe_host
 from helpers.trainers.common import process
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
+from tests.helpers.machines import write
 
 GPU_ENVIRONMENT = Environment(
-    host="dgx-1",
-    host_id="0123456789abcdef",
-    os="Ubuntu 20.04",
-    kernel="5.4.0",
-    cpu_model="AMD EPYC 7742 64-Core Processor",
-    logical_cores="256",
-    memory_gib="1008",
-    device="gpu",
-    cards="8 x NVIDIA A100-SXM4-40GB",
-    card_ids="GPU-1 GPU-2",
-    driver="525.60",
-    cuda="11.8",
-    power_limit_watts="400",
-    framework="paddle",
-    framework_version="2.5.0",
+    host="dgx-1", host_id="0123456789abcdef", os="Ubuntu 20.04", kernel="5.4.0", cpu_model="AMD EPYC 7742",
+    logical_cores="256", memory_gib="1008", device="gpu", cards="8 x NVIDIA A100-SXM4-40GB", card_ids="GPU-1 GPU-2",
+    driver="525.60", cuda="11.8", power_limit_watts="400", framework="paddle", framework_version="2.5.0",
     framework_commit="abc",
-)
+)  # fmt: skip
 CPU_ENVIRONMENT = replace(
     GPU_ENVIRONMENT, device="cpu", cards="2 x 1 core", card_ids="", driver="", cuda="", threads="1"
 )
-
-
-def machine_files(root: Path, **files: str) -> Path:
-    for name, text in files.items():
-        path = root / name.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
 
 
 def test_an_unknown_a_missing_and_a_non_text_key_are_errors() -> None:
@@ -50,11 +31,6 @@ def test_an_unknown_a_missing_and_a_non_text_key_are_errors() -> None:
         Environment.from_mapping({**record, "logical_cores": 256})
 
 
-def test_a_driver_update_is_another_gpu_segment_and_says_so() -> None:
-    newer = replace(GPU_ENVIRONMENT, driver="535.1")
-    assert differences(segment(GPU_ENVIRONMENT), segment(newer)) == ("driver: 525.60 → 535.1",)
-
-
 def test_a_commit_under_test_and_a_patch_release_stay_in_the_segment() -> None:
     newer = replace(GPU_ENVIRONMENT, framework_version="2.5.2", framework_commit="def", kernel="5.15")
     assert differences(segment(GPU_ENVIRONMENT), segment(newer)) == ()
@@ -63,6 +39,7 @@ def test_a_commit_under_test_and_a_patch_release_stay_in_the_segment() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
+        ("driver", "535.1", "driver: 525.60 → 535.1"),
         ("host_id", "f" * 16, "host: 0123456789abcdef → ffffffffffffffff"),
         ("card_ids", "GPU-1 GPU-3", "card ids: GPU-1 GPU-2 → GPU-1 GPU-3"),
         ("cuda", "12.0", "CUDA: 11.8 → 12.0"),
@@ -80,11 +57,8 @@ def test_what_verdict_md_names_as_a_change_changes_the_segment(field: str, value
 
 def test_a_cpu_segment_holds_model_cores_and_threads_but_no_driver() -> None:
     changed = replace(CPU_ENVIRONMENT, cpu_model="Xeon", logical_cores="64", threads="2", driver="1", cuda="2")
-    assert [text.partition(":")[0] for text in differences(segment(CPU_ENVIRONMENT), segment(changed))] == [
-        "cpu",
-        "logical cores",
-        "threads",
-    ]
+    found = differences(segment(CPU_ENVIRONMENT), segment(changed))
+    assert [text.partition(":")[0] for text in found] == ["cpu", "logical cores", "threads"]
 
 
 def test_a_key_that_one_side_lacks_is_a_difference() -> None:
@@ -92,36 +66,21 @@ def test_a_key_that_one_side_lacks_is_a_difference() -> None:
 
 
 def test_flags_are_the_callers_measuring_variables_only() -> None:
+    # Of the compiler behind torch.compile, what changes the code and not where its results are kept.
+    compiler = {
+        "TRITON_F32_DEFAULT": "tf32x3", "TRITON_DEFAULT_FP_FUSION": "0", "TORCHDYNAMO_DISABLE": "1",
+        "PTXAS_OPTIONS": "-O1", "TRITON_CACHE_DIR": "/scratch/triton", "TRITON_CACHE_AUTOTUNING": "1",
+        "TRITON_PRINT_AUTOTUNING": "1", "TRITON_HOME": "/scratch",
+    }  # fmt: skip
     variables = {
-        "OMP_PROC_BIND": "close",
-        "FLAGS_max_inplace_grad_add": "8",
-        "FLAGS_selected_gpus": "0",
-        "CUDA_VISIBLE_DEVICES": "0",
-        "CUDA_HOME": "/usr/local/cuda",
-        "DALI_EXTRA_PATH": "/data/dali",
-        "NCCL_VERSION": "2.18",
-        "SECRET_TOKEN": "x",
-        "PATH": "/bin",
-    }
+        "OMP_PROC_BIND": "close", "FLAGS_max_inplace_grad_add": "8", "FLAGS_selected_gpus": "0",
+        "CUDA_VISIBLE_DEVICES": "0", "CUDA_HOME": "/usr/local/cuda", "DALI_EXTRA_PATH": "/data/dali",
+        "NCCL_VERSION": "2.18", "SECRET_TOKEN": "x", "PATH": "/bin", **compiler,
+    }  # fmt: skip
     assert flags_of(variables, "paddle") == "FLAGS_max_inplace_grad_add=8 OMP_PROC_BIND=close"
-
-
-def test_of_the_compiler_behind_torch_compile_what_changes_the_code_is_a_flag() -> None:
-    variables = {
-        "TRITON_F32_DEFAULT": "tf32x3",
-        "TRITON_DEFAULT_FP_FUSION": "0",
-        "TORCHDYNAMO_DISABLE": "1",
-        "PTXAS_OPTIONS": "-O1",
-        # Where its results are kept, and what it prints.
-        "TRITON_CACHE_DIR": "/scratch/triton",
-        "TRITON_CACHE_AUTOTUNING": "1",
-        "TRITON_PRINT_AUTOTUNING": "1",
-        "TRITON_HOME": "/scratch",
-    }
-    assert flags_of(variables, "pytorch") == (
+    assert flags_of(compiler, "pytorch") == (
         "PTXAS_OPTIONS=-O1 TORCHDYNAMO_DISABLE=1 TRITON_DEFAULT_FP_FUSION=0 TRITON_F32_DEFAULT=tf32x3"
     )
-    assert flags_of(variables, "paddle") == ""
 
 
 def test_another_frameworks_and_another_programs_variables_are_no_flags() -> None:
@@ -162,14 +121,11 @@ def test_the_thread_counts_that_a_trainer_sets_itself_are_no_flags() -> None:
 
 
 def test_the_host_is_read_from_proc_and_etc(tmp_path: Path) -> None:
-    root = machine_files(
-        tmp_path,
-        proc__cpuinfo="processor\t: 0\nmodel name\t: Intel(R) Xeon(R)   Gold 6148\nprocessor : 1\nmodel name : other\n",
-        proc__meminfo="MemTotal:       1048576 kB\nMemFree: 1 kB\n",
-    )
-    (root / "etc").mkdir()
-    (root / "etc/os-release").write_text('NAME=Debian\nPRETTY_NAME="Debian GNU/Linux 12"\n')
-    (root / "etc/machine-id").write_text("0" * 32 + "\n")
+    root = write(tmp_path, {
+        "proc/cpuinfo": "processor\t: 0\nmodel name\t: Intel(R) Xeon(R)   Gold 6148\nmodel name : other\n",
+        "proc/meminfo": "MemTotal:       1048576 kB\nMemFree: 1 kB\n",
+        "etc/os-release": 'NAME=Debian\nPRETTY_NAME="Debian GNU/Linux 12"\n', "etc/machine-id": "0" * 32 + "\n",
+    })  # fmt: skip
     host = probe_host(root, node=lambda: "node7", logical_cores=lambda: 80)
     assert (host.host, host.cpu_model, host.memory_bytes) == ("node7", "Intel(R) Xeon(R) Gold 6148", 1024**3)
     assert (host.os, host.logical_cores) == ("Debian GNU/Linux 12", 80)
@@ -186,8 +142,7 @@ def test_without_a_machine_id_the_host_name_makes_the_host_id(tmp_path: Path, co
 
 def test_a_container_without_a_machine_id_is_known_by_what_does_not_change(tmp_path: Path) -> None:
     """It got another name at every start, and so was a new machine, without baselines and nights."""
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal:       8388608 kB\n")
+    write(tmp_path, {"proc/meminfo": "MemTotal:       8388608 kB\n"})
 
     def host(name: str, *cards: str) -> Host:
         return probe_host(tmp_path, node=lambda: name, logical_cores=lambda: 8, card_ids=cards)
@@ -195,15 +150,10 @@ def test_a_container_without_a_machine_id_is_known_by_what_does_not_change(tmp_p
     one, two = host("0123456789ab", "GPU-1", "GPU-0"), host("ba9876543210", "GPU-0", "GPU-1")
     assert (one.host_id, one.id_by) == (two.host_id, "its cards' UUIDs")
     assert one.host_id != host("0123456789ab", "GPU-2").host_id
-    bare = host("0123456789ab")
-    assert (bare.host_id, bare.id_by) == (
-        host("ba9876543210").host_id,
-        "its hardware alone, as equal machines have it",
-    )
-    (tmp_path / "sys/class/dmi/id").mkdir(parents=True)
-    (tmp_path / "sys/class/dmi/id/product_uuid").write_text("4C4C-11\n")
+    bare, other = host("0123456789ab"), host("ba9876543210")
+    assert (bare.host_id, bare.id_by) == (other.host_id, "its hardware alone, as equal machines have it")
+    write(tmp_path, {"sys/class/dmi/id/product_uuid": "4C4C-11\n"})
     boards = {host(name).host_id for name in ("0123456789ab", "ba9876543210", "node7")}
     assert len(boards) == 1 and boards.isdisjoint({bare.host_id, one.host_id})
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/machine-id").write_text("a" * 32)
+    write(tmp_path, {"etc/machine-id": "a" * 32})
     assert host("x", "GPU-0") == host("x", "GPU-1")

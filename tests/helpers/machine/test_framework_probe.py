@@ -1,5 +1,8 @@
-"""Which build of a framework an interpreter has, and where that is asked."""
+"""Which build of a framework an interpreter has, where that is asked, and what makes a missing environment."""
 
+from __future__ import annotations
+
+import re
 import sys
 import venv
 from dataclasses import replace
@@ -9,8 +12,14 @@ import pytest
 
 from helpers.machine import frameworks
 from helpers.machine.framework_probe import identity, libraries, probe, why_missing
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.frameworks import (
+    BuildFinder,
+    FrameworkBuild,
+    FrameworkConfig,
+    find_framework,
+)
 from helpers.trainers.contract.frameworks import Framework
+from tests.requirements.scripts import REQUIREMENTS
 
 
 def trainers(root: Path, *names: str) -> BuildFinder:
@@ -23,7 +32,6 @@ def trainers(root: Path, *names: str) -> BuildFinder:
 
 
 def test_the_build_of_this_interpreter_is_found_without_importing_it(tmp_path: Path) -> None:
-    pytest.importorskip("importlib.metadata")
     if not probe("paddle"):
         pytest.skip("Paddle is not installed")
     imported = "paddle" in sys.modules
@@ -195,15 +203,43 @@ def test_another_build_has_another_digest(tmp_path: Path, monkeypatch: pytest.Mo
 def test_another_name_of_an_interpreter_is_the_same_build(tmp_path: Path) -> None:
     if not probe("paddle"):
         pytest.skip("Paddle is not installed")
-    wrapper = tmp_path / "python"
-    wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    wrapper.chmod(0o755)
     link = tmp_path / "env"
     link.symlink_to(sys.prefix)
-    finder = BuildFinder()
-    names = (sys.executable, str(wrapper), str(link / "bin/python"))
-    one, two, three = (
-        finder.find_identity(FrameworkBuild(each, Framework.PADDLE, "paddlepaddle", "3")) for each in names
-    )
-    assert one == two == three
+    finder, names = BuildFinder(), (sys.executable, str(link / "bin/python"))
+    one, two = (finder.find_identity(FrameworkBuild(each, Framework.PADDLE, "paddlepaddle", "3")) for each in names)
+    assert one == two
     assert one.place and one.prefix and len(one.digest) == 16
+
+
+class NoBuild(BuildFinder):
+    def find_build(self, framework: Framework, interpreter: str | None = None) -> FrameworkBuild | str:
+        return f"{framework.value} is not there"
+
+
+def test_the_stamp_is_the_bootstrap_s_own() -> None:
+    text = (REQUIREMENTS / "installer.py").read_text(encoding="utf-8")
+    assert f'STAMP, OWNED = "{frameworks._STAMP}"' in text
+
+
+@pytest.mark.parametrize("given", [FrameworkConfig(), FrameworkConfig("/opt/pytorch/bin/python")])
+def test_an_environment_of_the_user_s_own_is_never_built(given: FrameworkConfig) -> None:
+    assert find_framework(Framework.PYTORCH, given, NoBuild()) == "pytorch is not there"
+
+
+def test_a_missing_environment_is_told_with_its_command_and_a_whole_one_with_the_finder_s_reason(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "env"
+    given = FrameworkConfig(str(folder / "bin" / "python"), "pytorch")
+    reason = find_framework(Framework.PYTORCH, given, NoBuild())
+    assert re.search(r"environment of pytorch is missing .*--requirements pytorch --venv .* builds it", str(reason))
+    folder.mkdir()
+    assert "not complete" in str(find_framework(Framework.PYTORCH, given, NoBuild()))
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    (folder / ".perfgate-stamp.json").touch()
+    assert find_framework(Framework.PYTORCH, given, NoBuild()) == "pytorch is not there"
+    # Its Python was upgraded.
+    (folder / "bin" / "python").unlink()
+    (folder / "bin" / "python").symlink_to(tmp_path / "gone")
+    assert "not complete" in str(find_framework(Framework.PYTORCH, given, NoBuild()))

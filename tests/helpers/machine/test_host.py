@@ -1,20 +1,19 @@
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
-import uuid
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from helpers.common.unknown import Unknown
 from helpers.machine.host import HostState, OomKills, oom_evidence, probe_host_state, read_oom_kills
+from tests.faults.control_group import memory_group
 from tests.helpers.machines import write
 
 CPU = "sys/devices/system/cpu"
 AT_WORK = "the kernel's OOM killer was at work"
-GROUPS = Path("/sys/fs/cgroup/memory")
 
 
 def state(root: Path, **variables: str) -> HostState:
@@ -34,26 +33,17 @@ def test_a_machine_that_shows_nothing_is_unknown_and_never_healthy(tmp_path: Pat
     assert (found.quota_cores, found.memory_limit_bytes) == (None, None)
 
 
-def test_clocks_and_times_are_read(tmp_path: Path) -> None:
-    write(tmp_path, {
+def test_clocks_times_and_memory_are_read(tmp_path: Path) -> None:
+    found = state(write(tmp_path, {
         f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave\n", f"{CPU}/cpu1/cpufreq/scaling_governor": "performance\n",
-        "proc/loadavg": "1.50 1 1 1/2 3\n",
-        "proc/cpuinfo": "flags\t\t: fpu hypervisor sse\n",
+        "proc/loadavg": "1.50 1 1 1/2 3\n", "proc/cpuinfo": "flags\t\t: fpu hypervisor sse\n",
         "sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet\n",
-    })  # fmt: skip
-    found = state(tmp_path)
-    assert found.governors == {"powersave", "performance"}
-    assert found.load_1m == 1.5
-    assert (found.clock_source, found.hypervisor) == ("hpet", True)
-
-
-def test_memory_is_read_in_bytes(tmp_path: Path) -> None:
-    write(tmp_path, {
         "proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 4 kB\nSwapTotal: 8 kB\nSwapFree: 5 kB\n",
         "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
         "proc/sys/kernel/numa_balancing": "1\n",
-    })  # fmt: skip
-    found = state(tmp_path)
+    }))  # fmt: skip
+    assert (found.governors, found.load_1m) == ({"powersave", "performance"}, 1.5)
+    assert (found.clock_source, found.hypervisor) == ("hpet", True)
     assert (found.memory_available_bytes, found.swap_used_bytes) == (4096, 3072)
     assert (found.huge_pages, found.numa_balancing) == ("madvise", True)
 
@@ -116,32 +106,23 @@ def test_what_a_container_may_still_start_is_read_from_its_tightest_group(tmp_pa
     assert state(tmp_path / "none").free_processes is None
 
 
-def machine(root: Path, groups: str, **files: str) -> Path:
-    """A root folder with these counts; ``__`` in a name stands for ``/``."""
-    for name, text in {"proc__self__cgroup": groups, **files}.items():
-        path = root / name.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
+EVENTS = "low 0\noom 7\noom_kill {}\noom_group_kill 9\n"
 
 
-def write_events(folder: Path, count: int, name: str = "memory.events") -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(f"low 0\noom 7\noom_kill {count}\noom_group_kill 9\n")
-
-
-def test_the_own_group_is_read_in_version_2(tmp_path: Path) -> None:
-    root = machine(tmp_path, "0::/job/a\n", proc__vmstat="nr_free 5\noom_kill 3\n")
-    write_events(root / "sys/fs/cgroup/job/a", 2)
-    write_events(root / "sys/fs/cgroup/job", 50)
-    assert read_oom_kills(root) == OomKills(2, 3, inherits=True)
-
-
-def test_the_own_group_is_read_in_version_1(tmp_path: Path) -> None:
-    root = machine(tmp_path, "4:memory:/x\n1:cpu:/\n0::/\n", proc__vmstat="oom_kill 3\n")
-    write_events(root / "sys/fs/cgroup/memory/x", 1, "memory.oom_control")
-    write_events(root / "sys/fs/cgroup/memory", 9, "memory.oom_control")
-    assert read_oom_kills(root) == OomKills(1, 3, inherits=False)
+@pytest.mark.parametrize(
+    ("groups", "own", "above", "kills"),
+    [
+        ("0::/job/a\n", "job/a/memory.events", "job/memory.events", OomKills(2, 3, inherits=True)),
+        ("4:memory:/x\n1:cpu:/\n0::/\n", "memory/x/memory.oom_control", "memory/memory.oom_control", OomKills(2, 3)),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_the_own_group_s_kills_are_read(tmp_path: Path, groups: str, own: str, above: str, kills: OomKills) -> None:
+    write(tmp_path, {
+        "proc/self/cgroup": groups, "proc/vmstat": "nr_free 5\noom_kill 3\n",
+        f"sys/fs/cgroup/{own}": EVENTS.format(2), f"sys/fs/cgroup/{above}": EVENTS.format(50),
+    })  # fmt: skip
+    assert read_oom_kills(tmp_path) == kills
 
 
 @pytest.mark.parametrize(
@@ -162,24 +143,14 @@ def test_counts_that_grew_are_the_evidence(before: OomKills, after: OomKills, st
     assert oom_evidence(before, after) == (struck, text)
 
 
-@pytest.fixture
-def tight_group() -> Generator[Path, None, None]:
-    """A memory group of 64 MiB below this machine's own; where none can be made the test has nothing to try."""
-    folder = GROUPS / f"perfgate-test-{uuid.uuid4().hex[:8]}"
-    try:
-        folder.mkdir()
-    except OSError:
-        pytest.skip("no memory control group (version 1) can be made here")
-    (folder / "memory.limit_in_bytes").write_text(str(64 * 2**20))
-    yield folder
-    folder.rmdir()
-
-
-def test_a_real_kill_for_want_of_memory_is_seen(tight_group: Path) -> None:
-    enters = f"open({str(tight_group / 'cgroup.procs')!r}, 'w').write('0'); "
-    before = read_oom_kills()
-    done = subprocess.run([sys.executable, "-c", enters + "b = b'x' * 2**30"], check=False)
-    assert done.returncode == -9
-    struck, text = oom_evidence(before, read_oom_kills())
-    assert struck, text
-    assert "OOM killer was at work" in text
+def test_a_real_kill_for_want_of_memory_is_seen() -> None:
+    with contextlib.ExitStack() as held:
+        try:
+            group = held.enter_context(memory_group(64))
+        except OSError as error:
+            pytest.skip(str(error))
+        before = read_oom_kills()
+        done = subprocess.run([*group.prefix, sys.executable, "-c", "b'x' * 2**30"], check=False)
+        assert done.returncode == -9
+        struck, text = oom_evidence(before, read_oom_kills())
+    assert struck and "OOM killer was at work" in text

@@ -27,26 +27,26 @@ DGX1 = {f"GPU-{card}": node(20 * (card // 4), 20, 40) for card in range(8)}
 
 
 def test_eight_cards_on_two_sockets_have_whole_cores_of_their_own_socket() -> None:
-    shares = divided(DGX1, physical(40, 40))
-    assert shares.how == NEAR
-    assert (shares.cpus["GPU-0"], shares.cpus["GPU-4"]) == (
+    shares, how = divided(DGX1, physical(40, 40))
+    assert how == NEAR
+    assert (shares["GPU-0"], shares["GPU-4"]) == (
         (0, 1, 2, 3, 4, 40, 41, 42, 43, 44), (20, 21, 22, 23, 24, 60, 61, 62, 63, 64),
     )  # fmt: skip
-    for card, cpus in shares.cpus.items():
+    for card, cpus in shares.items():
         assert set(cpus) <= DGX1[card]
-    every = [cpu for cpus in shares.cpus.values() for cpu in cpus]
+    every = [cpu for cpus in shares.values() for cpu in cpus]
     assert sorted(every) == list(range(80))
 
 
 def test_a_job_of_one_card_has_all_cores_near_it_and_none_that_is_far() -> None:
     # A DGX A100: eight nodes of 16 cores, each card beside one of four of them.
     near = node(48, 16, 128)
-    assert divided({"GPU-0": near}, physical(128, 128)).cpus["GPU-0"] == tuple(sorted(near))
+    assert divided({"GPU-0": near}, physical(128, 128))[0]["GPU-0"] == tuple(sorted(near))
 
 
 def test_all_cards_have_as_many_where_their_sockets_carry_different_numbers_of_them() -> None:
     near = {card: DGX1[card] for card in ("GPU-0", "GPU-1", "GPU-2", "GPU-4")}
-    assert {len(cpus) for cpus in divided(near, physical(40, 40)).cpus.values()} == {12}
+    assert {len(cpus) for cpus in divided(near, physical(40, 40))[0].values()} == {12}
 
 
 @pytest.mark.parametrize("unknown", [{}, {"GPU-1": frozenset({0, 1})}], ids=["none known", "one known"])
@@ -54,28 +54,27 @@ def test_on_a_virtual_machine_whose_nvml_names_no_cores_they_are_divided_evenly(
     unknown: dict[str, frozenset[int]],
 ) -> None:
     near = {"GPU-0": frozenset[int](), "GPU-1": frozenset[int](), **unknown}
-    shares = divided(near, physical(4))
-    assert (shares.how, dict(shares.cpus)) == (EVENLY, {"GPU-0": (0, 1), "GPU-1": (2, 3)})
+    assert divided(near, physical(4)) == ({"GPU-0": (0, 1), "GPU-1": (2, 3)}, EVENLY)
 
 
 def test_two_cores_near_a_card_are_too_few_for_its_readers_where_others_are_free() -> None:
     # A container with all of one socket and two cores of the other.
     near = {"GPU-0": frozenset(range(30)), "GPU-1": frozenset({30, 31})}
-    shares = divided(near, physical(32))
-    assert shares.how == EVENLY and {len(cpus) for cpus in shares.cpus.values()} == {16}
+    shares, how = divided(near, physical(32))
+    assert how == EVENLY and {len(cpus) for cpus in shares.values()} == {16}
 
 
 def test_cards_with_fewer_cores_than_cards_share_them_all() -> None:
-    shares = divided({f"GPU-{card}": frozenset({0, 1}) for card in range(4)}, physical(2))
-    assert (shares.how, set(shares.cpus.values())) == (TOO_FEW, {(0, 1)})
+    shares, how = divided({f"GPU-{card}": frozenset({0, 1}) for card in range(4)}, physical(2))
+    assert (how, set(shares.values())) == (TOO_FEW, {(0, 1)})
 
 
 @pytest.mark.parametrize(("quota", "each"), [(None, 10), (40.0, 5), (16.5, 2), (3.0, 1)])
 def test_a_quota_is_divided_too_and_its_cores_first(quota: float | None, each: int) -> None:
-    shares = divided(DGX1, physical(40, 40), quota)
-    assert {len(cpus) for cpus in shares.cpus.values()} == {each}
+    shares, _ = divided(DGX1, physical(40, 40), quota)
+    assert {len(cpus) for cpus in shares.values()} == {each}
     # Cores before their second threads.
-    assert each == 10 or shares.cpus["GPU-1"] == tuple(range(5, 5 + each))
+    assert each == 10 or shares["GPU-1"] == tuple(range(5, 5 + each))
 
 
 @given(
@@ -85,11 +84,11 @@ def test_a_quota_is_divided_too_and_its_cores_first(quota: float | None, each: i
 def test_no_two_cards_share_a_core_whatever_nvml_says(near: list[frozenset[int]], quota: float | None) -> None:
     # The threads of a core have neighbouring numbers here.
     cores = [(cpu, cpu + 1) for cpu in range(0, 16, 2)]
-    shares = divided({str(card): cpus for card, cpus in enumerate(near)}, cores, quota)
-    every = [cpu for cpus in shares.cpus.values() for cpu in cpus]
+    shares, _ = divided({str(card): cpus for card, cpus in enumerate(near)}, cores, quota)
+    every = [cpu for cpus in shares.values() for cpu in cpus]
     assert len(every) == len(set(every)) and set(every) <= set(range(16))
-    assert len({len(cpus) for cpus in shares.cpus.values()}) == 1
-    on_core = [cpu // 2 for cpus in shares.cpus.values() for cpu in {each - each % 2 for each in cpus}]
+    assert len({len(cpus) for cpus in shares.values()}) == 1
+    on_core = [cpu // 2 for cpus in shares.values() for cpu in {each - each % 2 for each in cpus}]
     assert len(on_core) == len(set(on_core))
 
 

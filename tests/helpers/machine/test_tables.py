@@ -65,19 +65,15 @@ def test_the_topology_is_a_row_of_cells_a_card_with_its_legend() -> None:
     assert tables["legend"] == {"X": "Self", "NV#": "Connection traversing a bonded set of # NVLinks"}
 
 
-def test_a_row_that_all_cards_share_is_told_once_and_another_card_by_card() -> None:
-    details = details_of_all()
+def test_a_row_that_all_cards_share_is_told_once_another_card_by_card_and_the_unknown_says_so() -> None:
+    details = {
+        uuid: replace(each, nvlinks=Unknown("x"), ecc=Unknown("no right")) for uuid, each in details_of_all().items()
+    }
     details["GPU-1"] = replace(details["GPU-1"], persistence=False)
-    tables = tables_of(facts(details=details))["GPU"]
-    assert tables["ECC"] == "on"
-    assert tables["persistence mode"] == "GPU0,2-7: on; GPU1: off"
-
-
-def test_what_is_not_known_says_so_in_its_row() -> None:
-    tables = tables_of(facts(host=host_state(governors=Unknown("hidden here"))))
-    assert tables["CPU"]["governor"] == "unknown: hidden here"
-    details = {uuid: replace(each, ecc=Unknown("no right")) for uuid, each in details_of_all().items()}
-    assert tables_of(facts(details=details))["GPU"]["ECC"] == "unknown: no right"
+    tables = tables_of(facts(details=details, host=host_state(governors=Unknown("hidden here"))))
+    assert tables["GPU"]["driver CUDA"] == "12.0"
+    assert tables["GPU"]["persistence mode"] == "GPU0,2-7: on; GPU1: off"
+    assert (tables["GPU"]["ECC"], tables["CPU"]["governor"]) == ("unknown: no right", "unknown: hidden here")
 
 
 def test_a_machine_without_cards_says_why_and_has_no_matrix() -> None:
@@ -86,17 +82,14 @@ def test_a_machine_without_cards_says_why_and_has_no_matrix() -> None:
     assert "topology" not in tables and "legend" not in tables
 
 
-def test_a_cpu_build_has_no_cuda_and_none_of_the_machines() -> None:
+def test_a_cpu_build_has_no_cuda_and_libraries_that_are_not_known_are_not_told_to_be_absent() -> None:
     build = replace(BUILD, distribution="paddlepaddle", commit="")
     tables = tables_of(facts(frameworks=(FrameworkFacts(build, {"python": "3.11"}),)))["paddle"]
     assert [tables[name] for name in ("CUDA", "cuDNN", "NCCL")] == ["none: a build for CPUs"] * 3
     assert (tables["DALI"], tables["commit"]) == ("not installed", "the build does not say")
-
-
-def test_libraries_that_are_not_known_are_not_told_to_be_absent() -> None:
-    tables = tables_of(facts(frameworks=(FrameworkFacts(BUILD, "it does not answer"),)))["paddle"]
+    silent = tables_of(facts(frameworks=(FrameworkFacts(BUILD, "it does not answer"),)))["paddle"]
     names = ("CUDA", "cuDNN", "NCCL", "DALI", "Python")
-    assert {tables[name] for name in names} == {"unknown: it does not answer"}
+    assert {silent[name] for name in names} == {"unknown: it does not answer"}
 
 
 def test_gathering_asks_every_card_and_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from helpers.launch.launchers import launcher_for
+from helpers.launch.launchers import launch_command
 from helpers.launch.outcome import JobOutcome
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.machine.watch.contention import CpuMeter
@@ -60,7 +60,7 @@ def run(
     """
     if disturb is not None:
         threading.Thread(target=disturb, args=(spec,), daemon=True).start()
-    command = launcher_for(spec).command(spec, interpreter)
+    command = launch_command(spec, interpreter)
     try:
         return run_job(spec, replace(command, argv=(*before, *command.argv)), LIMITS, CpuMeter(()))
     finally:

@@ -13,7 +13,7 @@ import helpers.launch.nodes.connected
 from helpers.launch.nodes.connected import CaseNeeds, ConnectedNodes
 from helpers.launch.nodes.link import Message
 from helpers.launch.nodes.node import Node
-from helpers.launch.nodes.share import node_facts, node_record
+from helpers.launch.nodes.share import node_record
 from helpers.machine.devices import CpuCard, Machine, environment_of
 from helpers.machine.environment import Environment, differences, segment
 from helpers.machine.host import Host
@@ -64,11 +64,7 @@ def connected(
     """A connected whose other nodes are these machines, with these variables of their own."""
     links = []
     for node, each in list(enumerate(machines))[1:]:
-        ready = {
-            "kind": "ready",
-            "facts": node_facts(BUILD, each, each.gpus, "a100", "none"),
-            **node_record(each, each.gpus, variables, "paddle"),
-        }
+        ready = {"kind": "ready", **node_record({**BUILD, "framework": "paddle"}, each, each.gpus, "none", variables)}
         links.append(NodeStandIn(HOSTS[node], node, [ready]))
     return ConnectedNodes(HOSTS[: len(machines)], links), links
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helpers.common.unknown import Unknown
 from helpers.machine.doctor import diagnose
-from helpers.machine.doctor.finding import Context, Finding, Severity
+from helpers.machine.doctor.finding import Check, Context, Finding, Severity
 from helpers.machine.facts import FrameworkFacts, Storage
 from helpers.machine.host import Space
-from helpers.machine.nvml import Gpu
+from helpers.machine.libraries import find_library
+from helpers.machine.nvml import Gpu, GpuDetails
 from helpers.machine.watch.contention import ContentionSample, ForeignProcess
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.frameworks import Framework
@@ -37,8 +39,14 @@ def with_machine(**values: Any) -> Context:
     return context(facts=facts(machine=replace(gpu_machine(v100s()), **values)))
 
 
+def of_all(**values: Any) -> dict[str, GpuDetails]:
+    return {uuid: replace(each, **values) for uuid, each in details_of_all().items()}
+
+
 def test_a_machine_in_order_has_no_finding() -> None:
     assert diagnose(context()).findings == ()
+    # A quota that two CPUs cannot use up.
+    assert diagnose(with_host(allowed_cpus=frozenset({0, 1}), quota_cores=2.0)).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -99,6 +107,11 @@ def test_a_machine_in_order_has_no_finding() -> None:
         (with_machine(shared_memory_problem="there is no /dev/shm"), BLOCKER, "/dev/shm", "there is no /dev/shm"),
         (with_card(pcie_width=8), WARNING, "narrow PCI Express", "GPU3: x8 of x16"),
         (with_card(cpus=frozenset({90})), WARNING, "cores far from a card", "GPU3"),
+        (context(facts=facts(details=of_all(nvlinks=(False, False)))), WARNING, "no NVLink", "8 SXM cards"),
+        (context(facts=facts(details=of_all(ecc=False))), NOTE, "ECC off", "GPU0, GPU1"),
+        (context(facts=facts(storage={"data": Storage("nfs4", "server:/x")})), WARNING, "dataset's disk", "network"),
+        (context(facts=facts(storage={"data": Storage("fuse.ssh", "host:/")})), WARNING, "dataset's disk", "network"),
+        (with_host(allowed_cpus=frozenset({0, 1}), quota_cores=1.5), WARNING, "CPU quota", "1.5 cores for 2 CPUs"),
     ],
 )  # fmt: skip
 def test_one_fault_is_one_finding_with_its_numbers(broken: Context, severity: Severity, name: str, words: str) -> None:
@@ -106,11 +119,6 @@ def test_one_fault_is_one_finding_with_its_numbers(broken: Context, severity: Se
     assert (finding.severity, finding.name) == (severity, name)
     assert re.search(words, finding.found), finding.found
     assert finding.why and finding.remedy
-
-
-@pytest.mark.parametrize("cores", [2.0, 2.5, None])
-def test_a_quota_that_two_cpus_cannot_use_up_is_no_finding(cores: float | None) -> None:
-    assert diagnose(with_host(allowed_cpus=frozenset({0, 1}), quota_cores=cores)).count(WARNING) == 0
 
 
 def test_work_on_the_cores_while_a_session_holds_them_is_no_blocker() -> None:
@@ -153,16 +161,6 @@ def test_a_build_must_have_kernels_for_the_card(
     found = diagnose(context(facts=facts(machine=gpu_machine(gpus), frameworks=(build,)))).findings
     assert [each.name for each in found] == (["card and framework"] if words else [])
     assert not words or re.search(words, found[0].found), found[0].found
-
-
-def test_all_cards_without_ecc_is_a_note_and_some_a_warning() -> None:
-    details = {uuid: replace(each, ecc=False) for uuid, each in details_of_all().items()}
-    assert only(context(facts=facts(details=details))).severity is NOTE
-
-
-def test_sxm_cards_without_an_active_link_are_told() -> None:
-    details = {uuid: replace(each, nvlinks=(False, False)) for uuid, each in details_of_all().items()}
-    assert only(context(facts=facts(details=details))).name == "no NVLink"
 
 
 def test_a_cpu_card_over_two_memory_nodes_is_told() -> None:
@@ -236,11 +234,6 @@ def test_a_missing_framework_blocks_only_where_it_is_the_only_one() -> None:
     assert only(context(framework_problems=problems, facts=facts(frameworks=()))).severity is BLOCKER
 
 
-@pytest.mark.parametrize("disk", [Storage("nfs4", "server:/x"), Storage("fuse.sshfs", "host:/x")])
-def test_images_on_a_slow_disk_are_told(disk: Storage) -> None:
-    assert only(context(facts=facts(storage={"data": disk}))).name == "dataset's disk"
-
-
 def test_a_card_on_the_bus_without_a_driver_blocks_and_hidden_cards_are_a_note() -> None:
     bare = without_gpus()
     finding = diagnose(replace(bare, gpus_on_bus=2)).findings[0]
@@ -273,17 +266,105 @@ def test_what_could_not_be_looked_at_is_one_note() -> None:
     )  # fmt: skip
 
 
-def test_a_card_of_which_nothing_is_known_breaks_no_check() -> None:
+def test_a_card_or_host_of_which_nothing_is_known_breaks_no_check() -> None:
     details = details_of_all()
-    lost = {name: Unknown("lost") for name in vars(details["GPU-5"])}
-    details["GPU-5"] = replace(details["GPU-5"], **lost)
+    details["GPU-5"] = replace(details["GPU-5"], **{name: Unknown("lost") for name in vars(details["GPU-5"])})
     assert only(context(facts=facts(details=details))).name == "not looked at"
-
-
-def test_a_host_of_which_nothing_is_known_breaks_no_check() -> None:
-    names = "numa_nodes governors load_1m quota_cores clock_source"
-    more = (
-        "hypervisor memory_available_bytes memory_limit_bytes swap_used_bytes huge_pages numa_balancing shared_memory"
+    names = (
+        "numa_nodes governors load_1m quota_cores clock_source hypervisor memory_available_bytes memory_limit_bytes "
+        "swap_used_bytes huge_pages numa_balancing shared_memory"
     )
-    host = host_state(**{name: Unknown("lost") for name in f"{names} {more}".split()})
+    host = host_state(**{name: Unknown("lost") for name in names.split()})
     assert only(context(facts=facts(host=host))).name == "not looked at"
+
+
+def check(*severities: Severity, name: str = "a") -> Check:
+    return lambda context: [Finding(each, name, "found", "why", "do") for each in severities]
+
+
+def test_the_worst_comes_first_and_equals_keep_their_order() -> None:
+    found = diagnose(context(), (check(NOTE, WARNING), check(WARNING, name="other"), check(BLOCKER))).findings
+    assert [(each.severity, each.name) for each in found] == [
+        (BLOCKER, "a"), (WARNING, "a"), (WARNING, "other"), (NOTE, "a"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "fit", "verdict"),
+    [
+        ((BLOCKER, NOTE, NOTE), False, "NOT FIT to measure: 1 blocker, 2 notes;"),
+        ((WARNING,), True, "FIT to measure, with reservations: 1 warning"),
+        ((NOTE,), True, "FIT to measure: 1 note"),
+        ((), True, "FIT to measure: nothing found"),
+    ],
+)
+def test_a_blocker_alone_makes_the_machine_unfit(found: tuple[Severity, ...], fit: bool, verdict: str) -> None:
+    diagnosis = diagnose(context(), (check(*found),))
+    assert diagnosis.fit is fit and diagnosis.verdict.startswith(verdict)
+
+
+BLOCKER = Severity.BLOCKER
+
+
+def _opened(tmp_path: Path, *files: str, interpreter: str = "/opt/bin/python", card: int = 1) -> list[Finding]:
+    """What the doctor finds of the libraries of Paddle 2.6.2 where these files are all there is under the root."""
+    for name in files:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        if ".so." in name:
+            (path.parent / f"{path.name.partition('.so')[0]}.so").symlink_to(path.name)
+    names = BUILD.framework.spec.opens
+    opened = {name: find_library(name, interpreter, {}, tmp_path) for name in names}
+    framework = FrameworkFacts(BUILD, LIBRARIES, opened)
+    machine = gpu_machine(v100s()[:card])
+    return list(diagnose(context(facts=facts(machine=machine, frameworks=(framework,)))).findings)
+
+
+def test_libraries_of_the_build_s_majors_are_no_finding(tmp_path: Path) -> None:
+    files = ("usr/lib64/libcudnn.so.8", "usr/local/cuda/lib64/libcublas.so.11.11.3", "usr/lib64/libnccl.so.2.15.5")
+    (tmp_path / "etc/ld.so.conf.d").mkdir(parents=True)
+    (tmp_path / "etc/ld.so.conf.d/cuda.conf").write_text("# CUDA\n/usr/local/cuda/lib64\n")
+    assert _opened(tmp_path, *files, card=8) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (
+            ["usr/lib64/libcudnn.so.9.5.1", "usr/lib64/libcublas.so.11"],
+            "libcudnn.so.9.5.1 as libcudnn.so, and was built for cuDNN 8.6.0",
+        ),
+        (
+            ["usr/lib64/libcudnn.so.8", "usr/lib/libcublas.so.12.6.4.1"],
+            "libcublas.so.12.6.4.1 as libcublas.so, and was built for cuBLAS 11.8",
+        ),
+        # Paddle looks there for cuDNN alone.
+        (
+            ["usr/local/cuda/lib64/libcudnn.so.8", "usr/local/cuda/lib64/libcublas.so.11"],
+            "no libcublas.so, which paddlepaddle-gpu 2.6.2 opens",
+        ),
+    ],
+)
+def test_a_library_of_another_cuda_or_none_blocks(tmp_path: Path, files: list[str], told: str) -> None:
+    (finding,) = _opened(tmp_path, *files)
+    assert finding.severity is BLOCKER
+    assert told in finding.found
+
+
+def test_a_library_without_the_name_that_paddle_opens_is_told_with_the_file_that_is_there(tmp_path: Path) -> None:
+    """Where only libcudnn.so.9.5.1 is there."""
+    (tmp_path / "usr/lib64").mkdir(parents=True)
+    (tmp_path / "usr/lib64/libcudnn.so.9.5.1").touch()
+    (finding,) = _opened(tmp_path, "usr/lib64/libcublas.so.11")
+    assert (finding.severity, finding.name) == (BLOCKER, "cuDNN")
+    assert finding.found == (
+        f"no libcudnn.so, which paddlepaddle-gpu 2.6.2 opens; there is {tmp_path}/usr/lib64/libcudnn.so.9.5.1"
+    )
+    assert "make env" in finding.remedy
+
+
+def test_the_environment_s_own_libraries_come_before_the_system_s(tmp_path: Path) -> None:
+    own = ("env/lib/perfgate-cuda/libcudnn.so.8", "env/lib/perfgate-cuda/libcublas.so.11")
+    system = ("usr/lib64/libcudnn.so.9.5.1", "usr/lib64/libcublas.so.12.6")
+    assert _opened(tmp_path, *own, *system, interpreter=f"{tmp_path}/env/bin/python") == []

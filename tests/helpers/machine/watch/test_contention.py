@@ -32,13 +32,7 @@ cpu1 31538 0 10369 111827 434 0 487 125 0 0
 
 
 def look(
-    at: float,
-    busy: float,
-    job: float,
-    *,
-    core: int = 0,
-    steal: float = 0.0,
-    supervisor: float = 0.0,
+    at: float, busy: float, job: float, *, core: int = 0, steal: float = 0.0, supervisor: float = 0.0
 ) -> CpuSample:
     return CpuSample(at, busy, steal, {JOB: (job, core), SUPERVISOR: (50.0 + supervisor, core)})
 
@@ -58,16 +52,10 @@ def test_what_others_take_is_a_share_of_the_cores_and_the_biggest_is_named() -> 
     assert contention.describe().startswith(text)
 
 
-def test_what_no_survey_met_is_counted() -> None:
+def test_of_many_the_first_are_named_and_what_no_survey_met_is_counted() -> None:
     samples = [look(float(at), float(at), 0.5 * at) for at in range(5)]
-    cron = Interval(0.0, 4.0, (ForeignProcess("cc1plus", COMPILER, 0.4),))
-    contention = contention_of(samples, {0}, (0.0, 4.0), [cron])
-    assert contention.foreign_share == pytest.approx(0.5)
-    assert contention.rest_seconds == pytest.approx(1.6)
-    assert "other processes, or interrupts (1.6 s)" in contention.describe()
-
-
-def test_of_many_the_first_are_named_and_the_rest_is_counted() -> None:
+    contention = contention_of(samples, {0}, (0.0, 4.0), [worked(0.0, 4.0, ("cc1plus", COMPILER, 0.4))])
+    assert (contention.foreign_share, contention.rest_seconds) == (pytest.approx(0.5), pytest.approx(1.6))
     samples = [look(float(at), float(at), 0.0) for at in range(5)]
     crowd = worked(0.0, 4.0, *[(f"p{n}", n, 0.1 * n) for n in range(1, 9)])
     text = contention_of(samples, {0}, (0.0, 4.0), [crowd]).describe()
@@ -114,14 +102,11 @@ def test_what_the_hypervisor_steals_went_to_others() -> None:
     assert "the hypervisor (0.4 s)" in contention.describe()
 
 
-def test_the_supervisors_own_time_is_not_foreign_and_its_past_does_not_count() -> None:
+def test_the_supervisors_own_time_is_not_foreign_and_own_time_on_other_cores_hides_no_foreigner() -> None:
     samples = [look(float(at), 1.0 * at, 0.9 * at, supervisor=0.1 * at) for at in range(5)]
     assert contention_of(samples, {0}, (0.0, 4.0)).foreign_share == pytest.approx(0.0)
-
-
-def test_own_time_on_other_cores_does_not_hide_a_foreigner() -> None:
-    samples = [look(float(at), 1.0 * at, 1.0 * at, core=1) for at in range(5)]
-    assert contention_of(samples, {0}, (0.0, 4.0)).foreign_share == pytest.approx(1.0)
+    elsewhere = [look(float(at), 1.0 * at, 1.0 * at, core=1) for at in range(5)]
+    assert contention_of(elsewhere, {0}, (0.0, 4.0)).foreign_share == pytest.approx(1.0)
 
 
 def test_noise_before_and_after_the_window_does_not_count() -> None:

@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -6,9 +7,16 @@ import pytest
 
 from helpers.machine.nvml import Gpu, GpuSettings, GpuState
 from helpers.machine.watch import Norm
-from helpers.machine.watch.gpu_health import HealthSample, facts_of_nodes, gpu_facts, unhealthy_reasons
+from helpers.machine.watch.gpu_health import (
+    THROTTLE_REASONS,
+    HealthSample,
+    facts_of_nodes,
+    gpu_facts,
+    unhealthy_reasons,
+)
 from helpers.machine.watch.meters import GpuMeter
 from tests.helpers import machines
+from tests.helpers.machines import write
 
 GPU = Gpu(0, "GPU-a", "Tesla V100-SXM2-16GB", 16 * 1024**3, (7, 0), 300)
 WINDOW = (10.0, 20.0)
@@ -55,41 +63,18 @@ class StandInNvml(machines.StandInNvml):
         return self.drawers
 
 
-def metered(
-    proc: Path,
-    before: tuple[int, ...],
-    during: tuple[int, ...],
-    own: tuple[int, ...],
-) -> GpuMeter:
-    nvml = StandInNvml()
-    meter = GpuMeter(nvml, [GPU], proc=proc, owner=lambda pid: "ann")
-    nvml.users = before
-    meter.sample(0.0, (), None)
-    nvml.users = during
-    for at in range(10, 21):
-        meter.sample(float(at), own, None)
-    return meter
-
-
-@pytest.mark.parametrize(
-    ("bits", "name"),
-    [
-        (0x08, "hardware slowdown"),
-        (0x10, "sync boost"),
-        (0x20, "software thermal"),
-        (0x40, "hardware thermal"),
-        (0x80, "power brake"),
-        (0x100, "display clock"),
-    ],
-)
-def test_a_throttled_card_is_unhealthy_and_says_how_far(bits: int, name: str) -> None:
+@pytest.mark.parametrize("bits", THROTTLE_REASONS)
+def test_a_throttled_card_is_unhealthy_and_says_how_far(bits: int) -> None:
     samples = [HealthSample(12.0, "GPU-a", state()), HealthSample(13.0, "GPU-a", state(bits))]
     (reason,) = unhealthy_reasons(samples, [GPU], WINDOW)
-    assert name in reason and "50.0% of the looks (1 of 2; 2% may be), down to 1290 MHz, up to 82 °C" in reason
+    assert reason.startswith(f"GPU-a: {THROTTLE_REASONS[bits]} in 50.0% of the looks (1 of 2; 2% may be), down to 1290")
+    # Before the window it does not count.
+    assert unhealthy_reasons([HealthSample(5.0, "GPU-a", state(bits)), samples[0]], [GPU], WINDOW) == ()
 
 
-def test_idling_application_clocks_and_the_power_cap_are_healthy() -> None:
+def test_idling_application_clocks_and_the_power_cap_are_healthy_and_a_card_without_a_look_is_not() -> None:
     assert unhealthy_reasons([HealthSample(12.0, "GPU-a", state(0x01 | 0x02 | 0x04))], [GPU], WINDOW) == ()
+    assert unhealthy_reasons([], [GPU], WINDOW) == ("GPU-a: no look at it during the window",)
 
 
 def looked_at(*seen: tuple[int, GpuState]) -> list[HealthSample]:
@@ -128,12 +113,7 @@ def test_a_low_power_cap_that_held_a_card_back_in_one_look_of_thousands_did_not_
         assert (unhealthy_reasons(samples, [GPU], WINDOW, Norm()) == ()) is fit
 
 
-def test_throttling_outside_the_window_does_not_count() -> None:
-    samples = [HealthSample(5.0, "GPU-a", state(0x40)), HealthSample(12.0, "GPU-a", state())]
-    assert unhealthy_reasons(samples, [GPU], WINDOW) == ()
-
-
-def test_uncorrected_ecc_errors_that_rose_since_the_first_look_are_unhealthy() -> None:
+def test_uncorrected_ecc_errors_that_rose_since_the_first_look_and_memory_to_be_retired_are_unhealthy() -> None:
     (reason,) = reasons([state(ecc=2)])
     assert "2 uncorrected ECC errors during the run" in reason
     old = [HealthSample(at, GPU.uuid, state(ecc=5)) for at in (1.0, 12.0)]
@@ -142,9 +122,6 @@ def test_uncorrected_ecc_errors_that_rose_since_the_first_look_are_unhealthy() -
     risen = [HealthSample(at, GPU.uuid, state(ecc=errors)) for at, errors in ecc]
     (before,) = unhealthy_reasons(risen, [GPU], WINDOW)
     assert "1 uncorrected" in before
-
-
-def test_memory_that_waits_to_be_retired_is_unhealthy() -> None:
     (reason,) = reasons([state()], replace(USUAL, pages_pending=True))
     assert "wait to be retired or remapped" in reason
 
@@ -258,49 +235,40 @@ def test_the_clocks_of_all_nodes_are_kept_in_node_order_and_go_into_an_entry() -
     assert facts_of_nodes([{}, second]) == {}
 
 
-def test_a_card_without_a_look_is_not_healthy() -> None:
-    assert unhealthy_reasons([], [GPU], WINDOW) == ("GPU-a: no look at it during the window",)
-
-
-def test_the_jobs_own_process_is_not_foreign(tmp_path: Path) -> None:
-    (tmp_path / "42").mkdir()
-    contention = metered(tmp_path, (), (42,), (42,)).contention(WINDOW)
-    assert contention.foreign_share == 0.0 and contention.is_quiet(0.05)
-
-
-def test_another_process_on_the_card_is_named(tmp_path: Path) -> None:
-    for pid, name in ((42, "python"), (77, "miner")):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "comm").write_text(name + "\n")
-    contention = metered(tmp_path, (), (42, 77), (42,)).contention(WINDOW)
-    assert contention.foreign_share == 1.0
-    assert "miner (pid 77, user ann, 10.0 s)" in contention.describe()
-
-
-def test_who_is_gone_at_the_end_keeps_its_name(tmp_path: Path) -> None:
-    (tmp_path / "77").mkdir()
-    (tmp_path / "77" / "comm").write_text("miner\n")
-    meter = metered(tmp_path, (), (77,), ())
-    (tmp_path / "77" / "comm").unlink()
-    (tmp_path / "77").rmdir()
-    assert "miner (pid 77" in meter.contention(WINDOW).describe()
-
-
-def test_who_draws_on_the_card_is_foreign_too(tmp_path: Path) -> None:
-    (tmp_path / "77").mkdir()
-    (tmp_path / "77" / "comm").write_text("game\n")
+def metered(
+    proc: Path, before: tuple[int, ...], during: tuple[int, ...], own: tuple[int, ...], drawing: tuple[int, ...] = ()
+) -> GpuMeter:
+    """After a look before the job, and looks in WINDOW; two processes have names, and are gone at the end."""
     nvml = StandInNvml()
-    meter = GpuMeter(nvml, [GPU], proc=tmp_path, owner=lambda pid: "")
+    meter = GpuMeter(nvml, [GPU], proc=proc, owner=lambda pid: "ann")
+    write(proc, {"42/comm": "python\n", "77/comm": "miner\n"})
+    nvml.users = before
     meter.sample(0.0, (), [])
-    nvml.drawers = (77,)
-    for at in (10.0, 11.0, 12.0):
-        meter.sample(at, (), [])
-    assert meter.contention(WINDOW).describe().endswith("to others: game (pid 77, 10.0 s)")
+    nvml.users, nvml.drawers = during, drawing
+    for at in range(10, 21):
+        meter.sample(float(at), own, [])
+    shutil.rmtree(proc)
+    return meter
 
 
-def test_who_sat_on_the_card_before_the_job_is_foreign_even_unseen(tmp_path: Path) -> None:
-    contention = metered(tmp_path, (9000,), (9000, 9001), ()).contention(WINDOW)
-    assert [each.pid for each in contention.top] == [9000]
+@pytest.mark.parametrize(
+    ("before", "during", "drawing", "foreign"),
+    [
+        ((), (42,), (), ()),
+        ((), (42, 77), (), (77,)),
+        ((), (42,), (77,), (77,)),
+        # On the card before the job, and not to be seen here.
+        ((9000,), (9000, 42), (), (9000,)),
+    ],
+    ids=["its own", "another", "who draws", "who was there"],
+)
+def test_another_process_on_the_card_is_foreign_and_the_jobs_own_is_not(
+    tmp_path: Path, before: tuple[int, ...], during: tuple[int, ...], drawing: tuple[int, ...], foreign: tuple[int, ...]
+) -> None:
+    contention = metered(tmp_path, before, during, (42,), drawing).contention(WINDOW)
+    assert contention.foreign_share == float(bool(foreign)) and contention.is_quiet(0.05) is not bool(foreign)
+    assert tuple(each.pid for each in contention.top) == foreign
+    assert 77 not in foreign or "miner (pid 77, user ann, 10.0 s)" in contention.describe()
 
 
 class Container(StandInNvml):

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from helpers.machine.devices import CpuCard
-from helpers.machine.watch import meters, norm_of
+from helpers.machine.environment import clocks_of
+from helpers.machine.nvml import Gpu
+from helpers.machine.watch import Norm, meters, norm_of
 from helpers.machine.watch.contention import ContentionSample, CpuMeter
 from helpers.machine.watch.cpu_health import CpuHealth
 from helpers.machine.watch.meters import CHEAP_SURVEY_SECONDS, CardWatch, GpuMeter, meter_for, window_facts
 from helpers.machine.watch.processes import JobProcesses, Process, Processes
-from helpers.trainers.contract.errors import DeviceError
+from helpers.trainers.contract.errors import ConfigError, DeviceError
 from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog
 from tests.helpers.machine.watch.test_gpu_health import GPU, StandInNvml
 from tests.helpers.machines import write
@@ -91,12 +93,8 @@ def surveys(cost_seconds: float, seconds: int) -> list[float]:
     return meter.surveyed_at
 
 
-@pytest.mark.parametrize("cost_seconds", [0.0, CHEAP_SURVEY_SECONDS])
-def test_a_cheap_survey_is_made_every_two_seconds(cost_seconds: float) -> None:
-    assert surveys(cost_seconds, 9) == [0.0, 2.0, 4.0, 6.0, 8.0]
-
-
-def test_a_dear_survey_is_made_as_much_more_seldom() -> None:
+def test_a_cheap_survey_is_made_every_two_seconds_and_a_dear_one_as_much_more_seldom() -> None:
+    assert surveys(0.0, 9) == surveys(CHEAP_SURVEY_SECONDS, 9) == [0.0, 2.0, 4.0, 6.0, 8.0]
     assert surveys(10 * CHEAP_SURVEY_SECONDS, 50) == [0.0, 20.0, 40.0]
 
 
@@ -166,3 +164,48 @@ def test_the_cores_of_each_process_of_a_gpu_job_are_watched(
     gpus = (GPU, replace(GPU, index=1, uuid="GPU-b"))
     meter_for(gpus, StandInNvml, cores=((0, 1), (2, 3)), cards_per_process=each)
     assert asked == [([0, 1, 2, 3], ranks)]
+
+
+CARD = Gpu(0, "GPU-a", "Tesla V100-SXM2-32GB", 32 * 2**30, (7, 0), 300)
+OTHER = replace(CARD, index=1, uuid="GPU-b")
+RECORDED = {"card_ids": "GPU-a GPU-b", "power_limit_watts": "250 300", "sm_clock_mhz": "1290 1305", "driver": "535"}
+
+
+def test_the_entry_of_the_very_cards_is_the_norm() -> None:
+    norm = norm_of(RECORDED, [CARD, OTHER], to_record=False)
+    assert norm == Norm(True, frozenset({250, 300}), {"sm_clock_mhz": (1290.0, 1305.0)})
+    assert (norm.clock("sm_clock_mhz", 1), norm.clock("sm_clock_mhz", 2), norm.clock("cpu_mhz")) == (1305.0, None, None)
+
+
+@pytest.mark.parametrize("entry", [None, RECORDED, {}])
+def test_without_an_entry_of_these_cards_their_defaults_are_the_norm(entry: dict[str, str] | None) -> None:
+    assert norm_of(entry, [replace(CARD, uuid="GPU-c")], to_record=False) == Norm()
+
+
+def test_while_an_entry_is_recorded_there_is_no_norm() -> None:
+    assert norm_of(RECORDED, [CARD, OTHER], to_record=True) is None
+
+
+def test_an_entry_of_a_processor_has_no_cards() -> None:
+    norm = norm_of({"card_ids": "", "cpu_mhz": "3000"}, [CpuCard(0, (0,))], to_record=False)
+    assert norm == Norm(True, frozenset(), {"cpu_mhz": (3000.0,)})
+
+
+@pytest.mark.parametrize("text", ["fast", "0", "-1290", "nan", "1290 inf"])
+def test_a_clock_that_no_card_has_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="sm_clock_mhz"):
+        norm_of({**RECORDED, "sm_clock_mhz": text}, [CARD, OTHER], to_record=False)
+
+
+def test_only_clocks_go_from_a_result_into_an_entry() -> None:
+    facts = {"sm_clock_mhz": "1290", "cpu_mhz": "", "gpu_power_watts": "290"}
+    assert clocks_of(facts) == {"sm_clock_mhz": "1290"}
+
+
+def test_another_nodes_cards_have_their_own_clocks_in_the_entry() -> None:
+    norm = norm_of(RECORDED, [OTHER], to_record=False, first=1)
+    assert norm == Norm(True, frozenset({250, 300}), {"sm_clock_mhz": (1305.0,)})
+    assert norm_of(RECORDED, [CARD], to_record=False, first=1) == Norm()
+    # An entry from before the other nodes' clocks were kept: there is nothing to compare them with.
+    old = norm_of({**RECORDED, "sm_clock_mhz": "1290"}, [OTHER], to_record=False, first=1)
+    assert old is not None and old.recorded and old.clock("sm_clock_mhz") is None

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launch.launchers import launcher_for
+from helpers.launch.launchers import launch_command
 from helpers.launch.launchers.launcher import job_environment
 from helpers.launch.outcome import OutcomeKind
 from helpers.launch.step_profiles import step_profiles
@@ -172,7 +172,7 @@ def test_a_trainer_asked_to_stop_ends_at_once_and_its_log_has_no_footer(tmp_path
     spec = job(tmp_path, f"{RESNET50}-fp32-bs8-1x1-native-dynamic", images, 50)
     spec.spec_path.parent.mkdir()
     spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    command = launcher_for(spec).command(spec, sys.executable)
+    command = launch_command(spec, sys.executable)
     environment = job_environment(os.environ, spec, command, {})
     # In a session of its own: here is no supervisor, which ends a loader's workers too.
     with subprocess.Popen(command.argv, env=environment, stderr=subprocess.DEVNULL, start_new_session=True) as trainer:
