@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from helpers.plan.recipes import Departure, Fixed, Setting, SettingsTable, Source, plain_values
+from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, plain_values
 from helpers.plan.recipes.common import Processor
-from helpers.plan.recipes.mxnet import MXNET_DEPARTURES, mxnet_fixed, mxnet_settings
-from helpers.plan.recipes.paddle import PADDLE_DEPARTURES, paddle_fixed, paddle_settings
-from helpers.plan.recipes.pytorch import PYTORCH_DEPARTURES, pytorch_fixed, pytorch_settings
-from helpers.plan.recipes.tensorflow import TENSORFLOW_DEPARTURES, tensorflow_fixed, tensorflow_settings
+from helpers.plan.recipes.mxnet import mxnet_fixed, mxnet_settings
+from helpers.plan.recipes.paddle import paddle_fixed, paddle_settings
+from helpers.plan.recipes.pytorch import pytorch_fixed, pytorch_settings
+from helpers.plan.recipes.tensorflow import tensorflow_fixed, tensorflow_settings
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import entry_of
 from helpers.trainers.contract.frameworks import Framework
@@ -29,16 +29,14 @@ class Recipe:
 
     settings: Callable[[Case, bool, Processor | None], SettingsTable]
     fixed: Callable[[Case, bool], tuple[Fixed, ...]]
-    # In what its trainer differs from the programs behind its published figures.
-    departures: tuple[Departure, ...] = ()
 
 
 RECIPES: Mapping[Framework, Recipe] = MappingProxyType(
     {
-        Framework.PADDLE: Recipe(paddle_settings, paddle_fixed, PADDLE_DEPARTURES),
-        Framework.PYTORCH: Recipe(pytorch_settings, pytorch_fixed, PYTORCH_DEPARTURES),
-        Framework.TENSORFLOW: Recipe(tensorflow_settings, tensorflow_fixed, TENSORFLOW_DEPARTURES),
-        Framework.MXNET: Recipe(mxnet_settings, mxnet_fixed, MXNET_DEPARTURES),
+        Framework.PADDLE: Recipe(paddle_settings, paddle_fixed),
+        Framework.PYTORCH: Recipe(pytorch_settings, pytorch_fixed),
+        Framework.TENSORFLOW: Recipe(tensorflow_settings, tensorflow_fixed),
+        Framework.MXNET: Recipe(mxnet_settings, mxnet_fixed),
     }
 )
 
@@ -69,11 +67,6 @@ def sourced_settings(
 def fixed_of(case: Case, device: str) -> tuple[Fixed, ...]:
     """What the trainer does for this case, whatever its settings are."""
     return _recipe(case).fixed(case, device == "gpu")
-
-
-def departures_of(case: Case) -> tuple[Departure, ...]:
-    """In what the suite's program differs from the one behind the published figures of ``case``, which has some."""
-    return tuple(each for each in _recipe(case).departures if each.applies(case))
 
 
 def _recipe(case: Case) -> Recipe:

@@ -15,7 +15,8 @@ from helpers.plan.overrides import settings_segment
 from helpers.plan.published import load_published
 from helpers.plan.recipes import plain_values
 from helpers.plan.recipes.common import cpu_environment, read_processor
-from helpers.plan.recipes.recipe import RECIPES, departures_of, settings_for, sourced_settings
+from helpers.plan.recipes.departures import departures_of
+from helpers.plan.recipes.recipe import settings_for, sourced_settings
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
@@ -99,12 +100,13 @@ def test_on_a_cpu_pure_half_precision_is_bfloat16_in_the_published_layout() -> N
 @pytest.mark.parametrize("card", ["v100", "a100"])
 def test_every_published_case_has_settings_that_its_trainer_takes_and_its_departures(card: str) -> None:
     cases = load_published(PUBLISHED / f"{card}.json").cases()
-    assert {case.framework for case in cases} == {each for each in Framework if RECIPES[each].departures}
+    assert {case.framework for case in cases} == set(Framework)
     for case in cases:
         settings = json.loads(json.dumps(settings_for(case, "gpu"), allow_nan=False))
         assert Settings.of(JobSpec("j", case, 0, "r", "gpu", 0, 1, settings=settings)).optimizer == "momentum"
         abouts = [each.about for each in departures_of(case)]
         assert len(abouts) == len(set(abouts)) > 0
+        assert all(each.told_by.where for each in departures_of(case))
 
 
 def test_a_framework_without_an_entry_has_no_recipe(monkeypatch: pytest.MonkeyPatch) -> None:

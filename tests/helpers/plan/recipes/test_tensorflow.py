@@ -9,8 +9,9 @@ import pytest
 from helpers.plan.baseline_files import BASELINES
 from helpers.plan.published import PublishedFigure, load_published
 from helpers.plan.recipes import OWN
+from helpers.plan.recipes.departures import departures_of
 from helpers.plan.recipes.publishers import DLPERF, DLPERF_CALLS, TENSORFLOW
-from helpers.plan.recipes.recipe import departures_of, fixed_of, settings_for, sourced_settings
+from helpers.plan.recipes.recipe import fixed_of, settings_for, sourced_settings
 from helpers.plan.recipes.tensorflow import is_dlperf
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
