@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import helpers.builds.uv
 from helpers.builds.cache import BuildCache
 from helpers.builds.making import PreparedBuild, prepare
 from helpers.builds.naming import parse_build
@@ -97,6 +98,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
         (tmp_path / name).mkdir()
         monkeypatch.setenv(variable, (tmp_path / name).as_uri() if name == "index" else str(tmp_path / name))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    # Asking pip for its settings takes a second, and uv's variables above come first.
+    monkeypatch.setitem(helpers.builds.uv._PIP, "read", lambda python, environ: {})
     (tmp_path / "companions.yaml").write_text(COMPANIONS)
     config = replace(load_config(ROOT / "helpers/plan/defaults.yaml"), path=tmp_path / "perf.yaml")
     settings = BuildsConfig(silence_seconds=1.0)
