@@ -10,7 +10,6 @@ from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, group, o
 from helpers.plan.recipes.common import (
     BFLOAT16,
     NO_AMP,
-    Processor,
     common_fixed,
     decoding,
     heap_settings,
@@ -33,8 +32,8 @@ _ON_A_GPU = (Precision.FP32, Precision.TF32, Precision.AMP)
 _EPOCH_IMAGES, _WARMUP_EPOCHS = 32_000, 5
 
 
-def mxnet_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
-    """The settings of ``case``, whatever the ``processor``. Raises ConfigError on what MXNet has nothing for."""
+def mxnet_settings(case: Case, on_gpu: bool) -> SettingsTable:
+    """The settings of ``case``. Raises ConfigError on what MXNet has nothing for."""
     # Its bfloat16 is oneDNN's, of a CPU.
     refuse_others(case, _ON_A_GPU if on_gpu else (*_ON_A_GPU, Precision.BF16))
     _refuse_nodes(case)

@@ -55,15 +55,15 @@ from helpers.plan.recipes.publishers import (
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 
 
-def paddle_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
-    """The settings of ``case``; ``processor`` None means this machine's."""
+def paddle_settings(case: Case, on_gpu: bool) -> SettingsTable:
+    """The settings of ``case``; on a CPU some are those for this machine's."""
     return {
         **common_settings(case, on_gpu),
         "accuracy_top_k": _accuracies(case, on_gpu),
         "use_multi_tensor": _merged_momentum(case),
         **_precision(case, on_gpu),
         **(_pure_layout(on_gpu) if is_channels_last(case) else {}),
-        **(_on_gpu(case) if on_gpu else _on_cpu(processor or read_processor())),
+        **(_on_gpu(case) if on_gpu else _on_cpu(read_processor())),
     }
 
 

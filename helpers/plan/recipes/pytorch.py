@@ -22,7 +22,6 @@ from helpers.plan.recipes.common import (
     BFLOAT16,
     FOR_EVERY_CASE,
     NO_AMP,
-    Processor,
     common_fixed,
     decoding,
     dynamic_loss_scaling,
@@ -51,8 +50,8 @@ def is_published_configuration(case: Case) -> bool:
     return case.precision is Precision.AMP or case.data in (DataSource.DALI_CPU, DataSource.UNSTATED)
 
 
-def pytorch_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
-    """The settings of ``case``, which do not depend on the ``processor``. Raises ConfigError for what PyTorch does not
+def pytorch_settings(case: Case, on_gpu: bool) -> SettingsTable:
+    """The settings of ``case``. Raises ConfigError for what PyTorch does not
     have."""
     refuse_others(case, _PRECISIONS, ("compile", "graphs"))
     return {

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, plain_values
-from helpers.plan.recipes.common import Processor
 from helpers.plan.recipes.mxnet import mxnet_fixed, mxnet_settings
 from helpers.plan.recipes.paddle import paddle_fixed, paddle_settings
 from helpers.plan.recipes.pytorch import pytorch_fixed, pytorch_settings
@@ -27,7 +26,7 @@ from helpers.trainers.contract.job import LAUNCHER_SETTING
 class Recipe:
     """A framework's recipe: the settings of a case, on a GPU or not, and what its trainer does whatever they are."""
 
-    settings: Callable[[Case, bool, Processor | None], SettingsTable]
+    settings: Callable[[Case, bool], SettingsTable]
     fixed: Callable[[Case, bool], tuple[Fixed, ...]]
 
 
@@ -41,21 +40,19 @@ RECIPES: Mapping[Framework, Recipe] = MappingProxyType(
 )
 
 
-def settings_for(case: Case, device: str, processor: Processor | None = None, *, launcher: str = "") -> dict[str, Any]:
+def settings_for(case: Case, device: str, *, launcher: str = "") -> dict[str, Any]:
     """The values of ``sourced_settings``: JSON values, with nested groups."""
-    return plain_values(sourced_settings(case, device, processor, launcher=launcher))
+    return plain_values(sourced_settings(case, device, launcher=launcher))
 
 
-def sourced_settings(
-    case: Case, device: str, processor: Processor | None = None, *, launcher: str = ""
-) -> SettingsTable:
+def sourced_settings(case: Case, device: str, *, launcher: str = "") -> SettingsTable:
     """The settings of ``case`` on ``cpu`` or ``gpu``, with their sources.
 
-    ``processor`` None means this machine's. ``launcher`` is the one that perf.yaml chooses; empty means the framework's
+    ``launcher`` is the one that perf.yaml chooses; empty means the framework's
     own, which is no setting. Raises ConfigError for a framework without a recipe, and for anything that its recipe
     refuses.
     """
-    table = _recipe(case).settings(case, device == "gpu", processor)
+    table = _recipe(case).settings(case, device == "gpu")
     if not launcher:
         return table
     return {

@@ -11,7 +11,6 @@ from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, group, o
 from helpers.plan.recipes.common import (
     BFLOAT16,
     NO_AMP,
-    Processor,
     common_fixed,
     decoding,
     heap_settings,
@@ -43,8 +42,8 @@ _NGC_EPOCH_STEPS = 125
 _DALI = (DataSource.DALI, DataSource.DALI_CPU)
 
 
-def tensorflow_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
-    """The settings of ``case``, whatever the ``processor``. Raises ConfigError on what TensorFlow has nothing for."""
+def tensorflow_settings(case: Case, on_gpu: bool) -> SettingsTable:
+    """The settings of ``case``. Raises ConfigError on what TensorFlow has nothing for."""
     refuse_others(case, _PRECISIONS, ("xla",))
     return {
         **scheduled_settings(case, on_gpu, _published(case, on_gpu)),

@@ -20,10 +20,6 @@ FULL = night(
 )  # fmt: skip
 
 
-def sessions(history: History, selector: str, pattern: str = "*", target: str | None = None) -> list[str]:
-    return [each.record.session for each in history.nights_of(selector, pattern, target)]
-
-
 @pytest.fixture
 def nights(history: History) -> History:
     for day, commit, version in ((1, "abcdef12", "3.0.0"), (2, "abcdef12", "3.0.0"), (3, "ABC0ffee", "3.1.0")):
@@ -49,25 +45,11 @@ def test_the_series_is_of_all_segments_and_says_which_is_current(history: Histor
         history.add_night(each)
     found = history.series(CASE)
     assert [each.record.session for each in found] == ["s1", "s2", "s3", "s4"]
+    assert history.series(CASE, "v100") == () and history.series(CASE, "cpu") == found
     assert [each.current for each in found] == [False, False, True, True]
     assert found[0].segment_digest != found[1].segment_digest == found[3].segment_digest
     history.start_segment(SegmentStart(CASE, "cpu", SEGMENT, moment(3, 1), "r"))
     assert [each.current for each in history.series(CASE)] == [False, False, False, True]
-
-
-def test_the_series_is_narrowed(history: History) -> None:
-    for each in (night(1, target="v100"), night(2, segment=segment(driver="x")), night(3), night(4)):
-        history.add_night(each)
-
-    def told(*asked: object) -> list[str]:
-        return [each.record.session for each in history.series(CASE, *asked)]  # type: ignore[arg-type]
-
-    assert told("v100") == ["s1"]
-    assert told(None, SEGMENT) == ["s1", "s3", "s4"]
-    assert told("cpu", SEGMENT) == ["s3", "s4"]
-    assert told("cpu", SEGMENT, 1) == ["s4"]
-    assert told(None, None, 2) == ["s3", "s4"]
-    assert told("cpu", segment(driver="nobody's")) == []
 
 
 def test_a_page_gets_the_newest_nights_of_the_session_s_host_and_a_run_of_the_night_before(history: History) -> None:
@@ -125,7 +107,7 @@ def test_cases_are_told_with_their_nights(nights: History) -> None:
 def test_a_selector_means_a_session_a_day_days_a_commit_or_a_version(
     nights: History, selector: str, meant: list[str]
 ) -> None:
-    assert sessions(nights, selector) == meant
+    assert [each.record.session for each in nights.nights_of(selector)] == meant
 
 
 @pytest.mark.parametrize(
