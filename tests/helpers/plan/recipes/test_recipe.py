@@ -129,7 +129,6 @@ def test_on_a_cpu_pure_half_precision_is_bfloat16_in_the_published_layout() -> N
 @pytest.mark.parametrize("card", ["v100", "a100"])
 def test_every_published_case_has_settings_that_its_trainer_takes_and_its_departures(card: str) -> None:
     cases = load_published(PUBLISHED / f"{card}.json").cases()
-    assert {case.framework for case in cases} == set(Framework)
     for case in cases:
         settings = json.loads(json.dumps(settings_for(case, "gpu"), allow_nan=False))
         assert Settings.of(JobSpec("j", case, 0, "r", "gpu", 0, 1, settings=settings)).optimizer == "momentum"
