@@ -35,7 +35,6 @@ def make_wheel(
     commit: str = "abcdef0123",
     text: str = PARTS,
     name: str = "paddlepaddle",
-    requires: str = "",
     module: str = "paddle",
     cuda: str = "False",
     more: Mapping[str, str] | None = None,
@@ -47,15 +46,17 @@ def make_wheel(
         f"{module}/__init__.py": f"__version__ = {version!r}\n{text}",
         f"{module}/version/__init__.py": f"commit = {commit!r}\ncuda_version = {cuda!r}\n",
         **(more or {}),
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        + (f"Requires-Dist: {requires}\n" if requires else ""),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     path = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         lines = []
         for each, content in files.items():
-            archive.writestr(each, content)
+            member = zipfile.ZipInfo(each)
+            # A program, if it is a script.
+            member.external_attr = 0o100755 << 16
+            archive.writestr(member, content)
             digest = base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).decode().rstrip("=")
             lines.append(f"{each},sha256={digest},{len(content)}")
         archive.writestr(f"{info}/RECORD", "\n".join([*lines, f"{info}/RECORD,,", ""]))
