@@ -15,13 +15,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import link_libraries
 import machine
 import pip_settings
 from machine import SetUpError
@@ -134,18 +134,11 @@ class Environment:
         variables.pop("UV_CONFIG_FILE", None)
         uv = [self.venv / "bin" / "uv", "pip", "install", "--python", self.python, "--no-deps", "--require-hashes"]
 
-        def install(part: Part, files: Sequence[str], *more: str) -> None:
+        def install(part: Part, files: Sequence[str]) -> None:
             pins = [word for name in files for word in ("-r", self.requirements / name)]
-            run([*uv, *options, *([] if part.builds else ["--no-build"]), *more, *pins], variables)
+            run([*uv, *options, *([] if part.builds else ["--no-build"]), *pins], variables)
 
         def provide(part: Part) -> None:
-            script = [self.python, self.requirements / part.script]
-            if part.apart:
-                # Beside the packages, because a temporary folder of the system may forbid to run a program.
-                with tempfile.TemporaryDirectory(dir=self.venv) as folder:
-                    install(part, part.files, "--target", folder)
-                    run([*script, folder], clean_environment())
-                return
             try:
                 install(part, part.files)
             except SetUpError:
@@ -154,11 +147,15 @@ class Environment:
                 say(f"taking requirements/{part.instead[0]} instead")
                 install(part, part.instead)
             if part.script:
-                run(script, clean_environment())
+                run([self.python, self.requirements / part.script], clean_environment())
 
+        # As what trains.
+        loading = clean_environment()
+        own = (str(self.venv / link_libraries.FOLDER), loading.get("LD_LIBRARY_PATH", ""))
+        loading["LD_LIBRARY_PATH"] = ":".join(filter(None, own))
         failed: dict[str, str] = {}
         # Imported after all are installed, since a part may load what a later one brings.
-        steps = (provide, lambda part: run([self.python, "-I", "-c", CHECK, *part.modules], clean_environment()))
+        steps = (provide, lambda part: run([self.python, "-I", "-c", CHECK, *part.modules], loading))
         for step in steps:
             for name, part in parts.items():
                 try:
@@ -292,7 +289,7 @@ def main(arguments: Sequence[str]) -> int:
             raise SetUpError(f"--with adds to the suite's environment; {chosen} is one of its own")
         venv = (options.venv or Path(".venv" if owner == PADDLE else f".venv-{owner}")).resolve()
         venv.mkdir(parents=True, exist_ok=True)
-        extras = [*options.extras, *([] if machine.loads("libgomp.so.1") else [LIBGOMP])]
+        extras = [*options.extras, *([] if link_libraries.has_libgomp() else [LIBGOMP])]
         parts, environment = parts_of(chosen, extras, driver), Environment(venv)
         lock(venv)
         failed = environment.set_up(parts, options.again)

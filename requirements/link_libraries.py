@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Makes links to CUDA's libraries of an environment, by the names without a version that Paddle and cuDNN open.
+"""Makes links to libraries of an environment's wheels: those of CUDA, by the names without a version that Paddle and
+cuDNN open, and libgomp, where the machine has none.
 
 bootstrap.py and ``perfgate builds`` run this with the environment's own Python. The wheels ``nvidia-*-cu11`` have
 ``libcudnn.so.8`` in a folder each; a build of Paddle for CUDA 11 opens ``libcudnn.so``, and a cuDNN 9 of the system
 would be loaded silently. Each library of the build's CUDA gets two links in one folder of the environment, by its own
-name and without a version. What trains has this folder first in LD_LIBRARY_PATH (helpers/machine/libraries.py).
+name and without a version. Paddle needs libgomp.so.1, which another wheel brings under a name of its own
+(libgomp.txt). What trains has this folder first in LD_LIBRARY_PATH (helpers/machine/libraries.py).
 
 Standard library only.
 """
 
+import ctypes
 import os
 import re
 import shutil
@@ -20,6 +23,7 @@ from typing import Dict, List, Tuple
 
 # Below the environment's folder; helpers/machine/libraries.py has it too.
 FOLDER = os.path.join("lib", "perfgate-cuda")
+LIBGOMP = "libgomp.so.1"
 # Such as nvidia/cudnn/lib/libcudnn.so.8 of nvidia-cudnn-cu11, and from CUDA 13 on nvidia/cu13/lib/libcublas.so.13.
 _LIBRARY = re.compile(r"(nvidia/cu(\d+)/lib/)?(?:.*/)?((lib.+?\.so)((?:\.\d+)*))")
 
@@ -45,6 +49,15 @@ def libraries(site: Path, major: str) -> Dict[str, Path]:
     return {name: path for _, full, plain, path in sorted(found) for name in (full, plain)}
 
 
+def has_libgomp() -> bool:
+    """Whether the machine has one."""
+    try:
+        ctypes.CDLL(LIBGOMP)
+    except OSError:
+        return False
+    return True
+
+
 def link(prefix: Path, site: Path) -> Dict[str, Path]:
     """Make the folder of links anew, whole or not at all; what it links to, by name. Without libraries there is no
     folder."""
@@ -54,6 +67,8 @@ def link(prefix: Path, site: Path) -> Dict[str, Path]:
         shutil.rmtree(str(each), ignore_errors=True)
     major = cuda_major(site)
     found = libraries(site, major) if major else {}
+    if not has_libgomp():
+        found.update((LIBGOMP, path) for path in site.glob("*.libs/libgomp-*.so.1*"))
     if found:
         new.mkdir(parents=True)
         for name, path in found.items():

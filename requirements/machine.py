@@ -87,14 +87,5 @@ def _gpu(nvml: ctypes.CDLL, index: int) -> Gpu:
     return Gpu(name.value.decode(errors="replace").removeprefix("NVIDIA "), (major.value, minor.value))
 
 
-def loads(library: str) -> bool:
-    """Whether the machine has this library."""
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
-
-
 def dotted(numbers: Sequence[int]) -> str:
     return ".".join(map(str, numbers))

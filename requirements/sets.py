@@ -74,8 +74,6 @@ class Part:
     builds: bool = False
     # The files to take where ``files`` cannot be had.
     instead: tuple[str, ...] = ()
-    # Whether the packages go to a temporary folder, out of which the script takes what it needs.
-    apart: bool = False
 
     def digest(self, folder: Path) -> str:
         """SHA-256 over the files that decide its content, each with its name."""
@@ -89,7 +87,7 @@ _SUITE = ("suite.txt", "pip.txt", "uv.txt", "dataset.txt")
 _SUITE_MODULES = ("numpy", "scipy", "pytest", "xdist", "yaml", "sqlalchemy", "msgspec", "PIL", "jinja2")
 # A library that Paddle loads. Where the machine lacks it, it becomes a part of the environment.
 LIBGOMP = "libgomp"
-_LIBGOMP = Part(("libgomp.txt",), cost="Paddle does not load", script="provide_libgomp.py", apart=True)
+_LIBGOMP = Part(("libgomp.txt",), cost="Paddle does not load", script="link_libraries.py")
 _DEV = Part(("dev.txt", "otava.txt"), ("mypy", "hypothesis", "pytest_timeout"))
 _CUDA11 = Part(
     ("cuda11.txt",), cost="cases on a GPU run only where the machine itself has CUDA 11, cuDNN 8 and NCCL",

@@ -271,33 +271,29 @@ def prepare(
     source: BuildSource,
     *,
     cache: BuildCache,
-    framework: Framework | None = None,
     progress: Progress = lambda text: None,
     settings: BuildsConfig | None = None,
     companions: Path = COMPANIONS,
     has_gpu: bool | None = None,
-    driver: str | None = None,
 ) -> PreparedBuild:
     """Prepare a build. Its environment is made if it is missing, and is in use until ``cache`` releases it.
 
     A kept environment that is named by its folder is in use too. In the user's own environment the build is that of
-    ``framework``, or of the first framework found. Raises BuildUnavailable, and ConfigError if perf.yaml or
+    the first framework found. Raises BuildUnavailable, and ConfigError if perf.yaml or
     requirements/companions.yaml lack an entry.
     """
     settings = settings or BuildsConfig()
     if not source.is_made:
         assert source.path is not None
         cache.hold(source.text, source.path, progress)
-        return _found(source, framework)
+        return _found(source)
     own = source.framework
-    if own is None or framework not in (None, own):
-        wanted = framework.value if framework else "a framework"
-        raise BuildUnavailable(source.text, Why.NOT_INSTALLED, f"a build of {own and own.value}", wanted)
+    assert own is not None
     uv = Uv.of(silence_seconds=settings.silence_seconds)
     if has_gpu is None:
         has_gpu = _has_gpu()
-    driver = kernel_driver() if driver is None else driver
-    making = _Making(source, cache, own, progress, settings, companions, has_gpu, _python(settings), uv, driver)
+    python, driver = _python(settings), kernel_driver()
+    making = _Making(source, cache, own, progress, settings, companions, has_gpu, python, uv, driver)
     try:
         steps = making.of_url if source.url else making.of_file
         kept = making.of_requirement() if source.requirement else steps()
@@ -358,14 +354,14 @@ def import_build(text: str, framework: Framework, interpreter: Path) -> Imported
     return imported
 
 
-def _found(source: BuildSource, framework: Framework | None) -> PreparedBuild:
+def _found(source: BuildSource) -> PreparedBuild:
     finder = BuildFinder(named_in="--build")
-    frameworks = [framework] if framework else [each for each in FRAMEWORKS if each.spec.version_file]
+    frameworks = [each for each in FRAMEWORKS if each.spec.version_file]
     answers = [finder.find_build(each, str(source.path)) for each in frameworks]
     build = next((each for each in answers if not isinstance(each, str)), None)
     if build is None:
         raise BuildUnavailable(
-            source.text, Why.NO_FRAMEWORK, str(answers[0]) if len(answers) == 1 else f"none in {source.path}",
+            source.text, Why.NO_FRAMEWORK, f"none in {source.path}",
             "one of " + ", ".join(name for each in frameworks for name in each.spec.distributions),
         )  # fmt: skip
     return PreparedBuild(

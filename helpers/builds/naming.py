@@ -32,15 +32,6 @@ _COMMIT = re.compile(r"[0-9a-fA-F]{4,40}", re.ASCII)
 _HOST = re.compile(rb"[A-Za-z0-9_.:-]+")
 
 
-class BuildKind(enum.Enum):
-    ENVIRONMENT = "environment"
-    PYTHON = "python"
-    WHEEL = "wheel"
-    URL = "url"
-    REQUIREMENT = "requirement"
-    COMMIT = "commit"
-
-
 class Why(enum.Enum):
     """Why a build is not available. Such a build is never judged, so it cannot count as slow."""
 
@@ -76,7 +67,6 @@ def _is(kind: Why) -> str:
 class BuildSource:
     """A build by its name. Only the name is checked."""
 
-    kind: BuildKind
     # The name as the user gave it, without a password.
     text: str
     # The path of the environment's Python, or of the wheel; None for the other kinds.
@@ -96,7 +86,7 @@ class BuildSource:
     @property
     def is_made(self) -> bool:
         """Whether the suite makes an environment for it."""
-        return self.kind not in (BuildKind.ENVIRONMENT, BuildKind.PYTHON)
+        return bool(self.distribution)
 
 
 def parse_build(text: str, root: Path, config: Config) -> BuildSource:
@@ -122,18 +112,16 @@ def _path_or_requirement(text: str, root: Path) -> BuildSource:
         if not path.is_file():
             raise _refused(text, f"no file {path}")
         framework, distribution = _of_wheel(text, path.name)
-        return BuildSource(
-            BuildKind.WHEEL, text, path, sha256=_digest(text, fragment), framework=framework, distribution=distribution
-        )
+        return BuildSource(text, path, sha256=_digest(text, fragment), framework=framework, distribution=distribution)
     if path.is_dir():
         python = path.absolute() / "bin" / "python"
         if not python.exists():
             raise _refused(text, f"a folder without bin/python, {path}")
-        return BuildSource(BuildKind.ENVIRONMENT, text, python)
+        return BuildSource(text, python)
     if path.exists():
         if not path.is_file() or not os.access(path, os.X_OK):
             raise _refused(text, f"no program that can be run, {path}")
-        return BuildSource(BuildKind.PYTHON, text, path.absolute())
+        return BuildSource(text, path.absolute())
     return _requirement(text)
 
 
@@ -181,7 +169,7 @@ def _commit(text: str, config: Config) -> BuildSource:
         )
     address = template.replace("{commit}", sha) + (f"#{fragment}" if fragment else "")
     named = _url(address) if "://" in address else parse_build(address, config.path.parent, config)
-    return replace(named, kind=BuildKind.COMMIT, text=text, commit=sha.lower())
+    return replace(named, text=text, commit=sha.lower())
 
 
 def _url(text: str) -> BuildSource:
@@ -199,7 +187,7 @@ def _url(text: str) -> BuildSource:
         raise _refused(shown, parts.scheme, "http or https, or a path")
     framework, distribution = _of_wheel(shown, parts.path.rpartition("/")[2].replace("%2B", "+").replace("%2b", "+"))
     return BuildSource(
-        BuildKind.URL, shown, url=address, sha256=_digest(shown, fragment), framework=framework,
+        shown, url=address, sha256=_digest(shown, fragment), framework=framework,
         distribution=distribution,
     )  # fmt: skip
 
@@ -215,7 +203,7 @@ def _requirement(text: str) -> BuildSource:
         got = f"nothing there, and the requirement {text}"
         raise _refused(text, got, f"{NAMES}; the distributions are {trained}")
     return BuildSource(
-        BuildKind.REQUIREMENT, text, requirement=f"{canonicalize_name(wanted.name)}{wanted.specifier}",
+        text, requirement=f"{canonicalize_name(wanted.name)}{wanted.specifier}",
         framework=framework, distribution=canonicalize_name(wanted.name),
     )  # fmt: skip
 

@@ -56,8 +56,8 @@ class Uv:
 
     program: str
     variables: Mapping[str, str] = field(default_factory=dict)
-    # Whether uv uses no index, only folders of wheels.
-    no_index: bool = False
+    # ``--no-index`` if uv uses only folders of wheels.
+    options: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, environ: Mapping[str, str] | None = None, silence_seconds: float = 30.0) -> Uv:
@@ -82,22 +82,18 @@ class Uv:
             ) from None  # fmt: skip
         unless_given = {"UV_HTTP_TIMEOUT": f"{silence_seconds:.0f}", "UV_LINK_MODE": "hardlink"}
         own = {"UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
-        return cls(found, {**unless_given, **variables, **own}, "--no-index" in options)
+        return cls(found, {**unless_given, **variables, **own}, tuple(options))
 
     @property
     def indexes(self) -> str:
         """All settings on which the origin of packages depends, as one text."""
         given = [f"{name}={self.variables[name]}" for name in sorted(_ORIGINS) if self.variables.get(name)]
-        return " ".join([*given, *self._no_index])
-
-    @property
-    def _no_index(self) -> tuple[str, ...]:
-        return ("--no-index",) if self.no_index else ()
+        return " ".join([*given, *self.options])
 
     def resolve(self, build: str, requirements: Sequence[str], python: str, *, alone: bool = False) -> tuple[str, ...]:
         """Exact versions with hashes for ``requirements`` and, unless ``alone``, for everything that they need;
         sorted."""
-        more = (*self._no_index, *(("--no-deps",) if alone else ()))
+        more = (*self.options, *(("--no-deps",) if alone else ()))
         argv = ["pip", "compile", "-", "--python", python, "--generate-hashes", "--no-header", "--no-annotate", *more]
         text = self._run(build, argv, stdin="\n".join(requirements) + "\n")
         joined = re.sub(r"\\\n\s*", "", text)
@@ -119,7 +115,7 @@ class Uv:
             file.write_text("\n".join(locked) + "\n", encoding="utf-8")
         except OSError as error:
             raise BuildUnavailable(build, Why.NO_SPACE, str(error)) from error
-        self._run(build, [*argv, *self._no_index, "-r", str(file)], keep_open=keep_open)
+        self._run(build, [*argv, *self.options, "-r", str(file)], keep_open=keep_open)
 
     def _run(self, build: str, argv: Sequence[str], stdin: str = "", keep_open: Sequence[int] = ()) -> str:
         command = [self.program, *argv]

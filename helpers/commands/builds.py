@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from helpers.builds.cache import BuildCache, KeptBuild, cache_of, refuse_unknown
 from helpers.builds.making import ImportedBuild, PreparedBuild, import_build, prepare
-from helpers.builds.naming import NONE, BuildKind, BuildSource, anchored, parse_build
+from helpers.builds.naming import NONE, BuildSource, anchored, parse_build
 from helpers.commands.loading import (
     add_history,
     add_json,
@@ -229,7 +229,7 @@ def lasting_name(given: str, source: BuildSource, build: PreparedBuild, sha256: 
             expected="an address without user, password and query: perf.yaml is read by many",
             remedy="Download the wheel and name its file, or name the requirement",
         )
-    if source.kind is BuildKind.REQUIREMENT:
+    if source.requirement and not source.commit:
         return f"{source.distribution}=={build.version}"
     name = anchored(given, Path.cwd()) or given
     return name if not sha256 or "#" in name else f"{name}#sha256={sha256}"

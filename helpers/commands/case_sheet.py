@@ -19,8 +19,9 @@ from helpers.plan.image_folder import images_needed
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.published import PublishedFigure, title_of
 from helpers.plan.recipes import Fixed, SettingsTable, plain_values
+from helpers.plan.recipes.departures import departures_of
 from helpers.plan.recipes.published_programs import published_program
-from helpers.plan.recipes.recipe import departures_of, fixed_of, sourced_settings
+from helpers.plan.recipes.recipe import fixed_of, sourced_settings
 from helpers.report.text import hanging
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Case
@@ -126,7 +127,7 @@ def _departures(suite: Suite, suite_case: SuiteCase) -> tuple[Mapping[str, str],
     documents = ", ".join(dict.fromkeys(title_of(each.source) for each in suite_case.figures))
     found = [("version", versions, here, documents)]
     for each in departures_of(suite_case.case):
-        found.append((each.about, each.published, each.here, str(each.source)))
+        found.append((each.about, each.published, each.here, str(each.told_by)))
     return tuple(dict(zip(("about", "published", "here", "source"), each, strict=True)) for each in found)
 
 

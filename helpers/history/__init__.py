@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from helpers.judging.case.evidence import Past
 
 FILE_NAME = "history.sqlite"
+# How long a call waits for other writers before it is an error: a transaction takes milliseconds, and whoever holds a
+# history for longer may never let go. And how long a server may take to answer: a report of all nights takes seconds,
+# and a server that is stopped never answers.
+WAIT_SECONDS, ANSWER_SECONDS = 8.0, 60.0
 
 
 class Memory(Protocol):
@@ -52,22 +56,18 @@ def open_history(
     url: str,
     *,
     writes: bool = True,
-    wait_seconds: float | None = None,
-    answer_seconds: float | None = None,
+    wait_seconds: float = WAIT_SECONDS,
+    answer_seconds: float = ANSWER_SECONDS,
     runs_folder: Path | None = None,
 ) -> History:
     """Open the history at ``url``, and make it if necessary. Raises HistoryError.
 
     Without ``writes`` it is only read, also on a read-only disk or a PostgreSQL replica, and one that does not exist
-    raises NoHistory. A call waits for other writers for ``wait_seconds``, or 8 s, and ``answer_seconds`` for any answer
-    of a server. ``runs_folder`` is where decisions are kept (helpers.history.decisions); without one, in the folder of
+    raises NoHistory. A call waits for other writers for ``wait_seconds``, and ``answer_seconds`` for any answer of a
+    server. ``runs_folder`` is where decisions are kept (helpers.history.decisions); without one, in the folder of
     SQLite's file.
     """
     from helpers.history.database import open_database
     from helpers.history.history import History
-    from helpers.history.server import ANSWER_SECONDS
-    from helpers.history.waiting import WAIT_SECONDS
 
-    wait_seconds = WAIT_SECONDS if wait_seconds is None else wait_seconds
-    answer_seconds = ANSWER_SECONDS if answer_seconds is None else answer_seconds
     return History(open_database(url, wait_seconds, writes=writes, answer_seconds=answer_seconds), runs_folder)

@@ -15,11 +15,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
 from helpers.common.masking import without_password
+from helpers.history import ANSWER_SECONDS, WAIT_SECONDS
 from helpers.history.address import refuse_ambiguous
 from helpers.history.making import has_tables, make_ready
-from helpers.history.server import ANSWER_SECONDS, engine_of
+from helpers.history.server import engine_of
 from helpers.history.sqlite_file import check_regular, keep_private, open_sqlite, open_to_read, refuses_writing
-from helpers.history.waiting import WAIT_SECONDS
 from helpers.trainers.contract.errors import HistoryError, HistoryUnreachable, NoHistory
 
 # Messages of a call that waited too long: SQLite says locked or busy, PostgreSQL cancels the statement.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +11,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from helpers.common.files import lock_within, open_lock
 from helpers.history.tables import TABLES_VERSION, history_version, metadata
-from helpers.history.waiting import file_lock
 from helpers.trainers.contract.errors import HistoryError
 
 _POSTGRESQL = "postgresql"
@@ -70,7 +72,9 @@ def _has_tables(connection: sa.Connection, shown: str) -> bool:
 @contextmanager
 def _alone(engine: sa.Engine, file: Path, wait_seconds: float) -> Iterator[None]:
     """Until the block ends, nobody else sets this file up; a killed holder frees it."""
-    with file_lock(file.with_name(f".{file.name}.lock"), wait_seconds):
+    descriptor = open_lock(file.with_name(f".{file.name}.lock"))
+    try:
+        lock_within(wait_seconds, descriptor, fcntl.LOCK_EX)
         with engine.connect() as connection:
             driver = connection.connection.driver_connection
             # This cannot be done within a transaction, and if two try it at once, SQLite refuses one without waiting.
@@ -80,6 +84,8 @@ def _alone(engine: sa.Engine, file: Path, wait_seconds: float) -> Iterator[None]
                 driver.execute("PRAGMA journal_mode = WAL")
                 driver.execute("BEGIN")
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _make(engine: sa.Engine, shown: str) -> None:

@@ -16,7 +16,6 @@ from helpers.history.remarks import (
     AT_ONCE,
     Bound,
     exclusions_of,
-    segment_row,
     start_of,
     starts_of,
 )
@@ -52,20 +51,12 @@ def cases(connection: sa.Connection, pattern: str = "*", target: str | None = No
     return tuple(sorted(chosen, key=lambda each: (each.case_id, each.target, each.host)))
 
 
-def case_nights(
-    connection: sa.Connection,
-    case_id: str,
-    target: str | None = None,
-    segment: Mapping[str, str] | None = None,
-    last: int | None = None,
-) -> tuple[StoredNight, ...]:
-    """A case's nights, oldest first, of all segments unless one is given; the ``last`` newest of them."""
+def case_nights(connection: sa.Connection, case_id: str, target: str | None = None) -> tuple[StoredNight, ...]:
+    """A case's nights of all segments, oldest first."""
     chosen = [series.c.case_id == case_id]
     if target is not None:
         chosen.append(series.c.target == target)
-    if segment is not None:
-        chosen.append(series.c.segment_id == segment_row(connection, segment))
-    return _nights(connection, chosen, last)
+    return _nights(connection, chosen)
 
 
 def nights_here(connection: sa.Connection, case_id: str, target: str, host: str, last: int) -> tuple[StoredNight, ...]:
@@ -111,19 +102,13 @@ def _screened_rates(night: NightRecord, runs: Mapping[str, RunResult]) -> tuple[
     return tuple(each.log_rate for each in screened if each.log_rate is not None)
 
 
-def nights_of(
-    connection: sa.Connection, selector: str, pattern: str = "*", target: str | None = None
-) -> tuple[StoredNight, ...]:
+def nights_of(connection: sa.Connection, selector: str, pattern: str = "*") -> tuple[StoredNight, ...]:
     """The nights of a session, a day, ``DAY..DAY``, a commit (4 or more hexadecimal digits) or a build version, oldest
     first. Raises HistoryError if ``selector`` means none, or two commits."""
     if not selector:
         raise HistoryError("selection of nights", field="selector", got=selector, expected=_SELECTOR)
     for chosen in _meanings(selector):
-        found = tuple(
-            night
-            for night in _nights(connection, [chosen], None)
-            if fnmatchcase(night.record.case_id, pattern) and target in (None, night.record.target)
-        )
+        found = tuple(each for each in _nights(connection, [chosen]) if fnmatchcase(each.record.case_id, pattern))
         if found:
             _check_one_commit(selector, found)
             return found
@@ -184,7 +169,7 @@ def _check_one_commit(selector: str, found: Sequence[StoredNight]) -> None:
 
 
 def _nights(
-    connection: sa.Connection, chosen: Sequence[sa.ColumnElement[bool]], last: int | None
+    connection: sa.Connection, chosen: Sequence[sa.ColumnElement[bool]], last: int | None = None
 ) -> tuple[StoredNight, ...]:
     rows = connection.execute(
         sa.select(

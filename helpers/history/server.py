@@ -11,8 +11,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-# How long a call may take: a report of all nights takes seconds, and a server that is stopped never answers.
-ANSWER_SECONDS = 60.0
 # Each address of the server's name is tried for half the time that a call waits for others, within these limits. libpq
 # itself takes 2 s for anything less.
 _CONNECT_SECONDS = (2, 10)

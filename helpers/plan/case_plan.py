@@ -110,11 +110,13 @@ class CasePlan:
 
     @property
     def planned_runs(self) -> int:
-        """The number of runs that are made in any case."""
+        """The number of runs that are made in any case. One run screens a case that has a recorded entry. All runs of
+        the protocol are made if something else depends on them: published figures, a first or a new entry (at least
+        LEAST_RUNS), changed settings."""
         if self.to_record:
             return max(self.protocol.runs, LEAST_RUNS)
         one_will_do = self.recorded is not None and not (self.published or self.overrides)
-        return runs_in_any_case(self.protocol, one_will_do)
+        return 1 if one_will_do else self.protocol.runs
 
     @property
     def reference_label(self) -> str | None:
@@ -139,12 +141,6 @@ class CasePlan:
     @property
     def protocol(self) -> MeasuringProtocol:
         return self.suite_case.protocol
-
-
-def runs_in_any_case(protocol: MeasuringProtocol, one_will_do: bool) -> int:
-    """One run screens a case that has a recorded entry. All runs of the protocol are made if something else depends on
-    them: published figures, a first or a new entry (at least LEAST_RUNS), changed settings."""
-    return 1 if one_will_do else protocol.runs
 
 
 def matrix(config: Config, published: Mapping[str, Iterable[PublishedFigure]]) -> tuple[SuiteCase, ...]:

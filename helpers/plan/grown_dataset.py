@@ -96,8 +96,6 @@ class GrownDataset:
 
     root: Path
     seed: int = 1234
-    # The folder of the sources; None: scikit-image's.
-    photographs: Path | None = None
     # How many threads draw; None: one for each core.
     threads: int | None = None
     free: Callable[[Path], Space] = space
@@ -206,7 +204,7 @@ class GrownDataset:
 
     def _draw(self, missing: list[int], say: Say) -> None:
         """Draw the images, and say how far the drawing is, and how long the rest takes at the rate so far."""
-        drawing = Drawing(self.photographs or photographs_folder(), self.seed)
+        drawing = Drawing(photographs_folder(), self.seed)
         cores = len(os.sched_getaffinity(0)) if self.threads is None else self.threads
         began, due = time.monotonic(), _FIRST_WORD_SECONDS
         # Pillow resizes and compresses without Python's lock.

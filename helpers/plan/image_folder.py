@@ -48,10 +48,6 @@ class DatasetFacts:
     images: int
     # The number of labels that occur.
     classes: int
-    mean_bytes: float
-    # In pixels, for the images that were decoded.
-    mean_width: float
-    mean_height: float
     # The digest of path, label and file size of every line, not of the pixels.
     digest: str
     # How many images the suite has made for a published comparison: the list names each several times. 0: none.
@@ -97,19 +93,14 @@ def check_dataset(root: Path, classes: int = 1000) -> DatasetFacts:
             remedy="List the images, or leave --data out to use the small dataset",
         )
     digest = hashlib.sha256()
-    total_bytes = 0
     for line in lines:
-        size = _size(root, line)
-        total_bytes += size
-        digest.update(f"{line.path}\0{line.label}\0{size}\n".encode())
-    sizes = [_decode(root, line) for line in _sample(lines)]
+        digest.update(f"{line.path}\0{line.label}\0{_size(root, line)}\n".encode())
+    for line in _sample(lines):
+        _decode(root, line)
     return DatasetFacts(
         root=root,
         images=len(lines),
         classes=len({line.label for line in lines}),
-        mean_bytes=total_bytes / len(lines),
-        mean_width=sum(width for width, _ in sizes) / len(sizes),
-        mean_height=sum(height for _, height in sizes) / len(sizes),
         digest=digest.hexdigest(),
     )
 
@@ -187,7 +178,7 @@ def _sample(lines: list[_Line]) -> list[_Line]:
     return [lines[index * len(lines) // DECODE_SAMPLE] for index in range(DECODE_SAMPLE)]
 
 
-def _decode(root: Path, line: _Line) -> tuple[int, int]:
+def _decode(root: Path, line: _Line) -> None:
     path = root / line.path
     try:
         with Image.open(path) as image:
@@ -200,7 +191,6 @@ def _decode(root: Path, line: _Line) -> tuple[int, int]:
                     remedy=f"Convert it ({_about(root, line)})",
                 )
             image.load()
-            return image.width, image.height
     except _UNREADABLE as error:
         raise DatasetError(
             str(path),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from helpers.builds.cache import BuildCache
 from helpers.builds.making import PreparedBuild, import_build, prepare
-from helpers.builds.naming import NONE, BuildSource, parse_build
+from helpers.builds.naming import NONE, parse_build
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.plan.case_plan import build_label
 from helpers.plan.installed import BUILD, CANDIDATE, REFERENCE, REFERENCE_BUILD
@@ -39,11 +39,11 @@ def named_builds(options: SuiteOptions, config: Config, cache: BuildCache, say: 
     reference = None if reference_name is None else parse_build(reference_name, folder, config)
     found = {}
     if candidate is not None:
-        found[CANDIDATE] = _record(candidate, prepare(candidate, cache=cache, progress=say, settings=config.builds))
+        found[CANDIDATE] = _record(prepare(candidate, cache=cache, progress=say, settings=config.builds))
     if reference is not None:
         made = prepare(reference, cache=cache, progress=say, settings=config.builds)
         pinned = "" if options.reference_build is not None else "yes"
-        found[REFERENCE] = {**_record(reference, made), "pinned": pinned}
+        found[REFERENCE] = {**_record(made), "pinned": pinned}
         _refuse_same(found, options)
     return found
 
@@ -78,14 +78,14 @@ def _reference_name(options: SuiteOptions, config: Config) -> str | None:
     return config.builds.good if options.pinned_reference else None
 
 
-def _record(source: BuildSource, build: PreparedBuild) -> dict[str, str]:
+def _record(build: PreparedBuild) -> dict[str, str]:
     if build.made:
         own = [build.framework.value]
     else:
         finder, interpreter = BuildFinder(), str(build.interpreter)
         known = [each for each in FRAMEWORKS if each.spec.version_file]
         own = [each.value for each in known if not isinstance(finder.find_build(each, interpreter), str)]
-    return {**build.to_record(), "frameworks": " ".join(own), "kind": source.kind.value}
+    return {**build.to_record(), "frameworks": " ".join(own)}
 
 
 def _refuse_same(builds: NamedBuilds, options: SuiteOptions) -> None:

@@ -77,7 +77,7 @@ class BuiltProgram:
     @property
     def differences(self) -> tuple[str, ...]:
         """In what it differs from the published program; empty if it does not, or if none is known."""
-        return tuple(map(str, differences_of(self.suite_case.case, self.report.facts)))
+        return differences_of(self.suite_case.case, self.report.facts)
 
     def to_record(self) -> dict[str, Any]:
         kind = kind_of(self.report.facts)

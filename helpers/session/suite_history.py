@@ -7,14 +7,13 @@ from pathlib import Path
 
 from helpers.common.masking import without_password
 from helpers.common.words import counted
-from helpers.history import Memory, default_url, may_be_at, open_history
+from helpers.history import WAIT_SECONDS, Memory, default_url, may_be_at, open_history
 from helpers.history.address import named_address
 from helpers.history.codec import to_text
 from helpers.history.decisions import DecisionFiles, as_kept
 from helpers.history.session_memory import SessionMemory
 from helpers.history.stored import SegmentStart
 from helpers.history.unwritten import Unwritten
-from helpers.history.waiting import WAIT_SECONDS
 from helpers.plan.perf_yaml import Config
 from helpers.plan.proposals import Proposal, ProposalKind
 from helpers.plan.recorded import RecordedEntry

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import ast
-import base64
 import fcntl
-import hashlib
 import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.helpers.builds.conftest import make_wheel, sha256
 from tests.requirements.scripts import REQUIREMENTS, load
 
 installer: Any = load("installer")
@@ -283,22 +281,9 @@ def test_perfgate_runs_its_checkout_s_command_line_from_a_folder_of_other_module
 
 def _wheel(folder: Path, name: str, version: str = "1", **files: str) -> str:
     """Make a wheel of these files; its pin with its digest. A name with ``__`` is a path."""
-    info = f"{name}-{version}.dist-info"
-    texts = {path.replace("__", "/"): text for path, text in files.items()}
-    texts[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    texts[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    record = ""
-    for path, text in texts.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
-        record += f"{path},sha256={digest},{len(text)}\n"
-    file = folder / f"{name}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(file, "w") as archive:
-        for path, text in texts.items():
-            member = zipfile.ZipInfo(path)
-            member.external_attr = 0o100755 << 16
-            archive.writestr(member, text)
-        archive.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
-    return f"{name}=={version} --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
+    more = {path.replace("__", "/"): text for path, text in files.items()}
+    made = make_wheel(folder, version, name=name, module=f"stands_for_{name}", more=more)
+    return f"{name}=={version} --hash=sha256:{sha256(made)}\n"
 
 
 MOVING = """

@@ -1,13 +1,11 @@
-"""The parts of a recipe, which is a case's training configuration: settings, each with its source, facts that no
-setting changes, and departures from the publisher's program."""
+"""The parts of a recipe, which is a case's training configuration: settings, each with its source, and facts that
+no setting changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from helpers.trainers.contract.case import Case
 
 OWN = "suite's choice"
 
@@ -44,20 +42,6 @@ class Fixed:
     name: str
     value: str
     source: Source
-
-
-@dataclass(frozen=True)
-class Departure:
-    """A difference between the suite's program and the one behind the published figures."""
-
-    about: str
-    # What the publisher had, and what the suite has in its place.
-    published: str
-    here: str
-    # The document that says what the publisher had.
-    source: Source
-    # For which of the framework's published cases it is true.
-    applies: Callable[[Case], bool] = lambda case: True
 
 
 def own(reason: str) -> Source:

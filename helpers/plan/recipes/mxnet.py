@@ -6,17 +6,16 @@ case has the optimizer, input and loss of the Paddle trainer for the same case, 
 
 from __future__ import annotations
 
-from helpers.plan.recipes import Departure, Fixed, Setting, SettingsTable, Source, group, own
+from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, group, own
 from helpers.plan.recipes.common import (
     BFLOAT16,
     NO_AMP,
-    Processor,
     common_fixed,
     decoding,
     heap_settings,
     is_single_precision,
 )
-from helpers.plan.recipes.publishers import DRAFT, MXNET, MXNET_SCRIPT, is_unstated, published_recipe
+from helpers.plan.recipes.publishers import MXNET, MXNET_SCRIPT, published_recipe
 from helpers.plan.recipes.scheduled import (
     AS_PADDLE,
     refuse_others,
@@ -33,8 +32,8 @@ _ON_A_GPU = (Precision.FP32, Precision.TF32, Precision.AMP)
 _EPOCH_IMAGES, _WARMUP_EPOCHS = 32_000, 5
 
 
-def mxnet_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
-    """The settings of ``case``, whatever the ``processor``. Raises ConfigError on what MXNet has nothing for."""
+def mxnet_settings(case: Case, on_gpu: bool) -> SettingsTable:
+    """The settings of ``case``. Raises ConfigError on what MXNet has nothing for."""
     # Its bfloat16 is oneDNN's, of a CPU.
     refuse_others(case, _ON_A_GPU if on_gpu else (*_ON_A_GPU, Precision.BF16))
     _refuse_nodes(case)
@@ -61,54 +60,6 @@ def mxnet_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
         *decoding(case, on_gpu, "DALI", source),
         *common_fixed(case, on_gpu, "forced off (NVIDIA_TF32_OVERRIDE=0)"),
     )
-
-
-MXNET_DEPARTURES = (
-    Departure(
-        "container",
-        "NVIDIA's (NGC 22.10), with its own build of MXNet",
-        "MXNet 1.9.1 of its project, which is retired: for CUDA 11.2, and no card newer than compute capability 8.6",
-        Source(MXNET),
-    ),
-    Departure(
-        "exchange of gradients",
-        "Horovod, one process a card",
-        "one process that drives all cards of the node through a kvstore",
-        Source(MXNET),
-        lambda case: case.cards > 1,
-    ),
-    Departure(
-        "batch norm",
-        "fused with ReLU, and with the addition before it, by operators of NVIDIA's build",
-        "not fused: the project's build has neither operator",
-        Source(MXNET),
-        lambda case: case.precision is Precision.AMP,
-    ),
-    Departure(
-        "engine",
-        "CUDA graphs and an asynchronous engine (MXNET_ENABLE_CUDA_GRAPHS, MXNET_ASYNC_GPU_ENGINE)",
-        "neither: they are NVIDIA's build's",
-        Source(MXNET_SCRIPT),
-    ),
-    Departure(
-        "files", "RecordIO", "JPEG files, as every framework here reads them", Source(MXNET_SCRIPT),
-        lambda case: case.read_from is DataSource.DALI,
-    ),
-    Departure(
-        "learning rate",
-        "it begins anew with each epoch of 32,000 images, and is 0 after the third",
-        "its warm-up is counted in steps of the whole run",
-        Source(MXNET_SCRIPT),
-    ),
-    Departure(
-        "first weights",
-        "gamma of each block's last batch norm begins at 0",
-        "at 1, as in every framework here",
-        Source(MXNET_SCRIPT),
-    ),
-    Departure("loss on the host", "after every step", "every 10 steps", Source(MXNET_SCRIPT)),
-    Departure("data", "not stated", "DALI, which the draft says is on", Source(DRAFT), is_unstated),
-)  # fmt: skip
 
 
 def _refuse_nodes(case: Case) -> None:

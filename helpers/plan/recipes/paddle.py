@@ -25,7 +25,7 @@ Where this and the trainers depart from the sources:
 
 from __future__ import annotations
 
-from helpers.plan.recipes import Departure, Fixed, Setting, SettingsTable, Source, group, own
+from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, group, own
 from helpers.plan.recipes.common import (
     BFLOAT16,
     NO_AMP,
@@ -46,10 +46,7 @@ from helpers.plan.recipes.publishers import (
     FP16,
     NATIVE,
     PADDLECLAS,
-    RESNET50,
     STRATEGIES,
-    TRAPS,
-    VGG16,
     empty_groups,
     is_channels_last,
     network_recipe,
@@ -58,15 +55,15 @@ from helpers.plan.recipes.publishers import (
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 
 
-def paddle_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
-    """The settings of ``case``; ``processor`` None means this machine's."""
+def paddle_settings(case: Case, on_gpu: bool) -> SettingsTable:
+    """The settings of ``case``; on a CPU some are those for this machine's."""
     return {
         **common_settings(case, on_gpu),
         "accuracy_top_k": _accuracies(case, on_gpu),
         "use_multi_tensor": _merged_momentum(case),
         **_precision(case, on_gpu),
         **(_pure_layout(on_gpu) if is_channels_last(case) else {}),
-        **(_on_gpu(case) if on_gpu else _on_cpu(processor or read_processor())),
+        **(_on_gpu(case) if on_gpu else _on_cpu(read_processor())),
     }
 
 
@@ -85,74 +82,6 @@ def paddle_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
         *decoding(case, on_gpu, "the framework's loader workers", decoded),
         *common_fixed(case, on_gpu, "forced off (NVIDIA_TF32_OVERRIDE=0)"),
     )
-
-
-PADDLE_DEPARTURES = (
-    Departure(
-        "CUDA and cuDNN",
-        "CUDA 11.2, cuDNN 8.2",
-        "those for which the build is made: each result names the versions that its ranks loaded (cuda_runtime, cudnn)",
-        Source(RESNET50, "the published page's environment"),
-        lambda case: published_recipe(case).has_other_frameworks,
-    ),
-    Departure(
-        "CUDA and cuDNN",
-        "CUDA 10.1, cuDNN 7.6.5",
-        "those for which the build is made: each result names the versions that its ranks loaded (cuda_runtime, cudnn)",
-        Source(VGG16, "the published page's environment"),
-        lambda case: not published_recipe(case).has_other_frameworks,
-    ),
-    Departure(
-        "intermediate representation",
-        "programs of Paddle 2.5 and before, made of ProgramDesc's operators",
-        "the same of a Paddle 3, whose own representation is switched off (FLAGS_enable_pir_api=0); where a build no "
-        "longer makes it, with paddle.any made of its operator, and last a PIR program: the fact program says which",
-        Source(PADDLECLAS),
-        lambda case: case.execution is Execution.STATIC and not case.auto,
-    ),
-    Departure(
-        "images",
-        "ImageNet's validation set, 4 to 36 times over",
-        "the folder that --data names",
-        Source(TRAPS),
-        lambda case: published_recipe(case).has_other_frameworks,
-    ),
-    Departure(
-        "loss on the host",
-        "loss and both accuracies after every step",
-        "loss and a mean logit, fetched by the Executor at every step and looked at every 10 steps",
-        Source(PADDLECLAS),
-        lambda case: published_recipe(case).has_other_frameworks,
-    ),
-    Departure(
-        "operators beside the network",
-        "the loss times its weight of 1.0, and the sum over one loss: 4 operators on one number, 4 that share buffers",
-        "none of these; cast and mean of the logits: 2 operators",
-        Source(PADDLECLAS),
-        lambda case: case.execution is Execution.STATIC and published_recipe(case).has_other_frameworks,
-    ),
-    Departure(
-        "learning rate",
-        "0.1",
-        "0.01: at 0.1 the network's logits are NaN within 5 steps; no step's work depends on it",
-        Source(VGG16),
-        lambda case: not published_recipe(case).has_other_frameworks,
-    ),
-    Departure(
-        "images",
-        "not stated, nor how they were augmented",
-        "the folder that --data names, augmented as ResNet50's",
-        Source(VGG16),
-        lambda case: not published_recipe(case).has_other_frameworks,
-    ),
-    Departure(
-        "automatic parallelism",
-        "strategy.auto of 2020, of which nothing more is stated",
-        "the installed build's own switch: the step log's header says what it chose",
-        Source(VGG16, "Auto"),
-        lambda case: case.auto,
-    ),
-)
 
 
 def _accuracies(case: Case, on_gpu: bool) -> Setting:

@@ -83,18 +83,6 @@ _PROGRAMS: Mapping[tuple[Model, Precision], PublishedProgram] = {
 }
 
 
-@dataclass(frozen=True)
-class CountDifference:
-    """A count in which a program differs from the published one."""
-
-    name: str
-    got: int
-    published: int
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.got}, published {self.published}"
-
-
 def published_program(case: Case, device: str) -> PublishedProgram | None:
     """The program behind the published figures of such a case; None if there is none, or if nobody knows it (auto)."""
     if device != "gpu" or case.framework is not Framework.PADDLE or case.execution is not Execution.STATIC or case.auto:
@@ -102,17 +90,16 @@ def published_program(case: Case, device: str) -> PublishedProgram | None:
     return _PROGRAMS.get((case.model, case.precision))
 
 
-def differences_of(case: Case, facts: Mapping[str, str]) -> tuple[CountDifference, ...]:
-    """In what the GPU program of ``case`` with these facts differs from the published one; empty if it does not, or if
-    either is not known. What a build check says a build for CPUs leaves out is no difference."""
+def differences_of(case: Case, facts: Mapping[str, str]) -> tuple[str, ...]:
+    """The counts in which the GPU program of ``case`` with these facts differs from the published one; empty if it does
+    not, or if either is not known. What a build check says a build for CPUs leaves out is no difference."""
     program, counts = published_program(case, "gpu"), counts_of(facts)
     if program is None or counts is None:
         return ()
     published = program.of(case, fused=not lacks_fusions(facts))
+    got = {name: counts[name] - _ADDED.get(name, 0) for name in COUNTED if name not in _ONLY_SHOWN}
     return tuple(
-        CountDifference(name, counts[name] - _ADDED.get(name, 0), published[name])
-        for name in COUNTED
-        if name not in _ONLY_SHOWN and counts[name] - _ADDED.get(name, 0) != published[name]
+        f"{name} {count}, published {published[name]}" for name, count in got.items() if count != published[name]
     )
 
 
@@ -126,7 +113,7 @@ def program_evidence(case: Case, device: str, facts: Mapping[str, str]) -> Progr
         return ProgramEvidence(kind.value, kind.is_published)
     if counts_of(facts) is None:
         return ProgramEvidence(kind.value, kind.is_published, ("its operators were not counted",))
-    return ProgramEvidence(kind.value, kind.is_published, tuple(map(str, differences_of(case, facts))))
+    return ProgramEvidence(kind.value, kind.is_published, differences_of(case, facts))
 
 
 def program_facts(case: Case, device: str, facts: Mapping[str, str]) -> dict[str, str]:

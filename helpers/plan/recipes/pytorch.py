@@ -17,14 +17,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from helpers.plan.recipes import OWN, Departure, Fixed, Setting, SettingsTable, Source, group, own
+from helpers.plan.recipes import OWN, Fixed, Setting, SettingsTable, Source, group, own
 from helpers.plan.recipes.common import (
     BFLOAT16,
     FOR_EVERY_CASE,
     NO_AMP,
-    Processor,
     common_fixed,
-    common_settings,
     decoding,
     dynamic_loss_scaling,
     heap_settings,
@@ -33,22 +31,18 @@ from helpers.plan.recipes.common import (
 )
 from helpers.plan.recipes.publishers import (
     AS_THE_CASE_SAYS,
-    DRAFT,
     PYTORCH,
     is_channels_last,
-    is_unstated,
     network_recipe,
     published_recipe,
 )
-from helpers.plan.recipes.scheduled import refuse_others
+from helpers.plan.recipes.scheduled import AS_PADDLE, NOT_STATED, as_paddle, refuse_others
 from helpers.trainers.contract.case import Case, DataSource, Precision
 
 # torch.nn.parallel.DistributedDataParallel's own default, in MiB.
 _BUCKET_CAP_MB = 25
 
 _PRECISIONS = tuple(each for each in Precision if each is not Precision.UNSTATED)
-_AS_PADDLE = own("as Paddle's trainer, to compare the two")
-_NOT_STATED = own("not stated: as Paddle's trainer")
 
 
 def is_published_configuration(case: Case) -> bool:
@@ -56,8 +50,8 @@ def is_published_configuration(case: Case) -> bool:
     return case.precision is Precision.AMP or case.data in (DataSource.DALI_CPU, DataSource.UNSTATED)
 
 
-def pytorch_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
-    """The settings of ``case``, which do not depend on the ``processor``. Raises ConfigError for what PyTorch does not
+def pytorch_settings(case: Case, on_gpu: bool) -> SettingsTable:
+    """The settings of ``case``. Raises ConfigError for what PyTorch does not
     have."""
     refuse_others(case, _PRECISIONS, ("compile", "graphs"))
     return {
@@ -74,10 +68,10 @@ def pytorch_settings(case: Case, on_gpu: bool, processor: Processor | None = Non
 
 def pytorch_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
     """What the trainer does for ``case``, whatever its settings are."""
-    weights = Fixed("optimizer's weights", "float32 master copies", _AS_PADDLE)
-    decoded = Source(PYTORCH, "dali-cpu") if case.data is DataSource.DALI_CPU else _AS_PADDLE
+    weights = Fixed("optimizer's weights", "float32 master copies", AS_PADDLE)
+    decoded = Source(PYTORCH, "dali-cpu") if case.data is DataSource.DALI_CPU else AS_PADDLE
     return (
-        Fixed("model", network_recipe(case).description, _AS_PADDLE),
+        Fixed("model", network_recipe(case).description, AS_PADDLE),
         Fixed("image size", "224 x 224, 1000 classes", FOR_EVERY_CASE),
         Fixed("loss", "mean cross-entropy, no label smoothing", FOR_EVERY_CASE),
         Fixed("seed", "1234", FOR_EVERY_CASE),
@@ -87,43 +81,26 @@ def pytorch_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
     )
 
 
-PYTORCH_DEPARTURES = (
-    Departure("container", "NVIDIA's (NGC 21.03)", "PyTorch as its project builds it", Source(PYTORCH)),
-    Departure(
-        "launcher", "mpirun, as the log of 32 cards shows", "torchrun", Source(PYTORCH), lambda case: case.cards > 1
-    ),
-    Departure(
-        "schedule, augmentation and loader threads", "not stated", "those of the Paddle cases", Source(PYTORCH)
-    ),
-    Departure("data", "not stated", "DALI, which the draft says is on", Source(DRAFT), is_unstated),
-)  # fmt: skip
-
-
 def _other(case: Case) -> Source:
     """The source of settings that the published script's description does not state, and of all settings of other
     cases."""
-    return _NOT_STATED if is_published_configuration(case) else _AS_PADDLE
+    return NOT_STATED if is_published_configuration(case) else AS_PADDLE
 
 
 def _as_paddle(case: Case, on_gpu: bool) -> dict[str, Setting]:
     """The Paddle trainer's optimizer and input. The published script's description states some of these settings
     too."""
-    settings = common_settings(case, on_gpu)
-    sources: dict[str, Source] = {}
-    if is_published_configuration(case):
-        sources = dict.fromkeys(("learning_rate", "momentum", "weight_decay"), Source(PYTORCH))
-        sources["optimizer"] = Source(PYTORCH, "SGD")
-    # A rate that no publisher states is the suite's choice in every framework.
-    rate = published_recipe(case).learning_rate
-    if rate.where == OWN:
-        sources["learning_rate"] = rate
-    if on_gpu and is_published_configuration(case):
-        sources["layout"] = Source(PYTORCH, "ran NCHW, though the vendor recommends NHWC for AMP")
-    if not on_gpu:
-        sources.update({key: settings[key].source for key in ("learning_rate", "dali.threads", "native.workers")})
-        paddings = ("dali.device_memory_padding", "dali.host_memory_padding")
-        sources.update(dict.fromkeys(paddings, own("for decoding on a GPU alone")))
-    return {key: replace(each, source=sources.get(key, _other(case))) for key, each in settings.items()}
+    published = is_published_configuration(case)
+    settings = as_paddle(case, on_gpu, published)
+    if not published:
+        return settings
+    stated = {"optimizer": Source(PYTORCH, "SGD"), **dict.fromkeys(("momentum", "weight_decay"), Source(PYTORCH))}
+    if on_gpu:
+        stated["layout"] = Source(PYTORCH, "ran NCHW, though the vendor recommends NHWC for AMP")
+        # A rate that no publisher states is the suite's choice in every framework.
+        if published_recipe(case).learning_rate.where != OWN:
+            stated["learning_rate"] = Source(PYTORCH)
+    return settings | {key: replace(settings[key], source=source) for key, source in stated.items()}
 
 
 def _precision(case: Case, on_gpu: bool) -> dict[str, Setting]:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from helpers.plan.recipes import Departure, Fixed, Setting, SettingsTable, Source, plain_values
-from helpers.plan.recipes.common import Processor
-from helpers.plan.recipes.mxnet import MXNET_DEPARTURES, mxnet_fixed, mxnet_settings
-from helpers.plan.recipes.paddle import PADDLE_DEPARTURES, paddle_fixed, paddle_settings
-from helpers.plan.recipes.pytorch import PYTORCH_DEPARTURES, pytorch_fixed, pytorch_settings
-from helpers.plan.recipes.tensorflow import TENSORFLOW_DEPARTURES, tensorflow_fixed, tensorflow_settings
+from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, plain_values
+from helpers.plan.recipes.mxnet import mxnet_fixed, mxnet_settings
+from helpers.plan.recipes.paddle import paddle_fixed, paddle_settings
+from helpers.plan.recipes.pytorch import pytorch_fixed, pytorch_settings
+from helpers.plan.recipes.tensorflow import tensorflow_fixed, tensorflow_settings
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import entry_of
 from helpers.trainers.contract.frameworks import Framework
@@ -27,37 +26,33 @@ from helpers.trainers.contract.job import LAUNCHER_SETTING
 class Recipe:
     """A framework's recipe: the settings of a case, on a GPU or not, and what its trainer does whatever they are."""
 
-    settings: Callable[[Case, bool, Processor | None], SettingsTable]
+    settings: Callable[[Case, bool], SettingsTable]
     fixed: Callable[[Case, bool], tuple[Fixed, ...]]
-    # In what its trainer differs from the programs behind its published figures.
-    departures: tuple[Departure, ...] = ()
 
 
 RECIPES: Mapping[Framework, Recipe] = MappingProxyType(
     {
-        Framework.PADDLE: Recipe(paddle_settings, paddle_fixed, PADDLE_DEPARTURES),
-        Framework.PYTORCH: Recipe(pytorch_settings, pytorch_fixed, PYTORCH_DEPARTURES),
-        Framework.TENSORFLOW: Recipe(tensorflow_settings, tensorflow_fixed, TENSORFLOW_DEPARTURES),
-        Framework.MXNET: Recipe(mxnet_settings, mxnet_fixed, MXNET_DEPARTURES),
+        Framework.PADDLE: Recipe(paddle_settings, paddle_fixed),
+        Framework.PYTORCH: Recipe(pytorch_settings, pytorch_fixed),
+        Framework.TENSORFLOW: Recipe(tensorflow_settings, tensorflow_fixed),
+        Framework.MXNET: Recipe(mxnet_settings, mxnet_fixed),
     }
 )
 
 
-def settings_for(case: Case, device: str, processor: Processor | None = None, *, launcher: str = "") -> dict[str, Any]:
+def settings_for(case: Case, device: str, *, launcher: str = "") -> dict[str, Any]:
     """The values of ``sourced_settings``: JSON values, with nested groups."""
-    return plain_values(sourced_settings(case, device, processor, launcher=launcher))
+    return plain_values(sourced_settings(case, device, launcher=launcher))
 
 
-def sourced_settings(
-    case: Case, device: str, processor: Processor | None = None, *, launcher: str = ""
-) -> SettingsTable:
+def sourced_settings(case: Case, device: str, *, launcher: str = "") -> SettingsTable:
     """The settings of ``case`` on ``cpu`` or ``gpu``, with their sources.
 
-    ``processor`` None means this machine's. ``launcher`` is the one that perf.yaml chooses; empty means the framework's
+    ``launcher`` is the one that perf.yaml chooses; empty means the framework's
     own, which is no setting. Raises ConfigError for a framework without a recipe, and for anything that its recipe
     refuses.
     """
-    table = _recipe(case).settings(case, device == "gpu", processor)
+    table = _recipe(case).settings(case, device == "gpu")
     if not launcher:
         return table
     return {
@@ -69,11 +64,6 @@ def sourced_settings(
 def fixed_of(case: Case, device: str) -> tuple[Fixed, ...]:
     """What the trainer does for this case, whatever its settings are."""
     return _recipe(case).fixed(case, device == "gpu")
-
-
-def departures_of(case: Case) -> tuple[Departure, ...]:
-    """In what the suite's program differs from the one behind the published figures of ``case``, which has some."""
-    return tuple(each for each in _recipe(case).departures if each.applies(case))
 
 
 def _recipe(case: Case) -> Recipe:

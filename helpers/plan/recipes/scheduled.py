@@ -1,5 +1,5 @@
-"""What the recipes of other frameworks share: what they refuse; and for TensorFlow and MXNet Paddle's settings, to
-compare them, and a schedule by steps."""
+"""What the recipes of other frameworks share: what they refuse, and Paddle's settings, to compare them; and for
+TensorFlow and MXNet a schedule by steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers.trainers.contract.case import FEATURES, Case, Precision
 from helpers.trainers.contract.errors import ConfigError
 
 AS_PADDLE = own("as Paddle's trainer, to compare the frameworks")
-_NOT_STATED = own("not stated: as Paddle's trainer")
+NOT_STATED = own("not stated: as Paddle's trainer")
 _TOO_SHORT = own("a run on a CPU is shorter than the published warm-up: the rate of Paddle's CPU cases, at once")
 # A scale that is never moved, in the terms of a dynamic one.
 _NEVER = 10**9
@@ -49,7 +49,7 @@ def scheduled_settings(case: Case, on_gpu: bool, published: Mapping[str, Setting
     ``published`` has those that a document or a script states for the case, empty for a case that nobody published: it
     is trained as Paddle's. On a CPU the rate is that of Paddle's cases there, without a warm-up.
     """
-    settings = {**_as_paddle(case, on_gpu, bool(published)), **_without_schedule(bool(published)), **published}
+    settings = {**as_paddle(case, on_gpu, bool(published)), **_without_schedule(bool(published)), **published}
     return settings if on_gpu else {**settings, **_on_a_cpu(settings, case)}
 
 
@@ -78,19 +78,19 @@ def without_mixed_precision(source: Source) -> dict[str, Setting]:
     }
 
 
-def _as_paddle(case: Case, on_gpu: bool, published: bool) -> dict[str, Setting]:
+def as_paddle(case: Case, on_gpu: bool, published: bool) -> dict[str, Setting]:
     """Paddle's settings; if the suite decided one there, it is the suite's here too."""
     settings = common_settings(case, on_gpu)
-    other = _NOT_STATED if published else AS_PADDLE
+    other = NOT_STATED if published else AS_PADDLE
     sources = {key: each.source for key, each in settings.items() if not on_gpu and each.source.where == OWN}
     rate = published_recipe(case).learning_rate
-    if rate.where == OWN:
+    if on_gpu and rate.where == OWN:
         sources["learning_rate"] = rate
     return {key: replace(each, source=sources.get(key, other)) for key, each in settings.items()}
 
 
 def _without_schedule(published: bool) -> dict[str, Setting]:
-    other = _NOT_STATED if published else AS_PADDLE
+    other = NOT_STATED if published else AS_PADDLE
     return {
         "learning_rate_schedule": Setting("step", other),
         "learning_rate_warmup_steps": Setting(0, other),

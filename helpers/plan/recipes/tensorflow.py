@@ -7,11 +7,10 @@ optimizer, input and loss of the Paddle trainer for the same case, so that the f
 
 from __future__ import annotations
 
-from helpers.plan.recipes import Departure, Fixed, Setting, SettingsTable, Source, group, own
+from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, group, own
 from helpers.plan.recipes.common import (
     BFLOAT16,
     NO_AMP,
-    Processor,
     common_fixed,
     decoding,
     heap_settings,
@@ -20,10 +19,8 @@ from helpers.plan.recipes.common import (
 from helpers.plan.recipes.publishers import (
     DLPERF,
     DLPERF_CALLS,
-    DRAFT,
     TENSORFLOW,
     TENSORFLOW_SCRIPT,
-    is_unstated,
     published_recipe,
 )
 from helpers.plan.recipes.scheduled import (
@@ -45,8 +42,8 @@ _NGC_EPOCH_STEPS = 125
 _DALI = (DataSource.DALI, DataSource.DALI_CPU)
 
 
-def tensorflow_settings(case: Case, on_gpu: bool, processor: Processor | None = None) -> SettingsTable:
-    """The settings of ``case``, whatever the ``processor``. Raises ConfigError on what TensorFlow has nothing for."""
+def tensorflow_settings(case: Case, on_gpu: bool) -> SettingsTable:
+    """The settings of ``case``. Raises ConfigError on what TensorFlow has nothing for."""
     refuse_others(case, _PRECISIONS, ("xla",))
     return {
         **scheduled_settings(case, on_gpu, _published(case, on_gpu)),
@@ -68,59 +65,6 @@ def tensorflow_fixed(case: Case, on_gpu: bool) -> tuple[Fixed, ...]:
         *decoding(case, on_gpu, "tf.data", source),
         *common_fixed(case, on_gpu, "forced off (tf.config.experimental.enable_tensor_float_32_execution)"),
     )
-
-
-TENSORFLOW_DEPARTURES = (
-    Departure(
-        "execution",
-        "an Estimator of TensorFlow 1.15, which runs a graph in a session",
-        "a step traced by tf.function of TensorFlow 2",
-        Source(TENSORFLOW_SCRIPT),
-    ),
-    Departure(
-        "container",
-        "NVIDIA's, with its own build of TensorFlow 1.15",
-        "TensorFlow as its project builds it",
-        Source(TENSORFLOW),
-    ),
-    Departure(
-        "exchange of gradients",
-        "Horovod over NCCL, one process a card",
-        "tf.distribute's MultiWorkerMirroredStrategy over NCCL, one process a card",
-        Source(TENSORFLOW),
-        lambda case: case.cards > 1,
-    ),
-    Departure(
-        "mixed precision",
-        "a rewrite of the graph when it runs (TF_ENABLE_AUTO_MIXED_PRECISION_GRAPH_REWRITE)",
-        "casts that stand in the graph, around the same convolutions and products",
-        Source(TENSORFLOW_SCRIPT),
-        lambda case: case.precision is Precision.AMP,
-    ),
-    Departure(
-        "input",
-        "DALI's operator in the graph, which reads TFRecord files",
-        "DALI beside the graph, which reads JPEG files and hands its batches over",
-        Source(DLPERF, "DALI with TFRecord"),
-        lambda case: case.read_from is DataSource.DALI,
-    ),
-    Departure(
-        "input",
-        "tf.data from ImageNet's TFRecord files, staged to the card by StagingArea",
-        "tf.data from TFRecord files that helpers.trainers.tensorflow.records makes of the folder of --data, with a "
-        "prefetch of native.prefetch_factor batches",
-        Source(TENSORFLOW_SCRIPT),
-        lambda case: case.data is DataSource.NATIVE,
-    ),
-    Departure("classes", "1001, one of them background", "1000, as every framework here", Source(TENSORFLOW_SCRIPT)),
-    Departure(
-        "weight decay",
-        "the sum of squares is part of the loss that is printed",
-        "the same gradient is added to the weights' own, and the loss is cross-entropy alone",
-        Source(TENSORFLOW_SCRIPT),
-    ),
-    Departure("data", "not stated", "DALI, which the draft says is on", Source(DRAFT), is_unstated),
-)
 
 
 def is_dlperf(case: Case) -> bool:

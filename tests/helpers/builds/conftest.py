@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import helpers.builds.uv
 from helpers.builds.cache import BuildCache
 from helpers.builds.making import PreparedBuild, prepare
 from helpers.builds.naming import parse_build
@@ -34,7 +35,6 @@ def make_wheel(
     commit: str = "abcdef0123",
     text: str = PARTS,
     name: str = "paddlepaddle",
-    requires: str = "",
     module: str = "paddle",
     cuda: str = "False",
     more: Mapping[str, str] | None = None,
@@ -46,15 +46,17 @@ def make_wheel(
         f"{module}/__init__.py": f"__version__ = {version!r}\n{text}",
         f"{module}/version/__init__.py": f"commit = {commit!r}\ncuda_version = {cuda!r}\n",
         **(more or {}),
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        + (f"Requires-Dist: {requires}\n" if requires else ""),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     path = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         lines = []
         for each, content in files.items():
-            archive.writestr(each, content)
+            member = zipfile.ZipInfo(each)
+            # A program, if it is a script.
+            member.external_attr = 0o100755 << 16
+            archive.writestr(member, content)
             digest = base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).decode().rstrip("=")
             lines.append(f"{each},sha256={digest},{len(content)}")
         archive.writestr(f"{info}/RECORD", "\n".join([*lines, f"{info}/RECORD,,", ""]))
@@ -97,6 +99,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
         (tmp_path / name).mkdir()
         monkeypatch.setenv(variable, (tmp_path / name).as_uri() if name == "index" else str(tmp_path / name))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    # Asking pip for its settings takes a second, and uv's variables above come first.
+    monkeypatch.setitem(helpers.builds.uv._PIP, "read", lambda python, environ: {})
     (tmp_path / "companions.yaml").write_text(COMPANIONS)
     config = replace(load_config(ROOT / "helpers/plan/defaults.yaml"), path=tmp_path / "perf.yaml")
     settings = BuildsConfig(silence_seconds=1.0)

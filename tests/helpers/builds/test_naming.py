@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.builds.naming import BuildKind, anchored, parse_build
+from helpers.builds.naming import anchored, parse_build
 from helpers.common.masking import without_password
 from helpers.plan.perf_yaml import BuildsConfig
 from helpers.trainers.contract.errors import ConfigError
@@ -22,23 +22,21 @@ def test_a_folder_with_a_python_is_an_environment(shop: Shop) -> None:
     (shop.folder / "env/bin").mkdir(parents=True)
     (shop.folder / "env/bin/python").symlink_to(sys.executable)
     found = parse_build("env", shop.folder, shop.config)
-    assert (found.kind, found.path, found.framework) == (
-        BuildKind.ENVIRONMENT, shop.folder / "env/bin/python", None,
-    )  # fmt: skip
-    assert parse_build("env/bin/python", shop.folder, shop.config).kind is BuildKind.PYTHON
+    assert (found.is_made, found.path, found.framework) == (False, shop.folder / "env/bin/python", None)
+    assert not parse_build("env/bin/python", shop.folder, shop.config).is_made
 
 
 def test_a_wheel_is_named_by_its_path_and_perhaps_its_digest(shop: Shop) -> None:
     wheel = make_wheel(shop.folder / "night")
     found = parse_build(f"night/{wheel.name}#sha256={DIGEST}", shop.folder, shop.config)
-    assert (found.kind, found.path, found.sha256) == (BuildKind.WHEEL, wheel, DIGEST)
+    assert (found.is_made, found.path, found.sha256) == (True, wheel, DIGEST)
     assert (found.framework, found.distribution) == (Framework.PADDLE, "paddlepaddle")
 
 
 def test_an_address_keeps_its_password_to_itself(shop: Shop) -> None:
     name = "paddlepaddle_gpu-3.4.0.dev1-cp311-cp311-linux_x86_64.whl"
     found = parse_build(f"https://me:secret@wheels.example/a/{name}?sign=key#sha256={DIGEST}", shop.folder, shop.config)
-    assert (found.kind, found.distribution, found.sha256) == (BuildKind.URL, "paddlepaddle-gpu", DIGEST)
+    assert (found.is_made, found.distribution, found.sha256) == (True, "paddlepaddle-gpu", DIGEST)
     assert "secret" in found.url
     assert "secret" not in found.text
     assert "key" not in found.text
@@ -55,14 +53,14 @@ def test_an_address_keeps_its_password_to_itself(shop: Shop) -> None:
 )
 def test_a_requirement_is_of_a_frameworks_distribution(shop: Shop, text: str, requirement: str) -> None:
     found = parse_build(text, shop.folder, shop.config)
-    assert (found.kind, found.requirement) == (BuildKind.REQUIREMENT, requirement)
+    assert (found.is_made, found.requirement) == (True, requirement)
 
 
 def test_a_commit_is_found_by_the_template_of_perf_yaml(shop: Shop) -> None:
     template = "https://wheels.example/{commit}/paddlepaddle-0.0.0-py3-none-any.whl"
     config = replace(shop.config, builds=BuildsConfig(commit_url=template))
     found = parse_build("commit:1A2b3c", shop.folder, config)
-    assert (found.kind, found.text, found.commit) == (BuildKind.COMMIT, "commit:1A2b3c", "1a2b3c")
+    assert (found.is_made, found.text, found.commit) == (True, "commit:1A2b3c", "1a2b3c")
     assert found.url == "https://wheels.example/1A2b3c/paddlepaddle-0.0.0-py3-none-any.whl"
 
 

@@ -12,18 +12,10 @@ from helpers.builds.uv import Uv
 from helpers.trainers.contract.errors import ConfigError
 
 
-def test_who_tells_uv_itself_is_not_overruled_by_pip(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Uv.of(
-        {
-            "PIP_CONFIG_FILE": "/dev/null",
-            "PIP_INDEX_URL": "https://pip.example",
-            "UV_INDEX_URL": "https://uv.example",
-            "PATH": "/bin",
-        }
-    )
-    assert found.indexes == "UV_INDEX_URL=https://uv.example"
+@pytest.mark.slow
+def test_pip_s_settings_of_where_packages_are_reach_uv() -> None:
     found = Uv.of({"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "https://pip.example", "UV_PYTHON": "3.8"})
-    assert found.variables["UV_DEFAULT_INDEX"] == "https://pip.example"
+    assert found.indexes == "UV_DEFAULT_INDEX=https://pip.example UV_INDEX_STRATEGY=unsafe-best-match"
     assert "UV_PYTHON" not in found.variables
     assert found.variables["UV_PYTHON_DOWNLOADS"] == "never"
 

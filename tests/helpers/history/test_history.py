@@ -67,10 +67,3 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(history: History, fol
         True,
         True,
     ]
-
-
-def test_a_night_whose_run_is_excluded_is_rebuilt_without_it(history: History, folders: Path) -> None:
-    history.add_result(RUNS[0])
-    history.exclude("a", "me", moment(2), "coffee")
-    history.reindex(folders)
-    assert history.past(CASE, "cpu", SEGMENT, 2, "x").nights == ()

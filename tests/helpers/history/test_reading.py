@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from helpers.history.history import History
-from helpers.history.nights import night_of, night_text, night_uuid
+from helpers.history.nights import night_uuid
 from helpers.history.stored import KnownCase, SegmentStart
 from helpers.judging.case.evidence import Compared
 from helpers.trainers.contract.errors import HistoryError
@@ -18,10 +18,6 @@ FULL = night(
     e_confirm=250.0, low=-0.03, high=-0.01, smallest_drop=0.01, machine_slow=True,
     run_uuids=("a", "b"), compared=Compared("paddle 3.3.1 @good", (1.5,), (1.25,), teaches_good=False), level=0.02,
 )  # fmt: skip
-
-
-def sessions(history: History, selector: str, pattern: str = "*", target: str | None = None) -> list[str]:
-    return [each.record.session for each in history.nights_of(selector, pattern, target)]
 
 
 @pytest.fixture
@@ -49,25 +45,11 @@ def test_the_series_is_of_all_segments_and_says_which_is_current(history: Histor
         history.add_night(each)
     found = history.series(CASE)
     assert [each.record.session for each in found] == ["s1", "s2", "s3", "s4"]
+    assert history.series(CASE, "v100") == () and history.series(CASE, "cpu") == found
     assert [each.current for each in found] == [False, False, True, True]
     assert found[0].segment_digest != found[1].segment_digest == found[3].segment_digest
     history.start_segment(SegmentStart(CASE, "cpu", SEGMENT, moment(3, 1), "r"))
     assert [each.current for each in history.series(CASE)] == [False, False, False, True]
-
-
-def test_the_series_is_narrowed(history: History) -> None:
-    for each in (night(1, target="v100"), night(2, segment=segment(driver="x")), night(3), night(4)):
-        history.add_night(each)
-
-    def told(*asked: object) -> list[str]:
-        return [each.record.session for each in history.series(CASE, *asked)]  # type: ignore[arg-type]
-
-    assert told("v100") == ["s1"]
-    assert told(None, SEGMENT) == ["s1", "s3", "s4"]
-    assert told("cpu", SEGMENT) == ["s3", "s4"]
-    assert told("cpu", SEGMENT, 1) == ["s4"]
-    assert told(None, None, 2) == ["s3", "s4"]
-    assert told("cpu", segment(driver="nobody's")) == []
 
 
 def test_a_page_gets_the_newest_nights_of_the_session_s_host_and_a_run_of_the_night_before(history: History) -> None:
@@ -104,13 +86,6 @@ def test_cases_are_told_with_their_nights(nights: History) -> None:
     assert nights.cases("nobody") == ()
 
 
-def test_a_damaged_night_is_an_error_with_its_name(history: History) -> None:
-    newer = night_text(FULL).replace('"schema_version":1', '"schema_version":2')
-    for text in ("", "{}", "[]", newer, night_text(FULL).replace('"code"', '"novelty"')):
-        with pytest.raises(HistoryError, match="night x"):
-            night_of(text, "night x")
-
-
 # --- selectors
 
 
@@ -132,7 +107,7 @@ def test_a_damaged_night_is_an_error_with_its_name(history: History) -> None:
 def test_a_selector_means_a_session_a_day_days_a_commit_or_a_version(
     nights: History, selector: str, meant: list[str]
 ) -> None:
-    assert sessions(nights, selector) == meant
+    assert [each.record.session for each in nights.nights_of(selector)] == meant
 
 
 @pytest.mark.parametrize(

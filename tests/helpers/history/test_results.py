@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,13 +200,3 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name(store: ResultStore, name: 
 @pytest.mark.parametrize(("name", "value"), [("case_id", "another"), ("replicate", 1)])
 def test_a_result_in_a_foreign_folder_is_refused(store: ResultStore, name: str, value: Any) -> None:
     assert refused(store, **{name: value}).field == name
-
-
-def test_any_one_lost_byte_is_refused_or_changes_no_figure(store: ResultStore) -> None:
-    path = store.write(RESULT)
-    whole = path.read_bytes()
-    reads: Callable[[], RunResult] = lambda: read_result(path)  # noqa: E731
-    for cut in range(0, len(whole) - 1, 7):
-        path.write_bytes(whole[:cut])
-        with pytest.raises(ResultError):
-            reads()

@@ -64,7 +64,7 @@ class Night:
         self.at: dict[str, Callable[[], object]] = {}
         self.seconds = 0.0
         self.unwritten = Unwritten.of(folder / "runs", url)
-        self.open: Callable[[], History] = lambda: open_history(url, answer_seconds=0.5, runs_folder=folder / "runs")
+        self.open: Callable[[], History] = lambda: open_history(url, answer_seconds=1.5, runs_folder=folder / "runs")
         self.memory = self.new_memory()
         self.unreachable = ""
         self.make_run = make_run

@@ -38,9 +38,7 @@ def _write(folder: Path, line: str) -> None:
 
 def test_a_good_folder_with_spaces_and_chinese_names_gives_its_facts(folder: Path) -> None:
     facts = check_dataset(folder)
-    assert (facts.images, facts.classes, facts.mean_width, facts.mean_height) == (2, 2, 20.0, 10.0)
-    size = (folder / "train/n 01/a 猫.jpeg").stat().st_size
-    assert facts.mean_bytes == size
+    assert (facts.images, facts.classes) == (2, 2)
     assert check_dataset(folder).digest == facts.digest
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from helpers.judging.case.evidence import Budget
 from helpers.launch.launchers import CHOICES
@@ -369,27 +367,3 @@ def test_everything_that_a_cluster_can_say_is_read(tmp_path: Path) -> None:
         "c": ClusterConfig("c", "gpu", "perf", "gpu:a100", False, "/i.sqsh", ("--constraint=a&b", "--no-kill")),
         "d": ClusterConfig("d"),
     }
-
-
-@pytest.mark.slow
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-        max_leaves=8,
-    ),
-    st.sampled_from(
-        ["protocols", "matrix", "frameworks", "data", "tolerances", "limits", "budgets", "machines", "nodes"]
-    ),
-)
-def test_any_other_value_loads_or_is_refused_with_a_sentence(
-    tmp_path_factory: pytest.TempPathFactory, value: object, key: str
-) -> None:
-    folder = tmp_path_factory.mktemp("any")
-    text = yaml.safe_dump({**yaml.safe_load(SMALL), key: value})
-    try:
-        config = load(folder, text)
-    except ConfigError as error:
-        assert str(folder) in str(error)
-    else:
-        assert isinstance(config, Config)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import statistics
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,18 +11,15 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from helpers.judging.rules.own import RULES
-from helpers.plan.baseline_files import PUBLISHED, FigureStatus
+from helpers.plan.baseline_files import PUBLISHED
 from helpers.plan.proposals import (
     Candidate,
     ProposalKind,
     RecordedAnswer,
     write_recorded,
 )
-from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet, load_recorded
+from helpers.plan.recorded import Provenance, load_recorded
 from helpers.trainers.contract.errors import BaselineError
 from tests.helpers.plan.recorded_entries import MACHINE, A, B, created, entry, proposed, recorded
 
@@ -249,34 +245,3 @@ def test_a_link_is_never_written_through(tmp_path: Path, name: str) -> None:
     with pytest.raises(BaselineError, match="symbolic link"):
         write_recorded(tmp_path / "m.json", MACHINE, created(entry()))
     assert target.read_text(encoding="utf-8") == "precious"
-
-
-figures = st.floats(min_value=1e-6, max_value=1e9, allow_nan=False)
-texts = st.text(st.characters(codec="utf-8"), max_size=20)
-full_texts = texts.filter(lambda text: bool(text.strip()))
-entries = st.builds(
-    RecordedEntry,
-    case_id=st.from_regex(r"[a-z0-9_.]+(-[a-z0-9_.]+)+", fullmatch=True),
-    samples_per_s=st.just(1.0),
-    rule=st.sampled_from(sorted(RULES)),
-    replicates=st.lists(figures, min_size=3, max_size=5).map(tuple),
-    tolerance=st.none() | st.floats(min_value=0, max_value=0.99),
-    environment=st.dictionaries(full_texts, texts, max_size=3),
-    segment=st.dictionaries(full_texts, texts, min_size=1, max_size=3),
-    provenance=st.builds(
-        Provenance, commit=full_texts, date=st.dates().map(str), machine=full_texts, reason=full_texts
-    ),
-    status=st.sampled_from(FigureStatus),
-    protocol=st.dictionaries(full_texts, st.integers(min_value=0, max_value=1_000_000), max_size=3),
-).map(lambda each: replace(each, samples_per_s=statistics.median(each.replicates)))
-
-
-@pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(entries, max_size=3, unique_by=lambda each: each.case_id), full_texts)
-def test_what_is_written_is_what_is_read(tmp_path: Path, several: list[RecordedEntry], machine_key: str) -> None:
-    path = tmp_path / "m.json"
-    path.unlink(missing_ok=True)
-    write_recorded(path, machine_key, created(*several))
-
-    assert load_recorded(path, machine_key) == RecordedSet(machine_key, {each.case_id: each for each in several})

@@ -32,9 +32,9 @@ SXM2, PCIE, A100 = "Tesla V100-SXM2-32GB", "Tesla V100-PCIE-16GB", "NVIDIA A100-
 H200 = "NVIDIA H200"
 GOOD_PYTHON = "/opt/good/bin/python"
 CAPABILITIES = {A100: (8, 0), H200: (9, 0), "NVIDIA H100 PCIe": (9, 0)}
-PHOTOGRAPHS = DatasetFacts(Path("photographs"), 8, 2, 1e5, 500.0, 375.0, "0" * 64)
+PHOTOGRAPHS = DatasetFacts(Path("photographs"), 8, 2, "0" * 64)
 # As many as every published comparison on one node needs.
-IMAGENET = DatasetFacts(Path("imagenet"), 1_281_167, 1000, 1e5, 500.0, 375.0, "1" * 64)
+IMAGENET = DatasetFacts(Path("imagenet"), 1_281_167, 1000, "1" * 64)
 
 # A case of perf.yaml that needs no images, its protocol asking for two runs; and its neighbour.
 SYNTHETIC = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from helpers.plan.recipes.common import Processor, cpu_environment, read_processor
-from helpers.plan.recipes.recipe import settings_for
-from helpers.trainers.contract.case import Case
 
 AVX2 = frozenset({"sse2", "fma", "avx", "avx2"})
 AVX512 = AVX2 | {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}
@@ -46,10 +44,3 @@ def test_the_processor_is_read_from_its_first_description(tmp_path: Path) -> Non
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: fpu avx2 fma\nbugs\t\t: spectre_v1\n\n")
     assert read_processor(cpuinfo) == Processor("AuthenticAMD", frozenset({"fpu", "avx2", "fma"}))
-
-
-def test_the_variables_stand_in_the_settings_of_a_cpu_case_and_of_no_other() -> None:
-    case = Case.parse("paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic")
-    processor = Processor("AuthenticAMD", AVX512)
-    assert settings_for(case, "cpu", processor)["environment"] == cpu_environment(processor)
-    assert "MKL_DEBUG_CPU_TYPE" not in settings_for(case, "gpu", processor)["environment"]

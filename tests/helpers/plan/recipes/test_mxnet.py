@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from helpers.plan.baseline_files import BASELINES
-from helpers.plan.published import PublishedFigure, load_published
+from helpers.plan.published import PublishedFigure
 from helpers.plan.recipes import OWN
+from helpers.plan.recipes.departures import departures_of
 from helpers.plan.recipes.publishers import MXNET
-from helpers.plan.recipes.recipe import departures_of, fixed_of, settings_for, sourced_settings
-from helpers.trainers.contract.case import Case, DataSource
+from helpers.plan.recipes.recipe import fixed_of, settings_for, sourced_settings
+from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.frameworks import Framework
+from tests.helpers.plan.recipes.rows import figures_of, name_of, settings
 
-FIGURES = [
-    figure
-    for card in ("v100", "a100")
-    for figure in load_published(BASELINES / "published" / f"{card}.json").figures
-    if figure.case.framework is Framework.MXNET
-]
-
-
-def name_of(figure: PublishedFigure) -> str:
-    return f"{figure.target}-{figure.case.id}"
-
-
-def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
-    return settings_for(Case.parse(case_id), device)
+FIGURES = figures_of(Framework.MXNET)
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=name_of)
@@ -60,25 +46,6 @@ def test_half_precision_has_four_channels_in_nhwc(figure: PublishedFigure) -> No
     assert tuple(written[key] for key in keys) == (half if figure.case.precision.is_amp else single)
     fused = "batch norm" in [each.about for each in departures_of(figure.case)]
     assert fused is figure.case.precision.is_amp
-
-
-# Keys of an equal meaning, which both frameworks' trainers read.
-SHARED = (
-    "optimizer", "learning_rate", "learning_rate_boundaries", "learning_rate_decay", "momentum", "weight_decay",
-    "layout", "feed_layout", "input_channels", "input_dtype", "augmentation", "dali", "native", "amp_level",
-    "loss_scaling",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.parametrize(
-    ("model", "data"), [("resnet50v1.5", "native"), ("resnet50v1.5", "synthetic"), ("vgg16", "dali")]
-)
-def test_a_case_that_nobody_published_is_trained_as_paddle_s(model: str, data: str, device: str) -> None:
-    rest = f"{model}-fp32-bs8-1x2-{data}"
-    paddle, ours = settings(f"paddle-{rest}-dynamic", device), settings(f"mxnet-{rest}", device)
-    assert {key: ours[key] for key in SHARED} == {key: paddle[key] for key in SHARED}
-    assert (ours["label_smoothing"], ours["learning_rate_warmup_steps"], ours["decay_norms"]) == (0.0, 0, True)
 
 
 def test_on_a_cpu_the_rate_starts_at_once_and_half_precision_is_bfloat16() -> None:

@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from helpers.plan.baseline_files import BASELINES
-from helpers.plan.published import PublishedFigure, load_published
+from helpers.plan.published import PublishedFigure
 from helpers.plan.recipes.publishers import PYTORCH
 from helpers.plan.recipes.recipe import settings_for, sourced_settings
-from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
-from tests.for_each import for_each
+from tests.helpers.plan.recipes.rows import figures_of, name_of, settings
 
-FIGURES = [
-    figure
-    for card in ("v100", "a100")
-    for figure in load_published(BASELINES / "published" / f"{card}.json").figures
-    if figure.case.framework is Framework.PYTORCH
-]
+FIGURES = figures_of(Framework.PYTORCH)
 MIXED = ("bf16", "amp_o1", "amp_o2", "amp")
-# Keys of an equal meaning, which both frameworks' trainers read.
-SHARED = (
-    "optimizer", "learning_rate", "learning_rate_boundaries", "learning_rate_decay", "momentum", "weight_decay",
-    "layout", "feed_layout", "input_channels", "input_dtype", "augmentation", "dali", "native",
-)  # fmt: skip
-
-
-def name_of(figure: PublishedFigure) -> str:
-    return f"{figure.target}-{figure.case.id}"
-
-
-def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
-    return settings_for(Case.parse(case_id), device)
 
 
 # --- docs/published.md, "The other frameworks' configurations": PyTorch (NGC 21.03)
@@ -65,19 +43,6 @@ def test_a_published_amp_row_has_a_static_loss_scale_of_256(figure: PublishedFig
 
 
 # --- every other case
-
-
-@for_each("device", ["cpu", "gpu"])
-@for_each("precision", ["fp32", "tf32", "amp_o1", "amp_o2"])
-@for_each("data", ["dali", "native", "synthetic"])
-@for_each("model", ["resnet50v1.5", "vgg16"])
-def test_what_both_frameworks_have_is_the_paddle_trainer_s(model: str, data: str, precision: str, device: str) -> None:
-    rest = f"{model}-{precision}-bs8-1x2-{data}"
-    paddle, pytorch = settings(f"paddle-{rest}-dynamic", device), settings(f"pytorch-{rest}", device)
-    assert {key: pytorch[key] for key in SHARED} == {key: paddle[key] for key in SHARED}
-    for key in ("amp_level", "amp_dtype", "loss_scaling", "loss_scaling_rule"):
-        assert pytorch[key] == paddle[key]
-    assert pytorch["decay_norms"] is True
 
 
 def test_bf16_is_autocast_without_a_scaler() -> None:

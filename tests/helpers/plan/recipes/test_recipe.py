@@ -15,102 +15,132 @@ from helpers.plan.overrides import settings_segment
 from helpers.plan.published import load_published
 from helpers.plan.recipes import plain_values
 from helpers.plan.recipes.common import cpu_environment, read_processor
-from helpers.plan.recipes.recipe import RECIPES, departures_of, settings_for, sourced_settings
+from helpers.plan.recipes.departures import departures_of
+from helpers.plan.recipes.recipe import settings_for, sourced_settings
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import MODELS, Model
+from tests.for_each import for_each
+from tests.helpers.plan.recipes.rows import settings
 
 PUBLISHED = Path(__file__).parents[4] / "baselines" / "published"
 
 
-def _settings(case_id: str, device: str = "gpu") -> dict[str, object]:
-    return settings_for(Case.parse(case_id), device)
-
-
 def test_resnet50_fp32_is_trained_as_published() -> None:
-    settings = _settings("paddle-resnet50v1.5-fp32-bs256-1x8-dali-static")
-    assert (settings["layout"], settings["input_channels"], settings["input_dtype"]) == ("NCHW", 3, "float32")
-    assert (settings["learning_rate"], settings["momentum"], settings["weight_decay"]) == (0.1, 0.9, 1e-4)
-    assert settings["learning_rate_boundaries"] == [30, 60, 90]
-    assert settings["build_strategy"] == {"fuse_elewise_add_act_ops": True, "enable_addto": True}
-    assert settings["fleet"] == {"nccl_comm_num": 1, "fuse_all_reduce_ops": True, "fuse_grad_size_in_MB": 16}
-    assert (settings["amp_level"], settings["amp_through"], settings["accuracy_top_k"]) == (None, None, [1, 5])
-    environment = settings["environment"]
-    assert isinstance(environment, dict)
+    written = settings("paddle-resnet50v1.5-fp32-bs256-1x8-dali-static")
+    assert (written["layout"], written["input_channels"], written["input_dtype"]) == ("NCHW", 3, "float32")
+    assert (written["learning_rate"], written["momentum"], written["weight_decay"]) == (0.1, 0.9, 1e-4)
+    assert written["learning_rate_boundaries"] == [30, 60, 90]
+    assert written["build_strategy"] == {"fuse_elewise_add_act_ops": True, "enable_addto": True}
+    assert written["fleet"] == {"nccl_comm_num": 1, "fuse_all_reduce_ops": True, "fuse_grad_size_in_MB": 16}
+    assert (written["amp_level"], written["amp_through"], written["accuracy_top_k"]) == (None, None, [1, 5])
+    environment = written["environment"]
     assert environment["FLAGS_conv_workspace_size_limit"] == "4000"
     assert environment["FLAGS_fraction_of_gpu_memory_to_use"] == "0.80"
     assert environment["FLAGS_enable_pir_api"] == "0"
 
 
 def test_resnet50_pure_fp16_is_trained_as_published() -> None:
-    settings = _settings("paddle-resnet50v1.5-amp_o2-bs256-1x1-dali-static")
-    assert (settings["layout"], settings["input_channels"], settings["input_dtype"]) == ("NHWC", 4, "float16")
-    assert (settings["amp_level"], settings["amp_dtype"], settings["loss_scaling"]) == ("O2", "float16", 128.0)
+    written = settings("paddle-resnet50v1.5-amp_o2-bs256-1x1-dali-static")
+    assert (written["layout"], written["input_channels"], written["input_dtype"]) == ("NHWC", 4, "float16")
+    assert (written["amp_level"], written["amp_dtype"], written["loss_scaling"]) == ("O2", "float16", 128.0)
     # PaddleClas's loader gives CHW; its model transposes.
-    assert (settings["feed_layout"], settings["amp_through"]) == ("NCHW", "decorate")
-    assert settings["loss_scaling_rule"] == {
+    assert (written["feed_layout"], written["amp_through"]) == ("NCHW", "decorate")
+    assert written["loss_scaling_rule"] == {
         "incr_every_n_steps": 1000,
         "decr_every_n_nan_or_inf": 2,
         "incr_ratio": 2.0,
         "decr_ratio": 0.8,
     }
-    strategy = settings["build_strategy"]
-    assert isinstance(strategy, dict)
+    strategy = written["build_strategy"]
     assert set(strategy) == {"fuse_bn_act_ops", "fuse_bn_add_act_ops", "fuse_elewise_add_act_ops", "enable_addto"}
-    environment = settings["environment"]
-    assert isinstance(environment, dict)
+    environment = written["environment"]
     assert environment["FLAGS_conv_workspace_size_limit"] == "1500"
-    dali = settings["dali"]
-    assert isinstance(dali, dict)
+    dali = written["dali"]
     assert (dali["device_memory_padding"], dali["host_memory_padding"], dali["seed"]) == (211025920, 140544512, 42)
 
 
 def test_vgg16_is_trained_as_published() -> None:
-    settings = _settings("paddle-vgg16-amp_o1-bs128-1x1-native-static")
-    assert settings["execution_strategy"] == {"num_threads": 2, "num_iteration_per_drop_scope": 100}
-    assert settings["build_strategy"] == {
+    written = settings("paddle-vgg16-amp_o1-bs128-1x1-native-static")
+    assert written["execution_strategy"] == {"num_threads": 2, "num_iteration_per_drop_scope": 100}
+    assert written["build_strategy"] == {
         "enable_inplace": False,
         "fuse_elewise_add_act_ops": True,
         "fuse_bn_act_ops": True,
     }
-    assert settings["fleet"] == {"nccl_comm_num": 1}
-    assert (settings["layout"], settings["amp_level"], settings["learning_rate"]) == ("NCHW", "O1", 0.01)
+    assert written["fleet"] == {"nccl_comm_num": 1}
+    assert (written["layout"], written["amp_level"], written["learning_rate"]) == ("NCHW", "O1", 0.01)
     # strategy.amp = True, with the defaults of its amp_configs.
-    assert (settings["amp_through"], settings["loss_scaling"]) == ("fleet", 32768.0)
-    assert settings["accuracy_top_k"] == []
+    assert (written["amp_through"], written["loss_scaling"]) == ("fleet", 32768.0)
+    assert written["accuracy_top_k"] == []
+
+
+# Keys of an equal meaning, which the trainers of all frameworks read.
+SHARED = (
+    "optimizer", "learning_rate", "learning_rate_boundaries", "learning_rate_decay", "momentum", "weight_decay",
+    "layout", "feed_layout", "input_channels", "input_dtype", "augmentation", "dali", "native", "amp_level",
+    "amp_dtype", "loss_scaling", "loss_scaling_rule",
+)  # fmt: skip
+
+
+@for_each("device", ["cpu", "gpu"])
+@for_each(
+    ("framework", "precision", "model", "data"),
+    [
+        *itertools.product(
+            ["pytorch"],
+            ["fp32", "tf32", "amp_o1", "amp_o2"],
+            ["resnet50v1.5", "vgg16"],
+            ["dali", "native", "synthetic"],
+        ),
+        *itertools.product(["tensorflow", "mxnet"], ["fp32"], ["resnet50v1.5"], ["native", "synthetic"]),
+        *itertools.product(["tensorflow", "mxnet"], ["fp32"], ["vgg16"], ["dali", "native"]),
+    ],
+)
+def test_a_case_that_nobody_published_is_trained_as_paddle_s(
+    framework: str, precision: str, model: str, data: str, device: str
+) -> None:
+    rest = f"{model}-{precision}-bs8-1x2-{data}"
+    paddle, ours = settings(f"paddle-{rest}-dynamic", device), settings(f"{framework}-{rest}", device)
+    # A CPU's convolutions of TensorFlow know no layout but their own.
+    alike = [key for key in SHARED if framework != "tensorflow" or "layout" not in key]
+    assert {key: ours[key] for key in alike} == {key: paddle[key] for key in alike}
+    plain = {"decay_norms": True, "learning_rate_schedule": "step", "learning_rate_warmup_steps": 0}
+    assert ours.get("label_smoothing", 0.0) == 0.0
+    assert {key: ours.get(key, value) for key, value in plain.items()} == plain
 
 
 def test_on_a_cpu_amp_means_bfloat16_without_loss_scaling() -> None:
-    settings = _settings("paddle-resnet50v1.5-amp_o1-bs4-1x2-dali-to_static", "cpu")
-    assert (settings["amp_level"], settings["amp_dtype"], settings["loss_scaling"]) == ("O1", "bfloat16", None)
-    assert settings["environment"] == cpu_environment(read_processor())
+    written = settings("paddle-resnet50v1.5-amp_o1-bs4-1x2-dali-to_static", "cpu")
+    assert (written["amp_level"], written["amp_dtype"], written["loss_scaling"]) == ("O1", "bfloat16", None)
+    assert written["environment"] == cpu_environment(read_processor())
 
 
 def test_on_a_cpu_pure_half_precision_is_bfloat16_in_the_published_layout() -> None:
-    settings = _settings("paddle-resnet50v1.5-amp_o2-bs4-1x1-dali-static", "cpu")
-    assert (settings["amp_level"], settings["amp_dtype"], settings["amp_through"]) == ("O2", "bfloat16", "auto_cast")
-    assert (settings["layout"], settings["feed_layout"], settings["input_channels"]) == ("NHWC", "NCHW", 4)
-    assert (settings["input_dtype"], settings["loss_scaling"], settings["loss_scaling_rule"]) == ("float32", None, {})
+    written = settings("paddle-resnet50v1.5-amp_o2-bs4-1x1-dali-static", "cpu")
+    assert (written["amp_level"], written["amp_dtype"], written["amp_through"]) == ("O2", "bfloat16", "auto_cast")
+    assert (written["layout"], written["feed_layout"], written["input_channels"]) == ("NHWC", "NCHW", 4)
+    assert (written["input_dtype"], written["loss_scaling"], written["loss_scaling_rule"]) == ("float32", None, {})
 
 
 @pytest.mark.parametrize("card", ["v100", "a100"])
 def test_every_published_case_has_settings_that_its_trainer_takes_and_its_departures(card: str) -> None:
     cases = load_published(PUBLISHED / f"{card}.json").cases()
-    assert {case.framework for case in cases} == {each for each in Framework if RECIPES[each].departures}
     for case in cases:
         settings = json.loads(json.dumps(settings_for(case, "gpu"), allow_nan=False))
         assert Settings.of(JobSpec("j", case, 0, "r", "gpu", 0, 1, settings=settings)).optimizer == "momentum"
         abouts = [each.about for each in departures_of(case)]
         assert len(abouts) == len(set(abouts)) > 0
+        assert all(each.told_by.where for each in departures_of(case))
 
 
 def test_a_framework_without_an_entry_has_no_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("helpers.plan.recipes.recipe.RECIPES", {})
     with pytest.raises(ConfigError, match=r"got 'no entry', expected an entry in RECIPES"):
-        _settings("mxnet-resnet50v1.5-fp32-bs256-1x1-dali")
+        settings("mxnet-resnet50v1.5-fp32-bs256-1x1-dali")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +158,7 @@ def test_a_publisher_or_a_network_without_an_entry_is_an_error_that_names_it(
     for framework in ("paddle", "pytorch"):
         execution = "-static" if framework == "paddle" else ""
         with pytest.raises(ConfigError, match=f"{named}: got 'no entry'.*publishers.py"):
-            _settings(f"{framework}-vgg16-amp_o2-bs8-1x1-native{execution}")
+            settings(f"{framework}-vgg16-amp_o2-bs8-1x1-native{execution}")
 
 
 def test_a_chosen_launcher_is_a_setting_with_its_source_and_keeps_results_apart() -> None:
@@ -197,5 +227,5 @@ def test_the_trainer_reads_what_the_recipe_writes(framework: Framework, device: 
 )
 def test_what_a_framework_s_trainer_has_nothing_for_is_refused(rest: str, field: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        _settings(rest)
+        settings(rest)
     assert caught.value.field == field

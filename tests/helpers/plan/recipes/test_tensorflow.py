@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from helpers.plan.baseline_files import BASELINES
-from helpers.plan.published import PublishedFigure, load_published
+from helpers.plan.published import PublishedFigure
 from helpers.plan.recipes import OWN
+from helpers.plan.recipes.departures import departures_of
 from helpers.plan.recipes.publishers import DLPERF, DLPERF_CALLS, TENSORFLOW
-from helpers.plan.recipes.recipe import departures_of, fixed_of, settings_for, sourced_settings
+from helpers.plan.recipes.recipe import fixed_of, settings_for, sourced_settings
 from helpers.plan.recipes.tensorflow import is_dlperf
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
 from tests.for_each import for_each
+from tests.helpers.plan.recipes.rows import figures_of, name_of, settings
 
-FIGURES = [
-    figure
-    for card in ("v100", "a100")
-    for figure in load_published(BASELINES / "published" / f"{card}.json").figures
-    if figure.case.framework is Framework.TENSORFLOW
-]
+FIGURES = figures_of(Framework.TENSORFLOW)
 OF_DLPERF = [each for each in FIGURES if each.rule == "dlperf-log"]
 OF_NVIDIA = [each for each in FIGURES if each.rule.startswith("ngc-tf")]
 OF_THE_DRAFT = [each for each in FIGURES if each.rule == "unknown"]
-
-
-def name_of(figure: PublishedFigure) -> str:
-    return f"{figure.target}-{figure.case.id}-{figure.samples_per_s}"
-
-
-def settings(case_id: str, device: str = "gpu") -> dict[str, Any]:
-    return settings_for(Case.parse(case_id), device)
 
 
 # --- docs/published.md
@@ -91,26 +77,6 @@ def test_amp_is_float16_with_a_loss_scale_of_128_that_nothing_moves(figure: Publ
 
 
 # --- every other case
-
-# Keys of an equal meaning, which both frameworks' trainers read; TensorFlow's layout is its own.
-SHARED = (
-    "optimizer", "learning_rate", "learning_rate_boundaries", "learning_rate_decay", "momentum", "weight_decay",
-    "input_channels", "input_dtype", "augmentation", "dali", "native", "amp_level", "loss_scaling",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.parametrize(
-    ("model", "data"),
-    [("resnet50v1.5", "native"), ("resnet50v1.5", "synthetic"), ("vgg16", "dali"), ("vgg16", "native")],
-)
-def test_a_case_that_nobody_published_is_trained_as_paddle_s(model: str, data: str, device: str) -> None:
-    rest = f"{model}-fp32-bs8-1x2-{data}"
-    paddle, ours = settings(f"paddle-{rest}-dynamic", device), settings(f"tensorflow-{rest}", device)
-    assert {key: ours[key] for key in SHARED} == {key: paddle[key] for key in SHARED}
-    expected = {"learning_rate_schedule": "step", "learning_rate_warmup_steps": 0, "label_smoothing": 0.0}
-    assert {key: ours[key] for key in expected} == expected
-    assert ours["decay_norms"] is True
 
 
 @pytest.mark.parametrize("rest", ["amp-bs4-1x1-dali", "amp-bs4-1x2-native-xla", "fp32-bs4-1x1-synthetic-xla"])

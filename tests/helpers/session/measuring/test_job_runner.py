@@ -166,7 +166,7 @@ def test_a_run_says_what_it_was_measured_with(runner: JobRunner, plan: CasePlan,
 def test_the_job_is_the_plan_on_the_leased_cards(
     runner: JobRunner, plan: CasePlan, jobs: Jobs, config: Config, tmp_path: Path
 ) -> None:
-    data = DatasetFacts(tmp_path / "images", 100, 8, 1e5, 500.0, 375.0, "0" * 64)
+    data = DatasetFacts(tmp_path / "images", 100, 8, "0" * 64)
     run = replace(runner, terms=RunTerms(data=data)).run(plan, 0)
     assert IMAGES_FACT not in run.facts
     (spec,) = jobs.specs
