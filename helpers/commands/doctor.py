@@ -8,16 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from helpers.commands.loading import (
-    add_json,
-    history_option,
-    load_suite,
-    print_text,
-    text_output,
-    width_of,
-    write_json,
-)
-from helpers.common.own_folder import own_folder
+from helpers.commands.loading import add_json, add_runs_folder, history_option, load_suite, print_answer, width_of
 from helpers.history.address import history_problem, named_address
 from helpers.machine.devices import Machine
 from helpers.machine.doctor import Diagnosis, diagnose
@@ -49,13 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--history", metavar="URL", type=history_option, help="Check that this history database answers"
     )
-    parser.add_argument(
-        "--runs-dir",
-        type=Path,
-        default=own_folder() / "runs",
-        metavar="FOLDER",
-        help="Check the disk of this run folder",
-    )
+    add_runs_folder(parser, "Check the disk of this run folder")
 
 
 # The bytes of a run (spec, result with its tables, outputs) and of a step (its line in a rank's log).
@@ -68,8 +53,7 @@ def run(arguments: argparse.Namespace, out: TextIO, io: ExaminationIO | None = N
     suite = load_suite(arguments)
     named = named_address(arguments.history, suite.config.history.url, suite.config.path)
     diagnosis = diagnosis_of(suite, arguments.runs_dir, arguments.data, history_url=named, io=io)
-    print_text(doctor_text(diagnosis, width_of(out)), text_output(arguments, out))
-    write_json(arguments, doctor_record(diagnosis), out)
+    print_answer(arguments, out, doctor_text(diagnosis, width_of(out)), doctor_record(diagnosis))
     return EXIT_FIT if diagnosis.fit else EXIT_BLOCKED
 
 

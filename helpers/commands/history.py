@@ -7,17 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from helpers.commands.loading import (
-    add_history,
-    add_json,
-    find_cases,
-    history_of,
-    load_suite,
-    print_text,
-    text_output,
-    width_of,
-    write_json,
-)
+from helpers.commands.loading import add_history, add_json, find_cases, history_of, load_suite, print_answer, width_of
 from helpers.commands.option_types import count_of
 from helpers.common.words import counted
 from helpers.history.results import LOG_FACT, RunResult
@@ -81,8 +71,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
             for host, every in by_machine(history.series(case_id, target)).items()
         )
     case = CaseHistory(shown, imported)
-    print_text(render_case(case, width_of(out)), text_output(arguments, out))
-    write_json(arguments, case_record(case), out)
+    print_answer(arguments, out, render_case(case, width_of(out)), case_record(case))
     return EXIT_OK
 
 

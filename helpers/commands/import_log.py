@@ -12,17 +12,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from helpers.commands.loading import (
-    LINES,
-    TEXT,
-    add_history,
-    add_json,
-    history_url,
-    say,
-    text_output,
-    width_of,
-    write_json,
-)
+from helpers.commands.loading import LINES, TEXT, add_history, add_json, history_url, print_answer, say, width_of
 from helpers.commands.main import EXIT_USAGE
 from helpers.common.words import counted
 from helpers.judging.rules.rates import key_of, rate_unit_of_model
@@ -137,14 +127,12 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     batch = replace(batch, notes=(*left_out, *batch.notes))
     stored, refusal = _store(batch.imported, arguments) if arguments.store else ((), "")
     as_lines = arguments.format == LINES if arguments.format else any(map(Path.is_dir, arguments.files))
-    output = text_output(arguments, out)
-    if as_lines:
-        print(render_lines(batch, stored), file=output)
-        for table in render_by_cards(batch.imported, width_of(output)):
-            print(f"\n{table}", file=output)
-    else:
-        _print(batch, stored, output)
-    write_json(arguments, _record(batch, stored), out)
+    width = width_of(out)
+    parts = [render_lines(batch, stored)] if as_lines else [render_imported(each, width) for each in batch.imported]
+    parts += render_by_cards(batch.imported, width)
+    notes = [] if as_lines else [printable(each) for each in (*batch.notes, *stored)]
+    parts += ["\n".join(notes)] if notes else []
+    print_answer(arguments, out, "\n\n".join(parts), _record(batch, stored))
     errors = [*(each.error for each in batch.unread), *([refusal] if refusal else [])]
     for error in errors:
         say(f"perfgate {NAME}: error: {error}")
@@ -175,15 +163,6 @@ def _lacks_its_figure(found: Imported, rule: str) -> bool:
     """Whether the run lacks the figure of ``rule``; for AUTO, whether it has none at all."""
     wanted = (*found.figures, found.honest) if rule == AUTO else (found.usual_figure,)
     return all(figure is None or figure.samples_per_s is None for figure in wanted)
-
-
-def _print(batch: ImportBatch, stored: Sequence[str], out: TextIO) -> None:
-    width = width_of(out)
-    parts = [render_imported(each, width) for each in batch.imported]
-    parts += render_by_cards(batch.imported, width)
-    notes = [printable(each) for each in (*batch.notes, *stored)]
-    if parts or notes:
-        print("\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]), file=out)
 
 
 def render_lines(batch: ImportBatch, stored: Sequence[str]) -> str:
