@@ -43,6 +43,10 @@ class SiteNight:
     line: NightLine
 
     @property
+    def unit(self) -> str:
+        return rate_unit(self.case_id)
+
+    @property
     def build(self) -> str:
         """Framework, version and commit in words."""
         build = self.night.record.build
@@ -78,18 +82,6 @@ class SiteCase:
         return self.counting[-1]
 
     @property
-    def case_id(self) -> str:
-        return self.newest.case_id
-
-    @property
-    def target(self) -> str:
-        return self.newest.target
-
-    @property
-    def host(self) -> str:
-        return self.newest.host
-
-    @property
     def page(self) -> str:
         return self.newest.case_page
 
@@ -97,10 +89,6 @@ class SiteCase:
     def badge(self) -> str:
         """The path of its badge."""
         return f"badges/{self.page.partition('/')[2]}.svg"
-
-    @property
-    def unit(self) -> str:
-        return rate_unit(self.case_id)
 
     @property
     def status(self) -> str:
@@ -227,7 +215,7 @@ class Site:
 
     def extent(self) -> str:
         """How much the site shows, in words."""
-        machines, stale = {each.host for each in self.cases}, len(self.cases) - len(self.current)
+        machines, stale = {each.newest.host for each in self.cases}, len(self.cases) - len(self.current)
         text = f"{counted(self.nights, 'night')} of {counted(len(self.cases), 'case')}"
         text += f" on {counted(len(machines), 'machine')}" + (f", the newest {self.newest}" if self.newest else "")
         if not stale:

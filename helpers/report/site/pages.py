@@ -65,7 +65,7 @@ def files_of(site: Site, history: History, look: Look) -> dict[str, str]:
         files[f"{case.page}.html"] = _case(case, history, look)
         effect = case.newest.line.effect
         text = case.status if effect is None else f"{case.status} {effect:+.1%}"
-        files[case.badge] = badge(case.case_id, text, case.tone)
+        files[case.badge] = badge(case.newest.case_id, text, case.tone)
     files |= {f"{each.page}.html": _session(each, look) for each in site.sessions}
     return files
 
@@ -109,7 +109,7 @@ def _index(site: Site, look: Look) -> str:
         headline=headline,
         extent=site.extent(),
         statuses=counts_of(each.status for each in site.cases),
-        unit=rate_unit(*dict.fromkeys(each.case_id for each in site.cases)),
+        unit=rate_unit(*dict.fromkeys(each.newest.case_id for each in site.cases)),
         cases=[(each, _small(each)) for each in site.cases],
         sessions=site.sessions[:_SESSIONS],
         sessions_left_out=max(0, len(site.sessions) - _SESSIONS),
@@ -117,7 +117,7 @@ def _index(site: Site, look: Look) -> str:
 
 
 def _small(case: SiteCase) -> Markup | None:
-    return picture(draw_small, case.case_id, [each.line for each in case.nights[-_SMALL_NIGHTS:]], _levels(case))
+    return picture(draw_small, case.newest.case_id, [each.line for each in case.nights[-_SMALL_NIGHTS:]], _levels(case))
 
 
 def _levels(case: SiteCase) -> tuple[LevelLine, ...]:
@@ -134,17 +134,17 @@ def _case(case: SiteCase, history: History, look: Look) -> str:
         look,
         case.page,
         "case",
-        title=f"{case.case_id} {case.target}",
+        title=f"{case.newest.case_id} {case.newest.target}",
         tone=case.tone,
         case=case,
         facts=_facts(case, history),
         drawn=len(drawn),
-        picture=picture(draw_nights, case.case_id, [each.line for each in drawn], levels),
+        picture=picture(draw_nights, case.newest.case_id, [each.line for each in drawn], levels),
         levels=levels,
         statuses=list(counts_of(each.line.status for each in drawn)),
         nights=case.nights[: -_LISTED_NIGHTS - 1 : -1],
         left_out=max(0, len(case.nights) - _LISTED_NIGHTS),
-        command=f"perfgate history {case.case_id} --target {case.target}",
+        command=f"perfgate history {case.newest.case_id} --target {case.newest.target}",
     )
 
 
@@ -153,7 +153,7 @@ def _facts(case: SiteCase, history: History) -> list[Fact]:
     facts = []
     if line.samples_per_s is not None:
         interval = "" if line.low is None or line.high is None else f"95% {number(line.low)} to {number(line.high)}, "
-        facts.append(Fact("newest night", f"{number(line.samples_per_s)} {case.unit}", f"{interval}{line.date}"))
+        facts.append(Fact("newest night", f"{number(line.samples_per_s)} {case.newest.unit}", f"{interval}{line.date}"))
     if line.effect is not None:
         facts.append(Fact("change", f"{line.effect:+.2%}", "against its reference that night"))
     if case.smallest_drop is not None:
@@ -161,7 +161,7 @@ def _facts(case: SiteCase, history: History) -> list[Fact]:
         facts.append(Fact("smallest drop", f"{drop:.2%}", f"the night of {date} would have found it with 80% power"))
     if text := slope_text([each.line for each in case.nights]):
         facts.append(Fact("slope", *text))
-    measured = history.calibration(case.case_id, case.target, case.newest.night.record.segment)
+    measured = history.calibration(case.newest.case_id, case.newest.target, case.newest.night.record.segment)
     if measured is not None:
         text_of = f"{counted(measured.runs, 'run')} on {measured.created[:10]}: what a night would find with 80% power"
         facts.append(Fact("smallest drop by calibration", f"{measured.smallest_drop:.2%}", text_of))
