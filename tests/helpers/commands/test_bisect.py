@@ -224,7 +224,7 @@ def test_a_budget_that_is_spent_leaves_a_range_and_a_larger_one_goes_on(bench: B
 def test_an_interrupted_search_goes_on_from_its_runs(bench: Bench) -> None:
     at = 5
     bench.runner.answers = {at: KeyboardInterrupt()}
-    status, text = bench.bisect("--case", SYNTHETIC)
+    status, text = bench.bisect("--case", SYNTHETIC, list_of=NAMES[3:7])
     assert status == EXIT_INTERRUPTED
     assert text.startswith("STILL OPEN: ")
     kept = {path: path.read_bytes() for path in bench.runs.glob("*/*/r*/spec.json")}
@@ -246,7 +246,7 @@ def test_a_good_build_that_crashes_ends_the_search(bench: Bench) -> None:
 
 
 def test_a_second_case_is_looked_for_where_the_first_was_found(bench: Bench) -> None:
-    status, text = bench.bisect("--case", SYNTHETIC, "--case", OTHER)
+    status, text = bench.bisect("--case", SYNTHETIC, "--case", OTHER, list_of=NAMES[3:7])
     assert (status, text.count(f"FIRST BAD: {NAMES[5]}")) == (0, 2), text
     runs = [sum(case_id == each for case_id, _, _ in bench.runner.made) for each in (OTHER, SYNTHETIC)]
     assert min(runs) < max(runs)

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers.commands.calibrate import render_noise
@@ -95,12 +95,18 @@ def check_harmless(report: str, text: str, name: str) -> None:
     check(text, f"{report}: {name[:50]!r}")
 
 
-@given(hostile)
+@settings(max_examples=20)
+@given(st.text(max_size=30))
 @example("a\nFORGED: PASS")
-@example("\x1b[2J")
 def test_no_report_is_forged(name: str) -> None:
     for report, text in texts(name).items():
         check_harmless(report, text, name)
+
+
+@for_each("trick", TEXTS)
+def test_no_report_is_forged_by_a_known_trick(trick: str) -> None:
+    for report, text in texts(TEXTS[trick]).items():
+        check_harmless(report, text, TEXTS[trick])
 
 
 @given(hostile)
