@@ -26,10 +26,9 @@ class Align(enum.Enum):
 
     LEFT = "---"
     RIGHT = "---:"
-    CENTRE = ":----:"
 
     def padded(self, cell: str, width: int) -> str:
-        return {Align.LEFT: cell.ljust, Align.RIGHT: cell.rjust, Align.CENTRE: cell.center}[self](width)
+        return cell.ljust(width) if self is Align.LEFT else cell.rjust(width)
 
     def rule(self, width: int) -> str:
         return self.value[0] + "-" * (max(width, len(self.value)) - 2) + self.value[-1]
@@ -78,6 +77,11 @@ class Table:
     def of(cls, columns: Sequence[Column[Row]], rows: Iterable[Row]) -> Table:
         """Makes the cells row by row, and in each row from left to right."""
         return cls(tuple(columns), tuple(tuple(column.cell(row) for column in columns) for row in rows))
+
+    @classmethod
+    def of_texts(cls, headings: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
+        """Makes a table of cells that are texts already."""
+        return cls(tuple(Column[Any](heading, str) for heading in headings), tuple(map(tuple, rows)))
 
     @property
     def headings(self) -> tuple[str, ...]:

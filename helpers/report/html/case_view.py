@@ -6,7 +6,6 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 from markupsafe import Markup
@@ -51,19 +50,6 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Explained:
-    """Which part of a step is slower."""
-
-    sentence: str
-    # What was measured, line by line.
-    measured: tuple[str, ...]
-    # The steps of both builds as bars; None if there is no explanation.
-    steps: Markup | None
-    # Each with its title.
-    tables: tuple[tuple[str, Table], ...]
-
-
-@dataclass(frozen=True)
 class CaseView:
     """The content of a case's section."""
 
@@ -99,7 +85,7 @@ class CaseView:
     environment: Mapping[str, Mapping[str, str]]
     command: str
     # Which part of a step is slower; None if the case was not explained.
-    explained: Explained | None
+    explained: Mapping[str, Any] | None
 
     @property
     def anchor(self) -> str:
@@ -146,7 +132,9 @@ def case_view(
         runs=Table.of(_run_columns(row.rule, unit), runs),
         rules=rules_line(row).removeprefix("by rule: "),
         health=tuple(_health(newest)) if newest is not None else (),
-        settings=Table.of(_SETTING_COLUMNS, _settings(newest, details.sources) if newest is not None else ()),
+        settings=Table.of_texts(
+            ("setting", "value", "source"), _settings(newest, details.sources) if newest is not None else ()
+        ),
         changes=environment_changes(known.before, newest) if known.before and newest else (),
         compared_with=_night_text(known),
         environment={name: table for name, table in environment.items() if machine.get(name) != table},
@@ -164,9 +152,9 @@ def _night_text(known: CaseNights) -> str:
     return f"{', '.join([*dates[-1:], f'session {session}'])}"
 
 
-def _explained(found: CaseExplanation) -> Explained:
+def _explained(found: CaseExplanation) -> Mapping[str, Any]:
     steps = None if found.explanation is None else picture(draw_step, found.explanation)
-    return Explained(headline(found), tuple(about(found)), steps, tuple(tables_of(found)))
+    return {"sentence": headline(found), "measured": about(found), "steps": steps, "tables": tables_of(found)}
 
 
 def levels_of(row: CaseRow, lines: Sequence[NightLine]) -> tuple[LevelLine, ...]:
@@ -303,11 +291,6 @@ def _health(run: RunResult) -> Iterator[Fact]:
     for name, value in sorted(run.facts.items()):
         if name not in _ELSEWHERE and value:
             yield Fact(name.replace("_", " "), value)
-
-
-_SETTING_COLUMNS = tuple(
-    Column[Sequence[str]](heading, itemgetter(at)) for at, heading in enumerate(("setting", "value", "source"))
-)
 
 
 def _settings(run: RunResult, sources: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

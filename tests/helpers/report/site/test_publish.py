@@ -78,7 +78,9 @@ def broken_links(site: Path) -> list[str]:
 def page_of(url: str, site: Path, case_id: str = SLOW, host: str = "h0") -> Path:
     with open_history(url) as history:
         cases = site_of(history).cases
-    return site / f"{next(each.page for each in cases if (each.newest.case_id, each.newest.host) == (case_id, host))}.html"
+    return (
+        site / f"{next(each.page for each in cases if (each.newest.case_id, each.newest.host) == (case_id, host))}.html"
+    )
 
 
 def entries(site: Path) -> list[tuple[str | None, str | None]]:
