@@ -26,7 +26,7 @@ from helpers.judging.case.verdict import Status
 from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.report.frameworks import frameworks_table
-from helpers.report.html.case_view import CaseView, case_view
+from helpers.report.html.case_view import case_view
 from helpers.report.html.comparison_drawings import draw_efficiency, draw_ratios
 from helpers.report.html.marks import badge_shape, definitions, markup, name_of, picture
 from helpers.report.reasons import reason_text
@@ -125,7 +125,7 @@ def page_of(report: SessionReport) -> dict[str, Any]:
         "cases": cases,
         # The worst first.
         "urgent": sorted(
-            (each for each in cases if needs_someone(each.row)), key=lambda case: badness(case.row.status)
+            (each for each in cases if needs_someone(each["row"])), key=lambda case: badness(case["row"].status)
         ),
         "lost": lost_cases(rows, report.gate),
         "statuses": {status.value: counts[status.value] for status in Status if counts[status.value]},
@@ -148,15 +148,15 @@ def _view(
     report: SessionReport,
     machine: Mapping[str, Any],
     rules: Mapping[tuple[str, str], str],
-) -> CaseView:
+) -> dict[str, Any]:
     details, key = report.details(outcome) if outcome is not None else CaseDetails(), (row.target, row.case_id)
     return case_view(place, row, outcome, details, report.explanations.get(key), machine, rules.get(key, ""))
 
 
-def _common_changes(cases: Sequence[CaseView]) -> tuple[EnvironmentChange, ...]:
+def _common_changes(cases: Sequence[Mapping[str, Any]]) -> tuple[EnvironmentChange, ...]:
     """What is new in the environment of more than half of the cases that were compared with the night before."""
-    compared = [each for each in cases if each.compared_with]
-    counts = Counter(change for case in compared for change in case.changes)
+    compared = [each for each in cases if each["compared_with"]]
+    counts = Counter(change for case in compared for change in case["changes"])
     return tuple(change for change, count in counts.items() if 2 * count > len(compared))
 
 
