@@ -47,18 +47,10 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True)
 class Grid:
-    """A laid-out table: its heading and lines, all padded to the same width."""
+    """A laid-out table, without spaces at the ends of its lines."""
 
-    padded_heading: str
-    padded_lines: tuple[str, ...]
-
-    @property
-    def heading(self) -> str:
-        return self.padded_heading.rstrip()
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        return tuple(line.rstrip() for line in self.padded_lines)
+    heading: str
+    lines: tuple[str, ...]
 
     @property
     def text_width(self) -> int:
@@ -90,7 +82,7 @@ class Table:
     def grid(self, indent: str = "") -> Grid:
         """The lines for a terminal, each behind ``indent``."""
         widths = self._widths()
-        heading, *lines = (indent + self._line(cells, widths) for cells in (self.headings, *self.cells))
+        heading, *lines = (indent + self._line(cells, widths).rstrip() for cells in (self.headings, *self.cells))
         return Grid(heading, tuple(lines))
 
     def markdown(self, shown: Callable[[str], str] = str, *, padded: bool = False) -> list[str]:
