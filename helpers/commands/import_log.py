@@ -73,9 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for setting, (values, text) in _ASKED.items():
         option, text = OPTIONS[setting], f"{text}, if the log does not say"
         if isinstance(values, str):
-            kind = (
-                count_of("images" if values == "B" else setting.value, 1, _MOST_COUNT) if values in ("B", "N") else str
-            )
+            counts = {"B": "images", "N": setting.value}
+            kind = count_of(counts[values], 1, _MOST_COUNT) if values in counts else str
             parser.add_argument(option, dest=setting.value, type=kind, metavar=values, help=text)
         else:
             choices = [each.value for each in values]
