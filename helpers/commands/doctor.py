@@ -14,6 +14,7 @@ from helpers.machine.devices import Machine
 from helpers.machine.doctor import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Finding
 from helpers.machine.tables import COLUMNS, TOPOLOGY, Tables
+from helpers.report.table import Table
 from helpers.report.text import hanging
 from helpers.session.measuring.examination import ExaminationIO, examine
 from helpers.session.suite import Suite
@@ -132,9 +133,9 @@ def _rows_text(rows: Mapping[str, str], width: int) -> list[str]:
 def _matrix_text(rows: Mapping[str, str]) -> list[str]:
     cells = [["" if name == COLUMNS else name, *text.split("\t")] for name, text in rows.items()]
     columns = max(map(len, cells))
-    padded = [[*row, *[""] * (columns - len(row))] for row in cells]
-    widths = [max(len(row[place]) for row in padded) for place in range(columns)]
-    return ["  " + "  ".join(map(str.ljust, map(printable, row), widths)).rstrip() for row in padded]
+    first, *others = ([*map(printable, row), *[""] * (columns - len(row))] for row in cells)
+    grid = Table.of_texts(first, others).grid("  ")
+    return [grid.heading, *grid.lines]
 
 
 def _findings_text(findings: Sequence[Finding], width: int) -> list[str]:
