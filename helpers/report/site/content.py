@@ -134,25 +134,13 @@ class SiteSession:
     nights: tuple[SiteNight, ...]
 
     @property
-    def page(self) -> str:
-        return self.nights[0].session_page
-
-    @property
-    def session(self) -> str:
-        return self.nights[0].line.session
-
-    @property
-    def host(self) -> str:
-        return self.nights[0].host
+    def worst(self) -> SiteNight:
+        return self.nights[0]
 
     @cached_property
     def began(self) -> str:
         """The local date, and when its first case was judged."""
         return min((each.line.date, each.line.created) for each in self.nights)[0]
-
-    @cached_property
-    def order(self) -> tuple[str, str]:
-        return min(each.line.created for each in self.nights), self.page
 
     @cached_property
     def builds(self) -> tuple[str, ...]:
@@ -239,7 +227,7 @@ def site_of(history: History) -> Site:
     made = [SiteSession(tuple(sorted(nights, key=_by_badness))) for nights in sessions.values()]
     return Site(
         tuple(sorted(cases, key=lambda case: (*_by_badness(case.newest), case.page))),
-        tuple(sorted(made, key=lambda session: session.order, reverse=True)),
+        tuple(sorted(made, key=_order, reverse=True)),
     )
 
 
@@ -264,6 +252,10 @@ def days_before(date: str, days: int) -> str:
 
 def _needing(cases: Iterable[SiteCase]) -> int:
     return sum(not is_fine(each.status) for each in cases)
+
+
+def _order(session: SiteSession) -> tuple[str, str]:
+    return min(each.line.created for each in session.nights), session.worst.session_page
 
 
 def _by_badness(night: SiteNight) -> tuple[int, str, str]:

@@ -66,7 +66,7 @@ def files_of(site: Site, history: History, look: Look) -> dict[str, str]:
         effect = case.newest.line.effect
         text = case.status if effect is None else f"{case.status} {effect:+.1%}"
         files[case.badge] = badge(case.newest.case_id, text, case.tone)
-    files |= {f"{each.page}.html": _session(each, look) for each in site.sessions}
+    files |= {f"{each.worst.session_page}.html": _session(each, look) for each in site.sessions}
     return files
 
 
@@ -171,9 +171,9 @@ def _facts(case: SiteCase, history: History) -> list[Fact]:
 def _session(session: SiteSession, look: Look) -> str:
     return _page(
         look,
-        session.page,
+        session.worst.session_page,
         "session",
-        title=f"{session.session}, {session.began}",
+        title=f"{session.worst.line.session}, {session.began}",
         tone=session.tone,
         session=session,
         unit=rate_unit(*dict.fromkeys(each.case_id for each in session.nights)),
