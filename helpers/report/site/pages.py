@@ -1,4 +1,5 @@
-"""The files of a site, by their paths: pages by templates, the feed, badges, stylesheet and script.
+"""Writes the site of a history: pages by templates, the feed, badges, stylesheet and script, every file anew, each
+whole, and only into a folder that is the site's alone.
 
 A content security policy in each page allows only the site's own files, and all links are relative.
 """
@@ -6,15 +7,17 @@ A content security policy in each page allows only the site's own files, and all
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import svg
 from jinja2 import Environment
 from markupsafe import Markup
 
+from helpers.common.files import of_everybody, write_whole
 from helpers.common.words import counted
 from helpers.drawing.axes import shortened, words
 from helpers.judging.rules.rates import rate_unit
@@ -30,7 +33,9 @@ from helpers.report.site.content import (
     SiteNight,
     SiteSession,
     counts_of,
+    site_of,
 )
+from helpers.trainers.contract.errors import ConfigError
 
 if TYPE_CHECKING:
     from helpers.history.history import History
@@ -40,6 +45,9 @@ _POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'sel
 _FEED = uuid.UUID("3f1de7a2-6f0f-4c5c-8f0b-9c1d7a6f2c55")
 _SMALL_NIGHTS, _DRAWN_NIGHTS, _LISTED_NIGHTS = 30, 120, 500
 _SESSIONS, _ENTRIES = 100, 50
+# A folder that has this file is a site's.
+OWN_FILE = "perfgate-site.txt"
+FOLDERS = ("badges", "cases", "nights")
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,47 @@ class Look:
     title: str
     # The address of the site, for the feed; empty if it is not known.
     url: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """How many nights the site shows, how many files it has, and how many of an earlier one were removed."""
+
+    nights: int
+    files: int
+    removed: int
+
+
+def publish(history: History, folder: Path, look: Look, say: Callable[[str], None]) -> Published:
+    """Write the site of the history into ``folder``. Raises ConfigError, HistoryError and OSError."""
+    folder.mkdir(mode=0o775, parents=True, exist_ok=True)
+    if note := of_everybody(folder):
+        say(f"note: {note}")
+    site = site_of(history)
+    files = files_of(site, history, look)
+    return Published(site.nights, len(files), _write(folder, files))
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> int:
+    """Write all files, and remove those of an earlier site. Returns how many were removed."""
+    links = [name for name in FOLDERS if (folder / name).is_symlink()]
+    if links or (any(folder.iterdir()) and not (folder / OWN_FILE).is_file()):
+        raise ConfigError(
+            "perfgate publish",
+            field="FOLDER",
+            got=f"{folder}, which has {f'the link {links[0]}' if links else 'files of others'}",
+            expected="a folder for the site alone",
+            remedy="Name an empty or a new folder",
+        )
+    write_whole(folder / OWN_FILE, b"perfgate publish writes this folder anew each time.\n")
+    for name in FOLDERS:
+        (folder / name).mkdir(mode=0o775, exist_ok=True)
+    for path, text in files.items():
+        write_whole(folder / path, text.encode("utf-8", "backslashreplace"))
+    gone = [path for name in FOLDERS for path in (folder / name).iterdir() if f"{name}/{path.name}" not in files]
+    for each in gone:
+        each.unlink()
+    return len(gone)
 
 
 def files_of(site: Site, history: History, look: Look) -> dict[str, str]:

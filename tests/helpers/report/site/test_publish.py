@@ -18,8 +18,7 @@ from helpers.history.history import History
 from helpers.history.nights import NightRecord
 from helpers.history.tables import nights
 from helpers.report.site.content import site_of
-from helpers.report.site.pages import Look
-from helpers.report.site.publish import Published, publish
+from helpers.report.site.pages import Look, Published, publish
 from helpers.trainers.contract.errors import ConfigError, HistoryError
 from tests.helpers.history.made import BUILD, moment, night, run, segment
 from tests.hostile_strings import TEXTS, check_xml
