@@ -20,10 +20,9 @@ from helpers.commands.loading import (
     add_session,
     cases_named,
     measuring_options,
+    print_answer,
     say,
     say_each_run,
-    text_output,
-    write_json,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.commands.option_types import count_of, hours, time_is_over
@@ -266,9 +265,7 @@ def _report(arguments: argparse.Namespace, search: BuildSearch, found: Sequence[
     pictures = ["bisect.svg" if number == 1 else f"bisect-{number}.svg" for number in range(1, len(found) + 1)]
     command = shlex.join(["perfgate", "bisect", "--good", builds[0], "--bad", builds[-1]])
     text = render_markdown(found, pictures, command, builds[0], builds[-1])
-    output = text_output(arguments, out)
-    for each in found:
-        print(render_search(each) + "\n", file=output)
+    lines = [f"{render_search(each)}\n" for each in found]
     try:
         write_whole(folder / "bisect.md", text.encode())
         for each, picture in zip(found, pictures, strict=True):
@@ -276,5 +273,5 @@ def _report(arguments: argparse.Namespace, search: BuildSearch, found: Sequence[
     except Exception as error:  # noqa: BLE001 - the answer is known, and neither disk nor picture changes it
         say(f"not all of the answer is kept in {folder / 'bisect.md'}: {type(error).__name__}: {error}")
     else:
-        print(printable(f"written: {folder / 'bisect.md'}"), file=output)
-    write_json(arguments, to_record(found, options.session), out)
+        lines.append(printable(f"written: {folder / 'bisect.md'}"))
+    print_answer(arguments, out, "\n".join(lines), to_record(found, options.session))

@@ -16,16 +16,7 @@ from typing import Any, TextIO
 from helpers.builds.cache import BuildCache, KeptBuild, cache_of, refuse_unknown
 from helpers.builds.making import ImportedBuild, PreparedBuild, import_build, prepare
 from helpers.builds.naming import NONE, BuildSource, anchored, parse_build
-from helpers.commands.loading import (
-    add_history,
-    add_json,
-    history_of,
-    history_url,
-    say,
-    text_output,
-    user_name,
-    write_json,
-)
+from helpers.commands.loading import add_history, add_json, history_of, history_url, print_answer, say, user_name
 from helpers.commands.main import add_configuration
 from helpers.common.masking import shown_words
 from helpers.common.own_folder import own_folder
@@ -103,8 +94,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def _answer(arguments: argparse.Namespace, lines: Iterable[str], record: Mapping[str, Any], out: TextIO) -> None:
-    print(*lines, sep="\n", file=text_output(arguments, out))
-    write_json(arguments, {"schema_version": BUILDS_SCHEMA_VERSION, **record}, out)
+    print_answer(arguments, out, "\n".join(lines), {"schema_version": BUILDS_SCHEMA_VERSION, **record})
 
 
 def _list(arguments: argparse.Namespace, cache: BuildCache, config: Config, out: TextIO) -> int:

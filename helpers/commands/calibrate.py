@@ -6,7 +6,7 @@ import argparse
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import TextIO
 
 from helpers.commands.loading import (
@@ -17,11 +17,10 @@ from helpers.commands.loading import (
     add_session,
     cases_named,
     measuring_options,
+    print_answer,
     say,
     say_each_run,
-    text_output,
     width_of,
-    write_json,
 )
 from helpers.commands.main import EXIT_INTERRUPTED
 from helpers.commands.option_types import count_of
@@ -82,15 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_history(parser)
 
 
-@dataclass
-class Calibrated:
-    """The results of a calibration so far."""
-
-    found: list[CaseNoise] = field(default_factory=list)
-    # The cases that could not be measured, each with the reason.
-    problems: list[str] = field(default_factory=list)
-
-
 def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions], Suite] = Suite.load) -> int:
     """Calibrate the cases in turn. Exit status 6 if one could not be measured or other processes use the machine, 130
     if interrupted; finished runs are kept.
@@ -101,18 +91,23 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
     suite.name_builds(say)
     cases = chosen(suite, arguments.cases, arguments.target)
     suite.measurer.prepare(cases)
-    done = Calibrated()
+    found: list[CaseNoise] = []
+    # The cases that could not be measured, each with the reason.
+    problems: list[str] = []
     if text := suite.measurer.disturbance(cases):
-        done.problems.append(text)
-        _report(arguments, done, out)
+        _report(arguments, found, [text], out)
         return EXIT_NOT_JUDGED
-    interrupted, output = False, text_output(arguments, out)
+    interrupted = False
     try:
         for number, suite_case in enumerate(cases, 1):
             say(f"{number} of {len(cases)}: {suite_case.case.id}, {arguments.runs} runs")
-            _calibrate(suite, suite_case, arguments, done)
-            if done.found and done.found[-1].case_id == suite_case.case.id:
-                print(render_noise(done.found[-1], width_of(out)), "\n", file=output, flush=True)
+            noise = _calibrated(suite, suite_case, arguments.runs)
+            if isinstance(noise, str):
+                problems.append(f"{suite_case.case.id} [{suite_case.target}]: {noise}")
+                continue
+            found.append(noise)
+            if not arguments.json:
+                print(render_noise(noise, width_of(out)), "\n", file=out, flush=True)
     except KeyboardInterrupt:
         interrupted = True
         say(
@@ -121,10 +116,10 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
         )
     for note in suite.history_notes():
         say(note)
-    _report(arguments, done, out)
+    _report(arguments, found, problems, out)
     if interrupted:
         return EXIT_INTERRUPTED
-    return EXIT_NOT_JUDGED if done.problems else EXIT_OK
+    return EXIT_NOT_JUDGED if problems else EXIT_OK
 
 
 def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[SuiteCase, ...]:
@@ -136,29 +131,20 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
     return tuple(each for each in suite.cases if each.key in here and target in (None, each.target))
 
 
-def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespace, done: Calibrated) -> None:
-    result = suite.measurer.calibrate(
-        suite_case,
-        calibrating(arguments.runs),
-        say_each_run(lambda run: f"  run {run.replicate + 1} of {arguments.runs}"),
-    )
-    about = f"{suite_case.case.id} [{suite_case.target}]"
+def _calibrated(suite: Suite, suite_case: SuiteCase, runs: int) -> CaseNoise | str:
+    """The case's noise, or why it is not known."""
+    tell = say_each_run(lambda run: f"  run {run.replicate + 1} of {runs}")
+    result = suite.measurer.calibrate(suite_case, calibrating(runs), tell)
     if result.verdict.reason.code != "calibrated":
-        done.problems.append(f"{about}: {result.verdict.status.value}: {reason_text(result.verdict.reason)}")
-        return
+        return f"{result.verdict.status.value}: {reason_text(result.verdict.reason)}"
     try:
-        noise, stored = _noise(suite, result)
+        return _noise(suite, result)
     except SuiteError as error:
-        done.problems.append(f"{about}: {error}")
-        return
-    done.found.append(noise)
-    if not stored:
-        marks = ", ".join(sorted({mark for run in result.runs for mark in run.marks}))
-        say(f"{about}: its runs are marked ({marks}), so this is not stored and says little")
+        return str(error)
 
 
-def _noise(suite: Suite, result: CaseResult) -> tuple[CaseNoise, bool]:
-    """The case's noise, and whether it is stored in the history; it is not if a run was disturbed."""
+def _noise(suite: Suite, result: CaseResult) -> CaseNoise:
+    """The case's noise. The history keeps it, unless a run was disturbed."""
     plan, runs = result.plan, tuple(run for run in result.runs if run.measured)
     case, target, tolerances = plan.case, plan.suite_case.target, suite.config.tolerances
     segment = segment_tonight(plan, runs)
@@ -174,10 +160,12 @@ def _noise(suite: Suite, result: CaseResult) -> tuple[CaseNoise, bool]:
             tolerance=tolerances.of(case.id).recorded,
             least=Tolerances().recorded,
         )
-        if any(run.marks for run in runs):
-            return noise, False
-        history.add_calibration(_stored(noise, runs, segment, suite.options.session))
-    return noise, True
+        if marks := sorted({mark for run in runs for mark in run.marks}):
+            about = f"{case.id} [{target}]: its runs are marked ({', '.join(marks)})"
+            say(f"{about}, so this is not stored and says little")
+        else:
+            history.add_calibration(_stored(noise, runs, segment, suite.options.session))
+    return noise
 
 
 def _stored(noise: CaseNoise, runs: Sequence[RunResult], segment: dict[str, str], session: str) -> Calibration:
@@ -201,16 +189,13 @@ def _stored(noise: CaseNoise, runs: Sequence[RunResult], segment: dict[str, str]
     )
 
 
-def _report(arguments: argparse.Namespace, done: Calibrated, out: TextIO) -> None:
-    output = text_output(arguments, out)
-    for problem in done.problems:
-        print(printable(f"not calibrated: {problem}"), file=output)
+def _report(arguments: argparse.Namespace, found: Sequence[CaseNoise], problems: Sequence[str], out: TextIO) -> None:
     record = {
         "schema_version": CALIBRATE_SCHEMA_VERSION,
-        "cases": [asdict(each) for each in done.found],
-        "problems": done.problems,
+        "cases": [asdict(each) for each in found],
+        "problems": problems,
     }
-    write_json(arguments, record, out)
+    print_answer(arguments, out, "\n".join(printable(f"not calibrated: {each}") for each in problems), record)
 
 
 def render_noise(noise: CaseNoise, width: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from helpers.common.words import counted
@@ -16,9 +16,8 @@ from helpers.launch.launchers.launcher import LaunchCommand, Place
 from helpers.launch.programs import check_settings
 from helpers.plan.case_plan import SuiteCase, draft_job
 from helpers.plan.image_folder import images_needed
-from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.published import PublishedFigure, title_of
-from helpers.plan.recipes import Fixed, SettingsTable, plain_values
+from helpers.plan.recipes import SettingsTable, plain_values
 from helpers.plan.recipes.departures import departures_of
 from helpers.plan.recipes.published_programs import published_program
 from helpers.plan.recipes.recipe import fixed_of, sourced_settings
@@ -39,41 +38,12 @@ _OF_A_FIGURE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class CaseSheet:
-    """One case on one target. Tolerances are fractions. A text is empty if there is nothing to say."""
-
-    case_id: str
-    target: str
-    figures: tuple[Mapping[str, Any], ...]
-    protocol: MeasuringProtocol
-    published_tolerance: float
-    recorded_tolerance: float
-    settings: SettingsTable
-    # What no setting changes.
-    fixed: tuple[Fixed, ...]
-    environment: Mapping[str, str]
-    commands: tuple[tuple[str, ...], ...]
-    # Why this machine does not run the case; None if it does.
-    here: str | None
-    machine: str
-    # Why there are no settings or no command, or what the trainer refuses in them.
-    problem: str = ""
-    # This machine's recorded figure.
-    recorded: str = ""
-    # How many images a comparison with the published figure needs.
-    images_needed: str = ""
-    # The differences of the suite's program from the publisher's: about, published, here, and the source for the
-    # publisher's. Empty for a case without a published figure.
-    departures: tuple[Mapping[str, str], ...] = ()
-    # The operators of one rank's program behind the published figures, by the names of contract.program.COUNTED; empty
-    # if nobody knows them.
-    operators: Mapping[str, int] | None = None
-    operators_source: str = ""
+Sheet = Mapping[str, Any]
 
 
-def sheet_of(suite: Suite, suite_case: SuiteCase) -> CaseSheet:
-    """The sheet of a case, with settings and commands for the target's device."""
+def sheet_of(suite: Suite, suite_case: SuiteCase) -> Sheet:
+    """The sheet of a case, with settings and commands for the target's device. Tolerances are fractions. A text is
+    empty if there is nothing to say."""
     case = suite_case.case
     problem, table = "", {}
     try:
@@ -91,26 +61,33 @@ def sheet_of(suite: Suite, suite_case: SuiteCase) -> CaseSheet:
     needed = images_needed(case, (figure.rule for figure in suite_case.figures))
     known = published_program(case, suite_case.device)
     tolerances = suite.config.tolerances.of(case.id)
-    return CaseSheet(
-        case_id=case.id,
-        target=suite_case.target,
-        figures=tuple(map(_figure, suite_case.figures)),
-        protocol=suite_case.protocol,
-        published_tolerance=tolerances.published,
-        recorded_tolerance=tolerances.recorded,
-        settings=table,
-        fixed=fixed_of(case, suite_case.device),
-        departures=_departures(suite, suite_case),
-        environment={**job.environment, **(started[0].environment if started else {})},
-        commands=tuple(each.argv for each in started),
-        here=suite.why_not(suite_case),
-        machine=suite.machine.describe(),
-        problem=problem,
-        recorded=_recorded(suite, suite_case),
-        images_needed=needed.describe() if needed else "",
-        operators=known.of(case) if known else None,
-        operators_source=str(known.source) if known else "",
-    )
+    return {
+        "case_id": case.id,
+        "target": suite_case.target,
+        "figures": tuple(map(_figure, suite_case.figures)),
+        "protocol": suite_case.protocol,
+        "published_tolerance": tolerances.published,
+        "recorded_tolerance": tolerances.recorded,
+        "settings": table,
+        # What no setting changes.
+        "fixed": fixed_of(case, suite_case.device),
+        # The differences of the suite's program from the publisher's; none without a published figure.
+        "departures": _departures(suite, suite_case),
+        "environment": {**job.environment, **(started[0].environment if started else {})},
+        "commands": tuple(each.argv for each in started),
+        # Why this machine does not run the case; None if it does.
+        "here": suite.why_not(suite_case),
+        "machine": suite.machine.describe(),
+        # Why there are no settings or no command, or what the trainer refuses in them.
+        "problem": problem,
+        "recorded": _recorded(suite, suite_case),
+        # How many images a comparison with the published figure needs.
+        "images_needed": needed.describe() if needed else "",
+        # Those of one rank's program behind the published figures, by the names of contract.program.COUNTED; None if
+        # nobody knows them.
+        "operators": known.of(case) if known else None,
+        "operators_source": str(known.source) if known else "",
+    }
 
 
 def _figure(figure: PublishedFigure) -> dict[str, Any]:
@@ -148,8 +125,8 @@ def _recorded(suite: Suite, suite_case: SuiteCase) -> str:
     return f"{rate}, {len(entry.replicates)} runs, {origin.date[:10]}, {origin.commit[:12]}"
 
 
-def sheets_record(sheets: Sequence[CaseSheet]) -> dict[str, Any]:
-    cases = [{**to_record(sheet), "settings": _settings_record(sheet.settings)} for sheet in sheets]
+def sheets_record(sheets: Sequence[Sheet]) -> dict[str, Any]:
+    cases = [{**to_record(sheet), "settings": _settings_record(sheet["settings"])} for sheet in sheets]
     return {"schema_version": SHEET_SCHEMA_VERSION, "cases": cases}
 
 
@@ -157,24 +134,27 @@ def _settings_record(settings: SettingsTable) -> dict[str, Any]:
     return {key: {"value": each.value, **asdict(each.source)} for key, each in settings.items()}
 
 
-def render(sheet: CaseSheet, width: int = WIDTH) -> str:
+def render(sheet: Sheet, width: int = WIDTH) -> str:
     """The sheet as text of at most ``width`` columns; longer words and commands are not broken."""
     sections = (
         ("published", _figures(sheet)),
         ("protocol", _protocol(sheet)),
-        ("settings, by source", [*filter(None, [sheet.problem]), *_by_source(sheet.settings)]),
-        ("the same whatever the settings say", [f"{each.name}: {each.value} ({each.source})" for each in sheet.fixed]),
+        ("settings, by source", [*filter(None, [sheet["problem"]]), *_by_source(sheet["settings"])]),
+        (
+            "the same whatever the settings say",
+            [f"{each.name}: {each.value} ({each.source})" for each in sheet["fixed"]],
+        ),
         ("departures from the program behind the published figures", _departed(sheet)),
         ("operators of the published program of one rank", _operators(sheet)),
         ("on this machine", _here(sheet)),
     )
-    lines = [f"{sheet.case_id} [{sheet.target}]"]
+    lines = [f"{sheet['case_id']} [{sheet['target']}]"]
     for title, body in sections:
         if body:
             lines += ["", title, *(line for text in body for line in _wrapped(text, width))]
-    variables = [f"{name}={value}" for name, value in sheet.environment.items()]
+    variables = [f"{name}={value}" for name, value in sheet["environment"].items()]
     lines += ["", "command of one run (RUN: its folder, PYTHON: the framework's interpreter)"]
-    lines += [_INDENT + shlex.join(["env", *variables, *each]) for each in sheet.commands]
+    lines += [_INDENT + shlex.join(["env", *variables, *each]) for each in sheet["commands"]]
     return "\n".join(printable(line).rstrip() for line in lines)
 
 
@@ -184,26 +164,26 @@ def _wrapped(text: str, width: int) -> list[str]:
     return hanging(text.lstrip(" "), width, indent, indent + _INDENT)
 
 
-def _figures(sheet: CaseSheet) -> list[str]:
+def _figures(sheet: Sheet) -> list[str]:
     lines = []
-    for each in sheet.figures:
-        rate = f"{each['samples_per_s']} {rate_unit(sheet.case_id)} on {each['gpu']}, {each['framework_version']}"
+    for each in sheet["figures"]:
+        rate = f"{each['samples_per_s']} {rate_unit(sheet['case_id'])} on {each['gpu']}, {each['framework_version']}"
         lines.append(f"{rate}; status {each['status']}; by {each['rule']}")
         printed = f'printed as {each["precision_printed"]} in "{each["table"]}" of {title_of(each["source"])}'
         lines.append("; ".join(filter(None, [_INDENT + printed, each["note"]])))
-    needs = [f"needs {sheet.images_needed}"] if sheet.images_needed else []
+    needs = [f"needs {sheet['images_needed']}"] if sheet["images_needed"] else []
     return [*lines, *needs] if lines else ["none"]
 
 
-def _protocol(sheet: CaseSheet) -> list[str]:
-    protocol = sheet.protocol
+def _protocol(sheet: Sheet) -> list[str]:
+    protocol = sheet["protocol"]
     steady = protocol.most_warmup_steps > protocol.warmup_steps
     warm_up = f"{protocol.warmup_steps}{f' to {protocol.most_warmup_steps} (until steady)' if steady else ''}"
     return [
         f"{protocol.name}: {warm_up} steps of warm-up, {protocol.window_steps} measured, "
         f"{counted(protocol.runs, 'run')} in fresh processes",
-        f"tolerance: -{sheet.published_tolerance:.1%} against a published figure; ±{sheet.recorded_tolerance:.1%} is "
-        "the smallest change that counts against the reference build",
+        f"tolerance: -{sheet['published_tolerance']:.1%} against a published figure; "
+        f"±{sheet['recorded_tolerance']:.1%} is the smallest change that counts against the reference build",
     ]
 
 
@@ -217,24 +197,24 @@ def _by_source(settings: SettingsTable) -> Iterator[str]:
             yield f"{_INDENT}{key:{widest}}  {value_text(each.value)}  {each.source.reason}".rstrip()
 
 
-def _departed(sheet: CaseSheet) -> list[str]:
+def _departed(sheet: Sheet) -> list[str]:
     return [
         line
-        for each in sheet.departures
+        for each in sheet["departures"]
         for line in (each["about"], f"  published: {each['published']} ({each['source']})", f"  here: {each['here']}")
     ]
 
 
-def _operators(sheet: CaseSheet) -> list[str]:
-    counts = {name: count for name, count in (sheet.operators or {}).items() if count}
+def _operators(sheet: Sheet) -> list[str]:
+    counts = {name: count for name, count in (sheet["operators"] or {}).items() if count}
     widest = max(map(len, counts), default=0)
     lines = [f"{name:{widest}}  {count}" for name, count in counts.items()]
-    return [*lines, f"source: {sheet.operators_source}"] if lines else []
+    return [*lines, f"source: {sheet['operators_source']}"] if lines else []
 
 
-def _here(sheet: CaseSheet) -> list[str]:
-    here = "runs" if sheet.here is None else f"not run: {sheet.here}"
-    return [sheet.machine, here, f"recorded: {sheet.recorded or 'nothing'}"]
+def _here(sheet: Sheet) -> list[str]:
+    here = "runs" if sheet["here"] is None else f"not run: {sheet['here']}"
+    return [sheet["machine"], here, f"recorded: {sheet['recorded'] or 'nothing'}"]
 
 
 def value_text(value: Any) -> str:

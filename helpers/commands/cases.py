@@ -10,16 +10,7 @@ from typing import Any, TextIO
 
 from helpers.commands.case_sheet import render as render_sheet
 from helpers.commands.case_sheet import sheet_of, sheets_record
-from helpers.commands.loading import (
-    add_json,
-    find_cases,
-    load_suite,
-    matching_cases,
-    print_text,
-    text_output,
-    width_of,
-    write_json,
-)
+from helpers.commands.loading import add_json, find_cases, load_suite, matching_cases, print_answer, width_of
 from helpers.common.words import counted
 from helpers.judging.rules.rates import rate_unit
 from helpers.launch.programs import check_settings
@@ -86,8 +77,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if arguments.markdown:
         print(render_markdown(table), file=out)
         return EXIT_OK
-    print_text(render(table, width_of(out)), text_output(arguments, out))
-    write_json(arguments, table_record(table), out)
+    print_answer(arguments, out, render(table, width_of(out)), table_record(table))
     return EXIT_OK
 
 
@@ -96,8 +86,7 @@ def _show(arguments: argparse.Namespace, suite: Suite, out: TextIO) -> int:
         raise ConfigError("perfgate cases", field="--markdown", got=arguments.case, expected="a list of cases")
     sheets = [sheet_of(suite, each) for each in find_cases(suite.cases, arguments.case, arguments.target)]
     text = "\n\n\n".join(render_sheet(sheet, width_of(out)) for sheet in sheets)
-    print_text(text, text_output(arguments, out))
-    write_json(arguments, sheets_record(sheets), out)
+    print_answer(arguments, out, text, sheets_record(sheets))
     return EXIT_OK
 
 

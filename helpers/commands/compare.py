@@ -7,16 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from helpers.commands.loading import (
-    add_history,
-    add_json,
-    history_of,
-    load_suite,
-    print_text,
-    text_output,
-    width_of,
-    write_json,
-)
+from helpers.commands.loading import add_history, add_json, history_of, load_suite, print_answer, width_of
 from helpers.commands.selection import Selection, Selector, baseline_runs, select
 from helpers.common.words import counted
 from helpers.judging.case.compare import CaseComparison, compare
@@ -77,7 +68,6 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
     Raises ConfigError if A and B are the same runs, and HistoryError if one of them matches nothing.
     """
-    output = text_output(arguments, out)
     suite = load_suite(arguments)
     a, b = Selector.parse(arguments.a), Selector.parse(arguments.b)
     with history_of(arguments) as history:
@@ -87,8 +77,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         f"{name}: {given}, {_counted(side)}{''.join(f'; {each}' for each in side.left_out)}"
         for name, given, side in zip("AB", (arguments.a, arguments.b), chosen, strict=True)
     ]
-    print_text(render_comparisons(found, about, width_of(out)), output)
-    write_json(arguments, comparison_record(arguments.a, arguments.b, about, found), out)
+    record = comparison_record(arguments.a, arguments.b, about, found)
+    print_answer(arguments, out, render_comparisons(found, about, width_of(out)), record)
     return exit_status(found, arguments.gate)
 
 

@@ -8,21 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from helpers.commands.loading import (
-    add_json,
-    history_option,
-    load_suite,
-    print_text,
-    text_output,
-    width_of,
-    write_json,
-)
-from helpers.common.own_folder import own_folder
+from helpers.commands.loading import add_json, add_runs_folder, history_option, load_suite, print_answer, width_of
 from helpers.history.address import history_problem, named_address
 from helpers.machine.devices import Machine
 from helpers.machine.doctor import Diagnosis, diagnose
 from helpers.machine.doctor.finding import Finding
 from helpers.machine.tables import COLUMNS, TOPOLOGY, Tables
+from helpers.report.table import Table
 from helpers.report.text import hanging
 from helpers.session.measuring.examination import ExaminationIO, examine
 from helpers.session.suite import Suite
@@ -49,13 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--history", metavar="URL", type=history_option, help="Check that this history database answers"
     )
-    parser.add_argument(
-        "--runs-dir",
-        type=Path,
-        default=own_folder() / "runs",
-        metavar="FOLDER",
-        help="Check the disk of this run folder",
-    )
+    add_runs_folder(parser, "Check the disk of this run folder")
 
 
 # The bytes of a run (spec, result with its tables, outputs) and of a step (its line in a rank's log).
@@ -68,8 +54,7 @@ def run(arguments: argparse.Namespace, out: TextIO, io: ExaminationIO | None = N
     suite = load_suite(arguments)
     named = named_address(arguments.history, suite.config.history.url, suite.config.path)
     diagnosis = diagnosis_of(suite, arguments.runs_dir, arguments.data, history_url=named, io=io)
-    print_text(doctor_text(diagnosis, width_of(out)), text_output(arguments, out))
-    write_json(arguments, doctor_record(diagnosis), out)
+    print_answer(arguments, out, doctor_text(diagnosis, width_of(out)), doctor_record(diagnosis))
     return EXIT_FIT if diagnosis.fit else EXIT_BLOCKED
 
 
@@ -148,9 +133,9 @@ def _rows_text(rows: Mapping[str, str], width: int) -> list[str]:
 def _matrix_text(rows: Mapping[str, str]) -> list[str]:
     cells = [["" if name == COLUMNS else name, *text.split("\t")] for name, text in rows.items()]
     columns = max(map(len, cells))
-    padded = [[*row, *[""] * (columns - len(row))] for row in cells]
-    widths = [max(len(row[place]) for row in padded) for place in range(columns)]
-    return ["  " + "  ".join(map(str.ljust, map(printable, row), widths)).rstrip() for row in padded]
+    first, *others = ([*map(printable, row), *[""] * (columns - len(row))] for row in cells)
+    grid = Table.of_texts(first, others).grid("  ")
+    return [grid.heading, *grid.lines]
 
 
 def _findings_text(findings: Sequence[Finding], width: int) -> list[str]:

@@ -6,26 +6,23 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.loading import (
     add_build,
     add_data,
     add_json,
+    add_runs_folder,
     add_session,
     build_option,
     find_cases,
     measuring_options,
-    print_text,
+    print_answer,
     say,
     say_each_run,
-    text_output,
     width_of,
-    write_json,
 )
 from helpers.commands.option_types import count_of, hours, time_is_over
-from helpers.common.own_folder import own_folder
 from helpers.judging.parts.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
 from helpers.plan.case_plan import SuiteCase
 from helpers.plan.matrix import TARGETS
@@ -82,13 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-contention", action="store_true", help="Measure on a disturbed machine")
     add_session(parser, "the interrupted explanation SESSION")
     add_json(parser)
-    parser.add_argument(
-        "--runs-dir",
-        type=Path,
-        default=own_folder() / "runs",
-        metavar="FOLDER",
-        help="Keep the runs in FOLDER. Default: runs",
-    )
+    add_runs_folder(parser, "Keep the runs in FOLDER")
     # Other commands that measure have a history. None takes these runs.
     parser.set_defaults(history=None)
 
@@ -106,7 +97,6 @@ def run(
     from helpers.session.explain.case import explain_case, made_pairs
     from helpers.session.explain.runs import ExplainRequest
 
-    output = text_output(arguments, out)
     reference = build_option(arguments.reference_build)
     options = measuring_options(arguments, NAME)
     # Builds may differ in one file only, and one build beside itself shows what chance makes of it.
@@ -135,7 +125,7 @@ def run(
         raise
     if found.explanation is None and made_pairs(options, suite_case.case.id) is not None:
         say(kept)
-    _report(arguments, suite, found, output, out)
+    _report(arguments, suite, found, out)
     return _status(found)
 
 
@@ -149,7 +139,7 @@ def _case(suite: Suite, arguments: argparse.Namespace) -> SuiteCase:
     return here[0]
 
 
-def _report(arguments: argparse.Namespace, suite: Suite, found: CaseExplanation, output: TextIO, out: TextIO) -> None:
+def _report(arguments: argparse.Namespace, suite: Suite, found: CaseExplanation, out: TextIO) -> None:
     """Print the answer, and keep it as explain.md and explain.json beside the runs."""
     from helpers.report.explanation import command_of, render_explanation, to_record, write_explanation
 
@@ -159,8 +149,7 @@ def _report(arguments: argparse.Namespace, suite: Suite, found: CaseExplanation,
         write_explanation(folder, found, command, session)
     except OSError as error:
         say(f"not all of the answer is kept in {folder}: {error}")
-    print_text(render_explanation(found, width_of(out)), output)
-    write_json(arguments, to_record(found, session), out)
+    print_answer(arguments, out, render_explanation(found, width_of(out)), to_record(found, session))
 
 
 def _status(found: CaseExplanation) -> int:

@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from helpers.commands.gate import NAME as GATE
 from helpers.commands.gate import RESULTS
-from helpers.commands.loading import (
-    add_json,
-    history_of,
-    history_url,
-    new_session,
-    print_text,
-    say,
-    text_output,
-    width_of,
-    write_json,
-)
+from helpers.commands.loading import add_json, history_of, history_url, new_session, print_answer, say, width_of
 from helpers.commands.main import EXIT_INTERRUPTED, parsed
 from helpers.commands.option_types import count_of, typed
 from helpers.commands.submit import add_cluster, cluster_of, say_withheld, show_scripts
@@ -108,8 +98,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
             return EXIT_OK
         why = _measured(arguments, gate, fleet, nodes, cluster)
     answer = _answer(gate, fleet, [each.name for each in nodes], why)
-    print_text(fleet_text(answer, width_of(out)), text_output(arguments, out))
-    write_json(arguments, fleet_record(answer), out)
+    print_answer(arguments, out, fleet_text(answer, width_of(out)), fleet_record(answer))
     return EXIT_SLOWER if answer.verdict.slow else EXIT_OK if answer.complete else EXIT_NOT_JUDGED
 
 

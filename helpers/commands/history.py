@@ -7,17 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from helpers.commands.loading import (
-    add_history,
-    add_json,
-    find_cases,
-    history_of,
-    load_suite,
-    print_text,
-    text_output,
-    width_of,
-    write_json,
-)
+from helpers.commands.loading import add_history, add_json, find_cases, history_of, load_suite, print_answer, width_of
 from helpers.commands.option_types import count_of
 from helpers.common.words import counted
 from helpers.history.results import LOG_FACT, RunResult
@@ -80,9 +70,9 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
             for case_id, target in dict.fromkeys((each.case_id, each.target) for each in known)
             for host, every in by_machine(history.series(case_id, target)).items()
         )
-    case = CaseHistory(shown, imported)
-    print_text(render_case(case, width_of(out)), text_output(arguments, out))
-    write_json(arguments, case_record(case), out)
+    width = width_of(out)
+    parts = [render_history(each, width) for each in shown] + ([render_stored(imported, width)] if imported else [])
+    print_answer(arguments, out, "\n\n".join(parts), case_record(shown, imported))
     return EXIT_OK
 
 
@@ -143,29 +133,15 @@ class ShownSeries:
     left_out: int
 
 
-@dataclass(frozen=True)
-class CaseHistory:
-    """The answer of ``perfgate history``."""
-
-    series: tuple[ShownSeries, ...]
-    # Results that were read from logs.
-    imported: Sequence[RunResult]
-
-
-def render_case(case: CaseHistory, width: int) -> str:
-    parts = [render_history(each, width) for each in case.series]
-    return "\n\n".join([*parts, *([render_stored(case.imported, width)] if case.imported else [])])
-
-
-def case_record(case: CaseHistory) -> dict[str, Any]:
+def case_record(series: Sequence[ShownSeries], imported: Sequence[RunResult]) -> dict[str, Any]:
     return {
         "schema_version": HISTORY_SCHEMA_VERSION,
         "cases": [
             {"case_id": each.case_id, "target": each.target, "left_out": each.left_out,
              "nights": [to_record(line) for line in each.lines]}
-            for each in case.series
+            for each in series
         ],
-        "imported": [_stored_record(each) for each in case.imported],
+        "imported": [_stored_record(each) for each in imported],
     }  # fmt: skip
 
 

@@ -12,18 +12,9 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from helpers.commands.loading import (
-    LINES,
-    TEXT,
-    add_history,
-    add_json,
-    history_url,
-    say,
-    text_output,
-    width_of,
-    write_json,
-)
+from helpers.commands.loading import LINES, TEXT, add_history, add_json, history_url, print_answer, say, width_of
 from helpers.commands.main import EXIT_USAGE
+from helpers.commands.option_types import count_of
 from helpers.common.words import counted
 from helpers.judging.rules.rates import key_of, rate_unit_of_model
 from helpers.judging.statistics import number
@@ -82,7 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for setting, (values, text) in _ASKED.items():
         option, text = OPTIONS[setting], f"{text}, if the log does not say"
         if isinstance(values, str):
-            kind = _count if values in ("B", "N") else str
+            counts = {"B": "images", "N": setting.value}
+            kind = count_of(counts[values], 1, _MOST_COUNT) if values in counts else str
             parser.add_argument(option, dest=setting.value, type=kind, metavar=values, help=text)
         else:
             choices = [each.value for each in values]
@@ -112,16 +104,10 @@ _ASKED: Mapping[LogSetting, tuple[type[enum.Enum] | str, str]] = {
 }
 
 
-def _count(text: str) -> str:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= _MOST_COUNT):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 to {_MOST_COUNT}")
-    return str(int(text))
-
-
 def asked_of(arguments: argparse.Namespace) -> Mapping[LogSetting, Stated]:
     """The settings that the options state, each with its option as the place."""
     values = {setting: getattr(arguments, setting.value) for setting in OPTIONS}
-    return {setting: Stated(value, OPTIONS[setting]) for setting, value in values.items() if value is not None}
+    return {setting: Stated(str(value), OPTIONS[setting]) for setting, value in values.items() if value is not None}
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -137,14 +123,12 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     batch = replace(batch, notes=(*left_out, *batch.notes))
     stored, refusal = _store(batch.imported, arguments) if arguments.store else ((), "")
     as_lines = arguments.format == LINES if arguments.format else any(map(Path.is_dir, arguments.files))
-    output = text_output(arguments, out)
-    if as_lines:
-        print(render_lines(batch, stored), file=output)
-        for table in render_by_cards(batch.imported, width_of(output)):
-            print(f"\n{table}", file=output)
-    else:
-        _print(batch, stored, output)
-    write_json(arguments, _record(batch, stored), out)
+    width = width_of(out)
+    parts = [render_lines(batch, stored)] if as_lines else [render_imported(each, width) for each in batch.imported]
+    parts += render_by_cards(batch.imported, width)
+    notes = [] if as_lines else [printable(each) for each in (*batch.notes, *stored)]
+    parts += ["\n".join(notes)] if notes else []
+    print_answer(arguments, out, "\n\n".join(parts), _record(batch, stored))
     errors = [*(each.error for each in batch.unread), *([refusal] if refusal else [])]
     for error in errors:
         say(f"perfgate {NAME}: error: {error}")
@@ -177,19 +161,10 @@ def _lacks_its_figure(found: Imported, rule: str) -> bool:
     return all(figure is None or figure.samples_per_s is None for figure in wanted)
 
 
-def _print(batch: ImportBatch, stored: Sequence[str], out: TextIO) -> None:
-    width = width_of(out)
-    parts = [render_imported(each, width) for each in batch.imported]
-    parts += render_by_cards(batch.imported, width)
-    notes = [printable(each) for each in (*batch.notes, *stored)]
-    if parts or notes:
-        print("\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]), file=out)
-
-
 def render_lines(batch: ImportBatch, stored: Sequence[str]) -> str:
     """One line a run, and a last one that counts."""
     runs = batch.imported
-    lines = [line.rstrip() for line in Table.of(_LINE_COLUMNS, runs).grid().lines]
+    lines = list(Table.of(_LINE_COLUMNS, runs).grid().lines)
     kept = Counter(next(each for each in _STORED if text.startswith(each)) for text in stored)
     counts = [
         counted(len(runs), "run"),
@@ -330,15 +305,9 @@ def _title(found: Imported) -> str:
 
 def _settings(settings: Mapping[LogSetting, Stated], width: int) -> list[str]:
     shown = [(_SETTING_NAMES.get(each, each.value), settings[each]) for each in LogSetting if each in settings]
-    names = max((len(name) for name, _ in shown), default=0)
-    values = max((len(printable(stated.value)) for _, stated in shown), default=0)
-    lines = []
-    for name, stated in shown:
-        text = f"{_INDENT}{name.ljust(names)}{GAP}{printable(stated.value).ljust(values)}{GAP}"
-        place = printable(stated.where)
-        room = width - len(text)
-        lines.append(text + (place if len(place) <= room or room < 10 else place[: room - 1] + "…"))
-    return lines
+    rows = [(name, printable(stated.value), printable(stated.where)) for name, stated in shown]
+    lines = Table.of_texts(("", "", ""), rows).grid(_INDENT).lines
+    return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
 
 
 def _figures(found: Imported, width: int) -> list[str]:
@@ -351,8 +320,9 @@ def _figures(found: Imported, width: int) -> list[str]:
     known.sort(key=lambda each: (each is not usual, each is found.honest))
     base = usual.samples_per_s if usual is not None else None
     grid = Table.of(_columns(base, usual, found.unit), known).grid(_INDENT)
-    lines = [f"{grid.padded_heading}{GAP}{_LEFT_OUT}", _INDENT + "-" * (width - len(_INDENT))]
-    for each, text in zip(known, grid.padded_lines, strict=True):
+    lines = [f"{grid.heading.ljust(grid.text_width)}{GAP}{_LEFT_OUT}", _INDENT + "-" * (width - len(_INDENT))]
+    for each, line in zip(known, grid.lines, strict=True):
+        text = line.ljust(grid.text_width)
         left_out = "; ".join(printable(part) for part in each.unused)
         if len(text) + len(GAP) + len(left_out) <= width:
             lines.append((text + GAP + left_out).rstrip())

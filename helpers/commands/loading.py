@@ -8,7 +8,6 @@ import contextlib
 import datetime
 import difflib
 import getpass
-import io
 import json
 import os
 import secrets
@@ -52,13 +51,13 @@ def add_history(parser: argparse.ArgumentParser) -> None:
         type=history_option,
         help="Use the history at URL. Default: perf.yaml's, else history.sqlite in runs",
     )
-    parser.add_argument(
-        "--runs-dir",
-        type=Path,
-        default=own_folder() / "runs",
-        metavar="FOLDER",
-        help="Look for runs in FOLDER. Default: runs",
-    )
+    add_runs_folder(parser, "Look for runs in FOLDER")
+
+
+def add_runs_folder(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--runs-dir``; ``what`` says in the help what is done with it."""
+    folder = own_folder() / "runs"
+    parser.add_argument("--runs-dir", type=Path, default=folder, metavar="FOLDER", help=f"{what}. Default: runs")
 
 
 def history_option(url: str) -> str:
@@ -223,17 +222,13 @@ def load_suite(arguments: argparse.Namespace) -> Suite:
     )
 
 
-def is_pattern(text: str) -> bool:
-    """Whether it is a shell pattern, which no case id is."""
-    return any(sign in text for sign in "*?[")
-
-
 def matching_cases(cases: Iterable[SuiteCase], pattern: str, target: str | None) -> tuple[SuiteCase, ...] | None:
     """The cases whose ids match the pattern, on ``target`` or on any target; None if the text is not a pattern.
 
     Raises ConfigError if no case matches.
     """
-    if not is_pattern(pattern):
+    # No case id has these signs.
+    if not any(sign in pattern for sign in "*?["):
         return None
     found = tuple(each for each in cases if fnmatchcase(each.case.id, pattern) and target in (None, each.target))
     if not found:
@@ -270,27 +265,17 @@ def cases_named(suite: Suite, wanted: Iterable[str], target: str | None) -> tupl
     return tuple(each for each in suite.cases if each.key in keys)
 
 
-def json_text(record: Any, *, sort_keys: bool = True) -> str:
-    """The record as JSON. Raises ValueError on a number that is not finite."""
-    return json.dumps(record, indent=1, sort_keys=sort_keys, allow_nan=False, default=dict)
-
-
-def print_text(text: str, out: TextIO) -> None:
-    """Print an answer for people, in colours if ``out`` is a terminal that shows them."""
-    print(with_colours(text) if wanted(out, os.environ) else text, file=out)
-
-
 def add_json(parser: argparse._ActionsContainer, **given: Any) -> None:
     """Add ``--json``, which is the same in every command."""
     parser.add_argument("--json", action="store_true", help="Print the answer as JSON instead of the text", **given)
 
 
-def text_output(arguments: argparse.Namespace, out: TextIO) -> TextIO:
-    """The output for the text for people: ``out``, or nowhere with ``--json``, so that a program reads only JSON."""
-    return io.StringIO() if arguments.json else out
-
-
-def write_json(arguments: argparse.Namespace, record: Any, out: TextIO) -> None:
-    """Print the record if ``--json`` asks for it."""
+def print_answer(arguments: argparse.Namespace, out: TextIO, text: str, record: Any) -> None:
+    """Print the record as JSON if ``--json`` asks for it, else the text, in colours if ``out`` is a terminal that shows
+    them. No line for an empty text. Raises ValueError on a number that is not finite."""
     if arguments.json:
-        out.write(f"{json_text(record)}\n")
+        text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False, default=dict)
+    elif wanted(out, os.environ):
+        text = with_colours(text)
+    if text:
+        print(text, file=out)

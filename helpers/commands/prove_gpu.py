@@ -22,9 +22,8 @@ from helpers.commands.loading import add_build, add_data, build_option
 from helpers.commands.option_types import count_of
 from helpers.commands.proof.bench import ProofBench
 from helpers.commands.proof.plan import ProofStep, steps_here
-from helpers.commands.proof.records import StepRecord, read_state, write_state
+from helpers.commands.proof.records import SUMMARY_FILE, StepRecord, not_reached, read_state, summary, write_state
 from helpers.commands.proof.steps import run_step
-from helpers.commands.proof.summary import ProofReport, not_reached, summary
 from helpers.common.files import write_whole
 from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
@@ -44,7 +43,6 @@ EXITS = {
 }
 
 OUT = own_folder() / "runs" / "gpu-proof"
-SUMMARY = "summary.md"
 EXIT_RIGHT, EXIT_WRONG, EXIT_REMAIN = 0, 1, 7
 _MOST_LINE = 400
 
@@ -115,11 +113,11 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
             report,
         )
     runs = [read_result(folder / each / RESULT_FILE) for record in records.values() for each in record.run_folders]
-    found = ProofReport(machine, device, every, records, runs, f"{utc_now():%Y-%m-%d %H:%M} UTC")
-    write_whole(folder / SUMMARY, summary(found).encode())
-    for line in () if arguments.step else not_reached(found):
+    text = summary(machine, device, every, records, runs, f"{utc_now():%Y-%m-%d %H:%M} UTC")
+    write_whole(folder / SUMMARY_FILE, text.encode())
+    for line in () if arguments.step else not_reached(every, records):
         report(f"not run: {line}")
-    report(f"summary in {folder / SUMMARY}")
+    report(f"summary in {folder / SUMMARY_FILE}")
     return exit_status(records.values(), sum(step.key not in records for step in steps))
 
 
@@ -152,17 +150,17 @@ def go_on(
     keep: Callable[[], None],
     report: Report,
 ) -> None:
-    """Run the steps that are not settled, and add their ``records``, until an interrupt. ``keep`` writes them to disk
+    """Run the steps that were not right, and add their ``records``, until an interrupt. ``keep`` writes them to disk
     before the next step begins."""
     try:
         for number, step in enumerate(steps, start=1):
-            if step.key in records and records[step.key].settled:
+            if step.key in records and records[step.key].right:
                 continue
             began = time.monotonic()
             try:
                 record = run_one(step)
             except (SuiteError, OSError) as error:
-                record = StepRecord(step.key, "ERROR", False, False, f"{type(error).__name__}: {error}")
+                record = StepRecord(step.key, "ERROR", False, f"{type(error).__name__}: {error}")
             records[step.key] = replace(record, seconds=time.monotonic() - began)
             keep()
             report(f"[{number}/{len(steps)}] {step.key}, {records[step.key].seconds:.0f} s: {_line(record)}")

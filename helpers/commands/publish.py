@@ -38,8 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Write the site. Raises SuiteError if the history or the folder cannot be used."""
     # Not imported at the top: no other command needs the templates and drawings.
-    from helpers.report.site.pages import Look
-    from helpers.report.site.publish import publish
+    from helpers.report.site.pages import Look, publish
 
     began = time.monotonic()
     folder = arguments.folder.expanduser().absolute()

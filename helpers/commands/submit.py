@@ -6,14 +6,12 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TextIO
 
-from helpers.commands.loading import new_session, say
+from helpers.commands.loading import add_runs_folder, new_session, say
 from helpers.commands.main import EXIT_INTERRUPTED, parsed
 from helpers.commands.option_types import typed
 from helpers.common.masking import shown_words
-from helpers.common.own_folder import own_folder
 from helpers.history.run_folders import JOBS_FOLDER
 from helpers.launch.launchers import CHOICES
 from helpers.launch.slurm.job import run_jobs
@@ -54,13 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Request so many nodes, and cards on each. Default: 1x1",
     )
     parser.add_argument("--exclude", metavar="NODES", help="Use none of these nodes (sbatch --exclude)")
-    parser.add_argument(
-        "--runs-dir",
-        type=Path,
-        default=own_folder() / "runs",
-        metavar="FOLDER",
-        help=f"Keep the job's output in FOLDER/{JOBS_FOLDER}. Default: runs",
-    )
+    add_runs_folder(parser, f"Keep the job's output in FOLDER/{JOBS_FOLDER}")
     parser.add_argument(
         "words", metavar="-- COMMAND", nargs="*", help=f"{_PYTEST}, or a command of perfgate, with its options"
     )

@@ -23,6 +23,8 @@ LONGEST_TEXT = 160
 _STEPS = (1, 2, 2.5, 5, 10)
 # A grid has at most so many numbers.
 _MOST_NUMBERS = 5
+# A fraction of an axis' span.
+_ROOM = 0.08
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Scale:
         return self(min(max(value, self.low), self.high))
 
 
-def span_of(values: Iterable[float], least: float, room: float = 0.08) -> tuple[float, float]:
-    """The ends of an axis for ``values`` (at least one), with ``room`` (a fraction of the span) added at both ends.
+def span_of(values: Iterable[float], least: float) -> tuple[float, float]:
+    """The ends of an axis for ``values`` (at least one), with some room at both ends.
 
     It spans at least the fraction ``least`` of the middle value, so that noise of a few tenths of a percent does not
     fill the picture.
@@ -51,7 +53,7 @@ def span_of(values: Iterable[float], least: float, room: float = 0.08) -> tuple[
     values = list(values)
     low, high = min(values), max(values)
     middle = (low + high) / 2
-    half = max((high - low) / 2 * (1 + 2 * room), abs(middle) * least / 2) or 1.0
+    half = max((high - low) / 2 * (1 + 2 * _ROOM), abs(middle) * least / 2) or 1.0
     return middle - half, middle + half
 
 
@@ -129,7 +131,7 @@ def style() -> str:
     return (Path(__file__).parent / "drawing.css").read_text(encoding="utf-8")
 
 
-def on_its_own(picture: svg.SVG, title: str, definitions: svg.Element | None = None) -> str:
+def on_its_own(picture: svg.SVG, title: str) -> str:
     """The drawing as the text of a file, with its title and style; a browser needs no other file to show it."""
     box = picture.viewBox
     assert box is not None
@@ -138,7 +140,6 @@ def on_its_own(picture: svg.SVG, title: str, definitions: svg.Element | None = N
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -30 {box.width + 20} {box.height + 40}">',
             str(svg.Style(text=f"{style()}svg {{ background: var(--paper); }}")),
-            str(definitions or ""),
             str(svg.Title(text=words(title))),
             str(svg.SVG(xmlns=None, class_=["chart"], elements=titled)),
             "</svg>\n",

@@ -170,12 +170,12 @@ def render_explanation(found: CaseExplanation, width: int) -> str:
     return "\n".join(map(printable, lines))
 
 
-def render_markdown(found: CaseExplanation, command: str, picture: str = PICTURE_FILE) -> str:
-    """The answer as Markdown; ``picture`` is where the drawing of ``write_explanation`` is."""
+def render_markdown(found: CaseExplanation, command: str) -> str:
+    """The answer as Markdown."""
     lines = [f"# Why {found.case_id} is slower", "", f"    {printable(command)}", ""]
     lines += [f"**{markdown_text(headline(found))}**", ""]
     if found.explanation is not None:
-        lines += [f"![The phases of a step with both builds]({picture})", ""]
+        lines += [f"![The phases of a step with both builds]({PICTURE_FILE})", ""]
     lines += [f"- {markdown_text(text)}" for text in about(found)]
     for title, table in tables_of(found):
         lines += ["", f"{markdown_text(title)}:", "", *table.markdown(markdown_text)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
 
 from helpers.common.words import counted
 from helpers.report.frameworks import frameworks_table
@@ -43,7 +42,7 @@ def _first(report: SessionReport) -> Iterator[str]:
     yield markdown_text(" · ".join(in_short(report)))
     if needed := list(_needed(report)):
         yield f"## {counted(len(needed), 'case needs', 'cases need')} someone"
-        yield _laid_out(Table.of(_NEEDED, needed))
+        yield _laid_out(Table.of_texts(("status", "case", "owner", "what happened"), needed))
     if report.night is not None:
         yield f"The night as a whole: {report.night.status.value}: {markdown_text(reason_text(report.night.reason))}"
     if report.not_reached:
@@ -103,10 +102,6 @@ def _laid_out(table: Table) -> str:
     return "\n".join(table.markdown(markdown_text))
 
 
-_NEEDED = tuple(
-    Column[Sequence[str]](heading, itemgetter(at))
-    for at, heading in enumerate(("status", "case", "owner", "what happened"))
-)
 _QUARANTINED = (
     Column[GateCase]("status", lambda each: each.status),
     Column[GateCase]("case", lambda each: f"{each.case_id} [{each.target}]"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any
 
 from helpers.history.results import CONTENDED
@@ -14,7 +13,7 @@ from helpers.judging.rules.own import WALL_CLOCK
 from helpers.judging.rules.rates import rate_unit, to_record
 from helpers.judging.statistics import number
 from helpers.report.row import CaseRow
-from helpers.report.table import Column, Table
+from helpers.report.table import Table
 from helpers.report.text import hanging
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, printable
@@ -77,8 +76,7 @@ class Scaling:
     def table(self) -> Table:
         """A line for each number of nodes and cards; a star refers to a note."""
         headings = ("nodes", "cards", rate_unit(*(row.case_id for row in self.rows)), "speed-up", "efficiency")
-        columns = tuple(Column[Sequence[str]](heading, itemgetter(at)) for at, heading in enumerate(headings))
-        return Table.of(columns, map(_cells, self.rows))
+        return Table.of_texts(headings, map(_cells, self.rows))
 
     def to_record(self) -> dict[str, Any]:
         return dict(to_record(self))

@@ -26,10 +26,9 @@ class Align(enum.Enum):
 
     LEFT = "---"
     RIGHT = "---:"
-    CENTRE = ":----:"
 
     def padded(self, cell: str, width: int) -> str:
-        return {Align.LEFT: cell.ljust, Align.RIGHT: cell.rjust, Align.CENTRE: cell.center}[self](width)
+        return cell.ljust(width) if self is Align.LEFT else cell.rjust(width)
 
     def rule(self, width: int) -> str:
         return self.value[0] + "-" * (max(width, len(self.value)) - 2) + self.value[-1]
@@ -48,18 +47,10 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True)
 class Grid:
-    """A laid-out table: its heading and lines, all padded to the same width."""
+    """A laid-out table, without spaces at the ends of its lines."""
 
-    padded_heading: str
-    padded_lines: tuple[str, ...]
-
-    @property
-    def heading(self) -> str:
-        return self.padded_heading.rstrip()
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        return tuple(line.rstrip() for line in self.padded_lines)
+    heading: str
+    lines: tuple[str, ...]
 
     @property
     def text_width(self) -> int:
@@ -79,6 +70,11 @@ class Table:
         """Makes the cells row by row, and in each row from left to right."""
         return cls(tuple(columns), tuple(tuple(column.cell(row) for column in columns) for row in rows))
 
+    @classmethod
+    def of_texts(cls, headings: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
+        """Makes a table of cells that are texts already."""
+        return cls(tuple(Column[Any](heading, str) for heading in headings), tuple(map(tuple, rows)))
+
     @property
     def headings(self) -> tuple[str, ...]:
         return tuple(column.heading for column in self.columns)
@@ -86,7 +82,7 @@ class Table:
     def grid(self, indent: str = "") -> Grid:
         """The lines for a terminal, each behind ``indent``."""
         widths = self._widths()
-        heading, *lines = (indent + self._line(cells, widths) for cells in (self.headings, *self.cells))
+        heading, *lines = (indent + self._line(cells, widths).rstrip() for cells in (self.headings, *self.cells))
         return Grid(heading, tuple(lines))
 
     def markdown(self, shown: Callable[[str], str] = str, *, padded: bool = False) -> list[str]:

@@ -6,11 +6,13 @@ because each step has its own runs, budget and build. The recorded cases are tho
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import shlex
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,30 +20,27 @@ from functools import cached_property
 from pathlib import Path
 
 from helpers.commands.proof.plan import ProofStep, StepKind
-from helpers.commands.proof.probing import ProbeAnswer, ask_probe, seated
+from helpers.common.files import make_folder
 from helpers.history import default_url
-from helpers.history.run_folders import RESULT_FILE
-from helpers.judging.parts.beyond_chance import LEAST_PAIRS
-from helpers.launch.programs import card_environment
+from helpers.launch.launchers.launcher import LaunchCommand, card_variables, job_environment
+from helpers.launch.programs import card_environment, run_process
 from helpers.machine.devices import Card, Machine
 from helpers.machine.environment import CPU
+from helpers.machine.leases import Leases, default_folder
 from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import Gpu
-from helpers.plan.case_plan import SuiteCase
+from helpers.plan.case_plan import SuiteCase, draft_job
 from helpers.plan.grown_dataset import FEW_IMAGES, GrownDataset
 from helpers.plan.matrix import ByCase, MatrixCase
 from helpers.plan.perf_yaml import Config
 from helpers.plan.proposals import Accepted
-from helpers.report.explanation import write_explanation
+from helpers.plan.recipes.recipe import settings_for
 from helpers.report.reasons import reason_text
 from helpers.report.row import CaseRow, row_of
-from helpers.session.explain.case import CaseExplanation, explain_case
-from helpers.session.explain.pairs import FOLDER as EXPLAINED
-from helpers.session.explain.runs import ExplainRequest
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import DeviceError, LaunchError
-from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, WEIGHTS_VARIABLE
+from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, WEIGHTS_VARIABLE, JobSpec
 from helpers.trainers.contract.models import Model
 
 # Enough for several batches of 256 images.
@@ -92,31 +91,26 @@ class ProofBench:
             self.report(f"  {note}")
         return row_of(outcome)
 
-    def explain(self, step: ProofStep) -> CaseExplanation:
-        """Compare profiles of the step's case with one build on both sides, and keep the answer and the traces in the
-        step's session. Raises SuiteError."""
-        case, suite = self._case(step), self._suite(step)
-        suite.measurer.expect([case])
-        request = ExplainRequest(LEAST_PAIRS, self.config.explain.steps)
-        found = explain_case(suite, case, request, self.report)
-        write_explanation(self.folder / "runs" / step.key, found, "perfgate prove-gpu", step.key)
-        return found
-
-    def profiled_runs(self, step: ProofStep) -> tuple[str, ...]:
-        """The folders of the runs that ``explain`` made, relative to the proof's folder. They are no results, but they
-        show what the suite sees of a card."""
-        results = (self.folder / "runs" / step.key / EXPLAINED).glob(f"*/*/{RESULT_FILE}")
-        return tuple(sorted(self.within(str(path.parent)) for path in results))
-
     def why_not(self, step: ProofStep) -> str | None:
         """Why this machine cannot run the step's case with the installed software; None if it can."""
         return self._plain.why_not(self._case(step))
 
-    def ask_probe(self, step: ProofStep) -> ProbeAnswer:
-        """Paddle's probe of the step's name, on a leased card. Raises SuiteError."""
+    def ask_probe(self, step: ProofStep) -> tuple[list[str], str, str]:
+        """The faults that Paddle's probe of the step's name found on a leased card, its figures, and why there was
+        nothing to probe. Raises SuiteError."""
         assert step.most_seconds is not None
-        with seated(self._case(step), self.machine, self.folder / "probes" / step.key) as spec:
-            return ask_probe(step.key, spec, self.interpreter(step), step.most_seconds)
+        case, interpreter = self._case(step), self.interpreter(step)
+        job_id = uuid.uuid4().hex
+        run_folder = self.folder / "probes" / step.key / job_id[:8]
+        make_folder(run_folder)
+        settings, cards = settings_for(step.case, case.device), self.machine.cards_of(self.device)
+        with Leases(default_folder(self.machine.host_id)).lease(cards, 1, f"probe of {step.case.id}") as (card,):
+            spec = draft_job(case, settings, device=case.device, run_folder=str(run_folder), job_id=job_id)
+            if isinstance(card, Gpu):
+                spec = replace(spec, cards=(card.uuid,))
+            else:
+                spec = replace(spec, cards=(), cores=(card.cores,))
+            return ask_probe(step.key, spec, interpreter, step.most_seconds)
 
     def interpreter(self, step: ProofStep) -> str:
         """The Python of the framework of the step's case. Raises DeviceError without one."""
@@ -171,16 +165,16 @@ class ProofBench:
         if step.most_seconds is not None:
             most = dict.fromkeys(("start_up_seconds", "no_progress_seconds", "run_seconds"), step.most_seconds)
             config = replace(config, limits=replace(config.limits, **most))
-        compared = step.kind in (StepKind.SLOWED, StepKind.EXPLAIN)
+        slowed = step.kind is StepKind.SLOWED
         options = replace(
             self._options(step.key),
             data_root=str(self._images) if step.case.data is not DataSource.SYNTHETIC else None,
             overrides=_rate_that_learns(step),
             # Results of a slowed build are marked, and only --allow-contention accepts marked results.
-            allow_contention=step.kind is StepKind.SLOWED,
-            reference_build=str(self._good_build(step)) if compared else None,
+            allow_contention=slowed,
+            reference_build=str(self._good_build(step)) if slowed else None,
             # The good build is the same build without the slowdown.
-            same_build=compared,
+            same_build=slowed,
             to_record=step.kind is StepKind.MEASURE,
         )
         return self._named(Suite(options, config, {}, machine=self.machine))
@@ -198,6 +192,28 @@ class ProofBench:
         path.write_text(f'#!/bin/sh\nunset {SLOWDOWN_VARIABLE}\nexec {shlex.quote(self.interpreter(step))} "$@"\n')
         path.chmod(0o755)
         return path
+
+
+def ask_probe(name: str, spec: JobSpec, interpreter: str, most_seconds: float) -> tuple[list[str], str, str]:
+    """The faults that Paddle's probe of this name found, its figures, and why there was nothing to probe. Raises
+    LaunchError if it gives no answer in time."""
+    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+    argv = (interpreter, "-u", "-m", "helpers.trainers.paddle.probes", name, str(spec.spec_path))
+    environment = job_environment(os.environ, spec, LaunchCommand(argv, card_variables(spec)), {})
+    try:
+        finished = run_process(argv, environment, spec.job_id, most_seconds)
+    except OSError as error:
+        raise LaunchError(interpreter, got=str(error), expected="a Python with Paddle") from error
+    output, errors = (text.strip().splitlines() for text in (finished.stdout, finished.stderr))
+    try:
+        answer = json.loads(output[-1])
+        message = "; ".join(f"{key} {value}" for key, value in answer["facts"].items())
+        return list(map(str, answer["faults"])), message, str(answer["not_run"] or "")
+    except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
+        last = ["no output", *output, *errors][-1][:300]
+        ended = f"exit status {finished.returncode}: {last}"
+        got = f"no end within {most_seconds:g} s" if finished.returncode is None else ended
+        raise LaunchError(f"probe {name}", got=got, expected="its answer as JSON") from error
 
 
 @contextmanager

@@ -24,8 +24,6 @@ _TWENTY_STEPS = MeasuringProtocol("gpu-proof-20-steps", 1, 19, 1)
 # It warms up until the steps are steady, like the published protocols, but with fewer steps and runs, since a card may
 # be available only for minutes.
 _ON_GPU = MeasuringProtocol("gpu-proof", 60, 60, 3, steady_window_steps=20, most_warmup_steps=200)
-# Profiles are made of the steps after the window, and it matters little how steady those of the window are.
-_IN_PROFILES = MeasuringProtocol("gpu-proof-profiles", 20, 20, 1)
 # Steady steps are not required: on a busy CPU they are rare, and the proof does not need them.
 _ON_CPU = MeasuringProtocol("gpu-proof-on-cpu", 3, 4, 2)
 # A repeat is a single run with its verdict; nothing is run again.
@@ -44,9 +42,7 @@ class StepKind(enum.Enum):
     MEASURE = "measured and recorded"
     REPEAT = "one more night of the same build"
     SLOWED = "a build slowed down on purpose"
-    TOO_LARGE = "a batch that cannot fit"
     NEIGHBOUR = "another process on the card"
-    EXPLAIN = "profiles of one build beside itself"
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ def _on_gpu(gpus: Sequence[Gpu]) -> Iterator[ProofStep]:
     precisions = [each for each in ("bf16", "amp", "tf32") if able(each)]
     precisions += [] if "tf32" in precisions else ["fp32"]
     pytorch = [f"pytorch-resnet50v1.5-{each}-bs{_batch(memory, each)}-1x1-synthetic" for each in precisions]
-    first, single = pytorch[0], precisions[-1]
+    first = pytorch[0]
     yield from (_measure(each, _ON_GPU) for each in pytorch)
     yield from _repeats(first, _ON_GPU)
     yield _slowed(first, _ON_GPU, 0.05, _CONFIRM)
@@ -105,10 +101,7 @@ def _on_gpu(gpus: Sequence[Gpu]) -> Iterator[ProofStep]:
         yield _measure(f"pytorch-resnet50v1.5-amp-bs{_batch(memory, 'amp')}-1x1-dali_cpu", few)
     vgg16_batch = min(128, _batch(memory, precisions[0]) // 2)
     yield _measure(f"pytorch-vgg16-{precisions[0]}-bs{vgg16_batch}-1x1-synthetic", few)
-    profiled = f"pytorch-resnet50v1.5-{single}-bs{min(128, _batch(memory, single))}-1x1-synthetic"
-    yield _other(StepKind.EXPLAIN, profiled, _IN_PROFILES)
-    yield _other(StepKind.NEIGHBOUR, first, replace(few, runs=1))
-    yield _other(StepKind.TOO_LARGE, f"pytorch-resnet50v1.5-{single}-bs4096-1x1-synthetic", replace(few, runs=1))
+    yield _neighbour(first, replace(few, runs=1))
     yield from (_measure(f"{first}-{each}", few) for each in ("compile", "graphs"))
 
 
@@ -136,7 +129,7 @@ def _on_cpu(cards: int) -> Iterator[ProofStep]:
     yield _slowed(first, once, 1.0, replace(_CONFIRM, pairs=8))
     yield _measure("pytorch-resnet50v1.5-fp32-bs2-1x1-dali", once)
     yield _measure("pytorch-vgg16-fp32-bs1-1x1-synthetic", once)
-    yield _other(StepKind.NEIGHBOUR, first, once)
+    yield _neighbour(first, once)
 
 
 def _probe(key: str, case_id: str) -> ProofStep:
@@ -165,5 +158,5 @@ def _slowed(case_id: str, protocol: MeasuringProtocol, slowdown: float, budget: 
     return ProofStep("slowed", StepKind.SLOWED, Case.parse(case_id), protocol, budget, slowdown=slowdown)
 
 
-def _other(kind: StepKind, case_id: str, protocol: MeasuringProtocol) -> ProofStep:
-    return ProofStep(kind.name.lower().replace("_", "-"), kind, Case.parse(case_id), protocol, _ONE_RUN)
+def _neighbour(case_id: str, protocol: MeasuringProtocol) -> ProofStep:
+    return ProofStep("neighbour", StepKind.NEIGHBOUR, Case.parse(case_id), protocol, _ONE_RUN)

@@ -6,10 +6,7 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
-
-from markupsafe import Markup
 
 from helpers.common.words import counted
 from helpers.history.results import RunResult
@@ -32,7 +29,6 @@ from helpers.report.table import Align, Column, Table
 from helpers.report.text import rules_line
 from helpers.session.case_details import CaseDetails, environment_changes, environment_of, steps_of
 from helpers.session.explain.case import CaseExplanation
-from helpers.session.night import EnvironmentChange
 from helpers.session.outcome import CaseOutcome
 
 # With more runs the picture would be confusing.
@@ -50,62 +46,6 @@ class Fact:
     remark: str = ""
 
 
-@dataclass(frozen=True)
-class Explained:
-    """Which part of a step is slower."""
-
-    sentence: str
-    # What was measured, line by line.
-    measured: tuple[str, ...]
-    # The steps of both builds as bars; None if there is no explanation.
-    steps: Markup | None
-    # Each with its title.
-    tables: tuple[tuple[str, Table], ...]
-
-
-@dataclass(frozen=True)
-class CaseView:
-    """The content of a case's section."""
-
-    # The number of the section, from 1.
-    place: int
-    row: CaseRow
-    unit: str
-    sentence: str
-    # The gate's rule, if it changes the case's effect.
-    gate_rule: str
-    notes: tuple[str, ...]
-    facts: tuple[Fact, ...]
-    small: Markup | None
-    nights: Markup | None
-    lines: tuple[NightLine, ...]
-    levels: tuple[LevelLine, ...]
-    # Why the nights are not known; empty if they are.
-    unknown: str
-    pairs: Markup | None
-    steps: Markup | None
-    drawn: tuple[DrawnRun, ...]
-    # Why the warm-up is not drawn; empty if it is.
-    steps_unknown: str
-    runs: Table
-    # The case's figures by every rule, in one line.
-    rules: str
-    health: tuple[Fact, ...]
-    settings: Table
-    changes: tuple[EnvironmentChange, ...]
-    # Date and session of the night with which the environment was compared; empty if there is none.
-    compared_with: str
-    # The environment tables by section, without those that are the same for the whole machine.
-    environment: Mapping[str, Mapping[str, str]]
-    command: str
-    # Which part of a step is slower; None if the case was not explained.
-    explained: Explained | None
-
-    @property
-    def anchor(self) -> str:
-        return f"case-{self.place}"
-
-
 def case_view(
     place: int,
     row: CaseRow,
@@ -114,8 +54,10 @@ def case_view(
     explained: CaseExplanation | None,
     machine: Mapping[str, Any],
     gate_rule: str = "",
-) -> CaseView:
-    """Make the view of a case. ``machine`` are the environment tables that the page shows once for all cases."""
+) -> dict[str, Any]:
+    """What the template of a case is given. ``place`` is the number of its section, from 1; ``gate_rule`` is the gate's
+    rule if it changes the case's effect; ``machine`` are the environment tables that the page shows once for all
+    cases."""
     unit = rate_unit(row.case_id)
     runs = outcome.runs if outcome is not None else ()
     known = details.nights
@@ -126,33 +68,38 @@ def case_view(
     drawn, unknown = _drawn_runs(runs, row.run_folders)
     newest = screened[-1] if screened else next(iter(reversed(runs)), None)
     environment = environment_of(newest) if newest is not None else {}
-    return CaseView(
-        place=place,
-        row=row,
-        unit=unit,
-        sentence=sentence_of(row),
-        gate_rule=gate_rule,
-        notes=tuple(_notes(row)),
-        facts=tuple(_facts(row)),
-        small=picture(draw_small, row.case_id, lines, levels),
-        nights=picture(draw_nights, row.case_id, lines, levels),
-        lines=lines,
-        levels=levels,
-        unknown=known.unknown,
-        pairs=picture(draw_pairs, row.pairs, row.status, unit),
-        steps=picture(draw_steps, drawn),
-        drawn=drawn,
-        steps_unknown=unknown,
-        runs=Table.of(_run_columns(row.rule, unit), runs),
-        rules=rules_line(row).removeprefix("by rule: "),
-        health=tuple(_health(newest)) if newest is not None else (),
-        settings=Table.of(_SETTING_COLUMNS, _settings(newest, details.sources) if newest is not None else ()),
-        changes=environment_changes(known.before, newest) if known.before and newest else (),
-        compared_with=_night_text(known),
-        environment={name: table for name, table in environment.items() if machine.get(name) != table},
-        command=details.command,
-        explained=_explained(explained) if explained is not None else None,
-    )
+    return {
+        "anchor": f"case-{place}",
+        "row": row,
+        "unit": unit,
+        "sentence": sentence_of(row),
+        "gate_rule": gate_rule,
+        "notes": list(_notes(row)),
+        "facts": list(_facts(row)),
+        "small": picture(draw_small, row.case_id, lines, levels),
+        "nights": picture(draw_nights, row.case_id, lines, levels),
+        "lines": lines,
+        "levels": levels,
+        # Why the nights are not known; empty if they are.
+        "unknown": known.unknown,
+        "pairs": picture(draw_pairs, row.pairs, row.status, unit),
+        "steps": picture(draw_steps, drawn),
+        "drawn": drawn,
+        # Why the warm-up is not drawn; empty if it is.
+        "steps_unknown": unknown,
+        "runs": Table.of(_run_columns(row.rule, unit), runs),
+        "rules": rules_line(row).removeprefix("by rule: "),
+        "health": [] if newest is None else list(_health(newest)),
+        "settings": Table.of_texts(
+            ("setting", "value", "source"), [] if newest is None else _settings(newest, details.sources)
+        ),
+        "changes": environment_changes(known.before, newest) if known.before and newest else (),
+        # Date and session of the night with which the environment was compared; empty if there is none.
+        "compared_with": _night_text(known),
+        "environment": {name: table for name, table in environment.items() if machine.get(name) != table},
+        "command": details.command,
+        "explained": None if explained is None else _explained(explained),
+    }
 
 
 def _night_text(known: CaseNights) -> str:
@@ -164,9 +111,9 @@ def _night_text(known: CaseNights) -> str:
     return f"{', '.join([*dates[-1:], f'session {session}'])}"
 
 
-def _explained(found: CaseExplanation) -> Explained:
+def _explained(found: CaseExplanation) -> Mapping[str, Any]:
     steps = None if found.explanation is None else picture(draw_step, found.explanation)
-    return Explained(headline(found), tuple(about(found)), steps, tuple(tables_of(found)))
+    return {"sentence": headline(found), "measured": about(found), "steps": steps, "tables": tables_of(found)}
 
 
 def levels_of(row: CaseRow, lines: Sequence[NightLine]) -> tuple[LevelLine, ...]:
@@ -303,11 +250,6 @@ def _health(run: RunResult) -> Iterator[Fact]:
     for name, value in sorted(run.facts.items()):
         if name not in _ELSEWHERE and value:
             yield Fact(name.replace("_", " "), value)
-
-
-_SETTING_COLUMNS = tuple(
-    Column[Sequence[str]](heading, itemgetter(at)) for at, heading in enumerate(("setting", "value", "source"))
-)
 
 
 def _settings(run: RunResult, sources: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

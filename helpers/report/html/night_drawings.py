@@ -56,7 +56,7 @@ def draw_nights(case_id: str, nights: Sequence[NightLine], levels: Sequence[Leve
     if not known:
         return None
     rates = Scale(*_axis(known, levels), _BOTTOM, _TOP)
-    across = _Across(len(nights), _LEFT, _RIGHT)
+    across = Scale(-0.5, len(nights) - 0.5, _LEFT, _RIGHT)
     parts: list[svg.Element] = [
         *grid(rates, _LEFT, _RIGHT),
         label(rate_unit(case_id), 0, _TOP - 10),
@@ -78,7 +78,7 @@ def draw_small(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level
     if not known:
         return None
     rates = Scale(*_axis(known, levels), _SMALL_HEIGHT - 7, 7)
-    across = _Across(len(nights), 4, _SMALL_WIDTH - 8)
+    across = Scale(-0.5, len(nights) - 0.5, 4, _SMALL_WIDTH - 8)
     lines = [level_line(rates.within(each.samples_per_s), 0, _SMALL_WIDTH, "level", each.kind) for each in levels]
     parts: list[svg.Element] = [*lines, *_trend(nights, across, rates)]
     for at, night in enumerate(nights):
@@ -97,22 +97,6 @@ def summary_of(case_id: str, nights: Sequence[NightLine], levels: Sequence[Level
     lines = "".join(f", {each.name} {number(each.samples_per_s)}" for each in levels)
     several = f"{len(nights)} nights from {nights[0].date} to {newest.date}, the newest"
     return f"{several if len(nights) > 1 else f'one night, {newest.date}'}: {rate}, {newest.status}{lines}"
-
-
-@dataclass(frozen=True)
-class _Across:
-    """The horizontal place of each night; nights are equally spaced."""
-
-    count: int
-    left: float
-    right: float
-
-    @property
-    def step(self) -> float:
-        return (self.right - self.left) / self.count
-
-    def __call__(self, at: float) -> float:
-        return round(self.left + (at + 0.5) * self.step, 1)
 
 
 def _axis(known: Sequence[NightLine], levels: Sequence[LevelLine]) -> tuple[float, float]:
@@ -136,11 +120,11 @@ def _is_loud(night: NightLine) -> bool:
     return not night.excluded and night.status in _LOUD
 
 
-def _segments(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:
+def _segments(nights: Sequence[NightLine], across: Scale) -> Iterator[svg.Element]:
     """A dashed line where each segment after the first one begins, with its number."""
     places = [at for at, (one, other) in enumerate(pairwise(nights), 1) if one.segment != other.segment]
     for place in places:
-        x = round(across.left + place * across.step, 1)
+        x = across(place - 0.5)
         yield line([(x, _TOP - 6), (x, _BOTTOM)], "segment")
         yield label(f"segment {nights[place].segment}", x + 4, _TOP - 8)
 
@@ -156,7 +140,7 @@ def _levels(levels: Sequence[LevelLine], rates: Scale) -> Iterator[svg.Element]:
         yield label(f"{each.name} {number(each.samples_per_s)}{beyond}", _RIGHT + 5, free, each.kind, longest=24)
 
 
-def _trend(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Iterator[svg.Element]:
+def _trend(nights: Sequence[NightLine], across: Scale, rates: Scale) -> Iterator[svg.Element]:
     """A thin line through the nights of a segment."""
     shown = [
         (night.segment, (across(at), rates(night.samples_per_s)))
@@ -169,7 +153,7 @@ def _trend(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Iterat
             yield line(points, "trend")
 
 
-def _points(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Iterator[svg.Element]:
+def _points(nights: Sequence[NightLine], across: Scale, rates: Scale) -> Iterator[svg.Element]:
     steps = []
     for at, night in enumerate(nights):
         if night.low is not None and night.high is not None and not night.excluded:
@@ -183,7 +167,7 @@ def _points(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Itera
         if night.good_samples_per_s is not None:
             small.setdefault((GOOD, False), []).append((x, rates.within(night.good_samples_per_s)))
         place = (x, _BOTTOM - 8 if night.samples_per_s is None else rates(night.samples_per_s))
-        if _is_loud(night) or across.step >= _WIDE:
+        if _is_loud(night) or _WIDE * len(nights) <= _RIGHT - _LEFT:
             large.append((night, place))
         else:
             small.setdefault((night.status, night.excluded), []).append(place)
@@ -193,19 +177,19 @@ def _points(nights: Sequence[NightLine], across: _Across, rates: Scale) -> Itera
         yield mark(night.status, *place) if not night.excluded else small_marks(night.status, [place], "excluded")
 
 
-def _dates(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:
+def _dates(nights: Sequence[NightLine], across: Scale) -> Iterator[svg.Element]:
     every = math.ceil(len(nights) / _MOST_DATES)
     for at in range(len(nights) - 1, -1, -every):
         yield label(nights[at].date, across(at), _DATES, "m", longest=10)
 
 
-def _builds(nights: Sequence[NightLine], across: _Across) -> Iterator[svg.Element]:
+def _builds(nights: Sequence[NightLine], across: Scale) -> Iterator[svg.Element]:
     """A band for each build, alternately light and dark, with the build's name if there is room."""
     yield label("build", _LEFT - 6, _BUILDS + 12, "e")
     at, named = 0, False
     for place, (build, group) in enumerate(groupby(nights, key=lambda each: each.build)):
         count = len(list(group))
-        x, width = round(across.left + at * across.step, 1), round(count * across.step, 1)
+        x, width = across(at - 0.5), round(count * (_RIGHT - _LEFT) / len(nights), 1)
         yield svg.Rect(x=x, y=_BUILDS, width=width, height=16, class_=["band", "even" if place % 2 else "odd"])
         named = width >= _NARROWEST_NAME
         if named:

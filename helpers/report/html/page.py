@@ -12,7 +12,6 @@ import hashlib
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,12 +26,12 @@ from helpers.judging.case.verdict import Status
 from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.report.frameworks import frameworks_table
-from helpers.report.html.case_view import CaseView, case_view
+from helpers.report.html.case_view import case_view
 from helpers.report.html.comparison_drawings import draw_efficiency, draw_ratios
 from helpers.report.html.marks import badge_shape, definitions, markup, name_of, picture
 from helpers.report.reasons import reason_text
 from helpers.report.row import CaseRow, share_cell
-from helpers.report.scaling import AGAINST, Scaling
+from helpers.report.scaling import AGAINST
 from helpers.report.sentences import (
     NO_RESULT,
     badness,
@@ -45,10 +44,9 @@ from helpers.report.sentences import (
     pairs_in_short,
 )
 from helpers.report.shown_figures import common_rule, measured_rule, published_rule, recorded_rule, shown_published
-from helpers.report.table import Align, Table
+from helpers.report.table import Align
 from helpers.report.text import summary_line
 from helpers.session.case_details import RUN_SECTION, CaseDetails, environment_of
-from helpers.session.gate_verdict import GateCase
 from helpers.session.night import EnvironmentChange
 from helpers.session.outcome import CaseOutcome
 from helpers.trainers.contract.errors import printable
@@ -60,44 +58,6 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _PAGE, _STYLE, _SCRIPT = "night.html", "style.css", "page.js"
 # A longer text is folded after so many characters.
 FOLDED_AFTER = 300
-
-
-@dataclass(frozen=True)
-class Page:
-    """What the page's template is given."""
-
-    title: str
-    headline: str
-    # ``pass``, ``warn`` or ``fail``.
-    tone: str
-    # Machine, build and time, for the beginning of the page.
-    short: tuple[str, ...]
-    about: tuple[tuple[str, str], ...]
-    command: str
-    counted: str
-    # The unit of the cases' figures.
-    unit: str
-    # The rule of the figures ``tonight``, ``recorded`` and ``published``, if it is the same in all cases.
-    rules: Mapping[str, str]
-    cases: tuple[CaseView, ...]
-    # The cases that need attention, the worst first.
-    urgent: tuple[CaseView, ...]
-    # Cases of the gate without a result.
-    lost: tuple[GateCase, ...]
-    # The number of cases by status, the worst first.
-    statuses: Mapping[str, int]
-    night: tuple[str, str] | None
-    # What is new in the environment of most cases since the night before.
-    changes: tuple[EnvironmentChange, ...]
-    not_reached: int
-    # Each with its picture, if it has one.
-    scaling: tuple[tuple[Scaling, Markup | None], ...]
-    frameworks: Table | None
-    framework_notes: tuple[str, ...]
-    # The picture of their ratios.
-    ratios: Markup | None
-    # The tables of the machine, by section; they are the same for all cases.
-    machine: Mapping[str, Mapping[str, str]]
 
 
 def night_page(report: SessionReport) -> str:
@@ -133,8 +93,8 @@ def source(name: str) -> str:
     return loader.get_source(environment(), name)[0]
 
 
-def page_of(report: SessionReport) -> Page:
-    """The page's content."""
+def page_of(report: SessionReport) -> dict[str, Any]:
+    """What the page's template is given."""
     rows = list(report.rows)
     outcomes = {(each.target, each.case.id): each for each in report.outcomes}
     machine = _machine_tables(report.outcomes)
@@ -146,35 +106,39 @@ def page_of(report: SessionReport) -> Page:
     words, tone = headline(rows, report.gate, report.exit_code, report.frameworks, report.not_reached)
     counts = Counter(row.status for row in rows)
     frameworks, notes = frameworks_table(report.frameworks)
-    return Page(
-        title=f"{words} · {report.machine['host']} · {report.session}",
-        headline=words,
-        tone=tone,
-        short=tuple(in_short(report)),
-        about=tuple(_about(report)),
-        command=shlex.join(report.command),
-        counted=summary_line(rows) if rows else "",
-        unit=rate_unit(*(row.case_id for row in rows)),
-        rules={
+    return {
+        "title": f"{words} · {report.machine['host']} · {report.session}",
+        "headline": words,
+        # ``pass``, ``warn`` or ``fail``.
+        "tone": tone,
+        "short": list(in_short(report)),
+        "about": list(_about(report)),
+        "command": shlex.join(report.command),
+        "counted": summary_line(rows) if rows else "",
+        "unit": rate_unit(*(row.case_id for row in rows)),
+        # The rule of a column's figures, if it is the same in all cases.
+        "rules": {
             "tonight": common_rule(rows, measured_rule),
             "recorded": common_rule(rows, recorded_rule),
             "published": common_rule(rows, published_rule),
         },
-        cases=cases,
-        urgent=tuple(
-            sorted((each for each in cases if needs_someone(each.row)), key=lambda case: badness(case.row.status))
+        "cases": cases,
+        # The worst first.
+        "urgent": sorted(
+            (each for each in cases if needs_someone(each["row"])), key=lambda case: badness(case["row"].status)
         ),
-        lost=lost_cases(rows, report.gate),
-        statuses={status.value: counts[status.value] for status in Status if counts[status.value]},
-        night=None if report.night is None else (report.night.status.value, reason_text(report.night.reason)),
-        changes=_common_changes(cases),
-        not_reached=report.not_reached,
-        scaling=tuple((each, picture(draw_efficiency, each)) for each in report.scaling),
-        frameworks=frameworks if report.frameworks else None,
-        framework_notes=notes,
-        ratios=picture(draw_ratios, report.frameworks),
-        machine=machine,
-    )
+        "lost": lost_cases(rows, report.gate),
+        "statuses": {status.value: counts[status.value] for status in Status if counts[status.value]},
+        "night": None if report.night is None else (report.night.status.value, reason_text(report.night.reason)),
+        "changes": _common_changes(cases),
+        "not_reached": report.not_reached,
+        "scaling": [(each, picture(draw_efficiency, each)) for each in report.scaling],
+        "frameworks": frameworks if report.frameworks else None,
+        "framework_notes": notes,
+        "ratios": picture(draw_ratios, report.frameworks),
+        # The tables of the machine that are the same for all cases, by section.
+        "machine": machine,
+    }
 
 
 def _view(
@@ -184,15 +148,15 @@ def _view(
     report: SessionReport,
     machine: Mapping[str, Any],
     rules: Mapping[tuple[str, str], str],
-) -> CaseView:
+) -> dict[str, Any]:
     details, key = report.details(outcome) if outcome is not None else CaseDetails(), (row.target, row.case_id)
     return case_view(place, row, outcome, details, report.explanations.get(key), machine, rules.get(key, ""))
 
 
-def _common_changes(cases: Sequence[CaseView]) -> tuple[EnvironmentChange, ...]:
+def _common_changes(cases: Sequence[Mapping[str, Any]]) -> tuple[EnvironmentChange, ...]:
     """What is new in the environment of more than half of the cases that were compared with the night before."""
-    compared = [each for each in cases if each.compared_with]
-    counts = Counter(change for case in compared for change in case.changes)
+    compared = [each for each in cases if each["compared_with"]]
+    counts = Counter(change for case in compared for change in case["changes"])
     return tuple(change for change, count in counts.items() if 2 * count > len(compared))
 
 

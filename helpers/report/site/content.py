@@ -43,6 +43,10 @@ class SiteNight:
     line: NightLine
 
     @property
+    def unit(self) -> str:
+        return rate_unit(self.case_id)
+
+    @property
     def build(self) -> str:
         """Framework, version and commit in words."""
         build = self.night.record.build
@@ -78,18 +82,6 @@ class SiteCase:
         return self.counting[-1]
 
     @property
-    def case_id(self) -> str:
-        return self.newest.case_id
-
-    @property
-    def target(self) -> str:
-        return self.newest.target
-
-    @property
-    def host(self) -> str:
-        return self.newest.host
-
-    @property
     def page(self) -> str:
         return self.newest.case_page
 
@@ -97,10 +89,6 @@ class SiteCase:
     def badge(self) -> str:
         """The path of its badge."""
         return f"badges/{self.page.partition('/')[2]}.svg"
-
-    @property
-    def unit(self) -> str:
-        return rate_unit(self.case_id)
 
     @property
     def status(self) -> str:
@@ -146,25 +134,13 @@ class SiteSession:
     nights: tuple[SiteNight, ...]
 
     @property
-    def page(self) -> str:
-        return self.nights[0].session_page
-
-    @property
-    def session(self) -> str:
-        return self.nights[0].line.session
-
-    @property
-    def host(self) -> str:
-        return self.nights[0].host
+    def worst(self) -> SiteNight:
+        return self.nights[0]
 
     @cached_property
     def began(self) -> str:
         """The local date, and when its first case was judged."""
         return min((each.line.date, each.line.created) for each in self.nights)[0]
-
-    @cached_property
-    def order(self) -> tuple[str, str]:
-        return min(each.line.created for each in self.nights), self.page
 
     @cached_property
     def builds(self) -> tuple[str, ...]:
@@ -227,7 +203,7 @@ class Site:
 
     def extent(self) -> str:
         """How much the site shows, in words."""
-        machines, stale = {each.host for each in self.cases}, len(self.cases) - len(self.current)
+        machines, stale = {each.newest.host for each in self.cases}, len(self.cases) - len(self.current)
         text = f"{counted(self.nights, 'night')} of {counted(len(self.cases), 'case')}"
         text += f" on {counted(len(machines), 'machine')}" + (f", the newest {self.newest}" if self.newest else "")
         if not stale:
@@ -251,7 +227,7 @@ def site_of(history: History) -> Site:
     made = [SiteSession(tuple(sorted(nights, key=_by_badness))) for nights in sessions.values()]
     return Site(
         tuple(sorted(cases, key=lambda case: (*_by_badness(case.newest), case.page))),
-        tuple(sorted(made, key=lambda session: session.order, reverse=True)),
+        tuple(sorted(made, key=_order, reverse=True)),
     )
 
 
@@ -276,6 +252,10 @@ def days_before(date: str, days: int) -> str:
 
 def _needing(cases: Iterable[SiteCase]) -> int:
     return sum(not is_fine(each.status) for each in cases)
+
+
+def _order(session: SiteSession) -> tuple[str, str]:
+    return min(each.line.created for each in session.nights), session.worst.session_page
 
 
 def _by_badness(night: SiteNight) -> tuple[int, str, str]:

@@ -1,4 +1,5 @@
-"""The files of a site, by their paths: pages by templates, the feed, badges, stylesheet and script.
+"""Writes the site of a history: pages by templates, the feed, badges, stylesheet and script, every file anew, each
+whole, and only into a folder that is the site's alone.
 
 A content security policy in each page allows only the site's own files, and all links are relative.
 """
@@ -6,15 +7,17 @@ A content security policy in each page allows only the site's own files, and all
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import svg
 from jinja2 import Environment
 from markupsafe import Markup
 
+from helpers.common.files import of_everybody, write_whole
 from helpers.common.words import counted
 from helpers.drawing.axes import shortened, words
 from helpers.judging.rules.rates import rate_unit
@@ -30,7 +33,9 @@ from helpers.report.site.content import (
     SiteNight,
     SiteSession,
     counts_of,
+    site_of,
 )
+from helpers.trainers.contract.errors import ConfigError
 
 if TYPE_CHECKING:
     from helpers.history.history import History
@@ -40,6 +45,9 @@ _POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'sel
 _FEED = uuid.UUID("3f1de7a2-6f0f-4c5c-8f0b-9c1d7a6f2c55")
 _SMALL_NIGHTS, _DRAWN_NIGHTS, _LISTED_NIGHTS = 30, 120, 500
 _SESSIONS, _ENTRIES = 100, 50
+# A folder that has this file is a site's.
+OWN_FILE = "perfgate-site.txt"
+FOLDERS = ("badges", "cases", "nights")
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,47 @@ class Look:
     title: str
     # The address of the site, for the feed; empty if it is not known.
     url: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """How many nights the site shows, how many files it has, and how many of an earlier one were removed."""
+
+    nights: int
+    files: int
+    removed: int
+
+
+def publish(history: History, folder: Path, look: Look, say: Callable[[str], None]) -> Published:
+    """Write the site of the history into ``folder``. Raises ConfigError, HistoryError and OSError."""
+    folder.mkdir(mode=0o775, parents=True, exist_ok=True)
+    if note := of_everybody(folder):
+        say(f"note: {note}")
+    site = site_of(history)
+    files = files_of(site, history, look)
+    return Published(site.nights, len(files), _write(folder, files))
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> int:
+    """Write all files, and remove those of an earlier site. Returns how many were removed."""
+    links = [name for name in FOLDERS if (folder / name).is_symlink()]
+    if links or (any(folder.iterdir()) and not (folder / OWN_FILE).is_file()):
+        raise ConfigError(
+            "perfgate publish",
+            field="FOLDER",
+            got=f"{folder}, which has {f'the link {links[0]}' if links else 'files of others'}",
+            expected="a folder for the site alone",
+            remedy="Name an empty or a new folder",
+        )
+    write_whole(folder / OWN_FILE, b"perfgate publish writes this folder anew each time.\n")
+    for name in FOLDERS:
+        (folder / name).mkdir(mode=0o775, exist_ok=True)
+    for path, text in files.items():
+        write_whole(folder / path, text.encode("utf-8", "backslashreplace"))
+    gone = [path for name in FOLDERS for path in (folder / name).iterdir() if f"{name}/{path.name}" not in files]
+    for each in gone:
+        each.unlink()
+    return len(gone)
 
 
 def files_of(site: Site, history: History, look: Look) -> dict[str, str]:
@@ -65,8 +114,8 @@ def files_of(site: Site, history: History, look: Look) -> dict[str, str]:
         files[f"{case.page}.html"] = _case(case, history, look)
         effect = case.newest.line.effect
         text = case.status if effect is None else f"{case.status} {effect:+.1%}"
-        files[case.badge] = badge(case.case_id, text, case.tone)
-    files |= {f"{each.page}.html": _session(each, look) for each in site.sessions}
+        files[case.badge] = badge(case.newest.case_id, text, case.tone)
+    files |= {f"{each.worst.session_page}.html": _session(each, look) for each in site.sessions}
     return files
 
 
@@ -109,7 +158,7 @@ def _index(site: Site, look: Look) -> str:
         headline=headline,
         extent=site.extent(),
         statuses=counts_of(each.status for each in site.cases),
-        unit=rate_unit(*dict.fromkeys(each.case_id for each in site.cases)),
+        unit=rate_unit(*dict.fromkeys(each.newest.case_id for each in site.cases)),
         cases=[(each, _small(each)) for each in site.cases],
         sessions=site.sessions[:_SESSIONS],
         sessions_left_out=max(0, len(site.sessions) - _SESSIONS),
@@ -117,7 +166,7 @@ def _index(site: Site, look: Look) -> str:
 
 
 def _small(case: SiteCase) -> Markup | None:
-    return picture(draw_small, case.case_id, [each.line for each in case.nights[-_SMALL_NIGHTS:]], _levels(case))
+    return picture(draw_small, case.newest.case_id, [each.line for each in case.nights[-_SMALL_NIGHTS:]], _levels(case))
 
 
 def _levels(case: SiteCase) -> tuple[LevelLine, ...]:
@@ -134,17 +183,17 @@ def _case(case: SiteCase, history: History, look: Look) -> str:
         look,
         case.page,
         "case",
-        title=f"{case.case_id} {case.target}",
+        title=f"{case.newest.case_id} {case.newest.target}",
         tone=case.tone,
         case=case,
         facts=_facts(case, history),
         drawn=len(drawn),
-        picture=picture(draw_nights, case.case_id, [each.line for each in drawn], levels),
+        picture=picture(draw_nights, case.newest.case_id, [each.line for each in drawn], levels),
         levels=levels,
         statuses=list(counts_of(each.line.status for each in drawn)),
         nights=case.nights[: -_LISTED_NIGHTS - 1 : -1],
         left_out=max(0, len(case.nights) - _LISTED_NIGHTS),
-        command=f"perfgate history {case.case_id} --target {case.target}",
+        command=f"perfgate history {case.newest.case_id} --target {case.newest.target}",
     )
 
 
@@ -153,7 +202,7 @@ def _facts(case: SiteCase, history: History) -> list[Fact]:
     facts = []
     if line.samples_per_s is not None:
         interval = "" if line.low is None or line.high is None else f"95% {number(line.low)} to {number(line.high)}, "
-        facts.append(Fact("newest night", f"{number(line.samples_per_s)} {case.unit}", f"{interval}{line.date}"))
+        facts.append(Fact("newest night", f"{number(line.samples_per_s)} {case.newest.unit}", f"{interval}{line.date}"))
     if line.effect is not None:
         facts.append(Fact("change", f"{line.effect:+.2%}", "against its reference that night"))
     if case.smallest_drop is not None:
@@ -161,7 +210,7 @@ def _facts(case: SiteCase, history: History) -> list[Fact]:
         facts.append(Fact("smallest drop", f"{drop:.2%}", f"the night of {date} would have found it with 80% power"))
     if text := slope_text([each.line for each in case.nights]):
         facts.append(Fact("slope", *text))
-    measured = history.calibration(case.case_id, case.target, case.newest.night.record.segment)
+    measured = history.calibration(case.newest.case_id, case.newest.target, case.newest.night.record.segment)
     if measured is not None:
         text_of = f"{counted(measured.runs, 'run')} on {measured.created[:10]}: what a night would find with 80% power"
         facts.append(Fact("smallest drop by calibration", f"{measured.smallest_drop:.2%}", text_of))
@@ -171,9 +220,9 @@ def _facts(case: SiteCase, history: History) -> list[Fact]:
 def _session(session: SiteSession, look: Look) -> str:
     return _page(
         look,
-        session.page,
+        session.worst.session_page,
         "session",
-        title=f"{session.session}, {session.began}",
+        title=f"{session.worst.line.session}, {session.began}",
         tone=session.tone,
         session=session,
         unit=rate_unit(*dict.fromkeys(each.case_id for each in session.nights)),

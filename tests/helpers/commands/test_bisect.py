@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,12 +22,9 @@ from helpers.commands import bisect
 from helpers.commands.main import EXIT_INTERRUPTED, commands, parser_of
 from helpers.common.wall_clock import utc_now
 from helpers.history import default_url, open_history
-from helpers.history.results import RETRIABLE_FACT, RunResult
-from helpers.history.run_folders import ResultStore
-from helpers.judging.case.evidence import Build, Stage
-from helpers.judging.rules.own import MEDIAN_STEP
+from helpers.history.results import RETRIABLE_FACT
+from helpers.judging.case.evidence import Build
 from helpers.machine.devices import Machine
-from helpers.plan.case_plan import CasePlan
 from helpers.plan.installed import CANDIDATE, REFERENCE
 from helpers.session.bisect import STATE_FILE
 from helpers.session.builds import NamedBuilds
@@ -36,10 +32,10 @@ from helpers.session.measuring.examination import ExaminationIO
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import ConfigError
 from tests.helpers.commands.conftest import MACHINE, Builds
+from tests.helpers.commands.drawn_runner import DrawnRunner, MakeRun
 from tests.helpers.conftest import ENVIRONMENT
 from tests.helpers.history.made import night
 from tests.helpers.session.measuring.test_disturbance import looking
-from tests.helpers.session_double import roles
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("machine")]
 
@@ -47,42 +43,6 @@ SYNTHETIC = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
 OTHER = "paddle-resnet50v1.5-fp32-bs4-1x1-native-dynamic"
 NOT_JUDGED, RANGE = 6, 7
 NAMES = tuple(f"paddlepaddle==3.{minor}.0" for minor in range(9))
-
-MakeRun = Callable[..., RunResult]
-
-
-@dataclass
-class DrawnRunner:
-    """Builds from the sixth on are 5% slower; ``answers`` replaces what single runs say, by number, or raises."""
-
-    make_run: MakeRun
-    runs_folder: Path
-    # The drop of each build.
-    drops: dict[str, float]
-    sigma: float = 0.004
-    answers: dict[int, dict[str, Any] | BaseException] = field(default_factory=dict)
-    # What every run of a build says.
-    always: dict[str, dict[str, Any]] = field(default_factory=dict)
-    made: list[tuple[str, str, Build]] = field(default_factory=list)
-    session: str = ""
-    source: random.Random = field(default_factory=lambda: random.Random(5))
-
-    def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
-        record = plan.build if build is Build.CANDIDATE else plan.reference
-        name = record["source"]
-        answer = self.answers.get(len(self.made), {})
-        self.made.append((plan.case.id, name, build))
-        if isinstance(answer, BaseException):
-            raise answer
-        rate = 100 * (1 - self.drops[name]) * math.exp(self.source.gauss(0, self.sigma))
-        given = {"figures": {plan.rule: rate, MEDIAN_STEP: rate}, "session": self.session}
-        given |= {"uuid": f"{self.session} {plan.case.id} {replicate} {len(self.made)}", **roles(plan, build, stage)}
-        result = self.make_run(plan, replicate, **{**given, **self.always.get(name, {}), **answer})
-        result = replace(result, environment={**result.environment, **plan.environment})
-        store = ResultStore(self.runs_folder, self.session)
-        store.new_run_folder(plan.case.id, replicate)
-        store.write(result)
-        return result
 
 
 @dataclass
@@ -149,8 +109,9 @@ def bench(machine: Machine, make_run: MakeRun, tmp_path: Path, empty_baselines: 
     monkeypatch.setattr(helpers.plan.installed, "BuildFinder", lambda named_in: Builds())
     runs = tmp_path / "runs"
     runs.mkdir()
-    drops = {name: 0.05 if place >= 5 else 0.0 for place, name in enumerate(NAMES)}
-    return Bench(DrawnRunner(make_run, runs, drops), runs, empty_baselines)
+    # Builds from the sixth on are 5% slower.
+    drops = dict.fromkeys(NAMES[5:], 0.05)
+    return Bench(DrawnRunner(make_run, runs, 0.004, random.Random(5), drops), runs, empty_baselines)
 
 
 def test_the_first_bad_of_nine_builds_is_found_written_and_kept(bench: Bench) -> None:
@@ -163,10 +124,10 @@ def test_the_first_bad_of_nine_builds_is_found_written_and_kept(bench: Bench) ->
     change = float(first.split("), ")[1].split("%")[0])
     assert change == pytest.approx(-5.0, abs=0.6)
     # Good is good and bad is bad before anything between them is measured.
-    order = list(dict.fromkeys(name for _, name, build in bench.runner.made if build is Build.CANDIDATE))
+    order = list(dict.fromkeys(each.source for each in bench.runner.made if each.build is Build.CANDIDATE))
     assert order[:2] == [NAMES[0], NAMES[-1]]
     # Each build beside the good one, in turn.
-    assert sum(build is Build.REFERENCE for _, _, build in bench.runner.made) == made // 2
+    assert sum(each.build is Build.REFERENCE for each in bench.runner.made) == made // 2
     with open_history(default_url(bench.runs)) as history:
         assert len(history.results_of(case_id=SYNTHETIC)) == made
         nights = history.series(SYNTHETIC)
@@ -200,7 +161,7 @@ def test_where_they_hide_the_change_the_answer_is_the_range(bench: Bench) -> Non
     assert text.removeprefix("FIRST BAD IS ONE OF ").startswith(hidden), text
     assert "cannot be tested" in text and "attempt 2 of 2" in text
     # A crash is tried once more, and no oftener.
-    assert sum(name == NAMES[5] for _, name, _ in bench.runner.made) == 2
+    assert sum(made.source == NAMES[5] for made in bench.runner.made) == 2
     assert "×" in bench.written("bisect.svg")
     # Resumed, only what may be there by now is tried again.
     bench.unavailable, made = {}, len(bench.runner.made)
@@ -224,7 +185,7 @@ def test_a_budget_that_is_spent_leaves_a_range_and_a_larger_one_goes_on(bench: B
 def test_an_interrupted_search_goes_on_from_its_runs(bench: Bench) -> None:
     at = 5
     bench.runner.answers = {at: KeyboardInterrupt()}
-    status, text = bench.bisect("--case", SYNTHETIC)
+    status, text = bench.bisect("--case", SYNTHETIC, list_of=NAMES[3:7])
     assert status == EXIT_INTERRUPTED
     assert text.startswith("STILL OPEN: ")
     kept = {path: path.read_bytes() for path in bench.runs.glob("*/*/r*/spec.json")}
@@ -246,9 +207,9 @@ def test_a_good_build_that_crashes_ends_the_search(bench: Bench) -> None:
 
 
 def test_a_second_case_is_looked_for_where_the_first_was_found(bench: Bench) -> None:
-    status, text = bench.bisect("--case", SYNTHETIC, "--case", OTHER)
+    status, text = bench.bisect("--case", SYNTHETIC, "--case", OTHER, list_of=NAMES[3:7])
     assert (status, text.count(f"FIRST BAD: {NAMES[5]}")) == (0, 2), text
-    runs = [sum(case_id == each for case_id, _, _ in bench.runner.made) for each in (OTHER, SYNTHETIC)]
+    runs = [sum(made.case_id == each for made in bench.runner.made) for each in (OTHER, SYNTHETIC)]
     assert min(runs) < max(runs)
     assert "bisect-2.svg" in bench.written("bisect.md")
 
@@ -263,7 +224,7 @@ def test_the_cases_that_regressed_last_night_are_searched(bench: Bench) -> None:
             history.add_night(replace(judged, created=now))
     status, text = bench.bisect()
     assert (status, text.startswith(f"FIRST BAD: {NAMES[5]}")) == (0, True), text
-    assert {case_id for case_id, _, _ in bench.runner.made} == {SYNTHETIC}
+    assert {made.case_id for made in bench.runner.made} == {SYNTHETIC}
     # The search's own nights are no judged ones.
     bench.runs.joinpath(bench.session, STATE_FILE).unlink()
     assert bench.bisect()[0] == 0

@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import json
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,20 +14,15 @@ from helpers.commands import calibrate
 from helpers.commands.calibrate import render_noise
 from helpers.commands.main import commands, main, parser_of
 from helpers.history import default_url, open_history
-from helpers.history.results import RunResult
-from helpers.history.run_folders import ResultStore
-from helpers.history.session_file import SessionRecord
 from helpers.history.stored import Calibration, StoredNight
 from helpers.judging.case.calibrate import CaseNoise, Deviation
 from helpers.judging.case.evidence import Budget, Build, Stage
-from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.machine.devices import Machine
-from helpers.plan.case_plan import CasePlan
 from helpers.session.measuring.examination import ExaminationIO
 from helpers.session.suite import Suite, SuiteOptions
 from tests.helpers.commands.conftest import MACHINE
+from tests.helpers.commands.drawn_runner import DrawnRunner, MakeRun
 from tests.helpers.session.measuring.test_disturbance import looking
-from tests.helpers.session_double import roles
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("machine")]
 
@@ -37,41 +30,10 @@ SYNTHETIC = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
 OTHER = "paddle-resnet50v1.5-fp32-bs4-1x1-native-dynamic"
 NOT_JUDGED, INTERRUPTED = 6, 130
 
-MakeRun = Callable[..., RunResult]
-
-
-@dataclass
-class FakeRunner:
-    """Scatters runs by ``sigma``; ``answers`` replaces what it says of single runs, or raises."""
-
-    make_run: MakeRun
-    runs_folder: Path
-    sigma: float = 0.002
-    answers: dict[int, dict[str, Any] | BaseException] = field(default_factory=dict)
-    made: list[tuple[str, int, Build, Stage]] = field(default_factory=list)
-    session: str = ""
-    record: SessionRecord = field(default_factory=SessionRecord)
-    source: random.Random = field(default_factory=lambda: random.Random(3))
-
-    def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
-        answer = self.answers.get(len(self.made), {})
-        self.made.append((plan.case.id, replicate, build, stage))
-        if isinstance(answer, BaseException):
-            raise answer
-        rate = 100 * 2.718281828 ** self.source.gauss(0, self.sigma)
-        given = {"figures": {plan.rule: rate, MEDIAN_STEP: rate}, "session": self.session}
-        given |= {"uuid": f"{self.session} {plan.case.id} {len(self.made)}", **roles(plan, build, stage), **answer}
-        result = self.make_run(plan, replicate, **given)
-        result = replace(result, environment={**result.environment, **plan.environment})
-        store = ResultStore(self.runs_folder, self.session, self.record)
-        store.new_run_folder(plan.case.id, replicate)
-        store.write(result)
-        return result
-
 
 @dataclass
 class Bench:
-    runner: FakeRunner
+    runner: DrawnRunner
     runs: Path
     baselines: Path
     io: ExaminationIO | None = None
@@ -98,13 +60,13 @@ class Bench:
 def bench(machine: Machine, make_run: MakeRun, tmp_path: Path, empty_baselines: Path) -> Bench:
     runs = tmp_path / "runs"
     runs.mkdir()
-    return Bench(FakeRunner(make_run, runs), runs, empty_baselines)
+    return Bench(DrawnRunner(make_run, runs, 0.002, random.Random(3)), runs, empty_baselines)
 
 
 def test_ten_restarts_are_measured_stored_and_told(bench: Bench) -> None:
     status, text = bench.calibrate(SYNTHETIC)
     assert status == 0, text
-    assert [each[1:] for each in bench.runner.made] == [(n, Build.CANDIDATE, Stage.SCREEN) for n in range(10)]
+    assert [each[2:] for each in bench.runner.made] == [(n, Build.CANDIDATE, Stage.SCREEN) for n in range(10)]
     flat = " ".join(text.split())
     for part in (
         "10 runs",

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
-
 from helpers.commands.cases import COMPLETE, CaseLine, CaseTable, render, render_markdown
 
 HERE = CaseLine("paddle-vgg16-fp32-bs1-1x1-dali-static", "cpu", (), COMPLETE, None, "1 CPU card")
@@ -35,12 +31,6 @@ def test_a_case_is_two_lines_and_a_reason_that_cases_share_one_footnote() -> Non
     assert lines[place + 1].split()[:5] == ["39972.131", "(gate)", "complete", "no", "[1]"]
     assert lines[place + 4].split()[:7] == ["389.44", "(reference),", "400.0", "(disputed)", "incomplete", "[2]", "no"]
     assert "\n".join(lines).count("looked for a V100, found no NVIDIA GPU") == 1
-
-
-@pytest.mark.parametrize("form", [render, render_markdown])
-def test_control_characters_are_shown_as_escapes(form: Callable[[CaseTable], str]) -> None:
-    text = form(TABLE)
-    assert "\x1b" not in text and r"no\x1b[31m such thing" in text
 
 
 def test_markdown_cells_are_kept_apart() -> None:

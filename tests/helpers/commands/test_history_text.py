@@ -28,10 +28,3 @@ def test_notes_and_title_stay_within_the_width(width: int) -> None:
     assert "3 nights of other segments left out" in text
     table = next(line for line in text.splitlines() if line.startswith("date"))
     assert all(len(line) <= max(width, len(table)) for line in text.splitlines())
-
-
-def test_nothing_of_a_history_forges_terminal_output() -> None:
-    told = render_history(
-        ShownSeries("c", "cpu", "t", (replace(LINE, session="\x1b[31ms", notes=("\x1b[2J",)),), 0), 100
-    )
-    assert "\x1b" not in told

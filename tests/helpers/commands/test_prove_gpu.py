@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,29 +17,23 @@ from typing import Any
 import pytest
 
 from helpers.commands.proof import steps as proof_steps
-from helpers.commands.proof.bench import _variables
+from helpers.commands.proof.bench import _variables, ask_probe
 from helpers.commands.proof.plan import LIBRARIES, RANKS, STATISTICS, ProofStep, StepKind, steps_here
-from helpers.commands.proof.probing import ProbeAnswer
-from helpers.commands.proof.records import StepRecord, not_run, read_state, write_state
-from helpers.commands.proof.steps import run_step
-from helpers.commands.proof.summary import ProofReport, not_reached, seen, summary
+from helpers.commands.proof.records import StepRecord, not_reached, read_state, seen, summary, write_state
+from helpers.commands.proof.steps import look_at, run_step
 from helpers.commands.prove_gpu import exit_status, go_on, time_limit, wanted_steps
 from helpers.history.results import RunResult
-from helpers.judging.parts.differences import Difference
-from helpers.judging.parts.explanation import Explanation
-from helpers.judging.parts.kinds import Kind
-from helpers.judging.parts.step_parts import Amount, Grain, Part
-from helpers.judging.statistics import Interval
 from helpers.machine.environment import GPU
 from helpers.machine.nvml import Gpu
 from helpers.plan.perf_yaml import load_config
 from helpers.report.row import CaseRow
-from helpers.session.explain.case import CaseExplanation
 from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, DeviceError, LaunchError, ResultError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import SLOWDOWN_VARIABLE
-from helpers.trainers.contract.step_profile import Phase
+from helpers.trainers.contract.job import SLOWDOWN_VARIABLE, JobSpec
+from helpers.trainers.contract.program import COUNTED, PROGRAM_COUNTS_FACT, counts_text
+from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Heartbeat, Step, StepLogWriter
 from tests import nvml_stub
 from tests.helpers.machines import GIB, gpu_machine
 
@@ -51,7 +47,7 @@ FIRST = next(step for step in STEPS if step.kind is StepKind.MEASURE and step.ca
 
 
 def record(key: str, status: str = "PASS", **values: Any) -> StepRecord:
-    return StepRecord(**{"key": key, "status": status, "right": True, "settled": True, "message": "no drop", **values})
+    return StepRecord(**{"key": key, "status": status, "right": True, "message": "no drop", **values})
 
 
 def step_of(kind: StepKind) -> ProofStep:
@@ -88,8 +84,7 @@ def test_the_batches_fit_into_the_cards_memory() -> None:
     gpu = replace(V100, memory_bytes=8 * GIB)
     for step in steps_here((gpu,), 1):
         each = 96 if step.case.precision.value == "fp32" else 48
-        fits = step.case.batch_size_per_card * each * 2**20 <= gpu.memory_bytes
-        assert fits is (step.kind is not StepKind.TOO_LARGE), step.key
+        assert step.case.batch_size_per_card * each * 2**20 <= gpu.memory_bytes, step.key
 
 
 def test_recorded_cases_stand_in_the_matrix_with_the_same_steps() -> None:
@@ -140,8 +135,8 @@ def test_each_step_is_kept_before_the_next_and_a_second_call_does_the_rest(tmp_p
 
 
 def test_a_step_that_the_proof_does_not_have_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'--step': got 'expalin', expected one of .*explain"):
-        wanted_steps(STEPS, ["explain", "expalin"])
+    with pytest.raises(ConfigError, match=r"'--step': got 'slwoed', expected one of .*slowed"):
+        wanted_steps(STEPS, ["slowed", "slwoed"])
     assert wanted_steps(STEPS, None) == STEPS
 
 
@@ -171,7 +166,7 @@ def test_a_step_that_breaks_is_told_and_the_next_one_begins(said: list[str]) -> 
     records: dict[str, StepRecord] = {}
     go_on((FIRST, STEPS[0]), records, breaks, lambda: None, said.append)
     first = records[FIRST.key]
-    assert (first.wrong, first.settled, first.message) == (True, False, "DeviceError: NVML: got 'lost'")
+    assert (first.wrong, first.message) == (True, "DeviceError: NVML: got 'lost'")
     assert records[STEPS[0].key].right
 
 
@@ -207,21 +202,16 @@ class Bench:
         usual = {"case_id": "c", "target": GPU, "effect": "pass", "code": "", "reason": "so", "status": "PASS"}
         self.row = CaseRow(**{**usual, **values})
         self.why: str | None = None
-        self.answer = ProbeAnswer("")
-        self.explained: CaseExplanation | None = None
+        self.answer: tuple[list[str], str, str] = ([], "", "")
 
     def why_not(self, step: ProofStep) -> str | None:
         return self.why
 
-    def ask_probe(self, step: ProofStep) -> ProbeAnswer:
+    def ask_probe(self, step: ProofStep) -> tuple[list[str], str, str]:
         return self.answer
 
     def measure(self, step: ProofStep) -> CaseRow:
         return self.row
-
-    def explain(self, step: ProofStep) -> CaseExplanation:
-        assert self.explained is not None
-        return self.explained
 
     def interpreter(self, step: ProofStep) -> str:
         return "python"
@@ -229,106 +219,155 @@ class Bench:
     def within(self, folder: str) -> str:
         return folder
 
-    def profiled_runs(self, step: ProofStep) -> tuple[str, ...]:
-        return ("runs/explain/explained/c/r0",)
-
-
-def answer(step: ProofStep, folder: Path, **values: Any) -> StepRecord:
-    return run_step(Bench(folder, **values), step)  # type: ignore[arg-type]
-
-
-NOT_FITTING: dict[str, Any] = {"status": "INFRA_ERROR", "reason": "out of GPU memory: rank 0 failed"}
-
 
 @pytest.mark.parametrize(
-    ("kind", "values", "right", "settled"),
+    ("kind", "values", "right"),
     [
-        (StepKind.REPEAT, {"status": "PASS"}, True, True),
-        (StepKind.REPEAT, {"status": "INCONCLUSIVE"}, True, True),
-        (StepKind.REPEAT, {"status": "REGRESSION"}, False, True),
-        (StepKind.REPEAT, {"status": "INVALID"}, False, False),
-        (StepKind.REPEAT, {"status": "NO_BASELINE"}, False, False),
-        (StepKind.SLOWED, {"status": "REGRESSION"}, True, True),
-        (StepKind.SLOWED, {"status": "PASS"}, False, True),
-        (StepKind.SLOWED, {"status": "INCONCLUSIVE"}, False, True),
-        (StepKind.MEASURE, {"status": "NO_BASELINE", "samples_per_s": 9.0}, True, True),
-        (StepKind.MEASURE, {"status": "NO_BASELINE"}, False, True),
-        (StepKind.MEASURE, {"status": "INVALID"}, False, False),
-        (StepKind.MEASURE, {"status": "INFRA_ERROR"}, False, False),
-        (StepKind.MEASURE, NOT_FITTING, False, True),
-        (StepKind.TOO_LARGE, NOT_FITTING, True, True),
-        (StepKind.TOO_LARGE, {"status": "PASS", "samples_per_s": 9.0}, False, True),
-        (StepKind.NEIGHBOUR, {"status": "INVALID", "reason": "contended: 30% by others"}, True, True),
-        (StepKind.NEIGHBOUR, {"status": "PASS", "samples_per_s": 9.0}, False, False),
+        (StepKind.REPEAT, {"status": "PASS"}, True),
+        (StepKind.REPEAT, {"status": "INCONCLUSIVE"}, True),
+        (StepKind.REPEAT, {"status": "REGRESSION"}, False),
+        (StepKind.REPEAT, {"status": "NO_BASELINE"}, False),
+        (StepKind.SLOWED, {"status": "REGRESSION"}, True),
+        (StepKind.SLOWED, {"status": "PASS"}, False),
+        (StepKind.SLOWED, {"status": "INCONCLUSIVE"}, False),
+        (StepKind.MEASURE, {"status": "NO_BASELINE", "samples_per_s": 9.0}, True),
+        (StepKind.MEASURE, {"status": "NO_BASELINE"}, False),
+        (StepKind.MEASURE, {"status": "INVALID", "samples_per_s": 9.0}, False),
+        (StepKind.MEASURE, {"status": "INFRA_ERROR", "samples_per_s": 9.0}, False),
+        (StepKind.TRAINS, {"status": "INFRA_ERROR", "run_folders": ("r0",)}, False),
+        (StepKind.TRAINS, {"status": "PASS", "samples_per_s": 9.0}, False),
+        (StepKind.NEIGHBOUR, {"status": "INVALID", "reason": "contended: 30% by others"}, True),
+        (StepKind.NEIGHBOUR, {"status": "INVALID", "reason": "throttled"}, False),
+        (StepKind.NEIGHBOUR, {"status": "PASS", "samples_per_s": 9.0}, False),
     ],
 )
 def test_a_step_is_right_by_what_its_kind_is_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: StepKind, values: dict[str, Any], right: bool, settled: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: StepKind, values: dict[str, Any], right: bool
 ) -> None:
     @contextmanager
     def beside(*_: object) -> Iterator[int]:
         yield 1
 
     monkeypatch.setattr(proof_steps, "neighbour", beside)
-    found = answer(step_of(kind), tmp_path, **values)
-    assert (found.right, found.settled) == (right, settled)
+    found = run_step(Bench(tmp_path, **values), step_of(kind))  # type: ignore[arg-type]
+    assert (found.right, found.status) == (right, values["status"])
 
 
-def _profiled(phases: tuple[Phase, ...]) -> CaseExplanation:
-    """A comparison of profiles in which these phases take 20 ms of a step of 100 ms."""
-    found = tuple(
-        Difference(
-            Part(Grain.PHASE, phase), Kind.SLOWER, Amount(0.02), Amount(0.02), Interval(0.0, -0.001, 0.001), p_value=1.0
-        )
-        for phase in phases
-    )
-    answer = Explanation(6, 0.1, Interval(0.0, -0.001, 0.001), (), (), 9, (0.1, 0.1), found)
-    return CaseExplanation("c", GPU, "good", "good", answer, runs=12, steps=5, profiler="a profiler")
-
-
-@pytest.mark.parametrize(
-    ("found", "right"),
-    [
-        (_profiled((Phase.FORWARD, Phase.BACKWARD)), True),
-        (_profiled((Phase.FORWARD,)), False),
-        (CaseExplanation("c", GPU, "good", "good", None, "recorded no kernel"), False),
-    ],
-)
-def test_profiles_are_right_if_forward_and_backward_are_most_of_a_step(
-    tmp_path: Path, found: CaseExplanation, right: bool
-) -> None:
-    bench = Bench(tmp_path)
-    bench.explained = found
-    record = run_step(bench, step_of(StepKind.EXPLAIN))  # type: ignore[arg-type]
-    assert (record.right, record.settled) == (right, right)
-    assert record.run_folders == ("runs/explain/explained/c/r0",)
-
-
-def test_a_case_that_cannot_run_here_is_not_run_neither_right_nor_wrong_and_is_asked_again(tmp_path: Path) -> None:
+def test_a_case_that_cannot_run_here_is_not_run_neither_right_nor_wrong(tmp_path: Path) -> None:
     for kind in StepKind:
         bench = Bench(tmp_path, samples_per_s=1.0)
         bench.why = "no DALI"
         found = run_step(bench, step_of(kind))  # type: ignore[arg-type]
-        assert (found.status, found.right, found.wrong, found.settled) == ("not run", False, False, False)
-        assert found.message == "no DALI"
+        assert (found.status, found.right, found.wrong, found.message) == ("not run", False, False, "no DALI")
 
 
 @pytest.mark.parametrize(
     ("answer", "status", "right"),
     [
-        (ProbeAnswer("computed"), "MEASURED", True),
-        (ProbeAnswer("computed", ("cuDNN is 9, the build is for 8",)), "MEASURED", False),
-        (ProbeAnswer("", (), "this build has no such pass"), "not run", False),
-        (ProbeAnswer("", ("wrong",), "and not run"), "MEASURED", False),
+        (([], "computed", ""), "MEASURED", True),
+        ((["cuDNN is 9, the build is for 8"], "computed", ""), "MEASURED", False),
+        (([], "", "this build has no such pass"), "not run", False),
+        ((["wrong"], "", "and not run"), "MEASURED", False),
     ],
 )
 def test_a_probe_with_a_fault_is_wrong_and_one_with_nothing_to_probe_not_run(
-    tmp_path: Path, answer: ProbeAnswer, status: str, right: bool
+    tmp_path: Path, answer: tuple[list[str], str, str], status: str, right: bool
 ) -> None:
     bench = Bench(tmp_path)
     bench.answer = answer
     found = run_step(bench, STEPS[0])  # type: ignore[arg-type]
     assert (found.status, found.right) == (status, right)
+
+
+@pytest.mark.slow
+def test_paddles_probe_is_asked_in_a_process_of_its_own(tmp_path: Path) -> None:
+    def asked(does: str, most_seconds: float = 60.0) -> tuple[list[str], str, str]:
+        python = tmp_path / "python"
+        python.write_text(f"#!/bin/sh\n{does}\n")
+        python.chmod(0o755)
+        spec = JobSpec("proof-job", STEPS[0].case, 0, str(tmp_path), "cpu", 1, 2)
+        return ask_probe("libraries", spec, str(python), most_seconds)
+
+    answer = '{"faults": ["bad"], "facts": {"cudnn": "8.9.7"}, "not_run": null}'
+    assert asked(f"echo noise; echo '{answer}'") == (["bad"], "cudnn 8.9.7", "")
+    for does, expected in (
+        ("echo 'no module named paddle' >&2; exit 1", "exit status 1: no module named paddle"),
+        ("echo '[]'", r"exit status 0: \[\]"),
+        ("exec sleep 60", "no end within 1 s"),
+    ):
+        with pytest.raises(LaunchError, match=expected):
+            asked(does, 1.0 if "sleep" in does else 60.0)
+
+
+# ---- the logs of a few steps
+
+FALLING = (7.0, 6.5, 6.0, 5.5)
+
+
+def looked_at(
+    folder: Path,
+    losses: Sequence[float] = FALLING,
+    *,
+    host_seconds: float = 1.0,
+    sums: Sequence[float] = (5.0,),
+    facts: dict[str, str] | None = None,
+) -> tuple[list[str], str]:
+    """Look at a run of one warm-up step and three more, of as many ranks as ``sums``."""
+    case = Case.parse(f"paddle-resnet50v1.5-fp32-bs2-1x{len(sums)}-synthetic-dynamic")
+    spec = JobSpec("j", case, 0, str(folder), "cpu", 1, len(losses) - 1)
+    spec.spec_path.write_text(spec.to_json())
+    for rank, total in enumerate(sums):
+        header = Header("j", case.id, 0, rank, len(sums), "h", 1, "paddle", "3.3.1", "", "cpu", facts or {})
+        log = StepLogWriter(spec.step_log_path(rank), header)
+        beats = Heartbeat(spec.heartbeat_path(rank))
+        for number, loss in enumerate(losses):
+            phase = WINDOW if number else WARMUP
+            log.step(Step(0, number + 1, phase, number, number + 1.0, 2, 0.0, loss))
+            beats.beat(phase, number + 1, number * host_seconds)
+        log.footer(Footer(COMPLETE))
+        spec.weights_path(rank).write_text(json.dumps({"absolute_sum": total}))
+    return look_at(folder)
+
+
+@pytest.mark.parametrize(
+    ("run", "faults"),
+    [
+        ({}, []),
+        ({"losses": (7.0, 6.0, 7.0, 7.5)}, ["the loss did not fall: 7 at the first step, 7.5 at the last"]),
+        ({"host_seconds": 1.05}, []),
+        ({"host_seconds": 0.95}, []),
+        ({"host_seconds": 1.2}, ["the steps' clock gives 0.833 of the host's time, expected 1 within 0.1"]),
+        ({"host_seconds": 0.8}, ["the steps' clock gives 1.250 of the host's time, expected 1 within 0.1"]),
+        ({"sums": (5.0, 5.0)}, []),
+        ({"sums": (5.0, 5.0000001)}, ["the ranks' weights differ: their sums are 5.0, 5.0000001"]),
+        ({"sums": (math.nan, math.nan)}, ["the ranks' weights differ: their sums are nan, nan"]),
+    ],
+)
+def test_losses_clocks_and_weights_are_looked_at(tmp_path: Path, run: dict[str, Any], faults: list[str]) -> None:
+    found, message = looked_at(tmp_path, **run)
+    assert found == faults
+    assert message.startswith("loss 7 to ")
+
+
+@pytest.mark.parametrize(("joined", "faults"), [(21, 0), (0, 1)])
+def test_a_program_of_several_cards_without_an_all_reduce_is_a_fault(tmp_path: Path, joined: int, faults: int) -> None:
+    counts = counts_text({**dict.fromkeys(COUNTED, 0), "all_reduce": joined})
+    found, message = looked_at(tmp_path, sums=(5.0, 5.0), facts={PROGRAM_COUNTS_FACT: counts})
+    assert len(found) == faults
+    assert f"{joined} all-reduces in the program" in message
+
+
+def test_a_rank_that_wrote_no_weights_or_no_life_signs_is_an_error(tmp_path: Path) -> None:
+    looked_at(tmp_path, sums=(5.0, 5.0))
+    weights = tmp_path / "rank1.weights.json"
+    weights.write_text("")
+    assert "weights differ" in look_at(tmp_path)[0][0]
+    weights.unlink()
+    with pytest.raises(ResultError, match=r"rank1\.weights\.json"):
+        look_at(tmp_path)
+    (tmp_path / "rank0.heartbeat").write_text("")
+    with pytest.raises(ResultError, match="life signs"):
+        look_at(tmp_path)
 
 
 def test_the_slowdown_is_over_with_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,26 +390,24 @@ def measured(uuid: str = H100.uuid) -> RunResult:
     )  # fmt: skip
 
 
-def story(records: list[StepRecord], *runs: RunResult) -> ProofReport:
-    return ProofReport(ON_H100, GPU, STEPS, {each.key: each for each in records}, runs, "today")
-
-
 def test_what_the_runs_say_of_the_card_is_told_and_what_they_do_not_say_too() -> None:
-    found = seen(story([], measured()))
+    found = seen(ON_H100, [measured()])
     assert found["runs"] == "1, with 2 steps timed by the card's events"
     assert found["leased cards"] == "GPU-aa"
     assert found["peak of device memory"] == "20.0 GiB"
     assert found["sm_clock_mhz"] == "1980"
     assert found["not_measured"] == "NOT SEEN"
-    assert "GPU-other" in seen(story([], measured("GPU-other")))["leased cards"].partition("NO CARD")[2]
+    assert "GPU-other" in seen(ON_H100, [measured("GPU-other")])["leased cards"].partition("NO CARD")[2]
 
 
 def test_the_summary_has_figures_wrong_steps_and_what_was_not_reached() -> None:
     slowed = record("slowed", "PASS", right=False, message="no drop | at all")
-    unable = not_run(step_of(StepKind.EXPLAIN), "no profiler")
-    told = story([record(FIRST.key, "NO_BASELINE", figure="2800 images/s (n=2)"), slowed, unable], measured())
-    text = summary(told)
-    assert f"2 of {len(STEPS)} steps done on NVIDIA H100 80GB HBM3, until today. **Wrong: slowed.**" in text
+    unable = record("two-cards", "not run", right=False, message="no DALI")
+    done = record(FIRST.key, "NO_BASELINE", figure="2800 images/s (n=2)")
+    steps = steps_here((A100, A100), 1)
+    records = {each.key: each for each in (done, slowed, unable)}
+    text = summary(ON_H100, GPU, steps, records, [measured()], "today")
+    assert f"2 of {len(steps)} steps done on NVIDIA H100 80GB HBM3, until today. **Wrong: slowed.**" in text
     assert f"| {FIRST.key} | 2800 images/s (n=2) | NO_BASELINE | as it must be: no drop |" in text
     assert "| slowed | - | PASS | WRONG: no drop \\| at all |" in text
-    assert {"explain: no profiler", "neighbour: not reached"} <= set(not_reached(told))
+    assert {"two-cards: no DALI", "neighbour: not reached"} <= set(not_reached(steps, records))

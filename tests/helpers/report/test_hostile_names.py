@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers.commands.calibrate import render_noise
-from helpers.commands.case_sheet import CaseSheet
 from helpers.commands.case_sheet import render as render_sheet
 from helpers.commands.cases import CaseTable, render_markdown
 from helpers.commands.cases import render as render_cases
@@ -83,11 +83,13 @@ def _frameworks(name: str) -> dict[str, str]:
     return {"frameworks": render_frameworks([row], 110), "narrow frameworks": render_frameworks([row], 60)}
 
 
-def _sheet(name: str) -> CaseSheet:
-    return CaseSheet(
-        "paddle-vgg16-fp32-bs32-1x8-native-static", "v100", (), MeasuringProtocol("p", 4, 6, 1), 0.05, 0.08, {}, (),
-        environment={"X": name}, commands=((name,),), here=name, machine=name, problem=name,
-    )  # fmt: skip
+def _sheet(name: str) -> dict[str, Any]:
+    nothing: dict[str, Any] = dict.fromkeys(("figures", "fixed", "departures"), ())
+    protocol = MeasuringProtocol("p", 4, 6, 1)
+    texts = dict.fromkeys(("here", "machine", "problem", "recorded", "images_needed", "operators_source"), name)
+    case = {"case_id": "paddle-vgg16-fp32-bs32-1x8-native-static", "target": "v100", "protocol": protocol}
+    return {**nothing, **texts, **case, "published_tolerance": 0.05, "recorded_tolerance": 0.08, "settings": {},
+            "environment": {"X": name}, "commands": ((name,),), "operators": None}  # fmt: skip
 
 
 def check_harmless(report: str, text: str, name: str) -> None:
@@ -95,12 +97,18 @@ def check_harmless(report: str, text: str, name: str) -> None:
     check(text, f"{report}: {name[:50]!r}")
 
 
-@given(hostile)
+@settings(max_examples=20)
+@given(st.text(max_size=30))
 @example("a\nFORGED: PASS")
-@example("\x1b[2J")
 def test_no_report_is_forged(name: str) -> None:
     for report, text in texts(name).items():
         check_harmless(report, text, name)
+
+
+@for_each("trick", TEXTS)
+def test_no_report_is_forged_by_a_known_trick(trick: str) -> None:
+    for report, text in texts(TEXTS[trick]).items():
+        check_harmless(report, text, TEXTS[trick])
 
 
 @given(hostile)

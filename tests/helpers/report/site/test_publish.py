@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -13,15 +15,76 @@ import sqlalchemy as sa
 from helpers.history import open_history
 from helpers.history.codec import plain
 from helpers.history.history import History
+from helpers.history.nights import NightRecord
 from helpers.history.tables import nights
 from helpers.report.site.content import site_of
-from helpers.report.site.pages import Look
+from helpers.report.site.pages import Look, Published, publish
 from helpers.trainers.contract.errors import ConfigError, HistoryError
-from tests.helpers.history.made import moment, segment
-from tests.helpers.report.site.made import QUIET, SLOW, add_night, files_in, fill, published
+from tests.helpers.history.made import BUILD, moment, night, run, segment
 from tests.hostile_strings import TEXTS, check_xml
 
 pytestmark = pytest.mark.slow
+
+SLOW = "paddle-vgg16-fp32-bs8-1x2-dali-static"
+QUIET = "paddle-resnet50v1.5-fp32-bs8-1x2-dali-static"
+LOOK = Look("perfgate", "")
+
+
+def build(day: int) -> dict[str, str]:
+    """Another commit every third day."""
+    return {**BUILD, "commit": f"{day // 3:040x}"}
+
+
+def add_night(history: History, day: int, case_id: str = SLOW, host: str = "h0", **values: Any) -> NightRecord:
+    """A night with one run."""
+    rate = values.pop("rate", 4.5 + 0.001 * (day % 5))
+    uuid = f"{case_id[:12]}-{host[:8]}-{day}"
+    record = night(
+        day,
+        rate,
+        **{
+            "case_id": case_id,
+            "segment": segment(host=host),
+            "host": host,
+            "build": build(day),
+            "run_uuids": (uuid,),
+            "smallest_drop": 0.012,
+            "effect": rate - 4.5,
+            **values,
+        },
+    )
+    if record.run_uuids:
+        history.add_result(
+            run(uuid, rate, session=record.session, case_id=case_id, created=moment(day), build=record.build)
+        )
+    history.add_night(record)
+    return record
+
+
+def fill(url: str, days: Iterable[int]) -> None:
+    """Two cases on one machine, one of them on a second one too. On day 5 and from day 9 on SLOW is a regression."""
+    with open_history(url) as history:
+        for day in days:
+            slow = day == 5 or day >= 9
+            story = {"status": "REGRESSION", "rate": 4.45, "reason": "slower; confirmed by 6 pairs"} if slow else {}
+            add_night(history, day, **story)
+            add_night(history, day, QUIET)
+            if day % 2:
+                add_night(history, day, QUIET, host="h1")
+
+
+def published(url: str, folder: Path, look: Look = LOOK) -> Published:
+    """What publishing did."""
+    with open_history(url) as history:
+        return publish(history, folder, look, print)
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """Every file of the site."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 
@@ -78,7 +141,9 @@ def broken_links(site: Path) -> list[str]:
 def page_of(url: str, site: Path, case_id: str = SLOW, host: str = "h0") -> Path:
     with open_history(url) as history:
         cases = site_of(history).cases
-    return site / f"{next(each.page for each in cases if (each.case_id, each.host) == (case_id, host))}.html"
+    return (
+        site / f"{next(each.page for each in cases if (each.newest.case_id, each.newest.host) == (case_id, host))}.html"
+    )
 
 
 def entries(site: Path) -> list[tuple[str | None, str | None]]:
