@@ -205,7 +205,7 @@ class Measurer:
         if self.suite.runner is not None:
             return self._measured(plan, self.suite.runner, request)
         terms = RunTerms(
-            allow_contention=self._allows_contention(plan),
+            allow_contention=self.allows_contention(plan),
             share_machine=self.suite.options.share_machine,
             data=plan.images,
             system=self.suite.system,
@@ -222,8 +222,8 @@ class Measurer:
     ) -> CaseResult:
         request = replace(
             request,
-            resume=self.suite.options.resume,
-            allow_contention=self._allows_contention(plan),
+            resume=request.resume or self.suite.options.resume,
+            allow_contention=self.allows_contention(plan),
             before_run=before_run,
         )
         return measure_case(plan, runner, self.suite.store, self.suite.memory, request)
@@ -235,7 +235,7 @@ class Measurer:
 
         def before(build: Build, request: NeedRuns, runs: Sequence[RunResult]) -> None:
             disturbed = bool(runs) and str(runs[-1].invalid).startswith(CONTENDED)
-            if self.quiet is not None and (disturbed or not begun) and not self._allows_contention(plan):
+            if self.quiet is not None and (disturbed or not begun) and not self.allows_contention(plan):
                 # It needs the doctor's checks, which are slow to import.
                 from helpers.session.measuring.disturbance import disturbs_cards
                 from helpers.session.measuring.examination import ExaminationIO
@@ -248,7 +248,7 @@ class Measurer:
 
         return before
 
-    def _allows_contention(self, plan: CasePlan) -> bool:
+    def allows_contention(self, plan: CasePlan) -> bool:
         """docs/reference.md, "Contention": a disturbed result never enters a gate, whatever the command line allows."""
         return self.suite.options.allow_contention and self.suite.gate.gated(plan) is None
 
