@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from helpers.common.files import of_everybody
 from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
-from helpers.history import Memory
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
 from helpers.machine.environment import device_of
@@ -35,6 +34,7 @@ from helpers.trainers.contract.errors import HistoryError
 
 if TYPE_CHECKING:
     from helpers.history.run_folders import ResultStore
+    from helpers.history.session_memory import SessionMemory
     from helpers.history.stored import CaseNights
     from helpers.plan.grown_dataset import GrownDataset
     from helpers.plan.image_folder import DatasetFacts
@@ -63,7 +63,7 @@ class Suite:
         *,
         runner: Runner | None = None,
         machine: Machine | None = None,
-        memory: Memory | None = None,
+        memory: SessionMemory | None = None,
         io: ExaminationIO | None = None,
     ) -> None:
         self.options = options
@@ -87,7 +87,7 @@ class Suite:
         options: SuiteOptions,
         runner: Runner | None = None,
         machine: Machine | None = None,
-        memory: Memory | None = None,
+        memory: SessionMemory | None = None,
     ) -> Suite:
         """Read perf.yaml and the published baselines; ``runner``, ``machine`` and ``memory`` replace the real ones in
         tests."""
@@ -142,7 +142,7 @@ class Suite:
         return Recorder(self)
 
     @cached_property
-    def memory(self) -> Memory:
+    def memory(self) -> SessionMemory:
         """The history, made on first use. What it cannot take stays in the run folder."""
         from helpers.session.suite_history import memory_of
 
@@ -306,15 +306,11 @@ class Suite:
 
     def history_notes(self) -> tuple[str, ...]:
         """What the user must know about the history at the session's end. What it lacks is tried once more."""
-        from helpers.session.suite_history import notes_of
-
-        return notes_of(self.memory) if "memory" in self.__dict__ else ()
+        return self.memory.finish() if "memory" in self.__dict__ else ()
 
     def history_lacks(self) -> int:
         """How many cases of this session the history does not have."""
-        from helpers.session.suite_history import lacking
-
-        return lacking(self.memory, self.options.session) if "memory" in self.__dict__ else 0
+        return self.memory.lacking(self.options.session) if "memory" in self.__dict__ else 0
 
     def details_of(self, outcome: CaseOutcome, command: str) -> CaseDetails:
         """What a page shows of a case beside its outcome; ``command`` measures it again. What cannot be asked is named

@@ -37,7 +37,7 @@ from helpers.session.measuring.run_label import RunLabel
 from helpers.session.night_limit import out_of_time
 from helpers.session.outcome import CaseOutcome
 from helpers.session.suite import Suite, say_to_stderr
-from helpers.session.suite_history import begin, begin_recorded
+from helpers.session.suite_history import begin_recorded
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING, check_cards_per_process
@@ -80,7 +80,7 @@ class Measurer:
         if runnable:
             found = ((each.target, recorded[each.device].entries.get(each.case.id)) for each in runnable)
             begin_recorded(self.suite.options.runs_folder, [(target, entry) for target, entry in found if entry])
-            if (away := begin(self.suite.memory)) and say is not None:
+            if (away := self.suite.memory.start()) and say is not None:
                 say(away)
         self.suite.gate.refuse_unlisted(self.suite.config, self.suite.machine.host)
         if self.suite.machine.gpus and any(case.figures for case in runnable):
