@@ -39,7 +39,7 @@ from helpers.report.reasons import finding_text, reason_text
 from helpers.report.text import hanging
 from helpers.session import SuiteOptions
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
-from helpers.session.measuring.case_loop import CaseResult, segment_tonight
+from helpers.session.measuring.case_loop import CaseResult, MeasureRequest, segment_tonight
 from helpers.session.suite import Suite
 from helpers.session.suite_history import history_url
 from helpers.trainers.contract.errors import SuiteError, printable
@@ -137,9 +137,11 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
 
 
 def _calibrate(suite: Suite, suite_case: SuiteCase, arguments: argparse.Namespace, done: Calibrated) -> None:
-    result = suite.measurer.calibrate(
+    # Some runs are repeated.
+    request = MeasureRequest(by=calibrating(arguments.runs), most=arguments.runs + _MOST_RUNS)
+    result = suite.measurer.make_runs(
         suite_case,
-        calibrating(arguments.runs),
+        request,
         say_each_run(lambda run: f"  run {run.replicate + 1} of {arguments.runs}"),
     )
     about = f"{suite_case.case.id} [{suite_case.target}]"

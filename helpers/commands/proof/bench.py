@@ -36,7 +36,7 @@ from helpers.report.explanation import write_explanation
 from helpers.report.reasons import reason_text
 from helpers.report.row import CaseRow, row_of
 from helpers.session.explain.case import CaseExplanation, explain_case
-from helpers.session.explain.pairs import FOLDER as EXPLAINED
+from helpers.session.explain.runs import FOLDER as EXPLAINED
 from helpers.session.explain.runs import ExplainRequest
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.case import DataSource

@@ -18,9 +18,17 @@ from helpers.judging.parts.beyond_chance import LEAST_PAIRS
 from helpers.judging.parts.explanation import Explanation, explain
 from helpers.plan.case_plan import CasePlan, SuiteCase, build_label
 from helpers.session import SuiteOptions
-from helpers.session.explain.pairs import FOLDER, PAIRS_FILE, MadePairs, read_pairs
-from helpers.session.explain.runs import ExplainRequest, ExplainRuns
-from helpers.session.explain.traces import KEPT_TRACES, MOST_TRACE_BYTES, clean_traces
+from helpers.session.explain.runs import (
+    FOLDER,
+    KEPT_TRACES,
+    MOST_TRACE_BYTES,
+    PAIRS_FILE,
+    ExplainRequest,
+    ExplainRuns,
+    MadePairs,
+    clean_traces,
+    read_pairs,
+)
 from helpers.session.measuring.case_loop import Runner
 from helpers.session.measuring.job_runner import RunTerms, leased_runner
 from helpers.session.measuring.measurer import OnProgress

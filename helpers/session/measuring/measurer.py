@@ -24,7 +24,6 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.session.measuring.case_loop import (
     BeforeRun,
     CaseResult,
-    Judge,
     MeasureRequest,
     Runner,
     measure_case,
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 
 OnProgress = Callable[[Progress], None]
 Say = Callable[[str], None]
-# A hundred runs of each of two builds, and some that are repeated.
-_MOST_CALIBRATING_RUNS = 220
 
 
 @dataclass
@@ -135,9 +132,7 @@ class Measurer:
         runnable = [case for case in chosen if suite.why_not(case) is None]
         quiet, tell = self.quiet, say or say_to_stderr
         waits = (lambda look: look()) if quiet is None else (lambda look: quiet.wait(look, tell))
-        return disturbance_of(
-            runnable, suite.options, suite.config, suite.machine, suite.gate, suite.store, suite.io, wait=waits
-        )
+        return disturbance_of(runnable, suite, waits)
 
     def expect(self, chosen: Iterable[SuiteCase]) -> list[SuiteCase]:
         """Note how many cases this session measures in all its processes, because the error rates hold over all of them
@@ -162,10 +157,6 @@ class Measurer:
         from helpers.session.explain.case import explain_night
 
         return explain_night(self.suite, outcomes, say)
-
-    def calibrate(self, suite_case: SuiteCase, by: Judge, on_progress: OnProgress | None = None) -> CaseResult:
-        """Make the runs of one case that ``by`` requests, as ``measure`` does. They are compared with nothing."""
-        return self.make_runs(suite_case, MeasureRequest(by=by, most=_MOST_CALIBRATING_RUNS), on_progress)
 
     def make_runs(
         self, suite_case: SuiteCase, request: MeasureRequest, on_progress: OnProgress | None = None
