@@ -130,11 +130,11 @@ class ExplainRuns:
     """The runs of one case, and the pairs made of them."""
 
     plan: CasePlan
-    # The runner whose profiler does not record what is given.
-    runner_without: Callable[[tuple[str, ...]], Runner]
     store: ResultStore
     request: ExplainRequest
     say: Callable[[str], None]
+    # The runner whose profiler does not record what is given; it is there while the cards are leased.
+    runner_without: Callable[[tuple[str, ...]], Runner] | None = None
     # The number of the next run, which no earlier one has.
     number: int = 0
     # How many runs this explanation has made, in all its calls.
@@ -241,6 +241,7 @@ class ExplainRuns:
         """One run that can be used, after as many attempts as the case's budget has; None if it has no profile."""
         budget = self.plan.budget
         for left in reversed(range(1 + budget.repeats + budget.retries)):
+            assert self.runner_without is not None
             result = self.runner_without(self.without).run(self.plan, self.number, build, Stage.CONFIRM)
             self.number, self.made = self.number + 1, self.made + 1
             self._keep_traces(self._folder(result.replicate), keep=result.measured and self.wants_traces)

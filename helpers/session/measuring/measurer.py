@@ -96,7 +96,9 @@ class Measurer:
         for each in chosen:
             if self.suite.why_not(each) is not None:
                 continue
-            for of_reference, build in enumerate((self.suite.build(each), self.suite.installed.reference(each))):
+            for of_reference, build in enumerate(
+                (self.suite.installed.build(each), self.suite.installed.reference(each))
+            ):
                 if isinstance(build, FrameworkBuild):
                     record = self.suite.installed.record(build, of_reference=bool(of_reference))
                     found.setdefault((build.framework.value, build.interpreter), (build, record))
@@ -112,7 +114,7 @@ class Measurer:
         by_interpreter: dict[str, list[SuiteCase]] = {}
         names = {}
         for each in chosen:
-            build = self.suite.build(each)
+            build = self.suite.installed.build(each)
             if self.suite.why_not(each) is None and isinstance(build, FrameworkBuild):
                 by_interpreter.setdefault(build.interpreter, []).append(each)
                 names[build.interpreter] = f"{build.distribution} {build.version}"
@@ -143,7 +145,7 @@ class Measurer:
 
     def measure(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseOutcome:
         """Run and judge one case. A failure of the machine or of a job becomes a status, never an exception."""
-        if (night := self.suite.night) is not None and (why := night.why_not(utc_now())):
+        if (night := self.suite.options.night) is not None and (why := night.why_not(utc_now())):
             return self._outcome(out_of_time(suite_case, why))
         return self._judged(suite_case, None, on_progress)
 
