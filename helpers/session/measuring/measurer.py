@@ -147,12 +147,13 @@ class Measurer:
         """Run and judge one case. A failure of the machine or of a job becomes a status, never an exception."""
         if (night := self.suite.options.night) is not None and (why := night.why_not(utc_now())):
             return self._outcome(out_of_time(suite_case, why))
-        return self._judged(suite_case, None, on_progress)
+        return self.confirm(suite_case, None, on_progress)
 
-    def confirm(self, suite_case: SuiteCase, why: Finding, on_progress: OnProgress | None = None) -> CaseOutcome:
+    def confirm(self, suite_case: SuiteCase, why: Finding | None, on_progress: OnProgress | None = None) -> CaseOutcome:
         """Go on with a case that was judged tonight, to confirm the suspicion ``why``, whatever its own runs say. The
         new verdict replaces the earlier one, in the results and in the history."""
-        return self._judged(suite_case, why, on_progress)
+        request = MeasureRequest(why, cases_tonight=self.cases_tonight)
+        return self._outcome(self.make_runs(suite_case, request, on_progress))
 
     def explain(self, outcomes: Iterable[CaseOutcome], say: Callable[[str], None]) -> Iterator[CaseExplanation]:
         """Say which part of a step is slower in each regression, if perf.yaml allows it. No verdict changes."""
@@ -185,10 +186,6 @@ class Measurer:
         if minutes is None:
             return None
         return QuietWait(minutes, *(() if io is None else (io.clock, io.sleep)))
-
-    def _judged(self, suite_case: SuiteCase, suspicion: Finding | None, on_progress: OnProgress | None) -> CaseOutcome:
-        request = MeasureRequest(suspicion, cases_tonight=self.cases_tonight)
-        return self._outcome(self.make_runs(suite_case, request, on_progress))
 
     def _outcome(self, result: CaseResult) -> CaseOutcome:
         folders = tuple(str(self.suite.store.run_folder(run.case_id, run.replicate)) for run in result.runs)
