@@ -118,7 +118,7 @@ def run(
 
     Raises SuiteError on options, lists, files and a history that cannot be used.
     """
-    from helpers.session.bisect import BuildSearch, Workshop, write_plan
+    from helpers.session.bisect import BuildSearch, workshop, write_plan
 
     options = measuring_options(arguments, "bisect")
     suite = load(options)
@@ -131,7 +131,7 @@ def run(
     search = BuildSearch(
         options,
         plan,
-        prepare or Workshop(options, suite.config, say).builds,
+        prepare or workshop(options, suite.config, say),
         load,
         say,
         time_is_over=time_is_over(arguments.hours, clock),

@@ -38,7 +38,7 @@ from helpers.report.reasons import finding_text, reason_text
 from helpers.report.text import hanging
 from helpers.session import SuiteOptions
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
-from helpers.session.measuring.case_loop import CaseResult, segment_tonight
+from helpers.session.measuring.case_loop import CaseResult, MeasureRequest, segment_tonight
 from helpers.session.suite import Suite
 from helpers.session.suite_history import history_url
 from helpers.trainers.contract.errors import SuiteError, printable
@@ -133,8 +133,10 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
 
 def _calibrated(suite: Suite, suite_case: SuiteCase, runs: int) -> CaseNoise | str:
     """The case's noise, or why it is not known."""
+    # Some runs are repeated.
+    request = MeasureRequest(by=calibrating(runs), most=runs + _MOST_RUNS)
     tell = say_each_run(lambda run: f"  run {run.replicate + 1} of {runs}")
-    result = suite.measurer.calibrate(suite_case, calibrating(runs), tell)
+    result = suite.measurer.make_runs(suite_case, request, tell)
     if result.verdict.reason.code != "calibrated":
         return f"{result.verdict.status.value}: {reason_text(result.verdict.reason)}"
     try:

@@ -98,7 +98,7 @@ def _departures(suite: Suite, suite_case: SuiteCase) -> tuple[Mapping[str, str],
     """How the suite's program differs from that of the case's published figures; empty if it has none."""
     if not suite_case.figures:
         return ()
-    build, title = suite.build(suite_case), suite_case.case.framework.spec.title
+    build, title = suite.installed.build(suite_case), suite_case.case.framework.spec.title
     here = build if isinstance(build, str) else f"{build.distribution} {build.version}"
     versions = ", ".join(dict.fromkeys(f"{title} {each.framework_version}" for each in suite_case.figures))
     documents = ", ".join(dict.fromkeys(title_of(each.source) for each in suite_case.figures))

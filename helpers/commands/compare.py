@@ -13,7 +13,7 @@ from helpers.common.words import counted
 from helpers.judging.case.compare import CaseComparison, compare
 from helpers.judging.case.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
 from helpers.judging.case.noise import Noise, learn
-from helpers.judging.case.verdict import Reason, Status
+from helpers.judging.case.verdict import Reason, Standing, Status
 from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.judging.rules.rates import rate_unit, to_record
 from helpers.judging.statistics import number
@@ -21,13 +21,14 @@ from helpers.report.reasons import evidence_text, reason_text
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
-from helpers.session.judged_again import JudgedNights
 from helpers.session.suite import Suite
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from helpers.history.history import History
+    from helpers.history.stored import StoredNight
+    from helpers.judging.case.level import Level
 
 NAME = "compare"
 HELP = "Compare a commit, date, build or session with another or with the recorded baseline; fail on what is slower"
@@ -41,6 +42,8 @@ EXITS = {
 COMPARE_SCHEMA_VERSION = 1
 
 _GREEN = (Status.PASS, Status.IMPROVEMENT)
+# Statuses of a night that do not answer whether the case is slower than its recorded figure.
+_NO_ANSWER = (Status.NO_BASELINE, Status.BELOW_PUBLISHED, Status.NOT_RUN)
 
 _INDENT = "    "
 
@@ -129,9 +132,9 @@ def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tup
     found = []
     for each in pairings:
         tolerance = suite.config.tolerances.of(each.case_id).recorded
-        night = JudgedNights(suite, history, each, [run for run in b.runs if run.key == each.key])
-        if (judged := night.judged_again(against_baseline=a.selector.is_baseline)) is not None:
-            found.append(judged)
+        nights = _nights(history, each) if a.selector.is_baseline or each.is_beside_good else ()
+        if (decided := _decided(suite, history, each, nights)) is not None:
+            found.append(decided)
             continue
         if each.key in refused:
             reason = Reason("no-usable-baseline", refused[each.key])
@@ -141,9 +144,67 @@ def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tup
         cases = max(1, by_pairs if each.pairs else by_nights)
         band = suite.config.tolerances.of(each.case_id).unconfirmed
         noise = _noise(history, each)
-        level = night.level(noise)
+        level = _level(nights) if each.is_beside_good else None
         found.append(compare(each, noise, tolerance=tolerance, band=band, rule=MEDIAN_STEP, cases=cases, level=level))
     return tuple(found)
+
+
+def _nights(history: History, pairing: Pairing) -> tuple[StoredNight, ...]:
+    """The nights of B's sessions, oldest first; empty if one of them is not kept."""
+    if pairing.is_with_logs:
+        return ()
+    found = [
+        night
+        for session in pairing.sessions
+        for night in history.nights_of(f"session:{session}", pairing.case_id)
+        if night.record.target == pairing.target
+    ]
+    return tuple(found) if len(found) == len(pairing.sessions) else ()
+
+
+def _decided(suite: Suite, history: History, pairing: Pairing, nights: Sequence[StoredNight]) -> CaseComparison | None:
+    """The verdict of the one night that B is, if that night compared the case with A and nothing of it was excluded
+    since; else None."""
+    if len(nights) != 1:
+        return None
+    record, standing = nights[0].record, nights[0].record.standing
+    entry = None if pairing.is_beside_good else suite.recorded_entry(pairing.target, pairing.case_id)
+    is_of_other = not _by_pairs(standing) if entry is None else entry.provenance.begins > record.created
+    runs = history.results_of(session=record.session, case_id=pairing.case_id, target=pairing.target)
+    status = Status(record.status)
+    if is_of_other or status in _NO_ANSWER or any(each.exclusion is not None for each in runs):
+        return None
+    return CaseComparison(
+        pairing.case_id,
+        pairing.target,
+        status,
+        Reason(record.code, record.reason, record.findings),
+        side_of(pairing.a),
+        side_of(pairing.b),
+        MEDIAN_STEP if entry is None else entry.rule,
+        suite.config.tolerances.of(pairing.case_id).recorded
+        if entry is None or entry.tolerance is None
+        else entry.tolerance,
+    ).of_standing(standing)
+
+
+def _by_pairs(standing: Standing | None) -> bool:
+    """Whether a night decided by pairs. A search for a bad build, for one, makes pairs and compares them with no
+    earlier night."""
+    return standing is not None and standing.pairs is not None
+
+
+def _level(nights: Sequence[StoredNight]) -> Level | None:
+    """The level of the nights before the first of B's against A, if all of B's compared pairs with it; else None, and A
+    itself counts."""
+    first = nights[0].record.standing if nights else None
+    if first is None or first.pairs is None or not all(_by_pairs(each.record.standing) for each in nights):
+        return None
+    # Imported here because it loads numpy, which takes longer than most commands take to answer.
+    from helpers.judging.case.level import Level
+
+    known = first.pairs.level is not None
+    return Level(known, first.pairs.level or 0.0, first.pairs.level_error or 0.0)
 
 
 def _noise(history: History, pairing: Pairing) -> Noise:

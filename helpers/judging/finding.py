@@ -50,8 +50,6 @@ class Code(enum.StrEnum):
     CALIBRATED = "calibrated"
     COMPARED = "compared"
     NO_FIGURE = "no-figure"
-    NONE_USABLE = "none-usable"
-    NO_MORE_RUNS = "no-more-runs"
     OUT_OF_MINUTES = "out-of-minutes"
     REFERENCE_REFUSED = "reference-refused"
     REFUSED = "refused"

@@ -122,8 +122,8 @@ def _compared_pairs(of: Figures) -> str:
     level = ""
     if of["level"] is not None:
         level = (
-            f" at the level of the nights before ({of['level']:+.2%} against A, from "
-            f"{counted(of['level_pairs'], 'pair')}; B is {of['itself']:+.2%} against A itself)"
+            f" at the level of the nights before ({of['level']:+.2%} ± {of['level_error']:.2%} against A; "
+            f"B is {of['itself']:+.2%} against A itself)"
         )
     sides = ", ".join(f"{name.upper()} n={of[name][0]} in {counted(of[name][1], 'night')}" for name in ("a", "b"))
     gain = "" if of["e_gain"] is None else f", {evidence_text(of['e_gain'])} for a gain"
@@ -352,8 +352,6 @@ _TEXTS: Mapping[Code, _Text] = {
     Code.CALIBRATED: "{runs} A/A runs measure the noise",
     Code.COMPARED: "compared",
     Code.NO_FIGURE: lambda of: of["why"] or f"a run has no {of['unit']} by the median step",
-    Code.NONE_USABLE: "none of {runs:n kept run} is usable",
-    Code.NO_MORE_RUNS: "{runs} kept runs do not settle it, and there are no more",
     Code.OUT_OF_MINUTES: (
         "stopped after {used:.1f} of budgets.case_minutes = {minutes:g}, because {needed:.1f} min more do not fit"
     ),

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from helpers.history.session_file import SessionRecord
+
+
+@dataclass(frozen=True)
+class NightLimit:
+    """When a night begins no further case. One that has begun is measured to its verdict."""
+
+    minutes: float
+    # In UTC.
+    ends: datetime.datetime
+    # The cases in the order of measuring.
+    order: tuple[tuple[str, str], ...]
+    # Why nobody knows which case waited longest; empty if it is known.
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        text = f"until {self.minutes:g} min are over (budgets.night_minutes), the case that waited longest first"
+        return f"{text}, in the usual order because {self.note}" if self.note else text
+
+    def why_not(self, now: datetime.datetime) -> str:
+        """Why no further case is begun; empty if one is."""
+        return f"not reached: the night's {self.minutes:g} min (budgets.night_minutes) are over" * (now >= self.ends)
 
 
 @dataclass(frozen=True)
@@ -38,8 +61,8 @@ class SuiteOptions:
     # The named builds, ready to run, by side (session/builds.py). The controller finds them, and sends them to its
     # workers.
     builds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    # The limit of a night of limited time (session/night_limit.py). The controller sends it to its workers.
-    night: Mapping[str, Any] = field(default_factory=dict)
+    # Of a night of limited time (session/night_limit.py). The controller sends it to its workers.
+    night: NightLimit | None = None
     # The history's database.
     history_url: str | None = None
     # Whether results may become the recorded figures.

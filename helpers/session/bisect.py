@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from helpers.builds.cache import BuildCache, cache_of
+from helpers.builds.cache import cache_of
 from helpers.builds.naming import BuildUnavailable, Why
 from helpers.common.files import MOST_INDEX_BYTES, read_text_limited, write_whole
 from helpers.common.masking import shown_words
@@ -138,29 +138,23 @@ class CaseSearch:
 Prepare = Callable[[str, str], AbstractContextManager[NamedBuilds]]
 
 
-class Workshop:
+def workshop(options: SuiteOptions, config: Config, say: Callable[[str], None]) -> Prepare:
     """Makes the builds of a search. Each is kept while it is measured; the good one is kept until the end."""
-
-    def __init__(self, options: SuiteOptions, config: Config, say: Callable[[str], None]) -> None:
-        self._options = options
-        self._config = config
-        self._say = say
-
-    @cached_property
-    def _cache(self) -> BuildCache:
-        return cache_of(self._config.path.parent, self._config.builds.most_gigabytes)
+    cache = cache_of(config.path.parent, config.builds.most_gigabytes)
 
     @contextmanager
-    def builds(self, build: str, good: str) -> Iterator[NamedBuilds]:
+    def prepared(build: str, good: str) -> Iterator[NamedBuilds]:
         """Both builds, ready to run. Raises BuildUnavailable."""
-        options = replace(self._options, build=build, reference_build=good, same_build=True)
-        found = named_builds(options, self._config, self._cache, self._say)
+        named = replace(options, build=build, reference_build=good, same_build=True)
+        found = named_builds(named, config, cache, say)
         try:
             yield found
         finally:
             candidate, reference = found[CANDIDATE], found[REFERENCE]
             if candidate["made"] and candidate["digest"] != reference["digest"]:
-                self._cache.release(candidate["digest"])
+                cache.release(candidate["digest"])
+
+    return prepared
 
 
 @dataclass

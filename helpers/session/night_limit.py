@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from helpers.history import open_history
 from helpers.judging.case.verdict import Reason, Status, Verdict
 from helpers.plan.case_plan import CasePlan, SuiteCase
+from helpers.session import NightLimit
 from helpers.session.measuring.case_loop import CaseResult
 from helpers.session.outcome import OUT_OF_TIME
 from helpers.session.suite_history import history_url, is_there
@@ -20,37 +20,6 @@ if TYPE_CHECKING:
     from helpers.session.suite import Suite
 
 Key = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class NightLimit:
-    """When a night begins no further case. One that has begun is measured to its verdict."""
-
-    minutes: float
-    # In UTC.
-    ends: datetime.datetime
-    # The cases in the order of measuring.
-    order: tuple[Key, ...]
-    # Why nobody knows which case waited longest; empty if it is known.
-    note: str = ""
-
-    @property
-    def text(self) -> str:
-        text = f"until {self.minutes:g} min are over (budgets.night_minutes), the case that waited longest first"
-        return f"{text}, in the usual order because {self.note}" if self.note else text
-
-    def why_not(self, now: datetime.datetime) -> str:
-        """Why no further case is begun; empty if one is."""
-        return f"not reached: the night's {self.minutes:g} min (budgets.night_minutes) are over" * (now >= self.ends)
-
-    def to_record(self) -> dict[str, Any]:
-        """Plain values, which are sent to the workers of xdist."""
-        return {"minutes": self.minutes, "ends": self.ends.isoformat(), "order": list(map(list, self.order))}
-
-    @staticmethod
-    def from_record(record: Mapping[str, Any]) -> NightLimit:
-        ends = datetime.datetime.fromisoformat(record["ends"])
-        return NightLimit(record["minutes"], ends, tuple((target, case_id) for target, case_id in record["order"]))
 
 
 def begin_night(suite: Suite, here: Collection[Key], now: datetime.datetime) -> NightLimit | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from helpers.common.records import Count, WrongRecord, read_as
@@ -87,7 +87,7 @@ class CaseOutcome:
     # Where each run's files are, in the order of ``runs``.
     run_folders: tuple[str, ...] = ()
     # How many of the runs were taken from the session that is resumed.
-    resumed: int = 0
+    resumed: Count = 0
     good: GoodBuild = GoodBuild()
     # The case's owner by perf.yaml; empty if it names none.
     owner: str = ""
@@ -128,57 +128,28 @@ class CaseOutcome:
 
     def to_record(self) -> dict[str, Any]:
         """Plain values, except for mappings that are no dict, which json.dumps needs a ``default`` for."""
-        return {
-            "case_id": self.case.id,
-            "target": self.target,
-            "verdict": asdict(self.verdict, dict_factory=_plain),
-            "gating": asdict(self.gating, dict_factory=_plain),
-            "rule": self.rule,
-            "runs": [run.to_record() for run in self.runs],
-            "run_folders": self.run_folders,
-            "resumed": self.resumed,
-            "good": asdict(self.good),
-            "owner": self.owner,
-        }
+        record: dict[str, Any] = asdict(replace(self, runs=()), dict_factory=_plain)
+        return {**record, "runs": [run.to_record() for run in self.runs]}
 
     @staticmethod
     def from_record(record: object) -> CaseOutcome:
         """The outcome of a record that ``to_record`` made and that JSON has carried. Raises ResultError on anything
         else, with the field."""
         try:
-            if not isinstance(record, dict):
-                raise WrongRecord("", type(record).__name__, "a JSON object")
-            found = read_as(record, _Record)
+            if not isinstance(record, dict) or not isinstance(runs := record.get("runs"), list):
+                raise WrongRecord("runs", type(record).__name__, "a JSON object with a list of runs")
+            # The runs are checked by the reader of result files.
+            found = read_as({**record, "runs": []}, CaseOutcome)
             _check_verdict(found.verdict)
         except WrongRecord as wrong:
             raise ResultError(_ABOUT, field=wrong.field, got=wrong.got, expected=wrong.expected) from wrong
-        values = vars(found)
-        try:
-            case = Case.parse(found.case_id)
         except ConfigError as error:
-            raise ResultError(_ABOUT, field="case_id", got=str(error), expected="a case's id") from error
-        runs = tuple(result_of_record(run, f"{_ABOUT}, runs[{at}]") for at, run in enumerate(found.runs))
-        return CaseOutcome(case, **{name: values[name] for name in values if name != "case_id"} | {"runs": runs})
+            raise ResultError(_ABOUT, field="case", got=str(error), expected="a case") from error
+        return replace(found, runs=tuple(result_of_record(run, f"{_ABOUT}, runs[{at}]") for at, run in enumerate(runs)))
 
 
 def _plain(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {name: value.value if isinstance(value, enum.Enum) else value for name, value in items}
-
-
-@dataclass(frozen=True)
-class _Record:
-    """What a worker sends. The runs are checked by the reader of result files."""
-
-    case_id: str
-    target: str
-    verdict: Verdict
-    gating: Gating
-    rule: str
-    runs: tuple[dict[str, Any], ...]
-    run_folders: tuple[str, ...]
-    resumed: Count
-    good: GoodBuild
-    owner: str
 
 
 def _check_verdict(verdict: Verdict) -> None:

@@ -25,20 +25,16 @@ _MOST_NAMED = 3
 OnReport = Callable[[SuiteCase, BuildReport], None]
 
 
-def build_programs(
-    cases: Sequence[SuiteCase], interpreter: str, on_report: OnReport | None = None
-) -> tuple[BuildReport, ...]:
+def build_programs(cases: Sequence[SuiteCase], interpreter: str, on_report: OnReport) -> tuple[BuildReport, ...]:
     """Build each case's program with ``interpreter``; the reports are in the order of ``cases``. Raises LaunchError if
     the interpreter cannot be started."""
     with tempfile.TemporaryDirectory(prefix="perfgate-build-") as folder:
-        jobs = [draft_of(each, _new_folder(folder, place)) for place, each in enumerate(cases)]
+        jobs = []
+        for place, each in enumerate(cases):
+            (own := Path(folder) / f"{place}").mkdir()
+            jobs.append(draft_of(each, str(own)))
         by_id = {job.job_id: each for job, each in zip(jobs, cases, strict=True)}
-
-        def told(job: JobSpec, report: BuildReport) -> None:
-            if on_report is not None:
-                on_report(by_id[job.job_id], report)
-
-        return check_builds(jobs, interpreter, on_report=told)
+        return check_builds(jobs, interpreter, on_report=lambda job, report: on_report(by_id[job.job_id], report))
 
 
 def draft_of(suite_case: SuiteCase, run_folder: str) -> JobSpec:
@@ -47,12 +43,6 @@ def draft_of(suite_case: SuiteCase, run_folder: str) -> JobSpec:
     # The processes of a build are found and ended by the job's id, so no other session may use the same id.
     job_id = "-".join(Path(run_folder).parts[-2:])
     return draft_job(suite_case, settings, device=suite_case.device, run_folder=run_folder, job_id=job_id)
-
-
-def _new_folder(parent: str, place: int) -> str:
-    folder = Path(parent) / f"{place}"
-    folder.mkdir()
-    return str(folder)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def candidate(
         return Candidate(None, figure.reason, case_id)
     segments = [segment_of(run.environment, run.settings, case_id) for run in counted]
     environment = Environment.from_mapping(counted[-1].environment, f"environment of {case_id}")
-    when = now or utc_now()
+    digest = {"framework_digest": counted[-1].build["digest"]} if counted[-1].build.get("digest") else {}
     beside = _beside(outcome)
     entry = RecordedEntry(
         case_id=case_id,
@@ -176,11 +176,11 @@ def candidate(
         rule=MEDIAN_STEP,
         replicates=tuple(map(five_digits, figure.run_samples_per_s)),
         tolerance=None,
-        environment={**environment.to_mapping(), **clocks_of(counted[-1].facts), **_digest(counted[-1])},
+        environment={**environment.to_mapping(), **clocks_of(counted[-1].facts), **digest},
         segment=segments[-1],
         provenance=Provenance(
             commit=environment.framework_commit or f"{environment.framework} {environment.framework_version}",
-            date=when.isoformat(timespec="seconds"),
+            date=(now or utc_now()).isoformat(timespec="seconds"),
             machine=machine,
             reason="; ".join(filter(None, ("recorded with --update-baselines", beside))),
             begins=(begins or utc_now()).isoformat(),
@@ -206,12 +206,6 @@ def five_digits(samples_per_s: float) -> float:
     0.005% at most, a hundredth of the smallest change that counts (0.5%).
     """
     return float(f"{samples_per_s:.5g}")
-
-
-def _digest(run: RunResult) -> dict[str, str]:
-    """The build's digest, for the entry's environment."""
-    digest = run.build.get("digest")
-    return {"framework_digest": digest} if digest else {}
 
 
 def _doubts(outcome: CaseOutcome, entry: RecordedEntry, past_of: PastOf, tell: Tell) -> tuple[str, ...]:

@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING
 from helpers.common.files import of_everybody
 from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
-from helpers.history import Memory
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
 from helpers.machine.environment import device_of
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.frameworks import BuildFinder
 from helpers.plan.baseline_files import BASELINES, PUBLISHED
 from helpers.plan.case_plan import CPU, SuiteCase, matrix, usual_targets
 from helpers.plan.installed import CANDIDATE, Installed
 from helpers.plan.perf_yaml import Config, MachineConfig, load_config
 from helpers.plan.published import PublishedSet, load_all_published
 from helpers.plan.recorded import RecordedEntry
+from helpers.session import NightLimit
 from helpers.session import SuiteOptions as SuiteOptions
 from helpers.trainers.contract.errors import HistoryError
 
 if TYPE_CHECKING:
     from helpers.history.run_folders import ResultStore
-    from helpers.history.stored import CaseNights
+    from helpers.history.session_memory import SessionMemory
     from helpers.plan.grown_dataset import GrownDataset
     from helpers.plan.image_folder import DatasetFacts
     from helpers.session.case_details import CaseDetails
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from helpers.session.measuring.case_loop import Runner
     from helpers.session.measuring.examination import ExaminationIO
     from helpers.session.measuring.measurer import Measurer
-    from helpers.session.night_limit import NightLimit
     from helpers.session.outcome import CaseOutcome
     from helpers.session.recording import RecordedBaselines, Recorder
 
@@ -63,7 +62,7 @@ class Suite:
         *,
         runner: Runner | None = None,
         machine: Machine | None = None,
-        memory: Memory | None = None,
+        memory: SessionMemory | None = None,
         io: ExaminationIO | None = None,
     ) -> None:
         self.options = options
@@ -87,7 +86,7 @@ class Suite:
         options: SuiteOptions,
         runner: Runner | None = None,
         machine: Machine | None = None,
-        memory: Memory | None = None,
+        memory: SessionMemory | None = None,
     ) -> Suite:
         """Read perf.yaml and the published baselines; ``runner``, ``machine`` and ``memory`` replace the real ones in
         tests."""
@@ -142,7 +141,7 @@ class Suite:
         return Recorder(self)
 
     @cached_property
-    def memory(self) -> Memory:
+    def memory(self) -> SessionMemory:
         """The history, made on first use. What it cannot take stays in the run folder."""
         from helpers.session.suite_history import memory_of
 
@@ -208,9 +207,6 @@ class Suite:
 
     def in_order(self, cases: Iterable[SuiteCase]) -> list[SuiteCase]:
         """The cases in the order in which they are measured: those with a published figure of this card first."""
-        cases = list(cases)
-        if not any(case.figures for case in cases):
-            return cases
         from helpers.session.images import published_first
 
         return published_first(cases, self.machine)
@@ -218,31 +214,25 @@ class Suite:
     def name_builds(self, say: Callable[[str], None]) -> None:
         """Make the builds ready that the options and perf.yaml name, before anything looks at what is installed. They
         stay in use until this process ends. Raises ConfigError and BuildUnavailable (helpers/builds/naming.py)."""
-        options = self.options
-        if options.build is None and options.reference_build is None and not options.pinned_reference:
-            return
+        from helpers.builds.cache import cache_of
         from helpers.session.builds import named_builds, wants_builds
 
+        options = self.options
         if not wants_builds(options, self.config):
             return
         # Making them takes minutes.
         self.gate.refuse_unlisted(self.config, self.machine.host)
-        from helpers.builds.cache import cache_of
-
         self._build_cache = cache_of(self.config.path.parent, self.config.builds.most_gigabytes)
         self._use_builds(replace(options, builds=named_builds(options, self.config, self._build_cache, say)))
-        self._look_again()
+        # There may be other builds by now.
+        self._builds = BuildFinder()
+        for name in ("installed", "system"):
+            self.__dict__.pop(name, None)
 
     def _use_builds(self, options: SuiteOptions) -> None:
         from helpers.session.builds import with_builds
 
         self.options, self.config = options, with_builds(self.config, options.builds)
-
-    def _look_again(self) -> None:
-        """Forget which builds were found, because there may be others by now."""
-        self._builds = BuildFinder()
-        for name in ("installed", "system"):
-            self.__dict__.pop(name, None)
 
     def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
         """The cases that run without a marker, and a line that names the selection. Under ``--gate`` they are the
@@ -274,17 +264,8 @@ class Suite:
 
         night = begin_night(self, here, utc_now())
         if night is not None:
-            self.options = replace(self.options, night=night.to_record())
+            self.options = replace(self.options, night=night)
         return night
-
-    @property
-    def night(self) -> NightLimit | None:
-        """None for a night that is not limited."""
-        if not self.options.night:
-            return None
-        from helpers.session.night_limit import NightLimit
-
-        return NightLimit.from_record(self.options.night)
 
     def header_lines(self) -> list[str]:
         """What is needed to reproduce the session: machine, data, files, the history and the reference build."""
@@ -306,42 +287,30 @@ class Suite:
 
     def history_notes(self) -> tuple[str, ...]:
         """What the user must know about the history at the session's end. What it lacks is tried once more."""
-        from helpers.session.suite_history import notes_of
-
-        return notes_of(self.memory) if "memory" in self.__dict__ else ()
+        return self.memory.finish() if "memory" in self.__dict__ else ()
 
     def history_lacks(self) -> int:
         """How many cases of this session the history does not have."""
-        from helpers.session.suite_history import lacking
-
-        return lacking(self.memory, self.options.session) if "memory" in self.__dict__ else 0
+        return self.memory.lacking(self.options.session) if "memory" in self.__dict__ else 0
 
     def details_of(self, outcome: CaseOutcome, command: str) -> CaseDetails:
         """What a page shows of a case beside its outcome; ``command`` measures it again. What cannot be asked is named
         in the answer."""
-        from helpers.session.case_details import CaseDetails, sources_of
-
-        return CaseDetails(self._nights_of(outcome), sources_of(outcome, self.config), command)
-
-    def _nights_of(self, outcome: CaseOutcome) -> CaseNights:
         from helpers.history.stored import CaseNights
-        from helpers.session.case_details import NIGHTS
+        from helpers.session.case_details import NIGHTS, CaseDetails, sources_of
         from helpers.session.suite_history import is_there
 
-        if "memory" not in self.__dict__ and not is_there(self.options, self.config):
-            return CaseNights(unknown="there is no history yet")
-        try:
-            return self.memory.nights_so_far(outcome.case.id, outcome.target, self.options.session, NIGHTS)
-        except HistoryError as error:
-            return CaseNights(unknown=f"the history did not answer: {error}")
+        nights = CaseNights(unknown="there is no history yet")
+        if "memory" in self.__dict__ or is_there(self.options, self.config):
+            try:
+                nights = self.memory.nights_so_far(outcome.case.id, outcome.target, self.options.session, NIGHTS)
+            except HistoryError as error:
+                nights = CaseNights(unknown=f"the history did not answer: {error}")
+        return CaseDetails(nights, sources_of(outcome, self.config), command)
 
     def recorded_entry(self, target: str, case_id: str) -> RecordedEntry | None:
         """What this machine has recorded for a case; None if nothing. Raises BaselineError."""
         return self.baselines.load(device_of(target)).entries.get(case_id)
-
-    def build(self, suite_case: SuiteCase) -> FrameworkBuild | str:
-        """The installed build that would run the case, or why there is none."""
-        return self.installed.build(suite_case)
 
     def why_not(self, suite_case: SuiteCase) -> str | None:
         """Why this machine, with what is installed, cannot run the case, in one line."""

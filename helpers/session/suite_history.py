@@ -27,7 +27,7 @@ SERVER_WAIT_SECONDS = 4.0
 SERVER_ANSWER_SECONDS = 5.0
 
 
-def memory_of(options: SuiteOptions, config: Config) -> Memory:
+def memory_of(options: SuiteOptions, config: Config) -> SessionMemory:
     """The history, opened on first use. While it does not answer, what it lacks stays in the run folder."""
     url, folder = history_url(options, config), options.runs_folder
     wait = FILE_WAIT_SECONDS if url.startswith("sqlite:") else SERVER_WAIT_SECONDS
@@ -36,22 +36,6 @@ def memory_of(options: SuiteOptions, config: Config) -> Memory:
         Unwritten.of(folder, url),
         DecisionFiles(folder),
     )
-
-
-def begin(memory: Memory) -> str:
-    """Contact the history for the first time in the session. Returns why it does not answer now, or an empty text.
-    Raises HistoryError if it can never be used."""
-    return memory.start() if isinstance(memory, SessionMemory) else ""
-
-
-def notes_of(memory: Memory) -> tuple[str, ...]:
-    """What the user must know at the session's end: the history did not answer, or lacks something."""
-    return memory.finish() if isinstance(memory, SessionMemory) else ()
-
-
-def lacking(memory: Memory, session: str) -> int:
-    """How many judged cases of ``session`` the history does not have."""
-    return memory.lacking(session) if isinstance(memory, SessionMemory) else 0
 
 
 def history_line(options: SuiteOptions, config: Config) -> str:

@@ -44,6 +44,15 @@ class MemoryDouble:
     def take_in_decisions(self) -> tuple[str, ...]:
         return ()
 
+    def start(self) -> str:
+        return ""
+
+    def finish(self) -> tuple[str, ...]:
+        return ()
+
+    def lacking(self, session: str) -> int:
+        return 0
+
     def _check(self, call: str) -> None:
         if call in self.fails:
             raise HistoryError("history", field=call, got="disk full", expected="room")

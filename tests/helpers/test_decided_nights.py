@@ -19,9 +19,9 @@ from helpers.history.results import RunResult
 from helpers.history.run_folders import DECISIONS_FOLDER, ResultStore
 from helpers.history.stored import Calibration, Pin
 from helpers.judging.case.evidence import Budget, Evidence, Past
-from helpers.judging.case.verdict import Status, Verdict
+from helpers.judging.case.judge import judge
+from helpers.judging.case.verdict import NeedRuns, Status, Verdict
 from helpers.plan.case_plan import CasePlan
-from helpers.session.judged_again import judge_again
 from helpers.session.measuring.case_loop import evidence_of, reusable_runs, segment_tonight
 from helpers.trainers.contract.case import Case
 from tests.helpers.session_double import GOOD, NEW
@@ -55,11 +55,9 @@ class Machine:
         self.judged += [(session, replace(compared_with, **plan)) for compared_with, _ in nights]
         return nights[0][1].verdict.status
 
-    def judged_afresh(self, history: History) -> list[tuple[Past, Verdict]]:
-        """Of each night, what the history knew before it, and the verdict on the night's runs."""
-        return [
-            (past, judge_again(evidence)) for past, evidence in (self._evidence(history, *each) for each in self.judged)
-        ]
+    def judged_afresh(self, history: History) -> list[tuple[Past, Verdict | NeedRuns]]:
+        """Of each night, what the history knew before it, and the answer about the night's runs."""
+        return [(past, judge(evidence)) for past, evidence in (self._evidence(history, *each) for each in self.judged)]
 
     def _evidence(self, history: History, session: str, plan: CasePlan) -> tuple[Past, Evidence]:
         case = plan.case
@@ -138,7 +136,9 @@ def lost_and_filled_again(folder: Path) -> None:
 def test_a_history_that_is_filled_again_judges_every_night_as_before(lived: tuple[Machine, History]) -> None:
     machine, history = lived
     decided, answers = machine.decided(history), machine.judged_afresh(history)
-    assert {Status.PASS, Status.IMPROVEMENT, Status.REGRESSION} <= {verdict.status for _, verdict in answers}
+    assert {Status.PASS, Status.IMPROVEMENT, Status.REGRESSION} <= {
+        answer.status for _, answer in answers if isinstance(answer, Verdict)
+    }
     history.close()
     away = (machine.folder / DECISIONS_FOLDER).rename(machine.folder / ".decisions")
     lost_and_filled_again(machine.folder)

@@ -77,50 +77,94 @@ def test_launcher_python_for_one_card_and_paddle_s_for_more_with_all_nodes(figur
     assert (f"--nnodes {case.nodes}" in words) is (case.nodes > 1)
 
 
+# Rows, settings of the recipe, and words of what the recipe says is fixed.
+SAID: list[tuple[list[PublishedFigure], dict[str, Any], dict[str, str]]] = [
+    (
+        RESNET50,
+        {
+            "optimizer": "momentum", "momentum": 0.9, "learning_rate": 0.1, "learning_rate_boundaries": [30, 60, 90],
+            "weight_decay": 1e-4,
+            "fleet": {"nccl_comm_num": 1, "fuse_all_reduce_ops": True, "fuse_grad_size_in_MB": 16},
+        },
+        {
+            "loss": "mean cross-entropy, no label smoothing", "image size": "224 x 224", "seed": "1234",
+            "model": "v1.5: stride 2 in the 3x3 convolution",
+        },
+    ),
+    (
+        SINGLE,
+        {
+            "layout": "NCHW", "feed_layout": "NCHW", "input_channels": 3, "input_dtype": "float32",
+            "build_strategy": {"fuse_elewise_add_act_ops": True, "enable_addto": True},
+            "amp_level": None, "amp_dtype": None, "loss_scaling": None,
+        },
+        {},
+    ),
+    (
+        PURE,
+        {
+            "amp_level": "O2", "amp_dtype": "float16", "layout": "NHWC", "input_channels": 4, "input_dtype": "float16",
+            "loss_scaling": 128.0,
+            "build_strategy": {
+                "fuse_bn_act_ops": True, "fuse_bn_add_act_ops": True, "fuse_elewise_add_act_ops": True,
+                "enable_addto": True,
+            },
+        },
+        {"optimizer's weights": "multi_precision"},
+    ),
+    (
+        [*PURE, *AUTO],
+        {
+            "dali.seed": 42, "dali.num_attempts": 100, "dali.device_memory_padding": 211025920,
+            "dali.host_memory_padding": 140544512, "augmentation.crop_area": [0.08, 1.0],
+            "augmentation.crop_aspect_ratio": [3 / 4, 4 / 3], "augmentation.flip_probability": 0.5,
+        },
+        {"decoding": "mixed, linear, int64"},
+    ),
+    ([*SINGLE, *COLLECTIVE], {}, {"decoding": "random resized crop, flip, normalise"}),
+    (
+        VGG16,
+        {"optimizer": "momentum", "momentum": 0.9, "weight_decay": 1e-4, "layout": "NCHW"},
+        {"model": "VGG16 with convolution bias, no batch norm"},
+    ),
+    (
+        COLLECTIVE,
+        {
+            "execution_strategy": {"num_threads": 2, "num_iteration_per_drop_scope": 100},
+            "build_strategy": {
+                "enable_inplace": False, "fuse_elewise_add_act_ops": True, "fuse_bn_act_ops": True,
+            },
+            "fleet": {"nccl_comm_num": 1},
+        },
+        {},
+    ),
+    (VGG16_AMP, {"amp_level": "O1", "amp_dtype": "float16", "amp_through": "fleet"}, {}),
+]  # fmt: skip
+
+
 @for_each("figure", FIGURES, ids=name_of)
-def test_static_graph(figure: PublishedFigure) -> None:
+def test_every_row_s_recipe_is_what_the_document_says(figure: PublishedFigure) -> None:
+    told, words = settings(figure), fixed(figure)
+    for figures, wanted, fixed_words in SAID:
+        if figure not in figures:
+            continue
+        for name, value in wanted.items():
+            group, _, inner = name.rpartition(".")
+            assert (told[group][inner] if group else told[inner]) == value, name
+        for name, parts in fixed_words.items():
+            # Of the decoding each word is looked for.
+            for part in parts.split(", ") if name == "decoding" else [parts]:
+                assert part in words[name]
     assert figure.case.execution is Execution.STATIC
+    assert figure.case.data is (DataSource.DALI if figure in [*PURE, *AUTO] else DataSource.NATIVE)
+    assert figure.case.data is DataSource.DALI or told["native"]["workers"] > 0
+    assert figure not in PURE or told["loss_scaling_rule"]
 
 
-@for_each("figure", RESNET50, ids=name_of)
-def test_resnet50_common(figure: PublishedFigure) -> None:
-    told = settings(figure)
-    assert (told["optimizer"], told["momentum"]) == ("momentum", 0.9)
-    assert (told["learning_rate"], told["learning_rate_boundaries"]) == (0.1, [30, 60, 90])
-    assert told["weight_decay"] == 1e-4
-    assert figure.case.batch_size_per_card == 256
-    assert fixed(figure)["loss"] == "mean cross-entropy, no label smoothing"
-    assert fixed(figure)["image size"].startswith("224 x 224")
+def test_the_batch_the_seed_and_the_images_are_the_document_s() -> None:
+    assert {figure.case.batch_size_per_card for figure in RESNET50} == {256}
     assert data.IMAGE_SIZE == 224
-    assert fixed(figure)["seed"] == "1234"
     assert inspect.signature(JobSpec).parameters["seed"].default == 1234
-
-
-@for_each("figure", SINGLE, ids=name_of)
-def test_resnet50_fp32(figure: PublishedFigure) -> None:
-    told = settings(figure)
-    assert (told["layout"], told["feed_layout"], told["input_channels"], told["input_dtype"]) == (
-        "NCHW", "NCHW", 3, "float32",
-    )  # fmt: skip
-    assert told["build_strategy"] == {"fuse_elewise_add_act_ops": True, "enable_addto": True}
-    assert (told["amp_level"], told["amp_dtype"], told["loss_scaling"]) == (None, None, None)
-
-
-@for_each("figure", PURE, ids=name_of)
-def test_resnet50_fp16(figure: PublishedFigure) -> None:
-    told = settings(figure)
-    assert (told["amp_level"], told["amp_dtype"]) == ("O2", "float16")
-    assert (told["layout"], told["input_channels"], told["input_dtype"]) == ("NHWC", 4, "float16")
-    assert "multi_precision" in fixed(figure)["optimizer's weights"]
-    assert told["loss_scaling"] == 128.0
-    assert told["loss_scaling_rule"]
-    assert figure.case.data is DataSource.DALI
-    assert told["build_strategy"] == {
-        "fuse_bn_act_ops": True,
-        "fuse_bn_add_act_ops": True,
-        "fuse_elewise_add_act_ops": True,
-        "enable_addto": True,
-    }
 
 
 @for_each("figure", RESNET50, ids=name_of)
@@ -140,55 +184,9 @@ def test_resnet50_environment(figure: PublishedFigure) -> None:
         assert sourced_settings(figure.case, "gpu")[f"environment.{name}"].source.where == OWN
 
 
-@for_each("figure", RESNET50, ids=name_of)
-def test_resnet50_fleet(figure: PublishedFigure) -> None:
-    assert settings(figure)["fleet"] == {"nccl_comm_num": 1, "fuse_all_reduce_ops": True, "fuse_grad_size_in_MB": 16}
-
-
-@for_each("figure", [*PURE, *AUTO], ids=name_of)
-def test_dali_pipeline_on_a_gpu(figure: PublishedFigure) -> None:
-    told = settings(figure)
-    assert (told["dali"]["seed"], told["dali"]["num_attempts"]) == (42, 100)
-    assert (told["dali"]["device_memory_padding"], told["dali"]["host_memory_padding"]) == (211025920, 140544512)
-    augmentation = told["augmentation"]
-    assert augmentation["crop_area"] == [0.08, 1.0]
-    assert augmentation["crop_aspect_ratio"] == [3 / 4, 4 / 3]
-    assert augmentation["flip_probability"] == 0.5
-    assert "mixed" in fixed(figure)["decoding"]
-    assert "linear" in fixed(figure)["decoding"]
-    assert "int64" in fixed(figure)["decoding"]
-
-
 def test_dali_pipeline_without_a_gpu_has_no_padding() -> None:
     told = settings_for(Case.parse("paddle-resnet50v1.5-fp32-bs4-1x1-dali-static"), "cpu")["dali"]
     assert (told["device_memory_padding"], told["host_memory_padding"]) == (0, 0)
-
-
-@for_each("figure", [*SINGLE, *COLLECTIVE], ids=name_of)
-def test_without_dali_the_framework_s_own_loader_decodes_in_its_workers(figure: PublishedFigure) -> None:
-    assert figure.case.data is DataSource.NATIVE
-    assert settings(figure)["native"]["workers"] > 0
-    assert "random resized crop, flip, normalise" in fixed(figure)["decoding"]
-
-
-@for_each("figure", RESNET50, ids=name_of)
-def test_resnet50_model_is_v1_5(figure: PublishedFigure) -> None:
-    assert fixed(figure)["model"] == "v1.5: stride 2 in the 3x3 convolution"
-
-
-# --- Paddle VGG16 (FleetX)
-
-
-@for_each("figure", VGG16, ids=name_of)
-def test_vgg16_momentum_l2_and_layout(figure: PublishedFigure) -> None:
-    told = settings(figure)
-    assert (told["optimizer"], told["momentum"], told["weight_decay"], told["layout"]) == (
-        "momentum",
-        0.9,
-        1e-4,
-        "NCHW",
-    )
-    assert fixed(figure)["model"] == "VGG16 with convolution bias, no batch norm"
 
 
 @for_each("figure", VGG16, ids=name_of)
@@ -197,24 +195,6 @@ def test_vgg16_learning_rate_departs_from_the_published_one_and_says_why(figure:
     assert settings(figure)["learning_rate"] == 0.01
     assert source.where == OWN
     assert "0.1" in source.reason
-
-
-@for_each("figure", COLLECTIVE, ids=name_of)
-def test_vgg16_strategies(figure: PublishedFigure) -> None:
-    told = settings(figure)
-    assert told["execution_strategy"] == {"num_threads": 2, "num_iteration_per_drop_scope": 100}
-    assert told["build_strategy"] == {
-        "enable_inplace": False,
-        "fuse_elewise_add_act_ops": True,
-        "fuse_bn_act_ops": True,
-    }
-    assert told["fleet"] == {"nccl_comm_num": 1}
-
-
-@for_each("figure", VGG16_AMP, ids=name_of)
-def test_vgg16_amp_is_the_strategy_s(figure: PublishedFigure) -> None:
-    told = settings(figure)
-    assert (told["amp_level"], told["amp_dtype"], told["amp_through"]) == ("O1", "float16", "fleet")
 
 
 @for_each("figure", AUTO, ids=name_of)

@@ -126,7 +126,7 @@ Learn = Callable[[FirstNights], World]
 @pytest.fixture(scope="module")
 def learn(make_plan: MakePlan, make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Learn:
     """A world in which these nights have passed, whose history is closed. It was recorded at 100 images/s with the good
-    build itself; 16 nights make a history in a few runs."""
+    build itself; 10 nights make a history in a few runs."""
     learnt: dict[FirstNights, World] = {}
 
     def after(first_nights: FirstNights) -> World:
@@ -175,22 +175,22 @@ def no_nights(world: World) -> None:
     assert world.night_number == 0
 
 
-def sixteen_nights(world: World) -> None:
-    world.nights(16, 100.0)
+def ten_nights(world: World) -> None:
+    world.nights(10, 100.0)
 
 
-def sixteen_nights_without_a_good_build(world: World) -> None:
-    world.nights(16, 100.0, reference={})
+def ten_nights_without_a_good_build(world: World) -> None:
+    world.nights(10, 100.0, reference={})
 
 
-def sixteen_nights_without_a_good_build_recorded_at_102(world: World) -> None:
+def ten_nights_without_a_good_build_recorded_at_102(world: World) -> None:
     world.record(102.0, NEW)
-    world.nights(16, 102.0, reference={})
+    world.nights(10, 102.0, reference={})
 
 
 def gained(world: World, rate: float = 105.0) -> None:
     """A gain over the pin at 100: confirmed, recorded with the new build, and 20 nights there. The pin stays."""
-    sixteen_nights(world)
+    ten_nights(world)
     found = world.night(rate)
     assert found.verdict.status is Status.IMPROVEMENT, found.verdict.reason
     world.record(rate, NEW)
@@ -232,9 +232,9 @@ def test_what_is_lost_of_a_gain_is_a_regression_although_the_good_build_is_slowe
 
 
 def test_a_level_that_nobody_knows_is_measured_on_one_unasked_night(world_after: Learn) -> None:
-    world = world_after(sixteen_nights_without_a_good_build)
+    world = world_after(ten_nights_without_a_good_build)
     world.record(105.0, NEW)
-    world.nights(16, 105.0, reference={})
+    world.nights(10, 105.0, reference={})
     asked = world.nights(3, 105.0)
     assert codes(asked).count("level-measured") == 1
     assert set(statuses(asked)) == {Status.PASS}
@@ -245,7 +245,7 @@ def test_a_level_that_nobody_knows_is_measured_on_one_unasked_night(world_after:
 
 @pytest.mark.parametrize("good", [100.0, 98.0])
 def test_pairs_that_are_alike_say_nothing_while_the_level_is_unknown(world_after: Learn, good: float) -> None:
-    world = world_after(sixteen_nights_without_a_good_build_recorded_at_102)
+    world = world_after(ten_nights_without_a_good_build_recorded_at_102)
     found = world.nights(8, good, good)
     assert found[0].verdict.reason.code == "level-unknown"
     assert set(statuses(found)) == {Status.INCONCLUSIVE}
@@ -275,7 +275,7 @@ def test_a_build_pinned_anew_starts_a_level_of_its_own(world_after: Learn) -> No
 def test_a_machine_that_is_slow_tonight_is_told_where_the_good_build_is_below_its_own_nights(
     world_after: Learn,
 ) -> None:
-    world = world_after(sixteen_nights)
+    world = world_after(ten_nights)
     world.nights(2, 100.0)
     found = world.night(97.0, 97.0)
     assert (found.verdict.status, found.verdict.reason.code) == (Status.PASS, "machine-slow")
@@ -286,7 +286,7 @@ def test_a_machine_that_is_slow_tonight_is_told_where_the_good_build_is_below_it
 
 
 def test_slower_trainer_code_that_both_builds_run_does_not_stay_green(world_after: Learn) -> None:
-    world = world_after(sixteen_nights)
+    world = world_after(ten_nights)
     world.nights(2, 100.0)
     found = world.nights(9, 95.0, 95.0)
     assert set(codes(found[:4])) == {"machine-slow"}
@@ -301,7 +301,7 @@ def test_slower_trainer_code_that_both_builds_run_does_not_stay_green(world_afte
 
 
 def test_a_slower_build_after_slow_nights_of_the_machine_is_found(world_after: Learn) -> None:
-    world = world_after(sixteen_nights)
+    world = world_after(ten_nights)
     world.nights(2, 100.0)
     world.nights(2, 95.0, 95.0)
     assert world.night(92.0, 95.0).verdict.status is Status.REGRESSION
@@ -332,7 +332,7 @@ def test_an_entry_below_a_good_build_that_was_pinned_later_is_no_regression_ever
 
 def test_a_fall_beyond_doubt_fails_although_nobody_knows_the_level(world: World) -> None:
     world.record(105.0, NEW)
-    world.nights(16, 105.0, reference={})
+    world.nights(10, 105.0, reference={})
     assert world.night(70.0, 70.0).verdict.status is Status.SLOWER
     assert world.night(70.0).verdict.status is Status.REGRESSION
     # Recorded at 105, so 103 was never accepted: what nobody knows of the nights between does not stand in the way.
@@ -343,7 +343,7 @@ def test_a_fall_beyond_doubt_fails_although_nobody_knows_the_level(world: World)
 
 
 def test_a_drop_beyond_the_band_that_nobody_can_confirm_is_slower_every_night(world_after: Learn) -> None:
-    world = world_after(sixteen_nights_without_a_good_build)
+    world = world_after(ten_nights_without_a_good_build)
     found = world.nights(12, 66.0, reference={})
     assert set(statuses(found)) == {Status.SLOWER}
     assert all(len(each.runs) >= 3 for each in found)

@@ -27,7 +27,7 @@ from helpers.machine.watch.processes import GUARD_VARIABLE, JOB_VARIABLE, Proces
 from helpers.plan.perf_yaml import load_config
 from helpers.report.unforeseen import unforeseen
 from helpers.session import SuiteOptions
-from helpers.session.suite_history import begin, memory_of, notes_of
+from helpers.session.suite_history import memory_of
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import DeviceError, HistoryError
 from tests.helpers.history.made import CASE, night, run
@@ -219,10 +219,10 @@ def test_a_session_that_cannot_write_its_history_says_so_and_the_next_one_takes_
             judged = night(1, 4.5, run_uuids=("first",))
             write_night(shared / "runs", judged)
             memory.add_case([run("first", session="s1")], judged)
-            (note,) = notes_of(memory)
+            (note,) = memory.finish()
             assert "lacks 1 case" in note and "next session" in note
         assert history.results_of(case_id=CASE) == ()
-        assert begin(memory_of(options, config)) == ""
+        assert memory_of(options, config).start() == ""
         assert len(history.results_of(case_id=CASE)) == 1
 
 

@@ -114,7 +114,7 @@ class ProofBench:
 
     def interpreter(self, step: ProofStep) -> str:
         """The Python of the framework of the step's case. Raises DeviceError without one."""
-        build = self._plain.build(self._case(step))
+        build = self._plain.installed.build(self._case(step))
         if isinstance(build, str):
             raise DeviceError(step.key, got=build, expected="a build of the framework")
         return build.interpreter

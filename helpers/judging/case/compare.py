@@ -202,6 +202,6 @@ def _numbers(answer: CaseComparison, shown: Confirmation) -> Finding:
         threshold=answer.threshold,
         tolerance=answer.tolerance,
         level=math.expm1(level.offset) if at_level else None,
-        level_pairs=level.pairs,
+        level_error=level.error,
         itself=math.expm1(hodges_lehmann(shown.differences)),
     )

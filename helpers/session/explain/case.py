@@ -18,9 +18,17 @@ from helpers.judging.parts.beyond_chance import LEAST_PAIRS
 from helpers.judging.parts.explanation import Explanation, explain
 from helpers.plan.case_plan import CasePlan, SuiteCase, build_label
 from helpers.session import SuiteOptions
-from helpers.session.explain.pairs import FOLDER, PAIRS_FILE, MadePairs, read_pairs
-from helpers.session.explain.runs import ExplainRequest, ExplainRuns
-from helpers.session.explain.traces import KEPT_TRACES, MOST_TRACE_BYTES, clean_traces
+from helpers.session.explain.runs import (
+    FOLDER,
+    KEPT_TRACES,
+    MOST_TRACE_BYTES,
+    PAIRS_FILE,
+    ExplainRequest,
+    ExplainRuns,
+    MadePairs,
+    clean_traces,
+    read_pairs,
+)
 from helpers.session.measuring.case_loop import Runner
 from helpers.session.measuring.job_runner import RunTerms, leased_runner
 from helpers.session.measuring.measurer import OnProgress
@@ -66,11 +74,11 @@ def explain_case(
     """
     plan = _planned(suite, suite_case)
     store = ResultStore(suite.store.folder, FOLDER, suite.options.record)
-    why_not, runs = "", None
+    runs, why_not = ExplainRuns(plan, store, request, say), ""
     try:
         suite.store.begin()
-        with _runner(suite, plan, store, request, on_progress) as runner_without:
-            runs = _runs_of(suite, plan, store, request, runner_without, say)
+        with _runner(suite, plan, store, request, on_progress) as runs.runner_without:
+            _take_up(runs, suite)
             try:
                 runs.measure()
             finally:
@@ -84,13 +92,13 @@ def explain_case(
             runs.notes[over] = None
     except (SuiteError, OSError) as error:
         why_not = str(error)
-    pairs = list(runs.pairs.values()) if runs else []
-    if runs and not pairs:
+    pairs = list(runs.pairs.values())
+    if not pairs:
         runs.drop_traces()
-    if runs and why_not and len(pairs) >= LEAST_PAIRS:
+    if why_not and len(pairs) >= LEAST_PAIRS:
         runs.notes[f"stopped after {len(pairs)} of {request.pairs} pairs: {why_not}"] = None
         why_not = ""
-    if runs and not why_not:
+    if not why_not:
         runs.keep(compared=True)
     try:
         clean_traces(suite.options.runs_folder, MOST_TRACE_BYTES)
@@ -103,31 +111,24 @@ def explain_case(
         candidate=build_label(plan.build),
         explanation=None if why_not else explain(pairs, is_slower=request.is_slower),
         why_not=why_not,
-        runs=runs.made if runs else 0,
+        runs=runs.made,
         steps=request.steps,
         profiler=pairs[0].candidate.profiles[0].profiler if pairs else "",
-        notes=tuple(runs.notes) if runs else (),
-        traces=tuple(path for path in (runs.traces if runs else ()) if path.exists()),
+        notes=tuple(runs.notes),
+        traces=tuple(path for path in runs.traces if path.exists()),
     )
 
 
-def _runs_of(
-    suite: Suite,
-    plan: CasePlan,
-    store: ResultStore,
-    request: ExplainRequest,
-    runner_without: Callable[[tuple[str, ...]], Runner],
-    say: Callable[[str], None],
-) -> ExplainRuns:
-    """The runs of a case; those of a resumed session have the pairs of its earlier calls."""
-    folder = store.folder / plan.case.id
+def _take_up(runs: ExplainRuns, suite: Suite) -> None:
+    """Go on with the pairs of a resumed session's earlier calls, and remove what is no part of them."""
+    folder = runs.store.folder / runs.plan.case.id
     numbers = [int(path.name[1:]) for path in folder.glob("r*") if path.name[1:].isdecimal()]
-    runs = ExplainRuns(plan, runner_without, store, request, say, number=max(numbers, default=-1) + 1)
+    runs.number = max(numbers, default=-1) + 1
     try:
         before = read_pairs(folder) if suite.options.resume else None
     except SuiteError as error:
         before = None
-        say(f"the pairs are made again: {error}")
+        runs.say(f"the pairs are made again: {error}")
     if before is not None:
         runs.go_on_from(before, suite.options.allow_contention)
     if not runs.pairs:
@@ -135,7 +136,6 @@ def _runs_of(
     for path in folder.glob(f"r*/{KEPT_TRACES}"):
         if path not in runs.traces:
             path.unlink(missing_ok=True)
-    return runs
 
 
 def made_pairs(options: SuiteOptions, case_id: str) -> MadePairs | None:

@@ -1,15 +1,20 @@
 """The runs of an explanation: both builds in turn, each run with some profiled steps after its window.
 
-A profiler that fails leaves the run's window as it was measured.
+A profiler that fails leaves the run's window as it was measured. The pairs made so far are kept on disk, so that an
+interrupted explanation goes on with them, and the profilers' own traces of one pair, for a trace viewer.
 """
 
 from __future__ import annotations
 
+import gzip
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
+from helpers.common.files import MOST_LIST_BYTES, MOST_RESULT_BYTES, make_folder, read_limited, write_whole
 from helpers.common.words import counted
 from helpers.history.results import RunResult
 from helpers.history.run_folders import RESULT_FILE, ResultStore, read_result
@@ -19,12 +24,17 @@ from helpers.judging.parts.run_facts import MOST_COST, profiling_cost
 from helpers.judging.parts.step_parts import ProfiledPair, ProfiledRun
 from helpers.launch.step_profiles import NO_ANSWER, step_profiles
 from helpers.plan.case_plan import CasePlan
-from helpers.session.explain.pairs import PAIRS_FILE, MadePairs
-from helpers.session.explain.traces import KEPT_TRACES, compressed
 from helpers.session.measuring.case_loop import Runner, is_of_plan
-from helpers.trainers.contract.errors import ConfigError, SuiteError
+from helpers.trainers.contract.errors import ConfigError, ResultError, SuiteError
 from helpers.trainers.contract.step_profile import NoProfile, StepProfile
 
+# The folder of the profiled runs within the session's.
+FOLDER = "explained"
+# In the folder of the case's profiled runs.
+PAIRS_FILE = "pairs.json"
+# All sessions' traces together; the oldest are removed first.
+MOST_TRACE_BYTES = 512 * 2**20
+KEPT_TRACES = "trace-rank*.json.gz"
 # After so many runs without a profile no other is expected.
 _PATIENCE = 4
 # The turns of the builds: A B, B A, and so on, so that what grows or fades with time meets both alike.
@@ -56,16 +66,75 @@ class ExplainRequest:
             raise ConfigError("explain", field="pairs", got=self.pairs, expected=expected)
 
 
+@dataclass(frozen=True)
+class MadePairs:
+    """What one explanation of a case has made."""
+
+    # The steps that each run trained under the profiler.
+    steps: int
+    # What the profilers did not record.
+    without: tuple[str, ...] = ()
+    # The numbers of each pair's runs: that of the reference, then that of the build under test.
+    pairs: tuple[tuple[int, int], ...] = ()
+    # How many runs were made for them, also those that are in no pair.
+    runs: int = 0
+    notes: tuple[str, ...] = ()
+    # Whether the pairs were compared. Then none is added: who looks again after some more names what is chance more
+    # often.
+    compared: bool = False
+
+    def write(self, folder: Path) -> None:
+        """Raises OSError."""
+        make_folder(folder)
+        write_whole(folder / PAIRS_FILE, msgspec.json.format(msgspec.json.encode(self), indent=1))
+
+
+def read_pairs(folder: Path) -> MadePairs | None:
+    """What lies in ``folder``; None if nothing does. Raises ResultError if it is damaged."""
+    path = folder / PAIRS_FILE
+    try:
+        return msgspec.json.decode(read_limited(path, MOST_RESULT_BYTES, within=folder), type=MadePairs)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ResultError(
+            str(path),
+            got=str(error),
+            expected="pairs that this program wrote",
+            remedy="Without --resume the case is explained anew",
+        ) from error
+
+
+def compressed(trace: Path) -> Path:
+    """A compressed copy of the file, which trace viewers read too. Raises OSError."""
+    path = trace.with_name(f"{trace.name}.gz")
+    write_whole(path, gzip.compress(read_limited(trace, MOST_LIST_BYTES, within=trace.parent), compresslevel=4))
+    return path
+
+
+def clean_traces(runs_folder: Path, most_bytes: int) -> None:
+    """Remove the oldest traces of all sessions until the others have at most ``most_bytes``."""
+    # Those of interrupted runs too, which are not compressed.
+    traces = runs_folder.glob(f"*/{FOLDER}/*/r*/trace-rank*.json*")
+    found = [(path.stat().st_mtime, path.stat().st_size, path) for path in traces]
+    left = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if left <= most_bytes:
+            return
+        path.unlink(missing_ok=True)
+        left -= size
+
+
 @dataclass
 class ExplainRuns:
     """The runs of one case, and the pairs made of them."""
 
     plan: CasePlan
-    # The runner whose profiler does not record what is given.
-    runner_without: Callable[[tuple[str, ...]], Runner]
     store: ResultStore
     request: ExplainRequest
     say: Callable[[str], None]
+    # The runner whose profiler does not record what is given; it is there while the cards are leased.
+    runner_without: Callable[[tuple[str, ...]], Runner] | None = None
     # The number of the next run, which no earlier one has.
     number: int = 0
     # How many runs this explanation has made, in all its calls.
@@ -172,6 +241,7 @@ class ExplainRuns:
         """One run that can be used, after as many attempts as the case's budget has; None if it has no profile."""
         budget = self.plan.budget
         for left in reversed(range(1 + budget.repeats + budget.retries)):
+            assert self.runner_without is not None
             result = self.runner_without(self.without).run(self.plan, self.number, build, Stage.CONFIRM)
             self.number, self.made = self.number + 1, self.made + 1
             self._keep_traces(self._folder(result.replicate), keep=result.measured and self.wants_traces)

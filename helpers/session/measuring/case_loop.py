@@ -278,14 +278,13 @@ def reusable_runs(plan: CasePlan, store: ResultStore, allow_contention: bool) ->
         mine.append(run)
     if len(mine) < len(found) and found[len(mine)].build != _build_of(plan, found[len(mine)]):
         _drop_half_pair(mine)
-    while mine and not mine[-1].measured and not _attempts_left(plan, mine):
+    while mine and not mine[-1].measured:
+        failed = sum(run.failure is not None for run in mine)
+        if mine[-1].failure is not None and failed <= plan.budget.retries:
+            # Another attempt of it may be made.
+            break
         mine.pop()
     return tuple(mine)
-
-
-def _attempts_left(plan: CasePlan, runs: list[RunResult]) -> bool:
-    """Whether the last run failed and another attempt of it may be made."""
-    return runs[-1].failure is not None and sum(run.failure is not None for run in runs) <= plan.budget.retries
 
 
 def is_of_plan(plan: CasePlan, run: RunResult, allow_contention: bool) -> bool:

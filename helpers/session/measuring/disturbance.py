@@ -21,11 +21,9 @@ from helpers.machine.nvml import Gpu
 from helpers.machine.watch.contention import ContentionSample
 from helpers.machine.watch.processes import Process, family
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.perf_yaml import Config
-from helpers.session import SuiteOptions
-from helpers.session.gate import Gate
 from helpers.session.measuring.examination import ExaminationIO, cores_of, held_cards, names_of_users, watch
 from helpers.session.measuring.quiet import OPTION
+from helpers.session.suite import Suite
 from helpers.trainers.contract.errors import SuiteError
 
 # The second look checks a suspicion: use that is over by then was a short spike.
@@ -33,14 +31,7 @@ LOOK_SECONDS = (1.0, 2.0)
 
 
 def disturbance_of(
-    runnable: Iterable[SuiteCase],
-    options: SuiteOptions,
-    config: Config,
-    machine: Machine,
-    gate: Gate,
-    store: ResultStore,
-    io: ExaminationIO | None = None,
-    wait: Callable[[Callable[[], str]], str] = lambda look: look(),
+    runnable: Iterable[SuiteCase], suite: Suite, wait: Callable[[Callable[[], str]], str] = lambda look: look()
 ) -> str:
     """Why every run would be INVALID because others use the machine, and how to go on; empty if nobody does. ``wait``
     may look more than once (session/quiet.py).
@@ -48,18 +39,16 @@ def disturbance_of(
     It takes about a second, and 3 s if it finds somebody, because then it looks twice. It ignores cases that may be
     disturbed (``--allow-contention``, unless a gate judges them) and cases that are finished (``--resume``).
     """
-    cases = [
-        each
-        for each in runnable
-        if not (options.allow_contention and not gate.judges(each)) and not _done(each, options, store)
-    ]
+    options, gate = suite.options, suite.gate
+    judged = [each for each in runnable if gate.judges(each) or not options.allow_contention]
+    cases = [each for each in judged if not (options.resume and _done(each, suite.store))]
     if not cases:
         return ""
     needs: dict[str, int] = {}
     for each in cases:
         needs[each.device] = min(each.case.cards_per_node, needs.get(each.device, each.case.cards_per_node))
-    limit = config.contention.max_foreign_share
-    look = QuickLook(machine, limit, io or ExaminationIO())
+    limit = suite.config.contention.max_foreign_share
+    look = QuickLook(suite.machine, limit, suite.io or ExaminationIO())
     if not (found := wait(lambda: look.disturbance(needs))):
         return ""
     remedy = "measure anyway with --allow-contention, which marks the figures and keeps them out of baselines"
@@ -71,9 +60,7 @@ def disturbance_of(
     )
 
 
-def _done(suite_case: SuiteCase, options: SuiteOptions, store: ResultStore) -> bool:
-    if not options.resume:
-        return False
+def _done(suite_case: SuiteCase, store: ResultStore) -> bool:
     try:
         runs = store.results(suite_case.case.id)
     except SuiteError:

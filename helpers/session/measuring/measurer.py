@@ -24,7 +24,6 @@ from helpers.plan.recipes.recipe import settings_for
 from helpers.session.measuring.case_loop import (
     BeforeRun,
     CaseResult,
-    Judge,
     MeasureRequest,
     Runner,
     measure_case,
@@ -37,7 +36,7 @@ from helpers.session.measuring.run_label import RunLabel
 from helpers.session.night_limit import out_of_time
 from helpers.session.outcome import CaseOutcome
 from helpers.session.suite import Suite, say_to_stderr
-from helpers.session.suite_history import begin, begin_recorded
+from helpers.session.suite_history import begin_recorded
 from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING, check_cards_per_process
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 
 OnProgress = Callable[[Progress], None]
 Say = Callable[[str], None]
-# A hundred runs of each of two builds, and some that are repeated.
-_MOST_CALIBRATING_RUNS = 220
 
 
 @dataclass
@@ -80,7 +77,7 @@ class Measurer:
         if runnable:
             found = ((each.target, recorded[each.device].entries.get(each.case.id)) for each in runnable)
             begin_recorded(self.suite.options.runs_folder, [(target, entry) for target, entry in found if entry])
-            if (away := begin(self.suite.memory)) and say is not None:
+            if (away := self.suite.memory.start()) and say is not None:
                 say(away)
         self.suite.gate.refuse_unlisted(self.suite.config, self.suite.machine.host)
         if self.suite.machine.gpus and any(case.figures for case in runnable):
@@ -99,7 +96,9 @@ class Measurer:
         for each in chosen:
             if self.suite.why_not(each) is not None:
                 continue
-            for of_reference, build in enumerate((self.suite.build(each), self.suite.installed.reference(each))):
+            for of_reference, build in enumerate(
+                (self.suite.installed.build(each), self.suite.installed.reference(each))
+            ):
                 if isinstance(build, FrameworkBuild):
                     record = self.suite.installed.record(build, of_reference=bool(of_reference))
                     found.setdefault((build.framework.value, build.interpreter), (build, record))
@@ -115,7 +114,7 @@ class Measurer:
         by_interpreter: dict[str, list[SuiteCase]] = {}
         names = {}
         for each in chosen:
-            build = self.suite.build(each)
+            build = self.suite.installed.build(each)
             if self.suite.why_not(each) is None and isinstance(build, FrameworkBuild):
                 by_interpreter.setdefault(build.interpreter, []).append(each)
                 names[build.interpreter] = f"{build.distribution} {build.version}"
@@ -135,9 +134,7 @@ class Measurer:
         runnable = [case for case in chosen if suite.why_not(case) is None]
         quiet, tell = self.quiet, say or say_to_stderr
         waits = (lambda look: look()) if quiet is None else (lambda look: quiet.wait(look, tell))
-        return disturbance_of(
-            runnable, suite.options, suite.config, suite.machine, suite.gate, suite.store, suite.io, wait=waits
-        )
+        return disturbance_of(runnable, suite, waits)
 
     def expect(self, chosen: Iterable[SuiteCase]) -> list[SuiteCase]:
         """Note how many cases this session measures in all its processes, because the error rates hold over all of them
@@ -148,24 +145,21 @@ class Measurer:
 
     def measure(self, suite_case: SuiteCase, on_progress: OnProgress | None = None) -> CaseOutcome:
         """Run and judge one case. A failure of the machine or of a job becomes a status, never an exception."""
-        if (night := self.suite.night) is not None and (why := night.why_not(utc_now())):
+        if (night := self.suite.options.night) is not None and (why := night.why_not(utc_now())):
             return self._outcome(out_of_time(suite_case, why))
-        return self._judged(suite_case, None, on_progress)
+        return self.confirm(suite_case, None, on_progress)
 
-    def confirm(self, suite_case: SuiteCase, why: Finding, on_progress: OnProgress | None = None) -> CaseOutcome:
+    def confirm(self, suite_case: SuiteCase, why: Finding | None, on_progress: OnProgress | None = None) -> CaseOutcome:
         """Go on with a case that was judged tonight, to confirm the suspicion ``why``, whatever its own runs say. The
         new verdict replaces the earlier one, in the results and in the history."""
-        return self._judged(suite_case, why, on_progress)
+        request = MeasureRequest(why, cases_tonight=self.cases_tonight)
+        return self._outcome(self.make_runs(suite_case, request, on_progress))
 
     def explain(self, outcomes: Iterable[CaseOutcome], say: Callable[[str], None]) -> Iterator[CaseExplanation]:
         """Say which part of a step is slower in each regression, if perf.yaml allows it. No verdict changes."""
         from helpers.session.explain.case import explain_night
 
         return explain_night(self.suite, outcomes, say)
-
-    def calibrate(self, suite_case: SuiteCase, by: Judge, on_progress: OnProgress | None = None) -> CaseResult:
-        """Make the runs of one case that ``by`` requests, as ``measure`` does. They are compared with nothing."""
-        return self.make_runs(suite_case, MeasureRequest(by=by, most=_MOST_CALIBRATING_RUNS), on_progress)
 
     def make_runs(
         self, suite_case: SuiteCase, request: MeasureRequest, on_progress: OnProgress | None = None
@@ -193,10 +187,6 @@ class Measurer:
             return None
         return QuietWait(minutes, *(() if io is None else (io.clock, io.sleep)))
 
-    def _judged(self, suite_case: SuiteCase, suspicion: Finding | None, on_progress: OnProgress | None) -> CaseOutcome:
-        request = MeasureRequest(suspicion, cases_tonight=self.cases_tonight)
-        return self._outcome(self.make_runs(suite_case, request, on_progress))
-
     def _outcome(self, result: CaseResult) -> CaseOutcome:
         folders = tuple(str(self.suite.store.run_folder(run.case_id, run.replicate)) for run in result.runs)
         return self.suite.gate.outcome(result, folders)
@@ -205,7 +195,7 @@ class Measurer:
         if self.suite.runner is not None:
             return self._measured(plan, self.suite.runner, request)
         terms = RunTerms(
-            allow_contention=self._allows_contention(plan),
+            allow_contention=self.allows_contention(plan),
             share_machine=self.suite.options.share_machine,
             data=plan.images,
             system=self.suite.system,
@@ -222,8 +212,8 @@ class Measurer:
     ) -> CaseResult:
         request = replace(
             request,
-            resume=self.suite.options.resume,
-            allow_contention=self._allows_contention(plan),
+            resume=request.resume or self.suite.options.resume,
+            allow_contention=self.allows_contention(plan),
             before_run=before_run,
         )
         return measure_case(plan, runner, self.suite.store, self.suite.memory, request)
@@ -235,7 +225,7 @@ class Measurer:
 
         def before(build: Build, request: NeedRuns, runs: Sequence[RunResult]) -> None:
             disturbed = bool(runs) and str(runs[-1].invalid).startswith(CONTENDED)
-            if self.quiet is not None and (disturbed or not begun) and not self._allows_contention(plan):
+            if self.quiet is not None and (disturbed or not begun) and not self.allows_contention(plan):
                 # It needs the doctor's checks, which are slow to import.
                 from helpers.session.measuring.disturbance import disturbs_cards
                 from helpers.session.measuring.examination import ExaminationIO
@@ -248,7 +238,7 @@ class Measurer:
 
         return before
 
-    def _allows_contention(self, plan: CasePlan) -> bool:
+    def allows_contention(self, plan: CasePlan) -> bool:
         """docs/reference.md, "Contention": a disturbed result never enters a gate, whatever the command line allows."""
         return self.suite.options.allow_contention and self.suite.gate.gated(plan) is None
 

@@ -29,7 +29,7 @@ def plan_of(suite: Suite, suite_case: SuiteCase) -> CasePlan | str:
         return reason
     case, config, machine = suite_case.case, suite.config, suite.machine
     _refuse_surroundings(case, machine)
-    build = suite.build(suite_case)
+    build = suite.installed.build(suite_case)
     if isinstance(build, str):
         return build
     entry = suite.recorded_entry(suite_case.target, case.id)

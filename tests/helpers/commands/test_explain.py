@@ -28,8 +28,7 @@ from helpers.machine.devices import Machine
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.perf_yaml import ExplainConfig
 from helpers.session.explain.case import explain_case, explain_night
-from helpers.session.explain.pairs import FOLDER, PAIRS_FILE
-from helpers.session.explain.runs import ExplainRequest
+from helpers.session.explain.runs import FOLDER, PAIRS_FILE, ExplainRequest
 from helpers.session.outcome import CaseEffect, CaseOutcome, Gating
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT

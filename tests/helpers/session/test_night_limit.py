@@ -13,7 +13,7 @@ from helpers.history import default_url, open_history
 from helpers.history.run_folders import ResultStore
 from helpers.judging.case.verdict import Status
 from helpers.report.reasons import reason_text
-from helpers.session.night_limit import NightLimit
+from helpers.session import NightLimit
 from helpers.session.suite import Suite
 from helpers.trainers.contract.errors import HistoryUnreachable
 from tests.helpers.session.workshop import DALI, SYNTHETIC, Bench, case_of
@@ -58,7 +58,7 @@ def test_a_case_after_the_end_is_not_run_and_one_before_it_is(bench: Bench) -> N
     assert suite.measurer.measure(case_of(suite, SYNTHETIC)).status is not Status.NOT_RUN
     made = len(bench.runner.asked)
     over = NightLimit(60.0, datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC), ())
-    suite.options = replace(suite.options, night=over.to_record())
+    suite.options = replace(suite.options, night=over)
     outcome = suite.measurer.measure(case_of(suite, DALI))
     assert (outcome.status, outcome.verdict.reason.code, outcome.gating.effect.value) == (
         Status.NOT_RUN,
@@ -69,11 +69,6 @@ def test_a_case_after_the_end_is_not_run_and_one_before_it_is(bench: Bench) -> N
     assert len(bench.runner.asked) == made
     # What the night has confirmed may end later.
     assert suite.measurer.confirm(case_of(suite, SYNTHETIC), "a group fell together").status is not Status.NOT_RUN
-
-
-def test_a_worker_has_the_same_limit() -> None:
-    night = NightLimit(60.0, datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC), (("cpu", DALI), ("cpu", SYNTHETIC)))
-    assert NightLimit.from_record(night.to_record()) == night
 
 
 def test_without_minutes_and_for_baselines_there_is_no_limit(bench: Bench) -> None:

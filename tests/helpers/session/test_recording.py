@@ -112,26 +112,6 @@ def test_only_screening_runs_of_the_build_under_test_count(plan: CasePlan, two_r
         assert (entry.samples_per_s, entry.replicates) == (100.0, (100.0,))
 
 
-def test_a_run_without_a_figure_by_the_rule_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns) -> None:
-    runs = two_runs(second={"figures": {WALL_CLOCK: 104.0, MEDIAN_STEP: "steps of several sizes"}})
-    offered = candidate(outcome(plan, runs), "m", NOW)
-    assert (offered.entry, offered.refusal) == (None, "steps of several sizes")
-
-
-@pytest.mark.parametrize("mark", [CONTENDED, MACHINE_SHARED])
-@pytest.mark.parametrize("marked", ["first", "second"])
-def test_a_marked_run_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns, mark: str, marked: str) -> None:
-    runs = two_runs(**{marked: {"marks": (mark,)}})
-    offered = candidate(outcome(plan, runs), "m", NOW)
-    assert offered.refusal is not None
-    assert f"{mark} in 1 of 2 runs" in offered.refusal
-
-
-def test_a_marked_run_of_the_confirmation_makes_no_baseline_either(plan: CasePlan, two_runs: TwoRuns) -> None:
-    runs = two_runs(second={"role": "reference", "stage": "confirm", "marks": (CONTENDED,)})
-    assert "contended" in (candidate(outcome(plan, runs), "m", NOW).refusal or "")
-
-
 def test_an_invalid_run_that_was_made_again_is_left_out(plan: CasePlan, make_run: MakeRun) -> None:
     spoilt = make_run(plan, 0, 50.0, invalid="throttled", marks=(CONTENDED,))
     runs = (spoilt, make_run(plan, 1, 100.0))
@@ -217,11 +197,6 @@ def test_a_case_whose_recorded_question_was_not_asked_is_refused(plan: CasePlan,
     assert (offered.entry, offered.refusal) == (None, "PASS: the case's reason")
 
 
-def test_changed_settings_make_no_baseline(plan: CasePlan, two_runs: TwoRuns) -> None:
-    runs = two_runs(first={"overrides": {"lr": 1, "dali.threads": 2}})
-    assert candidate(outcome(plan, runs), "m", NOW).refusal == "settings changed: dali.threads, lr"
-
-
 @pytest.mark.parametrize("runs_kept", [True, False])
 def test_a_case_without_a_figure_or_a_run_has_no_entry(plan: CasePlan, two_runs: TwoRuns, runs_kept: bool) -> None:
     verdict = Verdict(Status.INFRA_ERROR, Reason("LeaseError", "no card was free"))
@@ -231,17 +206,27 @@ def test_a_case_without_a_figure_or_a_run_has_no_entry(plan: CasePlan, two_runs:
     assert offered.refusal == "INFRA_ERROR: no card was free"
 
 
-# --- runs of several environments, which --resume can bring together
+# What is refused, and why: what differs in the first run and in the second, and in their environments.
+CONFIRMING = {"role": "reference", "stage": "confirm"}
+NO_FIGURE = {WALL_CLOCK: 104.0, MEDIAN_STEP: "steps of several sizes"}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"second": {"figures": NO_FIGURE}}, "steps of several sizes"),
+    ({"first": {"marks": (CONTENDED,)}}, "contended in 1 of 2 runs"),
+    ({"second": {"marks": (MACHINE_SHARED,)}}, f"{MACHINE_SHARED} in 1 of 2 runs"),
+    ({"second": {**CONFIRMING, "marks": (CONTENDED,)}}, "contended in 1 of 2 runs"),
+    ({"first": {"overrides": {"lr": 1, "dali.threads": 2}}}, "settings changed: dali.threads, lr"),
+    # Runs that --resume brought together.
+    ({"environments": ({"host_id": "another"}, {})}, "different environments (host: "),
+    ({"environments": ({}, {"flags": "another"})}, "different environments (flags: "),
+    ({"environments": ({"data": "another"}, {})}, "different environments (data: "),
+    ({"environments": ({}, {"threads": "another"})}, "different environments (threads: "),
+]
 
 
-@pytest.mark.parametrize(("fact", "different"), [("host_id", 0), ("flags", 1), ("data", 0), ("threads", 1)])
-def test_runs_of_several_segments_make_no_baseline(
-    plan: CasePlan, two_runs: TwoRuns, fact: str, different: int
+@pytest.mark.parametrize(("made", "told"), REFUSED)
+def test_what_is_no_honest_reference_makes_no_baseline(
+    plan: CasePlan, two_runs: TwoRuns, made: dict[str, Any], told: str
 ) -> None:
-    facts: list[dict[str, str]] = [{}, {}]
-    facts[different] = {fact: "another"}
-    runs = two_runs(environments=(facts[0], facts[1]))
-    refusal = candidate(outcome(plan, runs), "m", NOW).refusal
-    assert refusal is not None
-    assert "different environments" in refusal
-    assert "another" in refusal
+    offered = candidate(outcome(plan, two_runs(**made)), "m", NOW)
+    assert told in (offered.refusal or "")
+    assert (offered.entry is None) is ("figures" in made.get("second", {}))

@@ -13,7 +13,6 @@ import pytest
 import helpers.session.measuring.measurer
 import helpers.session.recording
 import helpers.session.suite
-from helpers.history.results import interleaved_pairs
 from helpers.judging.case.evidence import Past
 from helpers.judging.case.verdict import Status
 from helpers.machine.devices import Machine
@@ -122,16 +121,6 @@ def test_under_the_gate_its_cases_are_selected_on_whatever_target(bench: Bench, 
     assert f"the gate's {len(expected)} cases" in told
 
 
-@pytest.mark.parametrize("text", ["", "<<<<<<< HEAD"])
-def test_a_damaged_recorded_file_is_refused_before_measuring(bench: Bench, text: str) -> None:
-    suite = bench.suite()
-    path = suite.baselines.path("cpu")
-    path.parent.mkdir(parents=True)
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(BaselineError, match=path.name):
-        suite.measurer.prepare([case_of(suite, SYNTHETIC)])
-
-
 def test_another_machines_recorded_file_is_refused_before_measuring(bench: Bench) -> None:
     record(bench, SYNTHETIC)
     suite = bench.suite(replace(CPU_MACHINE, facts=replace(HOST, cpu_model="Xeon")))
@@ -191,12 +180,6 @@ def test_one_case_on_two_kinds_of_card_is_refused(bench: Bench) -> None:
     with pytest.raises(ConfigError, match="two targets"):
         suite.measurer.prepare(both)
     assert suite.measurer.prepare(both[:1]) is None
-
-
-def test_a_gate_without_rules_and_without_a_named_case_is_refused(bench: Bench) -> None:
-    suite = bench.ungated_host()
-    with pytest.raises(ConfigError, match="no gate for host 'h'"):
-        suite.measurer.prepare([case_of(suite, SYNTHETIC)])
 
 
 @pytest.mark.parametrize("pattern", [SYNTHETIC.replace("bs4", "bs5"), "paddle-resnet51*"])
@@ -290,21 +273,6 @@ def test_the_error_rates_hold_over_the_cases_that_run_here(bench: Bench, monkeyp
     suite.measurer.prepare([case, case_of(suite, DALI), case_of(suite, ONE_RUN, "v100")])
     suite.measurer.measure(case)
     assert told == [2]
-
-
-def test_a_suspicion_of_the_whole_night_confirms_a_case_that_was_judged(bench: Bench) -> None:
-    record(bench, SYNTHETIC)
-    suite = bench.suite(builds=bench.good)
-    bench.runner.store.folder.rename(bench.folder / "recorded-session")
-    case = case_of(suite, SYNTHETIC)
-    before = suite.measurer.measure(case)
-    screened = len(bench.runner.asked)
-    after = suite.measurer.confirm(case, "all amp cases fell together")
-    made = [replicate for _, replicate in bench.runner.asked]
-    assert made == list(range(len(made)))
-    assert len(made) > screened
-    assert after.run_folders[: len(before.run_folders)] == before.run_folders
-    assert len(interleaved_pairs(after.runs)) >= len(interleaved_pairs(before.runs))
 
 
 def test_a_history_that_refuses_costs_a_page_its_nights_alone(bench: Bench) -> None:

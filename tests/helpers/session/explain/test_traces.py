@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from helpers.session.explain.pairs import FOLDER
-from helpers.session.explain.traces import clean_traces
+from helpers.session.explain.runs import FOLDER, clean_traces
 
 CASE = "paddle-resnet50v1.5-fp32-bs4-1x1-synthetic-dynamic"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -176,8 +177,11 @@ def busy(tmp_path: Path) -> ExaminationIO:
 def told(tmp_path: Path, config: Config, case: SuiteCase, busy: ExaminationIO) -> Callable[..., str]:
     def ask(gate: Gate | None = None, **changes: Any) -> str:
         options = replace(SuiteOptions(tmp_path, tmp_path, tmp_path / "runs", "s"), **changes)
-        store = ResultStore(tmp_path / "runs", "s")
-        return disturbance_of([case], options, config, TWO_CARDS, gate or Gate(False), store, busy)
+        suite = SimpleNamespace(
+            options=options, config=config, machine=TWO_CARDS, gate=gate or Gate(False), io=busy,
+            store=ResultStore(tmp_path / "runs", "s"),
+        )  # fmt: skip
+        return disturbance_of([case], suite)
 
     return ask
 

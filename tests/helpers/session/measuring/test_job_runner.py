@@ -52,6 +52,7 @@ UNKNOWN = ContentionSample(None, note="no looks")
 FAILURES = (LAUNCHER_DIED, TIMED_OUT)
 
 MakePlan = Callable[..., CasePlan]
+RunOf = Callable[..., RunResult]
 
 
 def step_log(rank: int = 0) -> StepLog:
@@ -125,16 +126,22 @@ def runner(tmp_path: Path, config: Config) -> JobRunner:
     return JobRunner(MACHINE, CARDS, ResultStore(tmp_path, "s"), config)
 
 
-def run_with(runner: JobRunner, plan: CasePlan, jobs: Jobs, answer: JobOutcome) -> RunResult:
-    jobs.outcome = answer
-    return runner.run(plan, 0)
+@pytest.fixture
+def run_of(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> RunOf:
+    """What becomes of a job's outcome; the keywords are the session's terms."""
+
+    def run(answer: JobOutcome, runner: JobRunner = runner, plan: CasePlan = plan, **terms: bool) -> RunResult:
+        jobs.outcome = answer
+        return replace(runner, terms=RunTerms(**terms)).run(plan, 0)
+
+    return run
 
 
 # --- a complete run
 
 
-def test_a_complete_quiet_run_is_a_measurement(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
-    run = run_with(runner, plan, jobs, outcome())
+def test_a_complete_quiet_run_is_a_measurement(run_of: RunOf) -> None:
+    run = run_of(outcome())
     assert run.measured
     assert (run.failure, run.invalid, run.refusal, run.marks) == (None, None, None, ())
     # 2 ranks x 5 steps x 8 images in the 10 s of the slower rank.
@@ -148,8 +155,8 @@ def test_a_complete_quiet_run_is_a_measurement(runner: JobRunner, plan: CasePlan
     assert "1.0%" in run.contention
 
 
-def test_a_run_says_what_it_was_measured_with(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
-    run = run_with(runner, plan, jobs, outcome())
+def test_a_run_says_what_it_was_measured_with(run_of: RunOf, plan: CasePlan) -> None:
+    run = run_of(outcome())
     environment = Environment.from_mapping(run.environment)
     assert (run.case_id, run.target, run.session, run.origin) == (plan.case.id, "cpu", "s", "measured")
     assert (run.build, run.settings, run.protocol) == (
@@ -209,10 +216,10 @@ def test_a_run_of_the_reference_build_is_the_same_job_in_the_other_interpreter(
 
 @pytest.mark.parametrize("allow", [True, False])
 def test_a_run_that_a_test_slowed_down_is_marked_and_only_where_disturbance_is_allowed_used(
-    runner: JobRunner, plan: CasePlan, jobs: Jobs, allow: bool
+    run_of: RunOf, allow: bool
 ) -> None:
     slowed = replace(LOGS[1], header=replace(LOGS[1].header, facts={"test_slowdown": "0.05"}))
-    run = run_with(replace(runner, terms=RunTerms(allow_contention=allow)), plan, jobs, outcome(logs=(LOGS[0], slowed)))
+    run = run_of(outcome(logs=(LOGS[0], slowed)), allow_contention=allow)
     assert (run.measured, run.marks) == (allow, (SLOWED,))
     assert allow or str(run.invalid).startswith("slowed down for a test: unset PERFGATE_TEST_SLOWDOWN")
 
@@ -223,9 +230,9 @@ def test_a_run_that_a_test_slowed_down_is_marked_and_only_where_disturbance_is_a
 @pytest.mark.parametrize("logs", [(), LOGS], ids=["no logs", "logs"])
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_job_that_broke_off_has_a_failure_and_no_figure(
-    runner: JobRunner, plan: CasePlan, jobs: Jobs, failure: Failure, logs: tuple[StepLog, ...]
+    run_of: RunOf, runner: JobRunner, plan: CasePlan, failure: Failure, logs: tuple[StepLog, ...]
 ) -> None:
-    run = run_with(runner, plan, jobs, outcome(OutcomeKind.FAILED, failure=failure, logs=logs, contention=QUIET))
+    run = run_of(outcome(OutcomeKind.FAILED, failure=failure, logs=logs, contention=QUIET))
     assert not run.measured
     assert run.failure == f"{failure.what}: it failed"
     assert run.evidence.retriable is failure.retriable
@@ -236,8 +243,8 @@ def test_a_job_that_broke_off_has_a_failure_and_no_figure(
     assert read_result(runner.store.run_folder(plan.case.id, 0) / "result.json").failure == run.failure
 
 
-def test_a_refused_job_is_no_failure(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
-    run = run_with(runner, plan, jobs, outcome(OutcomeKind.REFUSED, reason="no bfloat16 here"))
+def test_a_refused_job_is_no_failure(run_of: RunOf) -> None:
+    run = run_of(outcome(OutcomeKind.REFUSED, reason="no bfloat16 here"))
     assert (run.failure, run.invalid, run.refusal) == (None, None, "no bfloat16 here")
     assert (run.measured, run.figures) == (False, {})
 
@@ -250,19 +257,19 @@ def test_a_refused_job_is_no_failure(runner: JobRunner, plan: CasePlan, jobs: Jo
     ],
 )
 def test_a_kill_is_told_from_the_kernels_by_its_count(
-    runner: JobRunner, plan: CasePlan, jobs: Jobs, grown: int, what: str, told: str
+    run_of: RunOf, runner: JobRunner, grown: int, what: str, told: str
 ) -> None:
     counts = iter([OomKills(4, 9, inherits=True), OomKills(4 + grown, 9 + grown, inherits=True)])
     killed = outcome(OutcomeKind.FAILED, reason="rank 0 ended by SIGKILL", failure=KILLED, guilty_rank=0)
-    run = run_with(replace(runner, oom_kills=lambda: next(counts)), plan, jobs, killed)
+    run = run_of(killed, replace(runner, oom_kills=lambda: next(counts)))
     assert run.failure == f"{what}: rank 0 ended by SIGKILL; {told}"
     assert run.evidence.retriable
 
 
-def test_the_count_says_nothing_of_another_hosts_rank(runner: JobRunner, plan: CasePlan, jobs: Jobs) -> None:
+def test_the_count_says_nothing_of_another_hosts_rank(run_of: RunOf, runner: JobRunner) -> None:
     counts = iter([OomKills(4), OomKills(9)])
     killed = outcome(OutcomeKind.FAILED, reason="rank 2 ended by SIGKILL", failure=KILLED, guilty_rank=2)
-    run = run_with(replace(runner, oom_kills=lambda: next(counts)), plan, jobs, killed)
+    run = run_of(killed, replace(runner, oom_kills=lambda: next(counts)))
     assert run.failure == "killed by a signal: rank 2 ended by SIGKILL"
 
 
@@ -270,43 +277,37 @@ def test_the_count_says_nothing_of_another_hosts_rank(runner: JobRunner, plan: C
 
 
 @pytest.mark.parametrize(("contention", "allow"), [(QUIET, False), (LOUD, True)])
-def test_an_unhealthy_card_is_invalid_whatever_else(
-    runner: JobRunner, plan: CasePlan, jobs: Jobs, contention: ContentionSample, allow: bool
-) -> None:
+def test_an_unhealthy_card_is_invalid_whatever_else(run_of: RunOf, contention: ContentionSample, allow: bool) -> None:
     unwell = outcome(contention=contention, unhealthy=("GPU 0 was throttled", "GPU 1: 2 ECC errors"))
-    run = run_with(replace(runner, terms=RunTerms(allow_contention=allow)), plan, jobs, unwell)
+    run = run_of(unwell, allow_contention=allow)
     assert not run.measured
     assert run.invalid == "device unhealthy: GPU 0 was throttled; GPU 1: 2 ECC errors"
 
 
 @pytest.mark.parametrize("allow", [False, True])
-def test_a_contended_run_is_invalid_or_marked_where_contention_is_allowed(
-    runner: JobRunner, plan: CasePlan, jobs: Jobs, allow: bool
-) -> None:
-    run = run_with(replace(runner, terms=RunTerms(allow_contention=allow)), plan, jobs, outcome(contention=LOUD))
+def test_a_contended_run_is_invalid_or_marked_where_contention_is_allowed(run_of: RunOf, allow: bool) -> None:
+    run = run_of(outcome(contention=LOUD), allow_contention=allow)
     assert (run.measured, run.marks) == (allow, (CONTENDED,) if allow else ())
     assert allow or str(run.invalid).startswith("contended: 50.0%")
 
 
 @pytest.mark.parametrize("max_foreign_share", [0.05, 1.0])
 def test_what_was_not_measured_is_not_quiet(
-    runner: JobRunner, plan: CasePlan, jobs: Jobs, config: Config, max_foreign_share: float
+    run_of: RunOf, runner: JobRunner, config: Config, max_foreign_share: float
 ) -> None:
     lenient = replace(config, contention=replace(config.contention, max_foreign_share=max_foreign_share))
-    run = run_with(replace(runner, config=lenient), plan, jobs, outcome(contention=UNKNOWN))
+    run = run_of(outcome(contention=UNKNOWN), replace(runner, config=lenient))
     assert run.invalid is not None
     assert "contention not measured: no looks" in run.invalid
-    allowed = replace(runner, config=lenient, terms=RunTerms(allow_contention=True))
-    marked = run_with(allowed, plan, jobs, outcome(contention=UNKNOWN))
+    marked = run_of(outcome(contention=UNKNOWN), replace(runner, config=lenient), allow_contention=True)
     assert (marked.invalid, marked.marks, marked.foreign_share) == (None, (CONTENDED,), None)
 
 
 @pytest.mark.parametrize(("answer", "others"), [(outcome(), ()), (outcome(contention=LOUD), (CONTENDED,))])
 def test_a_shared_machine_is_marked_beside_contention(
-    runner: JobRunner, plan: CasePlan, jobs: Jobs, answer: JobOutcome, others: tuple[str, ...]
+    run_of: RunOf, answer: JobOutcome, others: tuple[str, ...]
 ) -> None:
-    shared = replace(runner, terms=RunTerms(allow_contention=True, share_machine=True))
-    assert run_with(shared, plan, jobs, answer).marks == (MACHINE_SHARED, *others)
+    assert run_of(answer, allow_contention=True, share_machine=True).marks == (MACHINE_SHARED, *others)
 
 
 def warm_for(warmup: int, rank: int = 0, fall: float = 0.0) -> StepLog:
@@ -321,12 +322,12 @@ def warm_for(warmup: int, rank: int = 0, fall: float = 0.0) -> StepLog:
 
 @pytest.mark.parametrize(("fall", "allow"), [(0.0, False), (0.1, False), (0.1, True)])
 def test_a_run_that_was_never_steady_is_invalid(
-    runner: JobRunner, plan: CasePlan, jobs: Jobs, fall: float, allow: bool
+    run_of: RunOf, plan: CasePlan, jobs: Jobs, fall: float, allow: bool
 ) -> None:
     protocol = replace(plan.protocol, warmup_steps=6, steady_window_steps=2, most_warmup_steps=8)
     plan = replace(plan, suite_case=replace(plan.suite_case, protocol=protocol))
     logs = (warm_for(8), warm_for(8, rank=1, fall=fall))
-    run = run_with(replace(runner, terms=RunTerms(allow_contention=allow)), plan, jobs, outcome(logs=logs))
+    run = run_of(outcome(logs=logs), plan=plan, allow_contention=allow)
     assert (run.measured, run.failure, run.facts["warmup_steps"]) == (fall == 0.0, None, "8")
     assert fall == 0.0 or str(run.invalid).startswith("never steady: rank 1")
     spec = jobs.specs[0]
@@ -380,14 +381,12 @@ def test_without_nvml_a_gpu_job_does_not_start_unwatched(
     assert jobs.specs == []
 
 
-def test_the_losses_of_rank_0s_window_are_kept_where_they_were_fetched(
-    runner: JobRunner, plan: CasePlan, jobs: Jobs
-) -> None:
+def test_the_losses_of_rank_0s_window_are_kept_where_they_were_fetched(run_of: RunOf) -> None:
     losses = [9.0, None, 6.0, None, 5.5, None, 5.0]
     first = replace(
         LOGS[0], steps=tuple(replace(step, loss=loss) for step, loss in zip(LOGS[0].steps, losses, strict=True))
     )
-    run = run_with(runner, plan, jobs, outcome(logs=(first, LOGS[1])))
+    run = run_of(outcome(logs=(first, LOGS[1])))
     assert run.losses == (6.0, 5.5, 5.0)
     assert run.evidence.loss == 5.5
 
