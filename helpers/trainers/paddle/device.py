@@ -202,13 +202,9 @@ class HostAgreement:
         return bool(self._store.get(f"{key}/all") == b"yes")
 
 
-def host_agreement(world_size: int) -> Optional[HostAgreement]:
-    """Connect this rank to the store; None if this build of Paddle has no such store.
-
-    Every rank must call this, since rank 0 waits for the others.
-    """
-    meet = getattr(paddle.base.core, "create_or_get_global_tcp_store", None)
-    return None if meet is None else HostAgreement(meet(), world_size)
+def host_agreement(world_size: int) -> HostAgreement:
+    """Connect this rank to the store. Every rank must call this, since rank 0 waits for the others."""
+    return HostAgreement(core.create_or_get_global_tcp_store(), world_size)
 
 
 def card_events() -> CudaEvents:

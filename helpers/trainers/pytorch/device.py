@@ -127,7 +127,11 @@ def all_agree(device: Any) -> Any:
     return agree
 
 
+def card_events(device: Any) -> CudaEvents:
+    """Events on the stream of the rank's card on which PyTorch computes."""
+    return CudaEvents(device.index, lambda: int(torch.cuda.current_stream(device).cuda_stream))
+
+
 def event_timer(device: Any) -> EventTimer:
-    """Times steps on the rank's card by events on the stream on which PyTorch computes."""
-    events = CudaEvents(device.index, lambda: int(torch.cuda.current_stream(device).cuda_stream))
-    return EventTimer(events, lambda: torch.cuda.synchronize(device))
+    """Times steps on the rank's card."""
+    return EventTimer(card_events(device), lambda: torch.cuda.synchronize(device))

@@ -218,11 +218,6 @@ class TrainingStep:
         graph."""
         return self._model if self._settings.compile_mode is None and self._run == self.train else None
 
-    @property
-    def parameters(self) -> int:
-        """How many numbers the optimizer moves."""
-        return sum(each.numel() for each in self._model.parameters())
-
     def begin_epoch(self, number: int) -> None:
         """Set the learning rate of the epoch."""
         settings = self._settings

@@ -175,31 +175,12 @@ def wait_for(device: str) -> None:
         tf.raw_ops.SyncDevice()
 
 
-class WaitingTimer(HostTimer):
-    """Times steps by the host's clock, and waits for the card after every step. TensorFlow gives no access to the
-    stream on which it computes, so no event can be recorded there.
-
-    So a step's time includes the launch of its first operations, as with a session of TensorFlow 1.
-    """
-
-    def __init__(self, wait: Callable[[], None], clock: Callable[[], float]) -> None:
-        super().__init__(clock)
-        self._wait = wait
-
-    def begin(self) -> None:
-        self._wait()
-        super().begin()
-
-    def mark(self) -> None:
-        self._wait()
-        super().mark()
-
-
 def timer_of(spec: JobSpec, card: Card) -> Tuple[HostTimer, str]:
-    """The timer of the steps, and its description in words."""
+    """The timer of the steps, and its description in words. TensorFlow gives no access to the stream on which it
+    computes, so no event can be recorded there; a card is waited for, as with a session of TensorFlow 1."""
     if spec.device == "cpu":
         return HostTimer(time.monotonic), "the host's clock; steps on a CPU are synchronous"
-    timer = WaitingTimer(lambda: wait_for(card.device), time.monotonic)
+    timer = HostTimer(time.monotonic, lambda: wait_for(card.device))
     return timer, "the host's clock, the card waited for after every step"
 
 

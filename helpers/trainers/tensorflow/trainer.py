@@ -11,11 +11,17 @@ import sys
 from typing import Any
 
 from helpers.trainers.common.loop import train
-from helpers.trainers.common.process import Trainer, import_framework, io_of, plan_of, run, seed_everything
+from helpers.trainers.common.process import (
+    RANK_VARIABLES,
+    Trainer,
+    import_framework,
+    io_of,
+    plan_of,
+    run,
+    seed_everything,
+)
 from helpers.trainers.tensorflow.settings import TensorflowSettings
 
-# Variables of the suite's launcher: rank, rank within the node, number of ranks.
-RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
 # Unless the caller's shell sets it otherwise, the C++ code prints only errors.
 _QUIET = ("TF_CPP_MIN_LOG_LEVEL", "2")
 

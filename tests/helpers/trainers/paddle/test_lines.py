@@ -26,6 +26,8 @@ from tests.helpers.trainers.jobs import TWO_CORES, job, run
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed]
 
+# Of a process that trains on them (tests/small_images).
+SMALL_IMAGES = f"{ROOT / 'tests/small_images'}:{ROOT}"
 RESNET50, VGG16 = "paddle-resnet50v1.5", "paddle-vgg16"
 
 
@@ -39,9 +41,9 @@ def build(paddle_interpreter: str) -> FrameworkBuild:
 
 @pytest.fixture(scope="module")
 def other_build(build: FrameworkBuild) -> FrameworkBuild:
-    """A build of another line than the tests' own, which test_trainer.py and test_learning.py train."""
+    """A build of another line than the tests' own, which other tests train."""
     if Path(build.interpreter).parent == Path(sys.executable).parent:
-        pytest.skip("test_trainer.py and test_learning.py train the tests' own build")
+        pytest.skip("other tests train the tests' own build")
     return build
 
 
@@ -91,7 +93,7 @@ def test_the_published_gpu_program_of_one_card_trains_without_a_launcher(build: 
     spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
     worker = Path(__file__).with_name("gpu_program_worker.py")
     done = subprocess.run(
-        [build.interpreter, str(worker), str(spec.spec_path)], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [build.interpreter, str(worker), str(spec.spec_path)], env={**os.environ, "PYTHONPATH": SMALL_IMAGES},
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
