@@ -11,9 +11,9 @@ import torch
 
 from helpers.trainers.common.cuda import CudaEvents, EventTimer, cudnn_text
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
-from helpers.trainers.common.process import RankPlace, Refused, cpu_name
+from helpers.trainers.common.process import RankPlace, Refused, cpu_name, refuse_older_card, refuse_tf32_on_cpu
 from helpers.trainers.common.settings import on
-from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings, has_kernels
 
@@ -37,8 +37,7 @@ def refuse_what_cannot_run(spec: JobSpec) -> None:
 
 
 def _refuse_on_cpu(case: Case) -> None:
-    if case.precision is Precision.TF32:
-        raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
+    refuse_tf32_on_cpu(case.precision)
     if case.graphs:
         raise Refused("CUDA graphs are of NVIDIA GPUs; a CPU has none")
     if case.compile and not (os.environ.get("CXX") or any(map(shutil.which, _COMPILERS))):
@@ -54,11 +53,7 @@ def _refuse_on_gpu(case: Case) -> None:
     archs = torch.cuda.get_arch_list()
     if not has_kernels(capability, archs):
         raise Refused(f"this build of PyTorch has no code for {name}: it is for {' '.join(archs)}")
-    needed = case.least_capability
-    if capability < needed:
-        wanted, got = (".".join(map(str, each)) for each in (needed, capability))
-        what = case.precision.value + (" with compile" if case.compile else "")
-        raise Refused(f"{what} needs compute capability {wanted}, {name} has {got}")
+    refuse_older_card(case, capability, name)
 
 
 def use_device(spec: JobSpec, ranks: RankPlace) -> Any:

@@ -14,9 +14,8 @@ import tensorflow as tf
 from helpers.trainers.common.cuda import total_memory_bytes
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
 from helpers.trainers.common.loop import HostTimer
-from helpers.trainers.common.process import Refused, Trainer, cpu_name
+from helpers.trainers.common.process import Refused, Trainer, cpu_name, refuse_older_card, refuse_tf32_on_cpu
 from helpers.trainers.common.settings import on
-from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.tensorflow.settings import AUTOCLUSTERING, TensorflowSettings
 
@@ -37,8 +36,7 @@ def refuse_what_cannot_run(spec: JobSpec, settings: TensorflowSettings) -> None:
 
 
 def _refuse_on_cpu(spec: JobSpec, settings: TensorflowSettings) -> None:
-    if spec.case.precision is Precision.TF32:
-        raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
+    refuse_tf32_on_cpu(spec.case.precision)
     if settings.layout != "NHWC":
         raise Refused(f"TensorFlow's convolutions on a CPU are NHWC, and the settings say {settings.layout}")
 
@@ -53,10 +51,7 @@ def _refuse_on_gpu(spec: JobSpec) -> None:
         raise Refused("TensorFlow sees no GPU that its CUDA works with; the lines above, of its own, say why")
     details = tf.config.experimental.get_device_details(cards[0])
     capability, name = details.get("compute_capability", (0, 0)), details.get("device_name", cards[0].name)
-    needed = spec.case.least_capability
-    if capability < needed:
-        wanted, got = (".".join(map(str, each)) for each in (needed, capability))
-        raise Refused(f"{spec.case.precision.value} needs compute capability {wanted}, {name} has {got}")
+    refuse_older_card(spec.case, capability, name)
 
 
 @dataclass(frozen=True)
