@@ -10,27 +10,18 @@ from typing import Any
 
 import pytest
 
-from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.common.process import EXIT_COMPLETE, EXIT_FAILED, EXIT_REFUSED, Refused
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle import build as paddle_build
+from tests.helpers.trainers.specs import spec_of
 
 RESNET50 = "paddle-resnet50v1.5"
 
 
-def _spec(folder: Path, case_id: str, device: str = "gpu", **overrides: Any) -> JobSpec:
-    case = Case.parse(case_id)
-    settings = {**settings_for(case, device), **overrides}
-    spec = JobSpec("j", case, 0, str(folder), device, 0, 1, settings=settings, overrides=overrides)
-    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-    return spec
-
-
 def test_the_ranks_of_several_nodes_are_those_that_a_launcher_would_start(tmp_path: Path) -> None:
-    variables = paddle_build.ranks_of(_spec(tmp_path, f"{RESNET50}-fp32-bs256-2x8-dali-static"))
+    variables = paddle_build.ranks_of(spec_of(f"{RESNET50}-fp32-bs256-2x8-dali-static", "gpu", tmp_path))
     places = variables["PADDLE_TRAINER_ENDPOINTS"].split(",")
     assert (variables["PADDLE_TRAINERS_NUM"], len(places), len(set(places))) == ("16", 16, 16)
     assert len({place.partition(":")[0] for place in places}) == 2
@@ -67,7 +58,7 @@ def test_a_refusal_and_a_failure_are_told_apart_and_keep_the_facts(
             raise error
 
     monkeypatch.setattr(paddle_build, "build", build)
-    spec = _spec(tmp_path, f"{RESNET50}-fp32-bs256-1x1-native-static")
+    spec = spec_of(f"{RESNET50}-fp32-bs256-1x1-native-static", "gpu", tmp_path)
     assert paddle_build.main([str(spec.spec_path)]) == status
     answer = _answer(capsys)
     assert (answer["built"], answer["facts"]) == (error is None, {"framework_version": "3.3.1"})
@@ -75,7 +66,7 @@ def test_a_refusal_and_a_failure_are_told_apart_and_keep_the_facts(
 
 
 def test_a_cpu_s_job_is_an_error_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = _spec(tmp_path, f"{RESNET50}-fp32-bs1-1x1-native-static", "cpu")
+    spec = spec_of(f"{RESNET50}-fp32-bs1-1x1-native-static", "cpu", tmp_path)
     assert paddle_build.main([str(spec.spec_path)]) == EXIT_FAILED
     answer = _answer(capsys)
     assert (answer["built"], answer["facts"]) == (False, {})
@@ -93,7 +84,7 @@ def test_without_a_readable_job_it_fails_and_says_so(argv: list[str], capsys: py
 @pytest.mark.training
 @pytest.mark.untimed
 def test_a_dynamic_case_builds_its_model_and_says_what_does_not_apply(tmp_path: Path) -> None:
-    spec = _spec(tmp_path, f"{RESNET50}-fp32-bs256-1x8-native-dynamic")
+    spec = spec_of(f"{RESNET50}-fp32-bs256-1x8-native-dynamic", "gpu", tmp_path)
     argv = [sys.executable, "-m", "helpers.trainers.paddle.build", str(spec.spec_path)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
     answer = json.loads(done.stdout.splitlines()[-1])
