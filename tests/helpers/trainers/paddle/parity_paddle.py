@@ -22,11 +22,12 @@ from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.settings import PaddleSettings
 from helpers.trainers.paddle.steps import DynamicStep
-from tests.helpers.trainers.parity_batch import answer, parity_batch, shrink_images
+from tests.helpers.trainers.parity_batch import answer, parity_batch
+from tests.helpers.trainers.small_network import use_small_network
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
-    shrink_images()
+    use_small_network()
     settings = PaddleSettings.of(spec)
     paddle.seed(spec.seed)
     paddle.set_default_dtype(dtype)

@@ -24,11 +24,12 @@ from helpers.trainers.tensorflow import models
 from helpers.trainers.tensorflow.device import Card
 from helpers.trainers.tensorflow.settings import TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, form_of
-from tests.helpers.trainers.parity_batch import answer, parity_batch, read_arrays, relative_errors, shrink_images
+from tests.helpers.trainers.parity_batch import answer, parity_batch, read_arrays, relative_errors
+from tests.helpers.trainers.small_network import use_small_network
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
-    shrink_images()
+    use_small_network()
     settings = TensorflowSettings.of(spec)
     trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
     if dtype == "float64":
