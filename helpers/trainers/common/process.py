@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, MutableMapping
 from helpers.trainers.common.cuda import loaded_facts, mapped_facts
 from helpers.trainers.common.loop import LoopIO, LoopPlan
 from helpers.trainers.common.settings import Settings
-from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.errors import ConfigError, DeviceError, SuiteError
 from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING, SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, Footer, Header, Heartbeat, Step, StepLogWriter
@@ -45,14 +45,6 @@ class Refused(Exception):
 def refuse_tf32_on_cpu(precision: Precision) -> None:
     if precision is Precision.TF32:
         raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
-
-
-def refuse_older_card(case: Case, capability: Tuple[int, ...], name: str) -> None:
-    """Raise Refused if the card of this name and compute capability cannot compute the case."""
-    if capability < case.least_capability:
-        wanted, got = (".".join(map(str, each)) for each in (case.least_capability, capability))
-        what = case.precision.value + (" with compile" if case.compile else "")
-        raise Refused(f"{what} needs compute capability {wanted}, {name} has {got}")
 
 
 def not_imported(title: str, module: str, error: Exception) -> Refused:

@@ -11,7 +11,7 @@ import paddle
 
 from helpers.trainers.common.cuda import CudaEvents, EventTimer, cudnn_text
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
-from helpers.trainers.common.process import Refused, cpu_name, refuse_older_card, refuse_tf32_on_cpu
+from helpers.trainers.common.process import Refused, cpu_name, refuse_tf32_on_cpu
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.job import JobSpec
@@ -27,7 +27,10 @@ def refuse_what_cannot_run(spec: JobSpec) -> None:
     if spec.device == "cpu":
         _refuse_on_cpu(spec.case)
     else:
-        _refuse_on_gpu(spec.case)
+        if not paddle.is_compiled_with_cuda():
+            raise Refused("this build of Paddle is for CPUs: install paddlepaddle-gpu (requirements/gpu-cuda11.txt)")
+        if paddle.device.cuda.device_count() == 0:
+            raise Refused("Paddle sees no GPU")
         refuse_wrong_libraries()
 
 
@@ -56,15 +59,6 @@ def _refuse_on_cpu(case: Case) -> None:
             raise Refused("oneDNN's bfloat16 needs a CPU with AVX-512, which this one lacks")
     if case.execution is Execution.STATIC and case.cards > 1:
         raise Refused("fleet's static mode trains on several GPUs (NCCL); on CPU cards use dynamic or to_static")
-
-
-def _refuse_on_gpu(case: Case) -> None:
-    if not paddle.is_compiled_with_cuda():
-        raise Refused("this build of Paddle is for CPUs: install paddlepaddle-gpu (requirements/gpu-cuda11.txt)")
-    if paddle.device.cuda.device_count() == 0:
-        raise Refused("Paddle sees no GPU")
-    capability = tuple(paddle.device.cuda.get_device_capability())
-    refuse_older_card(case, capability, str(paddle.device.cuda.get_device_name()))
 
 
 def use_device(spec: JobSpec) -> str:

@@ -11,7 +11,7 @@ import torch
 
 from helpers.trainers.common.cuda import CudaEvents, EventTimer, cudnn_text
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
-from helpers.trainers.common.process import RankPlace, Refused, cpu_name, refuse_older_card, refuse_tf32_on_cpu
+from helpers.trainers.common.process import RankPlace, Refused, cpu_name, refuse_tf32_on_cpu
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
@@ -33,7 +33,7 @@ def refuse_what_cannot_run(spec: JobSpec) -> None:
     if spec.device == "cpu":
         _refuse_on_cpu(spec.case)
     else:
-        _refuse_on_gpu(spec.case)
+        _refuse_on_gpu()
 
 
 def _refuse_on_cpu(case: Case) -> None:
@@ -44,7 +44,7 @@ def _refuse_on_cpu(case: Case) -> None:
         raise Refused(f"torch.compile on a CPU needs a C++ compiler ({' or '.join(_COMPILERS)}), and there is none")
 
 
-def _refuse_on_gpu(case: Case) -> None:
+def _refuse_on_gpu() -> None:
     if torch.version.cuda is None:
         raise Refused("this build of PyTorch is for CPUs: make env-pytorch installs one for CUDA where there is a GPU")
     if not torch.cuda.is_available() or torch.cuda.device_count() == 0:
@@ -53,7 +53,6 @@ def _refuse_on_gpu(case: Case) -> None:
     archs = torch.cuda.get_arch_list()
     if not has_kernels(capability, archs):
         raise Refused(f"this build of PyTorch has no code for {name}: it is for {' '.join(archs)}")
-    refuse_older_card(case, capability, name)
 
 
 def use_device(spec: JobSpec, ranks: RankPlace) -> Any:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from helpers.trainers.common.cuda import total_memory_bytes
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
 from helpers.trainers.common.loop import HostTimer
-from helpers.trainers.common.process import Refused, Trainer, cpu_name, refuse_older_card, refuse_tf32_on_cpu
+from helpers.trainers.common.process import Refused, Trainer, cpu_name, refuse_tf32_on_cpu
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.tensorflow.settings import AUTOCLUSTERING, TensorflowSettings
@@ -32,7 +32,7 @@ def refuse_what_cannot_run(spec: JobSpec, settings: TensorflowSettings) -> None:
     if spec.device == "cpu":
         _refuse_on_cpu(spec, settings)
     else:
-        _refuse_on_gpu(spec)
+        _refuse_on_gpu()
 
 
 def _refuse_on_cpu(spec: JobSpec, settings: TensorflowSettings) -> None:
@@ -41,17 +41,13 @@ def _refuse_on_cpu(spec: JobSpec, settings: TensorflowSettings) -> None:
         raise Refused(f"TensorFlow's convolutions on a CPU are NHWC, and the settings say {settings.layout}")
 
 
-def _refuse_on_gpu(spec: JobSpec) -> None:
+def _refuse_on_gpu() -> None:
     if not tf.test.is_built_with_cuda():
         raise Refused(
             "this build of TensorFlow is for CPUs: make env-tensorflow installs one for CUDA where there is a GPU"
         )
-    cards = tf.config.list_physical_devices("GPU")
-    if not cards:
+    if not tf.config.list_physical_devices("GPU"):
         raise Refused("TensorFlow sees no GPU that its CUDA works with; the lines above, of its own, say why")
-    details = tf.config.experimental.get_device_details(cards[0])
-    capability, name = details.get("compute_capability", (0, 0)), details.get("device_name", cards[0].name)
-    refuse_older_card(spec.case, capability, name)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from helpers.trainers.common.process import (
     RankPlace,
     Refused,
     Trainer,
-    refuse_older_card,
     run,
 )
 from helpers.trainers.contract.case import Case
@@ -218,20 +216,3 @@ def test_a_slowdown_stands_in_the_header_and_one_that_is_none_fails_the_job(
     log = read_step_log(spec.step_log_path(0))
     assert log.header.facts.get(SLOWDOWN_FACT) == told
     assert (SLOWDOWN_VARIABLE in log.footer.reason) is (status == EXIT_FAILED)
-
-
-# ---- what a device cannot compute
-
-
-@pytest.mark.parametrize(
-    ("case", "capability", "told"),
-    [
-        ("pytorch-resnet50v1.5-tf32-bs1-1x1-dali", (8, 0), ""),
-        ("pytorch-resnet50v1.5-tf32-bs1-1x1-dali", (7, 5), "tf32 needs compute capability 8.0, a card has 7.5"),
-        ("pytorch-resnet50v1.5-fp32-bs1-1x1-dali-compile", (6, 1), "fp32 with compile needs compute capability 7.0"),
-        ("paddle-resnet50v1.5-fp32-bs1-1x1-dali-static", (3, 5), ""),
-    ],
-)
-def test_a_card_that_is_too_old_for_its_case_is_refused(case: str, capability: tuple[int, int], told: str) -> None:
-    with pytest.raises(Refused, match=told) if told else contextlib.nullcontext():
-        refuse_older_card(Case.parse(case), capability, "a card")
