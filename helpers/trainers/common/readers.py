@@ -266,38 +266,16 @@ class Loaders:
     native_loader: Callable[[int], str] = str
 
 
-def share_of(trainer: Trainer) -> Share:
-    """The share of this process, with batches for all of its cards."""
-    spec, ranks = trainer.spec, trainer.ranks
-    batch_size = spec.case.batch_size_per_card * spec.cards_per_process
-    return Share(ranks.rank, ranks.world_size, batch_size, spec.seed)
-
-
-def card_shares(trainer: Trainer) -> Tuple[Share, ...]:
-    """The share of each card of this process, as if each card had a process of its own."""
+def share_of(trainer: Trainer, card: CardPlace) -> Share:
+    """The share of a card: the same whether or not it has a process of its own."""
     spec = trainer.spec
-    return tuple(
-        Share(card.number, spec.case.cards, spec.case.batch_size_per_card, spec.seed) for card in trainer.cards
-    )
+    return Share(card.number, spec.case.cards, spec.case.batch_size_per_card, spec.seed)
 
 
-def open_reader(trainer: Trainer, settings: Settings, loaders: Loaders) -> Reader:
-    """The reader of the job's data source. Its batches are for all cards of the process. It is added to the header's
-    facts. Raises DatasetError."""
-    return _open(trainer, settings, loaders, share_of(trainer))
-
-
-def open_card_readers(trainer: Trainer, settings: Settings, loaders: Callable[[CardPlace], Loaders]) -> Reader:
-    """As ``open_reader``, but with a reader for each card, which reads the same images as if the card had a process of
-    its own.
-
-    The images and the labels of a batch are lists with an entry for each card.
-    """
-    shares = zip(trainer.cards, card_shares(trainer))
-    return CardReaders([_open(trainer, settings, loaders(card), share) for card, share in shares])
-
-
-def _open(trainer: Trainer, settings: Settings, loaders: Loaders, share: Share) -> Reader:
+def open_reader(trainer: Trainer, settings: Settings, loaders: Loaders, card: CardPlace) -> Reader:
+    """The reader of the job's data source, for one of the process's cards. It is added to the header's facts. Raises
+    DatasetError."""
+    share = share_of(trainer, card)
     spec, facts = trainer.spec, trainer.device.facts
     form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
     source = spec.case.read_from
@@ -344,7 +322,8 @@ class SyntheticReader:
 
 
 class CardReaders:
-    """Joins the batches of the readers of several cards."""
+    """Joins the batches of the readers of several cards: the images and the labels of a batch are lists with an entry
+    for each card."""
 
     def __init__(self, readers: Sequence[Reader]) -> None:
         self._readers = list(readers)

@@ -16,13 +16,14 @@ from helpers.trainers.mxnet.settings import MxnetSettings
 
 
 def open_reader(trainer: Trainer, settings: MxnetSettings, contexts: Sequence[Any]) -> Reader:
-    """As ``readers.open_card_readers``, with DALI."""
+    """A ``readers.open_reader`` for each card, with DALI."""
 
-    def loaders(card: CardPlace) -> readers.Loaders:
+    def of_card(card: CardPlace) -> Reader:
         context = contexts[card.local]
-        return readers.Loaders(feed_to(context), lambda: card.local, lambda: plugin(context))
+        loaders = readers.Loaders(feed_to(context), lambda: card.local, lambda: plugin(context))
+        return readers.open_reader(trainer, settings, loaders, card)
 
-    return readers.open_card_readers(trainer, settings, loaders)
+    return readers.CardReaders([of_card(card) for card in trainer.cards])
 
 
 def feed_to(context: Any) -> Feed:

@@ -157,7 +157,7 @@ def _build_static(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) 
 def _build_dynamic(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) -> None:
     from helpers.trainers.paddle import steps as paddle_steps
 
-    model = paddle_steps.build_parts(spec, settings, answer.facts).model
+    model = paddle_steps.DynamicStep(spec, settings, answer.facts, ranks=1).model
     answer.parameters = sum(int(each.size) for each in model.parameters() if not each.stop_gradient)
 
 

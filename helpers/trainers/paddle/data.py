@@ -47,6 +47,7 @@ def open_reader(trainer: Trainer, settings: PaddleSettings, feed: Feed) -> Reade
             lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec),
             readers.decoding_workers("paddle.io.DataLoader"),
         ),
+        trainer.cards[0],
     )
 
 

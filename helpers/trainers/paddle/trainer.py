@@ -105,7 +105,7 @@ def _stepper(trainer: Trainer, settings: PaddleSettings) -> Any:
         return StaticStep(trainer, settings)
     from helpers.trainers.paddle.steps import DynamicStep
 
-    return DynamicStep(trainer, settings)
+    return DynamicStep(trainer.spec, settings, trainer.device.facts, trainer.ranks.world_size)
 
 
 def _write_weights(trainer: Trainer, stepper: Any) -> None:

@@ -46,6 +46,7 @@ def open_reader(trainer: Trainer, settings: PytorchSettings, device: Any) -> Rea
             lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec, feed),
             readers.decoding_workers("torch.utils.data.DataLoader"),
         ),
+        trainer.cards[0],
     )
 
 

@@ -36,7 +36,7 @@ def open_reader(trainer: Trainer, settings: TensorflowSettings, device: str) -> 
         lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec.seed, device),
         lambda workers: f"tf.data, {workers} threads, {_SOURCES[settings.native_source]}, decoding by TensorFlow",
     )
-    return readers.open_reader(trainer, settings, loaders)
+    return readers.open_reader(trainer, settings, loaders, trainer.cards[0])
 
 
 def feed_to(device: str) -> Feed:

@@ -23,8 +23,6 @@ from helpers.trainers.common.readers import (
     Lent,
     Loaders,
     Plugin,
-    card_shares,
-    open_card_readers,
     open_reader,
     share_of,
 )
@@ -119,10 +117,11 @@ def _trainer(folder: Path, each: int, rank: int = 0) -> Trainer:
 
 
 def test_the_cards_of_a_process_read_what_one_process_a_card_would_read(tmp_path: Path) -> None:
-    alone = [share_of(_trainer(tmp_path, 1, rank)) for rank in range(8)]
-    assert [share for rank in (0, 1) for share in card_shares(_trainer(tmp_path, 4, rank))] == alone
-    assert [share.rank for share in alone] == list(range(8))
-    assert share_of(_trainer(tmp_path, 4, 1)) == Share(1, 2, 8, 1234)
+    def shares(each: int) -> list[Share]:
+        trainers = [_trainer(tmp_path, each, rank) for rank in range(8 // each)]
+        return [share_of(trainer, card) for trainer in trainers for card in trainer.cards]
+
+    assert shares(4) == shares(1) == [Share(number, 8, 2, 1234) for number in range(8)]
 
 
 def test_a_batch_of_several_cards_has_an_entry_for_each_and_counts_all_samples(tmp_path: Path) -> None:
@@ -132,21 +131,19 @@ def test_a_batch_of_several_cards_has_an_entry_for_each_and_counts_all_samples(t
     )
     fed: list[int] = []
 
-    def loaders(card: CardPlace) -> Loaders:
+    def of_card(card: CardPlace) -> Any:
         def feed(array: Any) -> Any:
             fed.append(card.number)
             return array
 
-        return Loaders(feed, lambda: card.local, None, None, "none")  # type: ignore[arg-type]
+        loaders = Loaders(feed, lambda: card.local, None)  # type: ignore[arg-type]
+        return open_reader(trainer, settings, loaders, card)  # type: ignore[arg-type]
 
-    reader = open_card_readers(trainer, settings, loaders)  # type: ignore[arg-type]
-    batch = next(reader.epoch(0))
+    batch = next(CardReaders([of_card(card) for card in trainer.cards]).epoch(0))
     assert (batch.samples, len(batch.images), [len(labels) for labels in batch.labels]) == (8, 4, [2] * 4)
     assert fed == [0, 0, 1, 1, 2, 2, 3, 3]
     # Each card has the noise of its own rank.
     assert len({images.tobytes() for images in batch.images}) == 4
-    whole = next(open_reader(trainer, settings, loaders(trainer.cards[0])).epoch(0))  # type: ignore[arg-type]
-    assert (whole.samples, whole.images.shape[0]) == (8, 8)
 
 
 def test_an_epoch_of_several_cards_ends_with_the_first_card_that_has_no_batch_and_all_come_to_its_end() -> None:

@@ -16,7 +16,7 @@ pytest.importorskip("nvidia.dali")
 from helpers.plan.recipes.recipe import settings_for  # noqa: E402
 from helpers.trainers.common import readers as dali_data  # noqa: E402
 from helpers.trainers.common.images import Form, ImageList, Share  # noqa: E402
-from helpers.trainers.common.process import DeviceRecord, RankPlace  # noqa: E402
+from helpers.trainers.common.process import DeviceRecord, RankPlace, cards_of  # noqa: E402
 from helpers.trainers.common.readers import (  # noqa: E402
     DaliPlan,
     DaliReader,
@@ -98,7 +98,8 @@ def test_dali_decodes_on_the_rank_s_card_or_where_the_case_says_on_the_cpu(
     monkeypatch.setattr(paddle_data, "card_events", lambda: None)
     case = Case.parse(f"paddle-resnet50v1.5-amp_o2-bs2-1x2-{data}-to_static")
     spec = JobSpec("j", case, 0, "r", device, 0, 1, data_root=str(tmp_path), settings=settings_for(case, device))
-    trainer = SimpleNamespace(spec=spec, ranks=RankPlace(1, 1, 2), device=DeviceRecord(facts={"threads": "5"}))
+    cards = cards_of(spec, RankPlace(1, 1, 2))
+    trainer = SimpleNamespace(spec=spec, cards=cards, device=DeviceRecord(facts={"threads": "5"}))
     paddle_data.open_reader(trainer, Settings.of(spec), paddle.to_tensor)  # type: ignore[arg-type]
     ((plan, plugin),) = plans
     assert (plan.gpu, plan.share.rank, plan.threads) == (card, 1, 4 if device == "gpu" else 5)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -16,8 +17,9 @@ from helpers.trainers.common.images import Form
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.pytorch import steps
+from helpers.trainers.pytorch.models import network_of
 from helpers.trainers.pytorch.settings import PytorchSettings
-from helpers.trainers.pytorch.steps import TrainingStep
 
 
 class Counter(TorchDispatchMode):
@@ -35,18 +37,22 @@ def build(spec: JobSpec, settings: PytorchSettings) -> dict[str, Any]:
     # The CPU, since PyTorch's backward pass would need a driver for a card, even on FakeTensor.
     mode, device = FakeTensorMode(), torch.device("cpu")
 
-    def place(network: Any) -> Any:
-        """Replace the network's weights by fake tensors."""
+    def fake_network(*arguments: Any) -> Any:
+        """The network with fake tensors as its weights."""
+        network = network_of(*arguments)
         with mode:
             for layer in network.modules():
                 for name, weights in list(layer.named_parameters(recurse=False)):
                     layer.register_parameter(name, torch.nn.Parameter(mode.from_tensor(weights).detach()))
                 for name, state in list(layer.named_buffers(recurse=False)):
                     layer.register_buffer(name, mode.from_tensor(state))
+        # It is on the device already.
+        network.to = lambda device: network
         return network
 
     trainer: Any = SimpleNamespace(spec=spec, device=DeviceRecord(), ranks=RankPlace(0, 0, 1))
-    step = TrainingStep(trainer, settings, device, place)
+    with mock.patch.object(steps, "network_of", fake_network):
+        step = steps.TrainingStep(trainer, settings, device)
     form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
     batch_size = spec.case.batch_size_per_card
     with mode, Counter() as counter:
