@@ -116,7 +116,7 @@ class LoopIO:
     # Writes the heartbeat: phase and step.
     beat: Callable[[str, int], None]
     # Returns when all ranks have called it.
-    barrier: Callable[[], None]
+    barrier: Callable[[], object]
     clock: Clock
     # Returns whether all ranks are steady; all ranks must call it.
     agree: Callable[[bool], bool] = bool

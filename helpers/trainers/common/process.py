@@ -366,6 +366,6 @@ def plan_of(trainer: Trainer) -> LoopPlan:
     )
 
 
-def io_of(trainer: Trainer, barrier: Callable[[], None], agree: Callable[[bool], bool]) -> LoopIO:
+def io_of(trainer: Trainer, barrier: Callable[[], object], agree: Callable[[bool], bool]) -> LoopIO:
     """The io of a rank's loop; ``barrier`` and ``agree`` are those of ``LoopIO``."""
     return LoopIO(trainer.record, trainer.beat, barrier, time.monotonic, agree, trainer.begin)
