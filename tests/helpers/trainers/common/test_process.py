@@ -180,7 +180,7 @@ def test_one_process_of_several_cards_has_the_cores_of_all_and_the_threads_of_on
 
 def test_ranks_come_from_the_launcher_s_variables() -> None:
     assert RankPlace.from_environment({"T_RANK": "5", "T_LOCAL": "1", "T_WORLD": "8"}, NAMES) == RankPlace(5, 1, 8)
-    assert RankPlace.from_environment({}, NAMES) == RankPlace(0, 0, 1)
+    assert RankPlace.from_environment({"T_RANK": ""}, NAMES) == RankPlace(0, 0, 1)
 
 
 @pytest.mark.parametrize("argv", [[], ["a", "b"], ["missing.json"]])

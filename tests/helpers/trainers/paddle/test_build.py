@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle import build as paddle_build
+from helpers.trainers.paddle.companions import CompanionError
 from tests.helpers.trainers.specs import spec_of
 
 RESNET50 = "paddle-resnet50v1.5"
@@ -63,6 +65,17 @@ def test_a_refusal_and_a_failure_are_told_apart_and_keep_the_facts(
     answer = _answer(capsys)
     assert (answer["built"], answer["facts"]) == (error is None, {"framework_version": "3.3.1"})
     assert reason in answer["reason"] and (error is None) is (answer["reason"] == "")
+
+
+def test_a_package_beside_paddle_that_is_at_fault_is_a_fact(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = CompanionError("protobuf 7.0")
+    fault.distribution = "protobuf"
+    monkeypatch.setattr(paddle_build, "build", Mock(side_effect=fault))
+    spec = spec_of(f"{RESNET50}-fp32-bs256-1x1-native-static", "gpu", tmp_path)
+    assert paddle_build.main([str(spec.spec_path)]) == EXIT_FAILED
+    assert _answer(capsys)["facts"] == {"companion_at_fault": "protobuf"}
 
 
 def test_a_cpu_s_job_is_an_error_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
