@@ -18,7 +18,7 @@ from helpers.trainers.common.process import Trainer, run
 from tests.faults.inject import FAULT_VARIABLE
 
 STEP_SECONDS = 0.05
-RANK_VARIABLES = (("PADDLE_TRAINER_ID",), ("PADDLE_LOCAL_RANK",), ("PADDLE_TRAINERS_NUM",))
+RANK_VARIABLES = ("PADDLE_TRAINER_ID", "PADDLE_LOCAL_RANK", "PADDLE_TRAINERS_NUM")
 
 
 class EvenTimer:

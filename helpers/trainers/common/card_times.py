@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Iterable, List, Sequence
 
 from helpers.trainers.common.phase_times import Claim, divided
-from helpers.trainers.common.step_profile import Call, ProfileError, Recording, rows_of
-from helpers.trainers.contract.step_profile import Phase
+from helpers.trainers.common.step_profile import ProfileError, Recording, call_of, rows_of
+from helpers.trainers.contract.step_profile import OperatorRow, Phase
 
 # A rank has one card. Its number is left out, or the ranks of a job would have no row in common.
 CARD = "cuda"
@@ -44,7 +44,7 @@ def recording_on_card(works: Sequence[CardWork], parts: Iterable[Claim[Phase]], 
     work."""
     if not works:
         raise ProfileError(f"{profiler} recorded no kernel: does CUPTI work here, and may this user profile the GPU?")
-    calls: List[Call] = []
+    calls: List[OperatorRow] = []
     computing: List[Claim[Phase]] = []
     reducing: List[Claim[Phase]] = []
     copying: List[Claim[Phase]] = []
@@ -55,8 +55,9 @@ def recording_on_card(works: Sequence[CardWork], parts: Iterable[Claim[Phase]], 
         elif each.is_copy_to_card:
             group, phase = copying, Phase.TRANSFER
         group.append(Claim(phase, each.start, each.end))
-        calls.append(Call(phase, each.layer, each.operator, each.name, "", CARD, each.end - each.start))
-    seconds = divided([computing, reducing, copying, [part for part in parts if part.what is Phase.DATA_WAIT]])
-    overlapped = divided([reducing]).get(Phase.ALL_REDUCE, 0.0) - seconds.get(Phase.ALL_REDUCE, 0.0)
-    phases = {phase: each / steps for phase, each in seconds.items()}
+        seconds = each.end - each.start
+        calls.append(call_of(phase, each.layer, each.operator, seconds, kernel=each.name, device=CARD))
+    by_phase = divided([computing, reducing, copying, [part for part in parts if part.what is Phase.DATA_WAIT]])
+    overlapped = divided([reducing]).get(Phase.ALL_REDUCE, 0.0) - by_phase.get(Phase.ALL_REDUCE, 0.0)
+    phases = {phase: each / steps for phase, each in by_phase.items()}
     return Recording(rows_of(calls, steps), phases, max(0.0, overlapped) / steps)

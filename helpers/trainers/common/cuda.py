@@ -12,7 +12,7 @@ import ctypes
 import re
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Protocol, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from helpers.trainers.contract.errors import DeviceError
 
@@ -21,28 +21,8 @@ LIBRARY = "libcuda.so.1"
 _NOT_READY = 600
 
 
-class Events(Protocol):
-    """Marks in a card's stream of work; CudaEvents, or a stand-in."""
-
-    def record(self) -> Any:
-        """Sets a mark behind all work issued so far, without waiting for it."""
-
-    def wait(self, event: Any) -> None:
-        """Return when the card has reached the mark."""
-
-    def reached(self, event: Any) -> bool:
-        """Whether the card has reached the mark; does not wait."""
-
-    def seconds_between(self, first: Any, second: Any) -> float:
-        """The time between two marks that were reached, by the card's clock. Raises DeviceError unless it is
-        positive."""
-
-    def release(self, event: Any) -> None:
-        """Free a mark that is not needed any more."""
-
-
 class CudaEvents:
-    """Events on a stream of the card ``index``; ``stream`` returns the ``cudaStream_t`` as a number.
+    """Marks in a stream of the card ``index``; ``stream`` returns the ``cudaStream_t`` as a number.
 
     ``index`` is CUDA's number (CUDA_VISIBLE_DEVICES). The framework works in the card's primary context, which need not
     be that of the calling thread. Every method raises DeviceError if the driver fails.
@@ -51,13 +31,12 @@ class CudaEvents:
     def __init__(self, index: int, stream: Callable[[], int], driver: Any = None) -> None:
         self._driver = _load() if driver is None else driver
         self._stream = stream
-        self._call("cuInit", 0)
-        device = ctypes.c_int()
-        self._call("cuDeviceGet", ctypes.byref(device), index)
+        device = _device(self._driver, index)
         self._context = ctypes.c_void_p()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
 
     def record(self) -> Any:
+        """Set a mark behind all work issued so far, without waiting for it."""
         event = ctypes.c_void_p()
         self._call("cuCtxPushCurrent_v2", self._context)
         try:
@@ -68,15 +47,19 @@ class CudaEvents:
         return event
 
     def wait(self, event: Any) -> None:
+        """Return when the card has reached the mark."""
         self._call("cuEventSynchronize", event)
 
     def reached(self, event: Any) -> bool:
+        """Whether the card has reached the mark; does not wait."""
         code = self._driver.cuEventQuery(event)
         if code not in (0, _NOT_READY):
             raise _failure("cuEventQuery", code)
         return bool(code == 0)
 
     def seconds_between(self, first: Any, second: Any) -> float:
+        """The time between two marks that were reached, by the card's clock. Raises DeviceError unless it is
+        positive."""
         milliseconds = ctypes.c_float()
         self._call("cuEventElapsedTime", ctypes.byref(milliseconds), first, second)
         if not milliseconds.value > 0:
@@ -90,12 +73,11 @@ class CudaEvents:
         return milliseconds.value / 1000.0
 
     def release(self, event: Any) -> None:
+        """Free a mark that is not needed any more."""
         self._call("cuEventDestroy_v2", event)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        code = getattr(self._driver, name)(*arguments)
-        if code != 0:
-            raise _failure(name, code)
+        _call(self._driver, name, *arguments)
 
 
 def _failure(name: str, code: int) -> DeviceError:
@@ -108,21 +90,6 @@ def _failure(name: str, code: int) -> DeviceError:
     )
 
 
-class EventMark:
-    """A mark behind all work issued so far (for readers.Lent): an event that is released when it is reached."""
-
-    def __init__(self, events: Events) -> None:
-        self._events = events
-        self._event = events.record()
-
-    def query(self) -> bool:
-        """Whether the card has reached the mark. It is then freed, so this must not be called again after True."""
-        if not self._events.reached(self._event):
-            return False
-        self._events.release(self._event)
-        return True
-
-
 # What the header says of steps that EventTimer times.
 EVENTS = "CUDA events on the framework's own stream: a step's seconds are the card's"
 
@@ -132,7 +99,7 @@ class EventTimer:
     card's, so that no phase begins before the one before it has ended, however the two clocks drift apart."""
 
     def __init__(
-        self, events: Events, synchronize: Callable[[], None], clock: Callable[[], float] = time.monotonic
+        self, events: CudaEvents, synchronize: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         """``synchronize`` waits until the card has done everything that was issued. ``clock`` places the first
         phase."""
@@ -187,15 +154,22 @@ def card_name(index: int) -> str:
 
 
 def _ask_of_card(question: str, index: int, *answer: Any) -> None:
-    driver, device = _load(), ctypes.c_int()
-    for name, arguments in (
-        ("cuInit", (0,)),
-        ("cuDeviceGet", (ctypes.byref(device), index)),
-        (question, (*answer, device)),
-    ):
-        code = getattr(driver, name)(*arguments)
-        if code != 0:
-            raise _failure(name, code)
+    driver = _load()
+    device = _device(driver, index)
+    _call(driver, question, *answer, device)
+
+
+def _device(driver: Any, index: int) -> ctypes.c_int:
+    device = ctypes.c_int()
+    _call(driver, "cuInit", 0)
+    _call(driver, "cuDeviceGet", ctypes.byref(device), index)
+    return device
+
+
+def _call(driver: Any, name: str, *arguments: Any) -> None:
+    code = getattr(driver, name)(*arguments)
+    if code != 0:
+        raise _failure(name, code)
 
 
 def _load() -> Any:

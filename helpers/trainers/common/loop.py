@@ -66,17 +66,21 @@ class StepTimer(Protocol):
 
 
 class HostTimer:
-    """Times steps by the host's clock, for devices whose steps are synchronous."""
+    """Times steps by the host's clock: those of a device whose steps are synchronous, or that is waited for after every
+    step. Then a step's time includes the launch of its first operations."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, wait: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
+        self._wait = wait
         self._last = 0.0
         self._done: List[Tuple[float, float]] = []
 
     def begin(self) -> None:
+        self._wait()
         self._last = self._clock()
 
     def mark(self) -> None:
+        self._wait()
         now = self._clock()
         self._done.append((self._last, now))
         self._last = now
@@ -112,11 +116,10 @@ class LoopIO:
     # Writes the heartbeat: phase and step.
     beat: Callable[[str, int], None]
     # Returns when all ranks have called it.
-    barrier: Callable[[], None]
+    barrier: Callable[[], object]
     clock: Clock
-    # Returns whether all ranks are steady; all ranks must call it. None if ranks cannot ask each other: then they warm
-    # up for the whole budget, so that all stop at the same step, and steadiness is tested once.
-    agree: Optional[Callable[[bool], bool]] = bool
+    # Returns whether all ranks are steady; all ranks must call it.
+    agree: Callable[[bool], bool] = bool
     # Called with the step's number before it is computed, so that the heartbeat shows which rank the others wait for.
     begin: Callable[[int], None] = lambda number: None
 
@@ -158,10 +161,7 @@ class Training:
             self.phase(WARMUP, min(plan.steady_window_steps, plan.most_warmup_steps - self._number))
 
     def _steady(self) -> bool:
-        agree = self._io.agree
-        if agree is None:
-            return False
-        return agree(steadiness(self._step_seconds, self._plan.steady_window_steps).steady)
+        return self._io.agree(steadiness(self._step_seconds, self._plan.steady_window_steps).steady)
 
     def phase(self, phase: str, steps: int) -> None:
         if steps == 0:

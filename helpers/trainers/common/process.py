@@ -33,11 +33,18 @@ _MOST_SLOWDOWN = 10.0
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _REASON_LENGTH = 1000
+# Variables of a launcher: rank, rank within the node, number of ranks. Paddle's has others.
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 CPUINFO = Path("/proc/cpuinfo")
 
 
 class Refused(Exception):
     """This device or this build of the framework cannot run the case. No other configuration is run instead."""
+
+
+def refuse_tf32_on_cpu(precision: Precision) -> None:
+    if precision is Precision.TF32:
+        raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
 
 
 def not_imported(title: str, module: str, error: Exception) -> Refused:
@@ -59,13 +66,12 @@ class RankPlace:
     world_size: int
 
     @staticmethod
-    def from_environment(environment: Mapping[str, str], names: Sequence[Sequence[str]]) -> RankPlace:
-        """``names`` has the launcher's variables for rank, local rank and world size; of each, the first variable that
-        is set counts."""
+    def from_environment(environment: Mapping[str, str], names: Sequence[str]) -> RankPlace:
+        """``names`` are the launcher's variables for rank, local rank and world size. Without a launcher this process
+        is the only rank."""
         values = []
-        for wanted, default in zip(names, ("0", "0", "1")):
-            name = next((name for name in wanted if environment.get(name)), wanted[0])
-            text = environment.get(name, default)
+        for name, default in zip(names, ("0", "0", "1")):
+            text = environment.get(name) or default
             if not text.isdigit():
                 raise ConfigError("trainer", field=name, got=text, expected="a whole number from the launcher")
             values.append(int(text))
@@ -170,7 +176,7 @@ class Trainer:
         return self._log
 
 
-def run(argv: List[str], rank_variables: Sequence[Sequence[str]], program: Callable[[Trainer], None]) -> int:
+def run(argv: List[str], rank_variables: Sequence[str], program: Callable[[Trainer], None]) -> int:
     """Run ``program`` as one rank of the job in ``argv[0]`` and return the exit status.
 
     The step log gets a footer whether the run completes, is refused or fails. The traceback of a failure goes to
@@ -267,7 +273,7 @@ def slowdown_of(environment: Mapping[str, str]) -> float:
     return share
 
 
-def _read(argv: List[str], rank_variables: Sequence[Sequence[str]]) -> "tuple[JobSpec, RankPlace]":
+def _read(argv: List[str], rank_variables: Sequence[str]) -> "tuple[JobSpec, RankPlace]":
     if len(argv) != 1:
         raise ConfigError("trainer", got=" ".join(argv) or "no argument", expected="one argument: the job's spec.json")
     path = Path(argv[0])
@@ -360,6 +366,6 @@ def plan_of(trainer: Trainer) -> LoopPlan:
     )
 
 
-def io_of(trainer: Trainer, barrier: Callable[[], None], agree: Optional[Callable[[bool], bool]]) -> LoopIO:
+def io_of(trainer: Trainer, barrier: Callable[[], object], agree: Callable[[bool], bool]) -> LoopIO:
     """The io of a rank's loop; ``barrier`` and ``agree`` are those of ``LoopIO``."""
     return LoopIO(trainer.record, trainer.beat, barrier, time.monotonic, agree, trainer.begin)

@@ -8,10 +8,11 @@ import random
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Callable, Deque, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Deque, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy
 
+from helpers.trainers.common.cuda import CudaEvents
 from helpers.trainers.common.images import (
     MEAN,
     SEARCH_SECONDS,
@@ -79,13 +80,6 @@ class DaliSource:
         return outputs
 
 
-class Mark(Protocol):
-    """A mark behind work that was issued to a card."""
-
-    def query(self) -> bool:
-        """Whether the card has reached it; does not wait."""
-
-
 class Lent:
     """Holds tensors that are in a loader's memory until the card has done the work that was issued on them.
 
@@ -93,15 +87,15 @@ class Lent:
     as no object holds it. It does not know the framework's stream, and the host is several steps ahead of the card.
     """
 
-    def __init__(self, mark: Callable[[], Mark]) -> None:
-        """``mark`` returns a mark behind all work issued so far."""
-        self._mark = mark
-        self._held: Deque[Tuple[Mark, Any]] = deque()
+    def __init__(self, events: CudaEvents) -> None:
+        """``events`` are on the framework's stream."""
+        self._events = events
+        self._held: Deque[Tuple[Any, Any]] = deque()
 
     def keep(self, tensors: Any) -> None:
-        self._held.append((self._mark(), tensors))
-        while self._held and self._held[0][0].query():
-            self._held.popleft()
+        self._held.append((self._events.record(), tensors))
+        while self._held and self._events.reached(self._held[0][0]):
+            self._events.release(self._held.popleft()[0])
 
 
 @dataclass(frozen=True)
@@ -112,7 +106,7 @@ class Plugin:
     # ``labels``.
     runner: Callable[[Any], Callable[[], Mapping[str, Any]]]
     # The argument of Lent; None if nothing is lent, or if a step ends before the next batch is requested.
-    mark: Optional[Callable[[], Mark]] = None
+    events: Optional[CudaEvents] = None
 
 
 class DaliReader:
@@ -125,7 +119,7 @@ class DaliReader:
         """``plugin`` is None for a pipeline that is completely on the CPU."""
         self._samples = plan.share.batch_size
         self._feed = feed
-        self._lent = Lent(plugin.mark) if plugin is not None and plugin.mark is not None else None
+        self._lent = Lent(plugin.events) if plugin is not None and plugin.events is not None else None
         self._by_plugin = plugin is not None
         self._source = DaliSource(images, plan) if plugin is None else DaliSource(images, plan, plugin.runner)
 
@@ -263,7 +257,8 @@ class Loaders:
     feed: Feed
     # Returns the index of the decoding card, which is the rank's own.
     gpu_index: Callable[[], int]
-    dali: Callable[[ImageList, DaliPlan], Reader]
+    # Returns the functions for DALI on that card.
+    plugin: Callable[[], Plugin]
     # None if the trainer has no native loader.
     native: Optional[Callable[[ImageList, Share, Form], Reader]] = None
     # Takes the number of workers and returns the header's text on the native loader. Raises Refused if that lacks a
@@ -271,38 +266,16 @@ class Loaders:
     native_loader: Callable[[int], str] = str
 
 
-def share_of(trainer: Trainer) -> Share:
-    """The share of this process, with batches for all of its cards."""
-    spec, ranks = trainer.spec, trainer.ranks
-    batch_size = spec.case.batch_size_per_card * spec.cards_per_process
-    return Share(ranks.rank, ranks.world_size, batch_size, spec.seed)
-
-
-def card_shares(trainer: Trainer) -> Tuple[Share, ...]:
-    """The share of each card of this process, as if each card had a process of its own."""
+def share_of(trainer: Trainer, card: CardPlace) -> Share:
+    """The share of a card: the same whether or not it has a process of its own."""
     spec = trainer.spec
-    return tuple(
-        Share(card.number, spec.case.cards, spec.case.batch_size_per_card, spec.seed) for card in trainer.cards
-    )
+    return Share(card.number, spec.case.cards, spec.case.batch_size_per_card, spec.seed)
 
 
-def open_reader(trainer: Trainer, settings: Settings, loaders: Loaders) -> Reader:
-    """The reader of the job's data source. Its batches are for all cards of the process. It is added to the header's
-    facts. Raises DatasetError."""
-    return _open(trainer, settings, loaders, share_of(trainer))
-
-
-def open_card_readers(trainer: Trainer, settings: Settings, loaders: Callable[[CardPlace], Loaders]) -> Reader:
-    """As ``open_reader``, but with a reader for each card, which reads the same images as if the card had a process of
-    its own.
-
-    The images and the labels of a batch are lists with an entry for each card.
-    """
-    shares = zip(trainer.cards, card_shares(trainer))
-    return CardReaders([_open(trainer, settings, loaders(card), share) for card, share in shares])
-
-
-def _open(trainer: Trainer, settings: Settings, loaders: Loaders, share: Share) -> Reader:
+def open_reader(trainer: Trainer, settings: Settings, loaders: Loaders, card: CardPlace) -> Reader:
+    """The reader of the job's data source, for one of the process's cards. It is added to the header's facts. Raises
+    DatasetError."""
+    share = share_of(trainer, card)
     spec, facts = trainer.spec, trainer.device.facts
     form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
     source = spec.case.read_from
@@ -321,7 +294,8 @@ def _open(trainer: Trainer, settings: Settings, loaders: Loaders, share: Share) 
     decode_gpu = loaders.gpu_index() if spec.device == "gpu" and source is DataSource.DALI else None
     where = "CPU" if decode_gpu is None else "GPU (mixed)"
     facts["loader"] = f"DALI {dali_version()}, {threads} threads, decoding on {where}"
-    return loaders.dali(images, DaliPlan(share, form, settings.augmentation, settings.dali, threads, decode_gpu))
+    plan = DaliPlan(share, form, settings.augmentation, settings.dali, threads, decode_gpu)
+    return DaliReader(images, plan, loaders.feed, None if decode_gpu is None else loaders.plugin())
 
 
 def decoding_workers(name: str) -> Callable[[int], str]:
@@ -348,7 +322,8 @@ class SyntheticReader:
 
 
 class CardReaders:
-    """Joins the batches of the readers of several cards."""
+    """Joins the batches of the readers of several cards: the images and the labels of a batch are lists with an entry
+    for each card."""
 
     def __init__(self, readers: Sequence[Reader]) -> None:
         self._readers = list(readers)

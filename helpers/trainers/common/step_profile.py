@@ -30,7 +30,7 @@ from typing import (
 
 from helpers.trainers.common.loop import Clock, Training
 from helpers.trainers.common.process import Trainer, one_line
-from helpers.trainers.contract.step_profile import NoProfile, OperatorRow, Phase, StepProfile
+from helpers.trainers.contract.step_profile import HOST, NoProfile, OperatorRow, Phase, StepProfile
 from helpers.trainers.contract.steplog import PROFILE
 
 # The methods of a stepper that are the parts of its step. One that lacks them tells no phases.
@@ -69,7 +69,7 @@ class StepProfiler(Protocol):
 
     def stop(self, steps: int, trace: Path) -> Recording:
         """Stop, keep the profiler's own record in ``trace``, and return what it says of the ``steps`` steps. Raises
-        ProfileError if it recorded nothing, or not everything."""
+        ProfileError if it recorded nothing, or not everything, and OSError if the disk has no room."""
 
 
 @dataclass(frozen=True)
@@ -128,30 +128,25 @@ def _nested_in_lane(spans: Sequence[Span]) -> List[Nested]:
     ]
 
 
-@dataclass(frozen=True)
-class Call:
-    """One call of an operator, for ``rows_of``. The fields are those of OperatorRow."""
-
-    phase: Phase
-    layer: str
-    operator: str
-    kernel: str
-    dtypes: str
-    device: str
-    seconds: float
+def call_of(
+    phase: Phase, layer: str, operator: str, seconds: float, *, kernel: str = "", dtypes: str = "", device: str = "cpu"
+) -> OperatorRow:
+    """One call of an operator, for ``rows_of``."""
+    return OperatorRow(phase, layer, operator, kernel, dtypes, device, 1.0, seconds)
 
 
-def rows_of(calls: Iterable[Call], steps: int) -> Tuple[OperatorRow, ...]:
+def rows_of(calls: Iterable[OperatorRow], steps: int) -> Tuple[OperatorRow, ...]:
     """The calls of ``steps`` steps added up by their keys, the longest first."""
-    times: Dict[Call, List[float]] = {}
+    alike: Dict[Tuple[str, ...], List[OperatorRow]] = {}
     for call in calls:
-        times.setdefault(replace(call, seconds=0.0), []).append(call.seconds)
-    rows = [_row(call, len(each) / steps, math.fsum(each) / steps) for call, each in times.items()]
+        alike.setdefault(call.key, []).append(call)
+    rows = []
+    for same in alike.values():
+        # However often the host's code is left for an operator, it is one thing.
+        number = 1.0 if same[0].operator == HOST else len(same) / steps
+        seconds = math.fsum(call.seconds_per_step for call in same) / steps
+        rows.append(replace(same[0], calls_per_step=number, seconds_per_step=seconds))
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.key)))
-
-
-def _row(of: Call, calls: float, seconds: float) -> OperatorRow:
-    return OperatorRow(of.phase, of.layer, of.operator, of.kernel, of.dtypes, of.device, calls, seconds)
 
 
 @dataclass
@@ -240,22 +235,6 @@ def _whole(phases: Mapping[Phase, float], step_seconds: float) -> Dict[Phase, fl
     if rest < -0.005 * step_seconds:
         raise ProfileError(f"the phases take {step_seconds - rest:.4g} s, and a step took {step_seconds:.4g} s")
     return {**phases, Phase.HOST_GAP: phases.get(Phase.HOST_GAP, 0.0) + max(0.0, rest)}
-
-
-def keep_trace(trace: Path, export: Callable[[Path], None]) -> Tuple[str, ...]:
-    """Have ``export`` write the profiler's record into the file ``trace``. Returns the note that it was not kept, if
-    the disk has no room; the profile does not need it.
-
-    It is not compressed here: Paddle 2.6.2 brings a zlib with which Python's gzip crashes in its process.
-    """
-    try:
-        export(trace)
-    except OSError as error:
-        # With what PyTorch leaves of one that it could not finish (trace-rank0.json.tmp).
-        for path in trace.parent.glob(f"{trace.name}*"):
-            path.unlink()
-        return (one_line(f"the trace was not kept: {error}"),)
-    return ()
 
 
 def explain_at_the_end(trainer: Trainer, profiler_of: Callable[[], StepProfiler], stepper: Any, more: Training) -> None:

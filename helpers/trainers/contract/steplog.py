@@ -28,13 +28,11 @@ WARMUP = "warm-up"
 WINDOW = "window"
 
 # The windows at the end of warm-up must agree within the larger of two limits: a fraction of a step's time, and a
-# number of standard errors of one window's mean (docs/verdicts.md, "Measure").
+# number of standard errors of one window's mean (docs/verdicts.md, "Measure"). The test is repeated after every window,
+# so it may be strict: of stationary warm-ups (1% noise per step, autocorrelation 0.3, windows of 20 steps) the limit 3
+# rejects 28% at one test, but only 0.1% at all tests from step 60 to 220.
 STEADY_SHARE = 0.003
 STEADY_STANDARD_ERRORS = 3.0
-# The fact in the header of a run whose ranks cannot ask each other: it warms up for the whole budget and is tested
-# once.
-STEADINESS_FACT = "steadiness"
-LOOKED_ONCE = "looked at once, at the end of the warm-up's budget"
 
 # The phase of a rank's heartbeat while it trains steps under a profiler. Its step log is complete by then.
 PROFILE = "profile"
@@ -136,24 +134,10 @@ class Steadiness:
         return len(self.means) == STEADY_WINDOWS and self.spread <= self.limit
 
 
-def standard_errors(window_steps: int, looked_once: bool = False) -> float:
-    """How many standard errors of a window's mean the last windows may differ.
-
-    A test that is repeated after every window may be strict. Of stationary warm-ups (1% noise per step, autocorrelation
-    0.3, windows of 20 steps), the limit 3 rejects 28% at one test, but only 0.1% at all tests from step 60 to 220. A
-    single test must be right by itself. The largest and smallest of three means are within 4.12 standard errors in 99%
-    of cases (studentized range); the autocorrelation multiplies the true error by 1.36 (square root of 1.3 / 0.7); and
-    the standard error is itself an estimate, which is less exact the fewer steps a window has. The curve is on or above
-    the simulated 99% points from 3 steps per window on: 11.8 (3 steps), 7.9 (5), 6.6 (10), 6.1 (20), 5.8 (40).
-    """
-    return 5.65 + 9.3 / (window_steps - 1.5) if looked_once else STEADY_STANDARD_ERRORS
-
-
-def steadiness(step_seconds: Sequence[float], window_steps: int, looked_once: bool = False) -> Steadiness:
+def steadiness(step_seconds: Sequence[float], window_steps: int) -> Steadiness:
     """Whether a warm-up is steady, from the seconds of one rank's steps in it; a window has ``window_steps`` steps.
 
-    With ``looked_once`` the test is not repeated, so the limit is that of ``standard_errors`` for a single test. The
-    trainer, and later the suite that reads its log, call this with the same recorded numbers. The standard error is
+    The trainer, and later the suite that reads its log, call this with the same recorded numbers. The standard error is
     that of the window with the median variance: with the largest variance, a stall or a first step ten times as long
     would allow any difference. Raises StepLogError if a window has fewer than 2 steps.
     """
@@ -167,8 +151,7 @@ def steadiness(step_seconds: Sequence[float], window_steps: int, looked_once: bo
         return Steadiness((), 0.0, 0.0)
     variance = statistics.median([statistics.variance(window) for window in windows])
     centre = statistics.fmean(means)
-    errors = standard_errors(window_steps, looked_once)
-    limit = max(STEADY_SHARE, errors * math.sqrt(variance / window_steps) / centre)
+    limit = max(STEADY_SHARE, STEADY_STANDARD_ERRORS * math.sqrt(variance / window_steps) / centre)
     return Steadiness(means, (max(means) - min(means)) / centre, limit)
 
 

@@ -9,23 +9,21 @@ import mxnet as mx
 import numpy
 
 from helpers.trainers.common import readers
-from helpers.trainers.common.images import ImageList
 from helpers.trainers.common.loop import Reader
 from helpers.trainers.common.process import CardPlace, Trainer
-from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, Plugin
+from helpers.trainers.common.readers import Feed, Plugin
 from helpers.trainers.mxnet.settings import MxnetSettings
 
 
 def open_reader(trainer: Trainer, settings: MxnetSettings, contexts: Sequence[Any]) -> Reader:
-    """As ``readers.open_card_readers``, with DALI."""
+    """A ``readers.open_reader`` for each card, with DALI."""
 
-    def loaders(card: CardPlace) -> readers.Loaders:
+    def of_card(card: CardPlace) -> Reader:
         context = contexts[card.local]
-        return readers.Loaders(
-            feed_to(context), lambda: card.local, lambda images, plan: dali_reader(images, plan, context)
-        )
+        loaders = readers.Loaders(feed_to(context), lambda: card.local, lambda: plugin(context))
+        return readers.open_reader(trainer, settings, loaders, card)
 
-    return readers.open_card_readers(trainer, settings, loaders)
+    return readers.CardReaders([of_card(card) for card in trainer.cards])
 
 
 def feed_to(context: Any) -> Feed:
@@ -43,22 +41,13 @@ def feed_to(context: Any) -> Feed:
     return feed
 
 
-def dali_reader(images: ImageList, plan: DaliPlan, context: Any) -> DaliReader:
-    """Reads through DALI without a plug-in, since DALI no longer has one for MXNet: its batches are copied once."""
-    feed = feed_to(context)
-    if plan.gpu is None:
-        return DaliReader(images, plan, feed)
-    return DaliReader(images, plan, feed, Plugin(lambda pipeline: copying(pipeline, context)))
+def plugin(context: Any) -> Plugin:
+    """DALI no longer has a plug-in for MXNet: its batches are copied once."""
 
+    def runner(pipeline: Any) -> Callable[[], Dict[str, Any]]:
+        return lambda: dict(zip(("images", "labels"), (copied(each.as_tensor(), context) for each in pipeline.run())))
 
-def copying(pipeline: Any, context: Any) -> Callable[[], Dict[str, Any]]:
-    """Returns a function that returns the pipeline's next batch, in MXNet's memory on the pipeline's device."""
-
-    def batch() -> Dict[str, Any]:
-        images, labels = (copied(output.as_tensor(), context) for output in pipeline.run())
-        return {"images": images, "labels": labels}
-
-    return batch
+    return Plugin(runner)
 
 
 def copied(tensor: Any, context: Any) -> Any:

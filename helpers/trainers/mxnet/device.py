@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import mxnet as mx
 
 from helpers.trainers.common.float32 import PROBE, checked_state, probe_shape
-from helpers.trainers.common.process import CardPlace, Refused, cpu_flags
+from helpers.trainers.common.process import CardPlace, Refused, cpu_flags, refuse_tf32_on_cpu
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.job import JobSpec
@@ -24,8 +24,7 @@ def refuse_what_cannot_run(spec: JobSpec) -> None:
     if not mx.__version__.startswith(_VERSION + "."):
         raise Refused(f"this trainer needs MXNet {_VERSION}, its last release; this is {mx.__version__}")
     if spec.device == "cpu":
-        if spec.case.precision is Precision.TF32:
-            raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
+        refuse_tf32_on_cpu(spec.case.precision)
         if (spec.case.precision.is_amp or spec.case.precision is Precision.BF16) and "avx512f" not in cpu_flags():
             raise Refused("oneDNN's bfloat16 needs a CPU with AVX-512, which this one lacks")
     else:

@@ -13,6 +13,7 @@ from helpers.trainers.common.cuda import card_name
 from helpers.trainers.common.engine_timer import EngineTimer
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import (
+    RANK_VARIABLES,
     Trainer,
     cpu_name,
     import_framework,
@@ -22,9 +23,6 @@ from helpers.trainers.common.process import (
     seed_everything,
 )
 from helpers.trainers.mxnet.settings import MxnetSettings
-
-# Set by a launcher. Without a launcher this process is the only rank.
-RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
 
 
 def program(trainer: Trainer) -> None:

@@ -1,7 +1,12 @@
 """Builds the programs of GPU jobs without a GPU: ``python -m helpers.trainers.paddle.build SPEC.json``.
 
-The answer is described in helpers/trainers/common/building.py. For a case with several cards, this process is rank 0
-and its environment simulates the others. Files that Paddle writes by itself go to the job's run folder.
+The last line on standard output is one JSON object: ``built``; ``reason`` (empty if built); ``facts`` as in the header
+of a step log, including the options and flags that this build does not know; ``operators`` of the program (their
+number, null if there is no program); ``parameters`` (how many the optimizer trains). Exit status: 0 built, 1 failed, 3
+refused.
+
+For a case with several cards, this process is rank 0 and its environment simulates the others. Files that Paddle writes
+by itself go to the job's run folder.
 
 A build of Paddle for CPUs builds them too: what it lacks of a GPU is pretended (pretended.py), and the facts say so.
 """
@@ -9,14 +14,25 @@ A build of Paddle for CPUs builds them too: what it lacks of a GPU is pretended 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
-from typing import Dict, List, MutableMapping
+import traceback
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Dict, List, Optional
 
-from helpers.trainers.common.building import BuildAnswer, run_build
 from helpers.trainers.common.float32 import TF32_WANTED
-from helpers.trainers.common.process import set_environment
+from helpers.trainers.common.process import (
+    EXIT_COMPLETE,
+    EXIT_FAILED,
+    EXIT_REFUSED,
+    Refused,
+    one_line,
+    set_environment,
+)
 from helpers.trainers.contract.case import Execution
+from helpers.trainers.contract.errors import ConfigError, SuiteError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import COMPANION_FACT, PRETENDED_FACT, pretended_text
 from helpers.trainers.paddle.companions import CompanionError, import_paddle
@@ -26,26 +42,56 @@ from helpers.trainers.paddle.settings import PaddleSettings
 _FIRST_PORT = 6170
 
 
+@dataclass
+class BuildAnswer:
+    """The result of a build check; filled in step by step."""
+
+    built: bool = False
+    reason: str = ""
+    facts: Dict[str, str] = field(default_factory=dict)
+    operators: Optional[int] = None
+    parameters: Optional[int] = None
+
+
 def main(argv: List[str]) -> int:
-    return run_build(argv, build)
-
-
-def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
-    """Build the model and step of ``spec``, and fill in ``answer``. Raises Refused if this build of Paddle cannot."""
+    """Build the job that ``argv`` names, in this process's environment, and print the answer; returns the status."""
+    answer = BuildAnswer()
     try:
-        _build(spec, answer, environment)
-    except CompanionError as error:
-        answer.facts[COMPANION_FACT] = error.distribution
-        raise
+        build(_read(argv), answer)
+        status, answer.built = EXIT_COMPLETE, True
+    except Refused as refusal:
+        status, answer.reason = EXIT_REFUSED, str(refusal)
+    except (SuiteError, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, CompanionError):
+            answer.facts[COMPANION_FACT] = error.distribution
+        status, answer.reason = EXIT_FAILED, str(error)
+    except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer says so and the status is not 0
+        traceback.print_exc()
+        status, answer.reason = EXIT_FAILED, f"{type(error).__name__}: {error}"
+    answer.reason = one_line(answer.reason)
+    print(json.dumps(asdict(answer), sort_keys=True), flush=True)
+    return status
 
 
-def _build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
+def _read(argv: List[str]) -> JobSpec:
+    if len(argv) != 1:
+        given = " ".join(argv) or "no argument"
+        raise ConfigError("build check", got=given, expected="one argument: a job's spec.json")
+    spec = JobSpec.from_json(Path(argv[0]).read_text(encoding="utf-8"), about=argv[0])
+    if spec.device != "gpu":
+        remedy = "A job on a CPU is not built but run, by helpers.trainers.paddle.trainer"
+        raise ConfigError("build check", field="device", got=spec.device, expected="gpu", remedy=remedy)
+    return spec
+
+
+def build(spec: JobSpec, answer: BuildAnswer) -> None:
+    """Build the model and step of ``spec``, and fill in ``answer``. Raises Refused if this build of Paddle cannot."""
     settings = PaddleSettings.of(spec)
     # Fleet's sharding writes files of its programs into the current folder.
     os.chdir(spec.run_folder)
-    environment.update(spec.environment)
-    environment.update(ranks_of(spec))
-    set_environment(spec, settings, environment)
+    os.environ.update(spec.environment)
+    os.environ.update(ranks_of(spec))
+    set_environment(spec, settings, os.environ)
     paddle = import_paddle()
     from helpers.trainers.paddle import auto as paddle_auto
     from helpers.trainers.paddle import device as paddle_device
@@ -111,7 +157,7 @@ def _build_static(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) 
 def _build_dynamic(spec: JobSpec, settings: PaddleSettings, answer: BuildAnswer) -> None:
     from helpers.trainers.paddle import steps as paddle_steps
 
-    model = paddle_steps.build_parts(spec, settings, answer.facts).model
+    model = paddle_steps.DynamicStep(spec, settings, answer.facts, ranks=1).model
     answer.parameters = sum(int(each.size) for each in model.parameters() if not each.stop_gradient)
 
 

@@ -9,11 +9,10 @@ import numpy
 import paddle
 
 from helpers.trainers.common import readers
-from helpers.trainers.common.cuda import EventMark
 from helpers.trainers.common.images import Form, ImageList, Share, reading_error
 from helpers.trainers.common.loop import Batch, Reader
 from helpers.trainers.common.process import Trainer
-from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, KeyedBatches, KeyedImages, Plugin
+from helpers.trainers.common.readers import Feed, KeyedBatches, KeyedImages, Plugin
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.device import card_events, gpu_index
 from helpers.trainers.paddle.settings import PaddleSettings
@@ -44,19 +43,17 @@ def open_reader(trainer: Trainer, settings: PaddleSettings, feed: Feed) -> Reade
         readers.Loaders(
             feed,
             gpu_index,
-            lambda images, plan: dali_reader(images, plan, feed),
+            plugin,
             lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec),
             readers.decoding_workers("paddle.io.DataLoader"),
         ),
+        trainer.cards[0],
     )
 
 
-def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed) -> DaliReader:
-    """Reads through DALI; on a GPU with DALI's plugin for Paddle."""
-    if plan.gpu is None:
-        return DaliReader(images, plan, feed)
-    events = card_events()
-    return DaliReader(images, plan, feed, Plugin(_plugin_runner, lambda: EventMark(events)))
+def plugin() -> Plugin:
+    """DALI's plugin for Paddle."""
+    return Plugin(_plugin_runner, card_events())
 
 
 def _plugin_runner(pipeline: Any) -> Callable[[], Any]:

@@ -3,14 +3,15 @@ facts."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import paddle
 
 from helpers.trainers.common.cuda import CudaEvents, EventTimer, cudnn_text
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
-from helpers.trainers.common.process import Refused, cpu_name
+from helpers.trainers.common.process import Refused, cpu_name, refuse_tf32_on_cpu
 from helpers.trainers.common.settings import on
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.job import JobSpec
@@ -26,7 +27,10 @@ def refuse_what_cannot_run(spec: JobSpec) -> None:
     if spec.device == "cpu":
         _refuse_on_cpu(spec.case)
     else:
-        _refuse_on_gpu(spec.case.precision)
+        if not paddle.is_compiled_with_cuda():
+            raise Refused("this build of Paddle is for CPUs: install paddlepaddle-gpu (requirements/gpu-cuda11.txt)")
+        if paddle.device.cuda.device_count() == 0:
+            raise Refused("Paddle sees no GPU")
         refuse_wrong_libraries()
 
 
@@ -44,8 +48,7 @@ def refuse_what_is_no_case(case: Case) -> None:
 
 def _refuse_on_cpu(case: Case) -> None:
     precision = case.precision
-    if precision is Precision.TF32:
-        raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
+    refuse_tf32_on_cpu(precision)
     if precision.is_amp or precision is Precision.BF16:
         if case.execution is Execution.DYNAMIC:
             raise Refused(
@@ -56,20 +59,6 @@ def _refuse_on_cpu(case: Case) -> None:
             raise Refused("oneDNN's bfloat16 needs a CPU with AVX-512, which this one lacks")
     if case.execution is Execution.STATIC and case.cards > 1:
         raise Refused("fleet's static mode trains on several GPUs (NCCL); on CPU cards use dynamic or to_static")
-
-
-def _refuse_on_gpu(precision: Precision) -> None:
-    if not paddle.is_compiled_with_cuda():
-        raise Refused("this build of Paddle is for CPUs: install paddlepaddle-gpu (requirements/gpu-cuda11.txt)")
-    if paddle.device.cuda.device_count() == 0:
-        raise Refused("Paddle sees no GPU")
-    capability = tuple(paddle.device.cuda.get_device_capability())
-    if capability < precision.least_capability:
-        wanted = ".".join(map(str, precision.least_capability))
-        raise Refused(
-            f"{precision.value} needs compute capability {wanted}, {paddle.device.cuda.get_device_name()} has "
-            f"{'.'.join(map(str, capability))}"
-        )
 
 
 def use_device(spec: JobSpec) -> str:
@@ -178,37 +167,25 @@ def all_agree(own: bool) -> bool:
 _AGAINST = 1 << 32
 
 
-class HostAgreement:
-    """``LoopIO.agree`` for the ``world_size`` ranks of a static program: how they agree that all are steady.
+def host_agreement(world_size: int) -> Callable[[bool], bool]:
+    """``LoopIO.agree`` for the ``world_size`` ranks of a static program. Every rank must call this, since rank 0 waits
+    for the others, and all must ask equally often.
 
     A static program cannot exchange anything between its steps. But Paddle's processes, on one or several nodes, are
     connected to a key-value store over TCP, which rank 0 serves at ``PADDLE_MASTER``; the ranks ask each other through
-    it. All ranks must ask equally often. An answer takes 80 to 180 ms; it is needed only in warm-up.
+    it. An answer takes 80 to 180 ms; it is needed only in warm-up. It waits for the last rank, like a barrier; if a
+    rank is gone, the supervisor ends the job.
     """
+    store, numbers = core.create_or_get_global_tcp_store(), itertools.count(1)
 
-    def __init__(self, store: Any, world_size: int) -> None:
-        self._store = store
-        self._world_size = world_size
-        self._asked = 0
+    def agree(own: bool) -> bool:
+        key = f"perfgate/steady/{next(numbers)}"
+        answers = int(store.add(f"{key}/said", 1 if own else 1 + _AGAINST))
+        if answers % _AGAINST == world_size:
+            store.set(f"{key}/all", b"yes" if answers < _AGAINST else b"no")
+        return bool(store.get(f"{key}/all") == b"yes")
 
-    def __call__(self, own: bool) -> bool:
-        """Whether ``own`` is true on every rank. It waits for the last rank, like a barrier; if a rank is gone, the
-        supervisor ends the job."""
-        self._asked += 1
-        key = f"perfgate/steady/{self._asked}"
-        answers = int(self._store.add(f"{key}/said", 1 if own else 1 + _AGAINST))
-        if answers % _AGAINST == self._world_size:
-            self._store.set(f"{key}/all", b"yes" if answers < _AGAINST else b"no")
-        return bool(self._store.get(f"{key}/all") == b"yes")
-
-
-def host_agreement(world_size: int) -> Optional[HostAgreement]:
-    """Connect this rank to the store; None if this build of Paddle has no such store.
-
-    Every rank must call this, since rank 0 waits for the others.
-    """
-    meet = getattr(paddle.base.core, "create_or_get_global_tcp_store", None)
-    return None if meet is None else HostAgreement(meet(), world_size)
+    return agree
 
 
 def card_events() -> CudaEvents:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from typing import Any, Callable, Mapping
+from typing import Mapping
 
 import paddle
 
@@ -21,7 +21,7 @@ _REMEDY = (
 )
 
 
-def refuse_wrong_libraries(load: Callable[[str], Any] = ctypes.CDLL) -> None:
+def refuse_wrong_libraries() -> None:
     """Open cuDNN and cuBLAS as this build does. Raise Refused if one is not found or has another major version than the
     one for which the build was made. Needs no card, and no card may be set up before.
 
@@ -31,9 +31,9 @@ def refuse_wrong_libraries(load: Callable[[str], Any] = ctypes.CDLL) -> None:
     if getattr(paddle.version, "with_pip_cuda_libraries", "OFF") != "ON":
         # Paddle looks for cuDNN in one more folder than the loader.
         with contextlib.suppress(OSError):
-            load(_CUDNN_NAME)
+            ctypes.CDLL(_CUDNN_NAME)
         try:
-            load(_CUBLAS_NAME)
+            ctypes.CDLL(_CUBLAS_NAME)
         except OSError as error:
             raise Refused(f"this build opens {_CUBLAS_NAME} and finds none ({error}); {_REMEDY}") from error
         # Before any is asked for its version, as cuDNN 9 ends the process if a part of it is missing.

@@ -5,13 +5,15 @@ On a GPU it is the published program (fleet_program.py), as far as the installed
 (ppcls/static/program.py) and FleetX use fleet for every program, even on one card, where fleet applies the
 BuildStrategy's passes and inserts no communication. PaddleClas decorates the optimizer for AMP before it is passed to
 fleet, with the model under ``fp16_guard`` and the loss outside of it, so that even pure float16 computes the loss in
-float32. FleetX sets ``strategy.amp``. Which kind of program is made is found by trying (kinds.py).
+float32. FleetX sets ``strategy.amp``. Which kind of program is made is found by trying: the first that builds, never
+chosen by a version; and it is said what the others lack. A fault of a package beside Paddle is no fault of the build,
+and ends the search.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 import numpy
 import paddle
@@ -21,13 +23,18 @@ from helpers.trainers.common.process import Refused, Trainer
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import PROGRAM_FACT, ProgramKind
 from helpers.trainers.paddle.auto import switch_facts, through_switch
+from helpers.trainers.paddle.companions import refuse_companion, told
 from helpers.trainers.paddle.device import apply_options, place_of
 from helpers.trainers.paddle.fleet_program import any_of_its_operator, through_fleet
 from helpers.trainers.paddle.graph import StaticProgram, in_pir, inputs_of, loss_with_mean_logit
-from helpers.trainers.paddle.kinds import first_that_builds
 from helpers.trainers.paddle.pir_program import connect_ranks, pir_program
 from helpers.trainers.paddle.settings import PaddleSettings, amp_faults, program_facts
 from helpers.trainers.paddle.steps import build_model, build_optimizer, build_schedule, check_casts, cpu_amp, loss_of
+
+# The fact with the errors of the kinds that were tried before.
+NOT_BUILT_FACT = "program_not_built"
+
+Built = TypeVar("Built")
 
 
 def build_program(spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str]) -> StaticProgram:
@@ -42,6 +49,41 @@ def build_program(spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str]
     if settings.amp_through == "fleet" and settings.amp_dtype == "bfloat16":
         raise Refused("fleet's strategy.amp casts to float16 alone; amp_through decorate casts to bfloat16")
     return first_that_builds(_makers(spec, settings), facts)
+
+
+class ProgramError(Exception):
+    """This build of Paddle makes no kind of program of the case; the text has Paddle's own error for each."""
+
+
+def first_that_builds(
+    makers: Sequence[Tuple[ProgramKind, Callable[[Dict[str, str]], Built]]], facts: Dict[str, str]
+) -> Built:
+    """The program of the first maker that raises nothing. A maker fills in facts; ``facts`` get those of this one, its
+    kind, and the errors of those before.
+
+    Raises ProgramError if none builds, Refused if all refuse, and LaunchError if a package beside Paddle is at fault.
+    """
+    errors: List[str] = []
+    refusals: List[str] = []
+    last: Optional[Exception] = None
+    for kind, make in makers:
+        own: Dict[str, str] = {}
+        try:
+            built = make(own)
+        except Exception as error:  # noqa: BLE001 - a build lacks parts in as many ways as there are errors
+            refuse_companion(error)
+            refusals += [str(error)] if isinstance(error, Refused) else []
+            errors.append(f"{kind.value}: {told(error)}")
+            last = error
+            continue
+        facts.update(own)
+        facts[PROGRAM_FACT] = kind.value
+        if errors:
+            facts[NOT_BUILT_FACT] = "; ".join(errors)
+        return built
+    if len(refusals) == len(errors):
+        raise Refused("; ".join(dict.fromkeys(refusals))) from last
+    raise ProgramError(f"Paddle {paddle.__version__} builds no program of this case: {'; '.join(errors)}") from last
 
 
 Maker = Tuple[ProgramKind, Callable[[Dict[str, str]], StaticProgram]]

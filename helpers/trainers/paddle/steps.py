@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Dict, List
 
 import paddle
@@ -11,7 +10,7 @@ import paddle.nn.functional as F
 
 from helpers.trainers.common.images import Form
 from helpers.trainers.common.loop import Batch
-from helpers.trainers.common.process import Refused, Trainer
+from helpers.trainers.common.process import Refused
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.device import apply_options
@@ -64,74 +63,49 @@ def build_optimizer(settings: PaddleSettings, schedule: Any, parameters: Any, *,
     )
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The parts of a dynamic step."""
-
-    model: Any
-    schedule: Any
-    optimizer: Any
-    # The AMP level of the step's own cast; None if it does not cast.
-    amp_level: Any
-    # The gradient scaler; None without loss scaling.
-    scaler: Any
-
-
-def build_parts(spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str]) -> Parts:
-    """Model and optimizer of one rank, before ranks are joined. ``facts`` are filled with their properties.
-
-    Raises Refused if this build does not compute in the case's precision.
-    """
-    schedule = build_schedule(settings)
-    model = build_model(spec, settings)
-    optimizer = build_optimizer(settings, schedule, model.parameters())
-    amp_level = None if cpu_amp(spec, settings) else settings.amp_level
-    if amp_level == "O2":
-        model, optimizer = paddle.amp.decorate(
-            models=model, optimizers=optimizer, level="O2", dtype=settings.amp_dtype, master_weight=True
-        )
-    scaler = None
-    if settings.loss_scaling is not None:
-        scaler = paddle.amp.GradScaler(init_loss_scaling=settings.loss_scaling, **settings.loss_scaling_rule)
-    strategy = None
-    if spec.case.execution is Execution.TO_STATIC:
-        strategy = paddle.static.BuildStrategy()
-    apply_options(strategy, settings.build_strategy, "build_strategy", facts)
-    apply_options(None, settings.execution_strategy, "execution_strategy", facts)
-    apply_options(None, settings.fleet, "fleet", facts)
-    if strategy is not None:
-        model = paddle.jit.to_static(model, build_strategy=strategy, full_graph=True, backend=None)
-        if cpu_amp(spec, settings):
-            form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
-            images = paddle.zeros(form.shape(spec.case.batch_size_per_card), form.dtype)
-            program = model.forward.get_concrete_program(images)[0].main_program
-            check_casts(program, settings)
-            facts.update(program_facts(program, settings))
-    return Parts(model, schedule, optimizer, amp_level, scaler)
-
-
 class DynamicStep:
     """Forward, backward and Momentum; several ranks average their gradients through DataParallel."""
 
-    def __init__(self, trainer: Trainer, settings: PaddleSettings) -> None:
-        parts = build_parts(trainer.spec, settings, trainer.device.facts)
+    def __init__(self, spec: JobSpec, settings: PaddleSettings, facts: Dict[str, str], ranks: int) -> None:
+        """``facts`` are filled with the properties of model and optimizer. Raises Refused if this build does not
+        compute in the case's precision."""
         self._settings = settings
-        self._schedule, self._optimizer = parts.schedule, parts.optimizer
-        self._amp, self._scaler = parts.amp_level, parts.scaler
-        self._network = parts.model
-        self._model = paddle.DataParallel(parts.model) if trainer.ranks.world_size > 1 else parts.model
+        self._schedule = build_schedule(settings)
+        model = build_model(spec, settings)
+        self._optimizer = build_optimizer(settings, self._schedule, model.parameters())
+        # The level of the step's own cast; None if it does not cast.
+        self._amp = None if cpu_amp(spec, settings) else settings.amp_level
+        if self._amp == "O2":
+            model, self._optimizer = paddle.amp.decorate(
+                models=model, optimizers=self._optimizer, level="O2", dtype=settings.amp_dtype, master_weight=True
+            )
+        self._scaler = None
+        if settings.loss_scaling is not None:
+            self._scaler = paddle.amp.GradScaler(init_loss_scaling=settings.loss_scaling, **settings.loss_scaling_rule)
+        strategy = None
+        if spec.case.execution is Execution.TO_STATIC:
+            strategy = paddle.static.BuildStrategy()
+        apply_options(strategy, settings.build_strategy, "build_strategy", facts)
+        apply_options(None, settings.execution_strategy, "execution_strategy", facts)
+        apply_options(None, settings.fleet, "fleet", facts)
+        if strategy is not None:
+            model = paddle.jit.to_static(model, build_strategy=strategy, full_graph=True, backend=None)
+            if cpu_amp(spec, settings):
+                form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
+                images = paddle.zeros(form.shape(spec.case.batch_size_per_card), form.dtype)
+                program = model.forward.get_concrete_program(images)[0].main_program
+                check_casts(program, settings)
+                facts.update(program_facts(program, settings))
+        # The network, whose layers have names.
+        self.model = model
+        self._joined = paddle.DataParallel(model) if ranks > 1 else model
 
     def begin_epoch(self, number: int) -> None:
         self._schedule.step(number)
 
-    @property
-    def model(self) -> Any:
-        """The network, whose layers have names."""
-        return self._network
-
     def weights(self) -> List[Any]:
         """The trained weights, as arrays."""
-        return [each.numpy() for each in self._network.parameters() if not each.stop_gradient]
+        return [each.numpy() for each in self.model.parameters() if not each.stop_gradient]
 
     def step(self, batch: Batch) -> Any:
         loss, logits = self.forward(batch)
@@ -141,10 +115,10 @@ class DynamicStep:
 
     def forward(self, batch: Batch) -> Any:
         if self._amp is None:
-            logits = self._model(batch.images)
+            logits = self._joined(batch.images)
             return F.cross_entropy(logits, batch.labels), logits
         with paddle.amp.auto_cast(level=self._amp, dtype=self._settings.amp_dtype):
-            logits = self._model(batch.images)
+            logits = self._joined(batch.images)
             return F.cross_entropy(logits, batch.labels), logits
 
     def backward(self, loss: Any) -> None:

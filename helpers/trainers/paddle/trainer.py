@@ -19,16 +19,11 @@ from helpers.trainers.common.process import Trainer, io_of, plan_of, run, seed_e
 from helpers.trainers.common.step_profile import StepProfiler, explain_at_the_end
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import WEIGHTS_VARIABLE, JobSpec
-from helpers.trainers.contract.steplog import LOOKED_ONCE, STEADINESS_FACT
 from helpers.trainers.paddle.companions import import_paddle
 from helpers.trainers.paddle.settings import PaddleSettings
 
 # Variables of paddle.distributed.launch: rank, rank within the node, number of ranks.
-RANK_VARIABLES = (
-    ("PADDLE_TRAINER_ID", "PADDLE_GLOBAL_RANK"),
-    ("PADDLE_LOCAL_RANK", "PADDLE_RANK_IN_NODE"),
-    ("PADDLE_TRAINERS_NUM", "PADDLE_GLOBAL_SIZE"),
-)
+RANK_VARIABLES = ("PADDLE_TRAINER_ID", "PADDLE_LOCAL_RANK", "PADDLE_TRAINERS_NUM")
 
 
 def program(trainer: Trainer) -> None:
@@ -81,17 +76,15 @@ def program(trainer: Trainer) -> None:
 
 
 def _agreement(trainer: Trainer, static: bool) -> Any:
-    """How the ranks agree that all are steady; None if they cannot. All ranks must call it, since they connect here."""
+    """How the ranks agree that all are steady. All ranks must call it, since they connect here."""
     import paddle
 
     from helpers.trainers.paddle import device as paddle_device
 
-    if not static:
-        paddle.distributed.init_parallel_env()
-        return paddle_device.all_agree
-    agree = paddle_device.host_agreement(trainer.ranks.world_size)
-    trainer.device.facts[STEADINESS_FACT] = LOOKED_ONCE if agree is None else "agreed through the hosts"
-    return agree
+    if static:
+        return paddle_device.host_agreement(trainer.ranks.world_size)
+    paddle.distributed.init_parallel_env()
+    return paddle_device.all_agree
 
 
 def _import_paddle(trainer: Trainer, settings: PaddleSettings) -> Any:
@@ -112,7 +105,7 @@ def _stepper(trainer: Trainer, settings: PaddleSettings) -> Any:
         return StaticStep(trainer, settings)
     from helpers.trainers.paddle.steps import DynamicStep
 
-    return DynamicStep(trainer, settings)
+    return DynamicStep(trainer.spec, settings, trainer.device.facts, trainer.ranks.world_size)
 
 
 def _write_weights(trainer: Trainer, stepper: Any) -> None:

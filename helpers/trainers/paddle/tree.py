@@ -15,8 +15,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from helpers.trainers.common.card_times import NOT_TRIED, UNKNOWN_OPERATOR, CardWork, recording_on_card
 from helpers.trainers.common.phase_times import Claim, divided
-from helpers.trainers.common.step_profile import Call, Nested, ProfileError, Recording, Span, nested, rows_of
-from helpers.trainers.contract.step_profile import HOST, Phase
+from helpers.trainers.common.step_profile import Nested, ProfileError, Recording, Span, call_of, nested, rows_of
+from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase
 
 # The names of the scopes around the parts of a step, of those around layers, and of the marks begin so.
 PART, LAYER, MARK = "perfgate part ", "perfgate layer ", "perfgate gradient of "
@@ -94,8 +94,6 @@ def recording_of(
         return _on_card(operators, host, launched, found, steps)
     # In a compiled program the host only waits for the threads that compute.
     rows = rows_of([*_calls(operators), *(each.call for each in host if in_parts and each.seconds)], steps)
-    # However often the host's code is left for an operator, it is one thing.
-    rows = tuple(replace(row, calls_per_step=1.0) if row.operator == HOST else row for row in rows)
     notes = (NOT_TOLD,) if any(row.layer for row in rows) else (NOT_TOLD, NO_LAYERS)
     phases = _parts(operators, found) if in_parts else _phases(operators, found)
     return Recording(rows, {phase: seconds / steps for phase, seconds in phases.items()}, notes=notes)
@@ -139,8 +137,8 @@ class _HostCode:
     launched: Sequence[Launched] = ()
 
     @property
-    def call(self) -> Call:
-        return Call(self.phase, self.layer, HOST, "", "", "cpu", self.seconds)
+    def call(self) -> OperatorRow:
+        return call_of(self.phase, self.layer, HOST, self.seconds)
 
 
 @dataclass
@@ -207,11 +205,11 @@ def _owners(
     return list(owners.values()), host
 
 
-def _calls(operators: Sequence[_Owner]) -> Iterator[Call]:
+def _calls(operators: Sequence[_Owner]) -> Iterator[OperatorRow]:
     """The calls on the host."""
     for each, layer in _in_layers(operators):
         phase = Phase.ALL_REDUCE if each.reduces else each.phase
-        yield Call(phase, layer, each.operator, "", "", "cpu", each.seconds)
+        yield call_of(phase, layer, each.operator, each.seconds)
 
 
 def _in_layers(operators: Sequence[_Owner]) -> Iterator[Tuple[_Owner, str]]:

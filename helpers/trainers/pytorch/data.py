@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import numpy
 import torch
@@ -13,9 +13,10 @@ from helpers.trainers.common import readers
 from helpers.trainers.common.images import Form, ImageList, Share
 from helpers.trainers.common.loop import Batch, Reader
 from helpers.trainers.common.process import Trainer
-from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, KeyedBatches, KeyedImages, Plugin
+from helpers.trainers.common.readers import Feed, KeyedBatches, KeyedImages, Plugin
 from helpers.trainers.contract.errors import DatasetError
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.pytorch.device import card_events
 from helpers.trainers.pytorch.settings import PytorchSettings
 
 
@@ -32,10 +33,6 @@ def feed_to(device: Any) -> Feed:
     return feed
 
 
-def device_mark() -> Any:
-    return torch.cuda.current_stream().record_event()
-
-
 def open_reader(trainer: Trainer, settings: PytorchSettings, device: Any) -> Reader:
     """As ``readers.open_reader``, with DALI and PyTorch's loader."""
     feed = feed_to(device)
@@ -45,17 +42,17 @@ def open_reader(trainer: Trainer, settings: PytorchSettings, device: Any) -> Rea
         readers.Loaders(
             feed,
             lambda: int(device.index),
-            lambda images, plan: dali_reader(images, plan, feed),
+            lambda: plugin(device),
             lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec, feed),
             readers.decoding_workers("torch.utils.data.DataLoader"),
         ),
+        trainer.cards[0],
     )
 
 
-def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed) -> DaliReader:
-    """Reads through DALI; on a GPU with DALI's plugin for PyTorch."""
-    plugin = None if plan.gpu is None else Plugin(_plugin_runner, device_mark)
-    return DaliReader(images, plan, feed, plugin)
+def plugin(device: Any) -> Plugin:
+    """DALI's plugin for PyTorch."""
+    return Plugin(_plugin_runner, card_events(device))
 
 
 def _plugin_runner(pipeline: Any) -> Callable[[], Any]:
@@ -90,30 +87,22 @@ class NativeReader:
 
     def epoch(self, number: int) -> Iterator[Batch]:
         self._sampler.epoch = number
-        for batch in self._loader:
-            if isinstance(batch, _Broken):
-                raise DatasetError(batch.words)
-            images, labels = batch
-            yield Batch(self._feed(images), self._feed(labels), self._samples)
-
-
-@dataclass(frozen=True)
-class _Broken:
-    """The message about an image that a worker cannot read. If it were raised in the worker, it would arrive inside a
-    traceback."""
-
-    words: str
+        try:
+            for images, labels in self._loader:
+                yield Batch(self._feed(images), self._feed(labels), self._samples)
+        except DatasetError as error:
+            if "\n" not in error.about:
+                raise
+            # That of a worker comes within its traceback.
+            raise DatasetError(error.about.strip().rpartition("DatasetError: ")[2]) from None
 
 
 class _Images(Dataset):
     def __init__(self, images: KeyedImages) -> None:
         self._images = images
 
-    def __getitem__(self, key: Tuple[int, int]) -> Union[Tuple[Any, Any], _Broken]:
-        try:
-            return self._images.read(key)
-        except DatasetError as error:
-            return _Broken(str(error))
+    def __getitem__(self, key: Tuple[int, int]) -> Tuple[Any, Any]:
+        return self._images.read(key)
 
     def __len__(self) -> int:
         return len(self._images)
@@ -126,9 +115,6 @@ class _Collate:
     shared_memory: bool
 
     def __call__(self, samples: List[Any]) -> Any:
-        broken = next((sample for sample in samples if isinstance(sample, _Broken)), None)
-        if broken is not None:
-            return broken
         if self.shared_memory:
             return default_collate(samples)
         images, labels = zip(*samples)

@@ -11,9 +11,9 @@ import torch
 
 from helpers.trainers.common.cuda import CudaEvents, EventTimer, cudnn_text
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
-from helpers.trainers.common.process import RankPlace, Refused, cpu_name
+from helpers.trainers.common.process import RankPlace, Refused, cpu_name, refuse_tf32_on_cpu
 from helpers.trainers.common.settings import on
-from helpers.trainers.contract.case import Case, Precision
+from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.pytorch.settings import PytorchSettings, has_kernels
 
@@ -33,19 +33,18 @@ def refuse_what_cannot_run(spec: JobSpec) -> None:
     if spec.device == "cpu":
         _refuse_on_cpu(spec.case)
     else:
-        _refuse_on_gpu(spec.case)
+        _refuse_on_gpu()
 
 
 def _refuse_on_cpu(case: Case) -> None:
-    if case.precision is Precision.TF32:
-        raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
+    refuse_tf32_on_cpu(case.precision)
     if case.graphs:
         raise Refused("CUDA graphs are of NVIDIA GPUs; a CPU has none")
     if case.compile and not (os.environ.get("CXX") or any(map(shutil.which, _COMPILERS))):
         raise Refused(f"torch.compile on a CPU needs a C++ compiler ({' or '.join(_COMPILERS)}), and there is none")
 
 
-def _refuse_on_gpu(case: Case) -> None:
+def _refuse_on_gpu() -> None:
     if torch.version.cuda is None:
         raise Refused("this build of PyTorch is for CPUs: make env-pytorch installs one for CUDA where there is a GPU")
     if not torch.cuda.is_available() or torch.cuda.device_count() == 0:
@@ -54,11 +53,6 @@ def _refuse_on_gpu(case: Case) -> None:
     archs = torch.cuda.get_arch_list()
     if not has_kernels(capability, archs):
         raise Refused(f"this build of PyTorch has no code for {name}: it is for {' '.join(archs)}")
-    needed = case.least_capability
-    if capability < needed:
-        wanted, got = (".".join(map(str, each)) for each in (needed, capability))
-        what = case.precision.value + (" with compile" if case.compile else "")
-        raise Refused(f"{what} needs compute capability {wanted}, {name} has {got}")
 
 
 def use_device(spec: JobSpec, ranks: RankPlace) -> Any:
@@ -127,7 +121,11 @@ def all_agree(device: Any) -> Any:
     return agree
 
 
+def card_events(device: Any) -> CudaEvents:
+    """Events on the stream of the rank's card on which PyTorch computes."""
+    return CudaEvents(device.index, lambda: int(torch.cuda.current_stream(device).cuda_stream))
+
+
 def event_timer(device: Any) -> EventTimer:
-    """Times steps on the rank's card by events on the stream on which PyTorch computes."""
-    events = CudaEvents(device.index, lambda: int(torch.cuda.current_stream(device).cuda_stream))
-    return EventTimer(events, lambda: torch.cuda.synchronize(device))
+    """Times steps on the rank's card."""
+    return EventTimer(card_events(device), lambda: torch.cuda.synchronize(device))

@@ -95,11 +95,11 @@ def check_weights(model: nn.Module, settings: PytorchSettings) -> None:
 EAGER_STEPS = 3
 
 
-def build_model(spec: JobSpec, settings: PytorchSettings, place: Callable[[nn.Module], nn.Module]) -> nn.Module:
-    """The case's model in training mode, with fresh weights where ``place`` puts them, at O2 in half precision except
-    batch norm."""
+def build_model(spec: JobSpec, settings: PytorchSettings, device: Any) -> nn.Module:
+    """The case's model in training mode, with fresh weights on the device, at O2 in half precision except batch
+    norm."""
     known = spec.case.model.spec
-    model = place(network_of(known, settings.layout, settings.input_channels, settings.feed_layout))
+    model = network_of(known, settings.layout, settings.input_channels, settings.feed_layout).to(device)
     if settings.amp_level == "O2":
         half = getattr(torch, str(settings.amp_dtype))
         for layer in model.modules():
@@ -175,17 +175,10 @@ def build_scaler(settings: PytorchSettings, device: Any) -> Any:
 class TrainingStep:
     """Forward, backward and SGD; several ranks average their gradients through DistributedDataParallel."""
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        settings: PytorchSettings,
-        device: Any,
-        place: Optional[Callable[[nn.Module], nn.Module]] = None,
-    ) -> None:
-        """``place`` puts the network onto the device; it is copied there unless told otherwise."""
+    def __init__(self, trainer: Trainer, settings: PytorchSettings, device: Any) -> None:
         spec, self._facts = trainer.spec, trainer.device.facts
         self._settings = settings
-        self._model = build_model(spec, settings, place or (lambda network: network.to(device)))
+        self._model = build_model(spec, settings, device)
         self._copies = MasterCopies(self._model)
         self._optimizer = build_optimizer(self._model, self._copies, settings)
         self._scaler = build_scaler(settings, device)
@@ -217,11 +210,6 @@ class TrainingStep:
         """The model, if its layers are called one by one in every step; None if it is compiled or replayed as a
         graph."""
         return self._model if self._settings.compile_mode is None and self._run == self.train else None
-
-    @property
-    def parameters(self) -> int:
-        """How many numbers the optimizer moves."""
-        return sum(each.numel() for each in self._model.parameters())
 
     def begin_epoch(self, number: int) -> None:
         """Set the learning rate of the epoch."""

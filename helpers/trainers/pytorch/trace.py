@@ -16,8 +16,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from helpers.trainers.common.card_times import UNKNOWN_OPERATOR, CardWork, recording_on_card
 from helpers.trainers.common.phase_times import Claim, divided
-from helpers.trainers.common.step_profile import Call, Nested, ProfileError, Recording, Span, nested, rows_of
-from helpers.trainers.contract.step_profile import HOST, Phase
+from helpers.trainers.common.step_profile import Nested, ProfileError, Recording, Span, call_of, nested, rows_of
+from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase
 
 # The names of the scopes around the parts of a step and around layers begin so.
 PART, LAYER = "perfgate.part:", "perfgate.layer:"
@@ -107,10 +107,12 @@ def recording_of(trace: Mapping[str, Any], steps: int, layers: bool = True, on_a
         recording = recording_on_card(works, host.part_claims(), steps, "torch.profiler")
         return replace(recording, notes=notes)
     seconds, overlapped = host.phases()
-    rows = rows_of([*calls, *host.code()], steps)
-    # However often the host's code is left for an operator, it is one thing.
-    rows = tuple(replace(row, calls_per_step=1.0) if row.operator == HOST else row for row in rows)
-    return Recording(rows, {phase: each / steps for phase, each in seconds.items()}, overlapped / steps, notes)
+    return Recording(
+        rows_of([*calls, *host.code()], steps),
+        {phase: each / steps for phase, each in seconds.items()},
+        overlapped / steps,
+        notes,
+    )
 
 
 def _events(records: Sequence[Mapping[str, Any]]) -> Iterator[_Event]:
@@ -147,12 +149,12 @@ class _Host:
         # Of the operators that the trace's numbers ("External id") name.
         self.places: Dict[Any, _Place] = {}
 
-    def calls(self) -> Iterator[Call]:
+    def calls(self) -> Iterator[OperatorRow]:
         """The calls of operators on the host, and how long gradients were reduced."""
         for each in self._outermost:
             yield from self._calls(each, self._phase(each), None, 0.0)
         for event in self.collectives:
-            yield Call(Phase.ALL_REDUCE, "", event.name, "", event.dtypes, "cpu", event.seconds)
+            yield call_of(Phase.ALL_REDUCE, "", event.name, event.seconds, dtypes=event.dtypes)
 
     def phases(self) -> Tuple[Dict[Phase, float], float]:
         """The seconds of each phase if the host computes, and of all-reduce beside other phases."""
@@ -162,7 +164,7 @@ class _Host:
         whole = divided([reducing]).get(Phase.ALL_REDUCE, 0.0)
         return seconds, max(0.0, whole - seconds.get(Phase.ALL_REDUCE, 0.0))
 
-    def code(self) -> Iterator[Call]:
+    def code(self) -> Iterator[OperatorRow]:
         """What the host does between operators: Python, and PyTorch's own code around them."""
         others: List[Claim[Tuple[str, ...]]] = [
             Claim((), each.start, each.end) for each in [*self.collectives, *map(_event, self._outermost)]
@@ -176,12 +178,12 @@ class _Host:
         ranked = [others, *(scopes[depth] for depth in sorted(scopes, reverse=True))]
         for found, seconds in divided(ranked).items():
             if found:
-                yield Call(Phase(found[0]), found[1], HOST, "", "", "cpu", seconds)
+                yield call_of(Phase(found[0]), found[1], HOST, seconds)
 
     def part_claims(self) -> List[Claim[Phase]]:
         return [Claim(Phase(each.name[len(PART) :]), each.start, each.end) for each in self.parts]
 
-    def _calls(self, each: Nested, phase: Phase, outermost: Optional[_Event], seconds: float) -> Iterator[Call]:
+    def _calls(self, each: Nested, phase: Phase, outermost: Optional[_Event], seconds: float) -> Iterator[OperatorRow]:
         """The rows of an operator: ``outermost`` is the first operator of the chain that it ends, which took
         ``seconds`` besides it."""
         event = _event(each)
@@ -199,7 +201,8 @@ class _Host:
             return
         # Where several things are called, none of them is the innermost one.
         kernel = event.shown if top is not event and not computing and not event.is_wrapper else ""
-        yield Call(place.phase, place.layer, place.operator, kernel, event.dtypes, "cpu", max(0.0, seconds))
+        seconds = max(0.0, seconds)
+        yield call_of(place.phase, place.layer, place.operator, seconds, kernel=kernel, dtypes=event.dtypes)
         for child in working:
             yield from self._calls(child, phase, None, 0.0)
 

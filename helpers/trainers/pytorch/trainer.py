@@ -11,12 +11,17 @@ import time
 
 from helpers.trainers.common.cuda import EVENTS
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
-from helpers.trainers.common.process import Trainer, import_framework, io_of, plan_of, run, seed_everything
+from helpers.trainers.common.process import (
+    RANK_VARIABLES,
+    Trainer,
+    import_framework,
+    io_of,
+    plan_of,
+    run,
+    seed_everything,
+)
 from helpers.trainers.common.step_profile import StepProfiler, explain_at_the_end
 from helpers.trainers.pytorch.settings import PytorchSettings
-
-# Variables of torch.distributed.run: rank, rank within the node, number of ranks.
-RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
 
 
 def program(trainer: Trainer) -> None:

@@ -12,7 +12,7 @@ from helpers.trainers.common import readers
 from helpers.trainers.common.images import MEAN, STD, Form, ImageList, Share, reading_error
 from helpers.trainers.common.loop import Batch, Reader
 from helpers.trainers.common.process import Trainer
-from helpers.trainers.common.readers import DaliPlan, DaliReader, Feed, KeyedBatches, Plugin
+from helpers.trainers.common.readers import Feed, KeyedBatches, Plugin
 from helpers.trainers.common.settings import Augmentation
 from helpers.trainers.contract.models import IMAGE_SIZE
 from helpers.trainers.tensorflow.records import FOLDER, LABEL, PIXELS, shards_of
@@ -32,11 +32,11 @@ def open_reader(trainer: Trainer, settings: TensorflowSettings, device: str) -> 
     loaders = readers.Loaders(
         feed,
         lambda: 0,
-        lambda images, plan: dali_reader(images, plan, feed),
+        lambda: PLUGIN,
         lambda images, share, form: NativeReader(images, share, form, settings, trainer.spec.seed, device),
         lambda workers: f"tf.data, {workers} threads, {_SOURCES[settings.native_source]}, decoding by TensorFlow",
     )
-    return readers.open_reader(trainer, settings, loaders)
+    return readers.open_reader(trainer, settings, loaders, trainer.cards[0])
 
 
 def feed_to(device: str) -> Feed:
@@ -51,13 +51,6 @@ def feed_to(device: str) -> Feed:
     return feed
 
 
-def dali_reader(images: ImageList, plan: DaliPlan, feed: Feed) -> DaliReader:
-    """Reads through DALI. On a GPU its tensors are lent through DLPack, since DALI's plug-in for TensorFlow would have
-    to be compiled. A step is waited for (``device.WaitingTimer``) before DALI fills them anew."""
-    plugin = None if plan.gpu is None else Plugin(_lending_runner)
-    return DaliReader(images, plan, feed, plugin)
-
-
 def _lending_runner(pipeline: Any) -> Callable[[], Mapping[str, Any]]:
     def following() -> Mapping[str, Any]:
         # Called without a stream, it returns when the card has made them.
@@ -65,6 +58,11 @@ def _lending_runner(pipeline: Any) -> Callable[[], Mapping[str, Any]]:
         return dict(zip(("images", "labels"), lent))
 
     return following
+
+
+# On a GPU DALI's tensors are lent through DLPack, since DALI's plug-in for TensorFlow would have to be compiled. A step
+# is waited for (``device.timer_of``) before DALI fills them anew.
+PLUGIN = Plugin(_lending_runner)
 
 
 class NativeReader:

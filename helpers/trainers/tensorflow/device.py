@@ -14,9 +14,8 @@ import tensorflow as tf
 from helpers.trainers.common.cuda import total_memory_bytes
 from helpers.trainers.common.float32 import PROBE, TF32_WANTED, checked_state, probe_shape
 from helpers.trainers.common.loop import HostTimer
-from helpers.trainers.common.process import Refused, Trainer, cpu_name
+from helpers.trainers.common.process import Refused, Trainer, cpu_name, refuse_tf32_on_cpu
 from helpers.trainers.common.settings import on
-from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.tensorflow.settings import AUTOCLUSTERING, TensorflowSettings
 
@@ -33,30 +32,22 @@ def refuse_what_cannot_run(spec: JobSpec, settings: TensorflowSettings) -> None:
     if spec.device == "cpu":
         _refuse_on_cpu(spec, settings)
     else:
-        _refuse_on_gpu(spec)
+        _refuse_on_gpu()
 
 
 def _refuse_on_cpu(spec: JobSpec, settings: TensorflowSettings) -> None:
-    if spec.case.precision is Precision.TF32:
-        raise Refused("TF32 is arithmetic of NVIDIA GPUs from Ampere on; a CPU has none")
+    refuse_tf32_on_cpu(spec.case.precision)
     if settings.layout != "NHWC":
         raise Refused(f"TensorFlow's convolutions on a CPU are NHWC, and the settings say {settings.layout}")
 
 
-def _refuse_on_gpu(spec: JobSpec) -> None:
+def _refuse_on_gpu() -> None:
     if not tf.test.is_built_with_cuda():
         raise Refused(
             "this build of TensorFlow is for CPUs: make env-tensorflow installs one for CUDA where there is a GPU"
         )
-    cards = tf.config.list_physical_devices("GPU")
-    if not cards:
+    if not tf.config.list_physical_devices("GPU"):
         raise Refused("TensorFlow sees no GPU that its CUDA works with; the lines above, of its own, say why")
-    details = tf.config.experimental.get_device_details(cards[0])
-    capability, name = details.get("compute_capability", (0, 0)), details.get("device_name", cards[0].name)
-    needed = spec.case.least_capability
-    if capability < needed:
-        wanted, got = (".".join(map(str, each)) for each in (needed, capability))
-        raise Refused(f"{spec.case.precision.value} needs compute capability {wanted}, {name} has {got}")
 
 
 @dataclass(frozen=True)
@@ -175,31 +166,12 @@ def wait_for(device: str) -> None:
         tf.raw_ops.SyncDevice()
 
 
-class WaitingTimer(HostTimer):
-    """Times steps by the host's clock, and waits for the card after every step. TensorFlow gives no access to the
-    stream on which it computes, so no event can be recorded there.
-
-    So a step's time includes the launch of its first operations, as with a session of TensorFlow 1.
-    """
-
-    def __init__(self, wait: Callable[[], None], clock: Callable[[], float]) -> None:
-        super().__init__(clock)
-        self._wait = wait
-
-    def begin(self) -> None:
-        self._wait()
-        super().begin()
-
-    def mark(self) -> None:
-        self._wait()
-        super().mark()
-
-
 def timer_of(spec: JobSpec, card: Card) -> Tuple[HostTimer, str]:
-    """The timer of the steps, and its description in words."""
+    """The timer of the steps, and its description in words. TensorFlow gives no access to the stream on which it
+    computes, so no event can be recorded there; a card is waited for, as with a session of TensorFlow 1."""
     if spec.device == "cpu":
         return HostTimer(time.monotonic), "the host's clock; steps on a CPU are synchronous"
-    timer = WaitingTimer(lambda: wait_for(card.device), time.monotonic)
+    timer = HostTimer(time.monotonic, lambda: wait_for(card.device))
     return timer, "the host's clock, the card waited for after every step"
 
 

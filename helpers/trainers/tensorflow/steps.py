@@ -31,12 +31,9 @@ class TrainingStep:
     but only forward and backward of several cards, since XLA has no operation for their exchange.
     """
 
-    def __init__(
-        self, trainer: Trainer, settings: TensorflowSettings, card: Card, form: Optional[NetworkForm] = None
-    ) -> None:
-        """``form`` is by default that of the settings."""
+    def __init__(self, trainer: Trainer, settings: TensorflowSettings, card: Card) -> None:
         spec = trainer.spec
-        form = form or form_of(settings, spec.seed)
+        form = form_of(settings, spec.seed)
         self._settings, self._card, self._facts = settings, card, trainer.device.facts
         self._compute = tf.as_dtype(settings.amp_dtype or form.dtype)
         with card.scope():

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 from helpers.trainers.common.loop import train
-from helpers.trainers.common.process import Trainer, import_framework, io_of, plan_of, run, seed_everything
+from helpers.trainers.common.process import (
+    RANK_VARIABLES,
+    Trainer,
+    import_framework,
+    io_of,
+    plan_of,
+    run,
+    seed_everything,
+)
 from helpers.trainers.tensorflow.settings import TensorflowSettings
 
-# Variables of the suite's launcher: rank, rank within the node, number of ranks.
-RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
 # Unless the caller's shell sets it otherwise, the C++ code prints only errors.
 _QUIET = ("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -51,12 +56,8 @@ def program(trainer: Trainer) -> None:
         trainer.peak_device_bytes = lambda: tensorflow_device.peak_device_bytes(card)
     total = card.total()
     trainer.beat("first step")
-    io = io_of(trainer, lambda: _meet(total), lambda own: total(float(not own)) == 0)
+    io = io_of(trainer, lambda: total(0.0), lambda own: total(float(not own)) == 0)
     train(plan_of(trainer), reader, stepper, timer, io)
-
-
-def _meet(total: Any) -> None:
-    total(0.0)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from helpers.trainers.contract.job import JobSpec
 from tests.faults.stand_in_trainer import EvenTimer, Images, NoStep
 
 MODULE = "tests.helpers.launch.cards_double"
-RANK_VARIABLES = (("RANK",), ("LOCAL_RANK",), ("WORLD_SIZE",))
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 # What the launcher tells a rank; its step log repeats it.
 TOLD = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OF_PERF_YAML", "OF_THE_CALLER")
 

@@ -96,10 +96,9 @@ def test_two_nodes_train_together_and_the_slower_ones_own_clock_counts(
 
 @pytest.mark.training
 @pytest.mark.untimed
-@pytest.mark.parametrize("case", [CASE.id, "pytorch-resnet50v1.5-fp32-bs2-2x1-synthetic"])
-def test_two_nodes_of_a_slurm_job_train_together(tmp_path: Path, machine: Machine, allocation: str, case: str) -> None:
-    nodes = with_hosts_of_job(NodesConfig(), os.environ)
-    run, folder = train(tmp_path, plan_of(Case.parse(case)), machine, nodes)
+def test_two_nodes_of_a_slurm_job_train_together(tmp_path: Path, machine: Machine, allocation: str) -> None:
+    case = Case.parse("pytorch-resnet50v1.5-fp32-bs2-2x1-synthetic")
+    run, folder = train(tmp_path, plan_of(case), machine, with_hosts_of_job(NodesConfig(), os.environ))
     assert run.failure is None, run.log_tail
     assert run.measured and run.facts["nodes"] == "n0 (127.0.0.2), n1 (127.0.0.3)"
     logs = [read_step_log(folder / f"rank{rank}.jsonl", run.uuid, rank) for rank in range(2)]

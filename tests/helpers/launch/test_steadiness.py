@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.steplog import (
     COMPLETE,
-    LOOKED_ONCE,
-    STEADINESS_FACT,
     WARMUP,
     WINDOW,
     Footer,
@@ -58,34 +55,9 @@ def test_a_noisier_rank_that_is_steady_is_not_blamed(tmp_path: Path) -> None:
     noisy = log(0, 9.0, 3.0, 3.0, 1.0, 1.0, 2.2, 1.0, 2.0)
     assert why_unsteady(job(tmp_path), [noisy, log(1, *STEADY)]) is None
     assert "rank 1's" in str(why_unsteady(job(tmp_path), [noisy, log(1, *STEADY[:-2], 1.05, 1.05)]))
-    # A trainer that stopped too early is not believed.
-    early = why_unsteady(job(tmp_path), [log(0, *FALLING[:6]), log(1, *FALLING[:6])])
-    assert "6 warm-up steps were made, at most 8 are" in str(early)
 
 
-def looked_once(*logs: StepLog) -> list[StepLog]:
-    header = {STEADINESS_FACT: LOOKED_ONCE}
-    return [replace(log, header=replace(log.header, facts=header)) for log in logs]
-
-
-def test_ranks_that_could_not_ask_each_other_are_judged_by_one_look_at_the_jobs_steps(tmp_path: Path) -> None:
-    # Ranks that wait for each other in turn: each is 4% apart, and the job as steady as can be.
-    swaying = ((1.02, 1.02, 0.98, 0.98, 1.0, 1.0), (0.98, 0.98, 1.02, 1.02, 1.0, 1.0))
-    logs = [log(rank, 9.0, 9.0, *steps) for rank, steps in enumerate(swaying)]
-    assert str(why_unsteady(job(tmp_path), logs)).startswith("never steady: rank 0's last 3 windows")
-    assert why_unsteady(job(tmp_path), looked_once(*logs)) is None
-
-
-def test_one_look_has_a_limit_of_its_own_which_is_told(tmp_path: Path) -> None:
-    spec = replace(job(tmp_path), steady_window_steps=3, warmup_steps=9, most_warmup_steps=9)
-    # Means 1, 1.03 and 1.06, each ± 1%: ten standard errors of a window from the first to the last.
-    noisy = [mean + each for mean in (1.0, 1.03, 1.06) for each in (-0.01, 0.0, 0.01)]
-    logs = [log(rank, *noisy) for rank in range(2)]
-    assert why_unsteady(spec, looked_once(*logs)) is None
-    assert "(the larger of 0.3% and 3 standard errors of a window)" in str(why_unsteady(spec, logs))
-    falling = [mean + each for mean in (1.2, 1.1, 1.0) for each in (-0.01, 0.0, 0.01)]
-    told = str(why_unsteady(spec, looked_once(*(log(rank, *falling) for rank in range(2)))))
-    assert told.startswith(
-        "never steady: the ranks' mean step: the last 3 windows of 3 warm-up steps took 1.2, 1.1, 1 s"
-    )
-    assert "(the larger of 0.3% and 11.9 standard errors of a window, for one look)" in told
+def test_a_trainer_that_stopped_too_early_is_not_believed(tmp_path: Path) -> None:
+    why = why_unsteady(job(tmp_path), [log(0, *FALLING[:6]), log(1, *FALLING[:6])])
+    assert why is not None
+    assert "6 warm-up steps were made, at most 8 are" in why

@@ -12,6 +12,7 @@ from PIL import Image
 
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.steplog import StepLog
 from tests.helpers.trainers.jobs import job, kill, run
 
 # The mean of two steps' losses, as a share of the first one: a guess among 1000 classes has ln 1000 = 6.9, so
@@ -39,6 +40,12 @@ class Learnt:
 
 def has_fallen(losses: list[float]) -> bool:
     return len(losses) > 2 and sum(losses[-2:]) / 2 < FALLEN * losses[0]
+
+
+def check_learnt(log: StepLog) -> None:
+    """That the rank's loss had fallen by some step."""
+    losses = [step.loss for step in log.steps if step.loss is not None]
+    assert any(has_fallen(losses[:steps]) for steps in range(len(losses) + 1)), losses
 
 
 def two_colours(root: Path) -> Path:

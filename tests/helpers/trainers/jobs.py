@@ -27,6 +27,8 @@ from tests.job_processes import processes_of_job
 
 CORES = own_cores()
 TWO_CORES = pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
+# Least and most warm-up in windows of two steps.
+ADAPTIVE = {"warmup_steps": 6, "steady_window_steps": 2, "most_warmup_steps": 8}
 # Long: how busy the machine is says nothing about a trainer.
 LIMITS = JobLimits(600.0, 300.0, 800.0, grace_seconds=5.0, rank_death_seconds=20.0)
 

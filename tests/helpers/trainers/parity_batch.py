@@ -1,5 +1,5 @@
-"""The batch that the frameworks take their steps of parity on, the size of images that makes them affordable, and the
-comparison of gradients. Every framework's environment can import this module."""
+"""The batch that the frameworks take their steps of parity on, and the comparison of gradients. Every framework's
+environment can import this module."""
 
 from __future__ import annotations
 
@@ -13,17 +13,11 @@ import numpy
 
 from helpers.trainers.common.images import Form, Share, synthetic_batch
 from helpers.trainers.common.settings import Settings
-from helpers.trainers.contract import models
 from helpers.trainers.contract.job import JobSpec
 
-# In pixels. Two by two of them are left for the last layers, so that strides, paddings and the order in which VGG16's
-# classifier takes them still show in the loss. At 224 the same steps compute twelve times as much.
+# In pixels, as small_network.py has networks built. Two by two of them are left for VGG16's last layers, so that the
+# order in which its classifier takes them still shows in the loss.
 SIZE = 64
-
-
-def shrink_images() -> None:
-    """Networks are built for images of SIZE from now on."""
-    models.IMAGE_SIZE = SIZE
 
 
 def parity_batch(spec: JobSpec, settings: Settings, dtype: str) -> tuple[Any, Any, int]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from helpers.plan.published import load_published
-from helpers.trainers.common.process import EXIT_COMPLETE
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case, DataSource, Precision
 from tests.helpers.trainers.environments import EACH, FrameworkEnvironment
@@ -18,27 +17,26 @@ PADDED_PARAMETERS = 25_560_168
 
 
 def published_programs(framework: str) -> list[Case]:
-    """One case of each program: batch and cards do not change what a card computes."""
+    """One case of each program: batch and cards do not change what a card computes, nor does TF32 or XLA what it is
+    given to compute."""
     found: dict[tuple[object, ...], Case] = {}
     for target in ("v100", "a100"):
         for figure in load_published(ROOT / "baselines" / "published" / f"{target}.json").figures:
             case = figure.case
             if case.framework.value == framework:
-                key = (case.model, case.precision, case.features, case.data is DataSource.UNSTATED)
+                key = (case.model, case.precision is Precision.AMP, case.data is DataSource.UNSTATED)
                 found.setdefault(key, case)
     return list(found.values())
 
 
 @pytest.mark.slow
-@pytest.mark.untimed
 @pytest.mark.parametrize("framework", EACH)
 def test_every_published_program_is_built_with_its_types(tmp_path: Path, framework: FrameworkEnvironment) -> None:
     cases = published_programs(framework.name)
-    assert {case.precision for case in cases} == {Precision.FP32, Precision.TF32, Precision.AMP}
-    for case, (status, answer) in zip(cases, framework.build(tmp_path, cases), strict=True):
-        assert (status, answer["built"]) == (EXIT_COMPLETE, True), (case.id, answer["reason"])
+    assert len(cases) == 4
+    for case, built in zip(cases, framework.build(tmp_path, cases), strict=True):
         is_half = case.precision is Precision.AMP
-        assert answer["facts"][f"{'float16' if is_half else 'float32'}_convolutions"] == "53", case.id
+        assert built.facts[f"{'float16' if is_half else 'float32'}_convolutions"] == "53", case.id
         padded = is_half and framework.name == "mxnet"
-        assert answer["parameters"] == (PADDED_PARAMETERS if padded else PARAMETERS), case.id
-        assert answer["operators"] > 100
+        assert built.parameters == (PADDED_PARAMETERS if padded else PARAMETERS), case.id
+        assert built.operators > 100

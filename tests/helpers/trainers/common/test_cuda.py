@@ -13,7 +13,6 @@ import pytest
 
 from helpers.trainers.common.cuda import (
     CudaEvents,
-    EventMark,
     EventTimer,
     cudnn_text,
     loaded_facts,
@@ -159,15 +158,15 @@ def test_an_error_of_the_driver_names_the_call_and_its_code(name: str) -> None:
     assert driver.current == []
 
 
-def test_a_mark_is_reached_when_the_card_has_come_to_it_and_gives_its_event_back() -> None:
+def test_a_mark_is_reached_when_the_card_has_come_to_it() -> None:
     driver = Driver()
     events = CudaEvents(CARD, lambda: STREAM, driver)
-    first, second = EventMark(events), EventMark(events)
-    assert (first.query(), second.query(), len(driver.events)) == (False, False, 2)
-    driver.reached = 12.5
-    assert (first.query(), second.query(), len(driver.events)) == (True, False, 1)
-    driver.reached = 25.0
-    assert (second.query(), driver.events, driver.current) == (True, {}, [])
+    marks = [events.record(), events.record()]
+    for driver.reached, reached in ((0.0, [False, False]), (12.5, [True, False]), (25.0, [True, True])):
+        assert [events.reached(mark) for mark in marks] == reached
+    for mark in marks:
+        events.release(mark)
+    assert (driver.events, driver.current) == ({}, [])
 
 
 def number(value: int) -> Any:

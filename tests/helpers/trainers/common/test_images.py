@@ -11,7 +11,6 @@ import numpy
 import pytest
 from PIL import ExifTags, Image
 
-from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.common.images import (
     MEAN,
     STD,
@@ -26,9 +25,8 @@ from helpers.trainers.common.images import (
 )
 from helpers.trainers.common.readers import DaliPlan, DaliSource, dali_pipeline
 from helpers.trainers.common.settings import Augmentation, Dali, Settings
-from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import DatasetError
-from helpers.trainers.contract.job import JobSpec
+from tests.helpers.trainers.specs import spec_of
 
 AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
 WHOLE = Augmentation((1.0, 1.0), (4 / 3, 4 / 3), 0.0)
@@ -189,8 +187,7 @@ def test_dali_s_operators_get_the_arguments_of_the_case_s_settings(
     told_of(fn.random, "coin_flip")
     # There is no card here to build for.
     monkeypatch.setattr(Pipeline, "build", lambda pipeline: None)
-    case = Case.parse("paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static")
-    settings = Settings.of(JobSpec("j", case, 0, "r", device, 0, 1, settings=settings_for(case, device)))
+    settings = Settings.of(spec_of("paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static", device))
     on_gpu = device == "gpu"
     plan = DaliPlan(Share(3, 8, 1, 1), PADDED, settings.augmentation, settings.dali, 4, 3 if on_gpu else None)
     pipeline = dali_pipeline(_folder(tmp_path, 8), plan)

@@ -25,7 +25,7 @@ from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobS
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, WINDOW, Step
 
 ROOT = Path(__file__).parents[4]
-NAMES = (("T_RANK", "T_GLOBAL_RANK"), ("T_LOCAL",), ("T_WORLD",))
+NAMES = ("T_RANK", "T_LOCAL", "T_WORLD")
 
 
 @pytest.fixture(autouse=True)
@@ -178,11 +178,9 @@ def test_one_process_of_several_cards_has_the_cores_of_all_and_the_threads_of_on
     assert {name: header.facts[name] for name in wanted} == wanted
 
 
-def test_ranks_come_from_the_first_variable_that_is_set() -> None:
-    assert RankPlace.from_environment({"T_GLOBAL_RANK": "5", "T_LOCAL": "1", "T_WORLD": "8"}, NAMES) == RankPlace(
-        5, 1, 8
-    )
-    assert RankPlace.from_environment({}, NAMES) == RankPlace(0, 0, 1)
+def test_ranks_come_from_the_launcher_s_variables() -> None:
+    assert RankPlace.from_environment({"T_RANK": "5", "T_LOCAL": "1", "T_WORLD": "8"}, NAMES) == RankPlace(5, 1, 8)
+    assert RankPlace.from_environment({"T_RANK": ""}, NAMES) == RankPlace(0, 0, 1)
 
 
 @pytest.mark.parametrize("argv", [[], ["a", "b"], ["missing.json"]])

@@ -23,8 +23,6 @@ from helpers.trainers.common.readers import (
     Lent,
     Loaders,
     Plugin,
-    card_shares,
-    open_card_readers,
     open_reader,
     share_of,
 )
@@ -46,11 +44,17 @@ class Card:
     """Marks behind what was issued; the first ``done`` of them are reached."""
 
     def __init__(self) -> None:
-        self.done = self.issued = 0
+        self.done = self.issued = self.released = 0
 
-    def mark(self) -> Any:
-        self.issued, own = self.issued + 1, self.issued
-        return SimpleNamespace(query=lambda: own < self.done)
+    def record(self) -> int:
+        self.issued += 1
+        return self.issued
+
+    def reached(self, mark: int) -> bool:
+        return mark <= self.done
+
+    def release(self, mark: int) -> None:
+        self.released += 1
 
 
 def _plan(gpu: int | None) -> DaliPlan:
@@ -66,7 +70,7 @@ def _alive(batches: list[Any]) -> list[int]:
 def test_lent_tensors_are_kept_in_order_until_their_mark_is_reached() -> None:
     """Alive after each of four, while the card has done none, none, the first two, and all."""
     card, batches, alive = Card(), [], []
-    lent = Lent(card.mark)
+    lent = Lent(card)  # type: ignore[arg-type]
     for card.done in (0, 0, 2, 4):
         batch = Tensor()
         batches.append(weakref.ref(batch))
@@ -74,6 +78,7 @@ def test_lent_tensors_are_kept_in_order_until_their_mark_is_reached() -> None:
         del batch
         alive.append(_alive(batches))
     assert alive == [[0], [0, 1], [2], []]
+    assert card.released == 4, "every event is given back"
 
 
 @pytest.mark.parametrize("feed", [lambda tensor: tensor, lambda tensor: Tensor()], ids=["itself", "a copy"])
@@ -92,7 +97,7 @@ def test_a_readers_batches_are_kept_while_the_card_is_behind(
         return outputs
 
     monkeypatch.setattr(dali_data, "dali_pipeline", lambda images, plan: None)
-    reader = DaliReader(IMAGES, _plan(0), feed, Plugin(runner, card.mark))
+    reader = DaliReader(IMAGES, _plan(0), feed, Plugin(runner, card))
     issued, alive = [], []
     for batch in reader.epoch(0):
         # The step issues its work on the batch, and asks for the next one.
@@ -112,10 +117,11 @@ def _trainer(folder: Path, each: int, rank: int = 0) -> Trainer:
 
 
 def test_the_cards_of_a_process_read_what_one_process_a_card_would_read(tmp_path: Path) -> None:
-    alone = [share_of(_trainer(tmp_path, 1, rank)) for rank in range(8)]
-    assert [share for rank in (0, 1) for share in card_shares(_trainer(tmp_path, 4, rank))] == alone
-    assert [share.rank for share in alone] == list(range(8))
-    assert share_of(_trainer(tmp_path, 4, 1)) == Share(1, 2, 8, 1234)
+    def shares(each: int) -> list[Share]:
+        trainers = [_trainer(tmp_path, each, rank) for rank in range(8 // each)]
+        return [share_of(trainer, card) for trainer in trainers for card in trainer.cards]
+
+    assert shares(4) == shares(1) == [Share(number, 8, 2, 1234) for number in range(8)]
 
 
 def test_a_batch_of_several_cards_has_an_entry_for_each_and_counts_all_samples(tmp_path: Path) -> None:
@@ -125,21 +131,19 @@ def test_a_batch_of_several_cards_has_an_entry_for_each_and_counts_all_samples(t
     )
     fed: list[int] = []
 
-    def loaders(card: CardPlace) -> Loaders:
+    def of_card(card: CardPlace) -> Any:
         def feed(array: Any) -> Any:
             fed.append(card.number)
             return array
 
-        return Loaders(feed, lambda: card.local, None, None, "none")  # type: ignore[arg-type]
+        loaders = Loaders(feed, lambda: card.local, None)  # type: ignore[arg-type]
+        return open_reader(trainer, settings, loaders, card)  # type: ignore[arg-type]
 
-    reader = open_card_readers(trainer, settings, loaders)  # type: ignore[arg-type]
-    batch = next(reader.epoch(0))
+    batch = next(CardReaders([of_card(card) for card in trainer.cards]).epoch(0))
     assert (batch.samples, len(batch.images), [len(labels) for labels in batch.labels]) == (8, 4, [2] * 4)
     assert fed == [0, 0, 1, 1, 2, 2, 3, 3]
     # Each card has the noise of its own rank.
     assert len({images.tobytes() for images in batch.images}) == 4
-    whole = next(open_reader(trainer, settings, loaders(trainer.cards[0])).epoch(0))  # type: ignore[arg-type]
-    assert (whole.samples, whole.images.shape[0]) == (8, 8)
 
 
 def test_an_epoch_of_several_cards_ends_with_the_first_card_that_has_no_batch_and_all_come_to_its_end() -> None:

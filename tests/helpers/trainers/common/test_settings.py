@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.common.settings import Settings, main
-from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.settings import PaddleSettings
 from helpers.trainers.pytorch.settings import PytorchSettings
+from tests.helpers.trainers.specs import spec_of
 
 PADDLE = "paddle-resnet50v1.5-fp32-bs4-1x1-dali-dynamic"
 STATIC = "paddle-resnet50v1.5-amp_o1-bs4-1x1-dali-static"
@@ -25,20 +24,14 @@ MXNET = "mxnet-resnet50v1.5-fp32-bs4-1x1-native"
 DDP = {"gradient_as_bucket_view": True, "bucket_cap_mb": 0, "static_graph": False}
 
 
-def _spec(case_id: str = PADDLE, device: str = "cpu", **overrides: Any) -> JobSpec:
-    case = Case.parse(case_id)
-    settings = {**settings_for(case, device), **overrides}
-    return JobSpec("j", case, 0, "r", device, 0, 1, settings=settings, overrides=overrides)
-
-
 def test_an_override_replaces_the_recipe_s_value_and_rates_fall_at_each_boundary() -> None:
-    settings = Settings.of(_spec(learning_rate=1.0))
+    settings = Settings.of(spec_of(PADDLE, learning_rate=1.0))
     assert settings.learning_rates == pytest.approx((1.0, 0.1, 0.01, 0.001))
 
 
 def test_a_job_is_read_with_its_framework_s_settings() -> None:
-    assert isinstance(Settings.of(_spec()), PaddleSettings)
-    assert isinstance(Settings.of(_spec(PYTORCH)), PytorchSettings)
+    assert isinstance(Settings.of(spec_of(PADDLE)), PaddleSettings)
+    assert isinstance(Settings.of(spec_of(PYTORCH)), PytorchSettings)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +79,12 @@ def test_a_setting_that_is_unknown_wrong_or_contradicts_the_case_is_refused_by_n
     case_id: str, overrides: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        Settings.of(_spec(case_id, **overrides))
+        Settings.of(spec_of(case_id, **overrides))
     assert caught.value.field == field
 
 
 def test_a_missing_setting_is_refused_by_name() -> None:
-    spec = _spec()
+    spec = spec_of(PADDLE)
     settings = {key: value for key, value in spec.settings.items() if key != "momentum"}
     with pytest.raises(ConfigError, match="momentum"):
         Settings.of(JobSpec("j", spec.case, 0, "r", "cpu", 0, 1, settings=settings))
@@ -107,7 +100,7 @@ def test_a_missing_setting_is_refused_by_name() -> None:
 )
 def test_what_must_fit_the_device_is_refused_on_a_gpu(case_id: str, overrides: dict[str, Any], field: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Settings.of(_spec(case_id, "gpu", **overrides))
+        Settings.of(spec_of(case_id, "gpu", **overrides))
     assert caught.value.field == field
 
 
@@ -115,7 +108,7 @@ def test_what_must_fit_the_device_is_refused_on_a_gpu(case_id: str, overrides: d
 
 
 def test_each_job_is_answered_in_order() -> None:
-    right, wrong = _spec().to_json(), _spec(momentum=-1).to_json()
+    right, wrong = spec_of(PADDLE).to_json(), spec_of(PADDLE, momentum=-1).to_json()
     out, errors = io.StringIO(), io.StringIO()
     assert main(io.StringIO(json.dumps([wrong, right, "{}"])), out, errors) == 0
     answers = json.loads(out.getvalue())

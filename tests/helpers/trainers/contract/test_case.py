@@ -58,15 +58,6 @@ def test_features_stand_at_the_end_in_their_fixed_order() -> None:
     assert case.id == "paddle-vgg16-unstated-bs32-1x8-unstated-dynamic-compile-graphs-xla-auto"
 
 
-@given(st.text())
-def test_any_text_is_a_case_or_a_config_error(text: str) -> None:
-    try:
-        case = Case.parse(text)
-    except ConfigError:
-        return
-    assert case.id == text
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -1,4 +1,5 @@
-"""Step logs: what the writer wrote is read back; everything else is refused with file and line."""
+"""Step logs: what the writer wrote is read back; everything else is refused with file and line (tests/fuzz draws more
+of both)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.launch.steplog_reader import read_step_log
@@ -90,26 +91,6 @@ def test_never_overwrites_a_log(log: Path) -> None:
         StepLogWriter(log, HEADER)
 
 
-@given(
-    st.lists(
-        st.tuples(st.floats(0, 1), st.floats(1e-6, 10), st.integers(1, 512), st.none() | st.floats(-100, 100)),
-        min_size=1,
-        max_size=20,
-    )
-)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_reads_back_any_consistent_steps(tmp_path: Path, drawn: list[tuple[float, float, int, float | None]]) -> None:
-    steps: list[Step] = []
-    now = 0.0
-    for number, (wait, seconds, samples, loss) in enumerate(drawn, 1):
-        start = now + wait
-        now = start + seconds
-        steps.append(Step(0, number, WINDOW, start, now, samples, wait, loss))
-    path = tmp_path / "drawn.jsonl"
-    path.unlink(missing_ok=True)
-    assert read_step_log(write(path, tuple(steps))).steps == tuple(steps)
-
-
 @pytest.mark.parametrize(
     ("line", "name", "value"),
     [
@@ -174,46 +155,6 @@ def test_refuses_a_line_that_is_no_record(log: Path, line: bytes) -> None:
     refused(log, 3)
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@given(data=st.binary(max_size=300) | st.lists(VALUES.map(json.dumps)).map(lambda lines: "\n".join(lines).encode()))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_arbitrary_bytes_are_refused_in_words(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "arbitrary.jsonl"
-    path.write_bytes(data)
-    with pytest.raises(StepLogError):
-        read_step_log(path)
-
-
-# Most values are such as a log has: of other changed logs hardly any would be read.
-@given(
-    line=st.integers(0, 5), key=st.integers(0, 15), value=VALUES | st.floats(0, 10) | st.integers(0, 5) | st.just("a")
-)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_one_changed_value_is_refused_or_keeps_the_log_consistent(
-    tmp_path: Path, line: int, key: int, value: object
-) -> None:
-    path = tmp_path / "changed.jsonl"
-    path.unlink(missing_ok=True)
-    write(path)
-    lines = path.read_text().splitlines()
-    record = json.loads(lines[line])
-    record[sorted(record)[key % len(record)]] = value
-    lines[line] = json.dumps(record)
-    path.write_text("\n".join(lines) + "\n")
-    try:
-        log = read_step_log(path)
-    except StepLogError:
-        return
-    assert all(step.step_seconds > 0 and step.samples > 0 for step in log.steps)
-    assert len(log.steps) == len(STEPS)
-
-
 # ---- whether warm-up is over
 
 
@@ -264,18 +205,6 @@ def stationary(random: Random, steps: int) -> list[float]:
     return seconds
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("window_steps", [3, 10, 40])
-def test_one_look_turns_away_at_most_one_stationary_warm_up_of_a_hundred(window_steps: int) -> None:
-    random, looks = Random(2), 4000
-    unsteady = sum(
-        not steadiness(stationary(random, 3 * window_steps), window_steps, looked_once=True).steady
-        for _ in range(looks)
-    )
-    # Of 1% one finds 59 or more in 4000 looks once in 1000 times.
-    assert unsteady < 59
-
-
 def test_looks_after_every_window_turn_away_hardly_any_stationary_warm_up() -> None:
     random, runs = Random(4), 500
     never = 0
@@ -285,11 +214,11 @@ def test_looks_after_every_window_turn_away_hardly_any_stationary_warm_up() -> N
     assert never / runs <= 0.01
 
 
-def test_one_look_still_sees_a_warm_up_that_is_not_over() -> None:
+def test_one_look_sees_a_warm_up_that_is_not_over() -> None:
     random = Random(5)
     # 3% faster from each window to the next.
     looks = [
-        steadiness([step * 0.97 ** (at // 20) for at, step in enumerate(stationary(random, 60))], 20, looked_once=True)
+        steadiness([step * 0.97 ** (at // 20) for at, step in enumerate(stationary(random, 60))], 20)
         for _ in range(200)
     ]
     assert [look.steady for look in looks].count(True) <= 2

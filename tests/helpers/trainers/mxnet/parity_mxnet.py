@@ -25,13 +25,13 @@ from tests.helpers.trainers.parity_batch import (
     parity_batch,
     read_arrays,
     relative_errors,
-    shrink_images,
     transposed,
 )
+from tests.helpers.trainers.small_network import use_small_network
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
-    shrink_images()
+    use_small_network()
     settings = MxnetSettings.of(spec)
     contexts = [mx.cpu(0)]
     trainer: Any = SimpleNamespace(spec=spec, device=DeviceRecord())

@@ -1,7 +1,5 @@
-"""Looks at the parts of MXNet's step one by one, in .venv-mxnet: ``step_units.py SPECS.json``; prints JSON.
-
-SPECS.json holds the texts of job files by name.
-"""
+"""Looks at the parts of MXNet's step one by one, in .venv-mxnet: ``step_units.py ONE.json TWO.json``, the jobs of one
+and of two cards; prints JSON."""
 
 from __future__ import annotations
 
@@ -21,10 +19,11 @@ import numpy
 
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, cards_of
+from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import MODELS, Model
 from helpers.trainers.mxnet.data import copied, feed_to
-from helpers.trainers.mxnet.device import contexts_of, pin_workers
+from helpers.trainers.mxnet.device import contexts_of, pin_workers, refuse_what_cannot_run
 from helpers.trainers.mxnet.models import NetworkForm, network_of, trained
 from helpers.trainers.mxnet.settings import MxnetSettings
 from helpers.trainers.mxnet.steps import (
@@ -176,9 +175,13 @@ def pinned(spec: JobSpec) -> list[list[int]]:
     return [each for each in threads if len(each) == 1]
 
 
-def main(given: dict[str, str]) -> dict[str, Any]:
-    specs = {name: JobSpec.from_json(text) for name, text in given.items()}
-    one, two = specs["one"], specs["two"]
+def refused(spec: JobSpec) -> str:
+    """What is said of a case that a CPU cannot run."""
+    case = dataclasses.replace(spec.case, precision=Precision.TF32)
+    return refusal(lambda: refuse_what_cannot_run(dataclasses.replace(spec, case=case)))
+
+
+def main(one: JobSpec, two: JobSpec) -> dict[str, Any]:
     settings = MxnetSettings.of(one)
     told = {
         # First of all: threads that stand keep their cores.
@@ -188,10 +191,11 @@ def main(given: dict[str, str]) -> dict[str, Any]:
         "decay": decay(one),
         "fed": fed(),
         "dali": from_dali(),
+        "refused": refused(one),
     }
     use_small_network()
     return {**told, "together": together(one, two), "rates": rates(one)}
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))))
+    print(json.dumps(main(*(JobSpec.from_json(Path(each).read_text(encoding="utf-8")) for each in sys.argv[1:]))))

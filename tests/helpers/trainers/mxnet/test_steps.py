@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers.plan.recipes.recipe import settings_for
-from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.cores import own_cores
 from tests.helpers.trainers.environments import MXNET
-from tests.helpers.trainers.once import made_once
 
 pytestmark = [pytest.mark.slow, MXNET.needs]
 
 CORES = own_cores()
 
 
-def _spec(cards: int) -> str:
-    case = Case.parse(f"mxnet-resnet50v1.5-fp32-bs2-1x{cards}-synthetic")
-    cores = tuple((CORES[card % len(CORES)],) for card in range(cards))
-    return JobSpec("j", case, 0, "r", "cpu", 0, 1, settings=settings_for(case, "cpu"), cores=cores).to_json()
-
-
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    def looked() -> Any:
-        specs = tmp_path_factory.mktemp("units") / "specs.json"
-        specs.write_text(json.dumps({"one": _spec(1), "two": _spec(2)}), encoding="utf-8")
-        printed = MXNET.run(str(Path(__file__).with_name("step_units.py")), str(specs))
-        return json.loads(printed.splitlines()[-1])
-
-    return dict(made_once(tmp_path_factory, "steps-mxnet", looked))
+    return MXNET.units(tmp_path_factory, *(f"resnet50v1.5-fp32-bs2-1x{cards}-synthetic" for cards in (1, 2)))
 
 
 def test_convolutions_and_weights_of_another_type_or_layout_are_refused(told: dict[str, Any]) -> None:
@@ -77,3 +59,7 @@ def test_a_batch_of_dali_s_is_copied_before_dali_fills_it_anew(told: dict[str, A
 @pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
 def test_each_card_computes_on_its_own_cores(told: dict[str, Any]) -> None:
     assert sorted(told["pinned"]) == sorted([core] for core in CORES[:2])
+
+
+def test_what_a_cpu_cannot_run_is_refused_with_its_reason(told: dict[str, Any]) -> None:
+    assert told["refused"].startswith("TF32 is arithmetic of NVIDIA GPUs")

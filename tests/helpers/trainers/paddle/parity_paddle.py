@@ -11,28 +11,26 @@ loss up to 1e-5), since batch norm and ReLU turn roundings into other signs.
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy
 import paddle
 
 from helpers.trainers.common.loop import Batch
-from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.settings import PaddleSettings
 from helpers.trainers.paddle.steps import DynamicStep
-from tests.helpers.trainers.parity_batch import answer, parity_batch, shrink_images
+from tests.helpers.trainers.parity_batch import answer, parity_batch
+from tests.helpers.trainers.small_network import use_small_network
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
-    shrink_images()
+    use_small_network()
     settings = PaddleSettings.of(spec)
     paddle.seed(spec.seed)
     paddle.set_default_dtype(dtype)
-    trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
-    step = DynamicStep(trainer, settings)
-    model: Any = step._model
+    step = DynamicStep(spec, settings, {}, ranks=1)
+    model: Any = step.model
     for layer in model.sublayers():
         if isinstance(layer, paddle.nn.Dropout):
             layer.p = 0.0

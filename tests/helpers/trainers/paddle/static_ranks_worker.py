@@ -1,9 +1,9 @@
 """Trains one rank of a GPU's program of two cards on the CPU: ``python static_ranks_worker.py SPEC.json RANK PORT``.
 
-The program is the trainer's own; NCCL's start-up and the operators that wait for its streams are left out, and gloo
-sums in the place of NCCL. PORT to PORT + 3 must be free. The last line on standard output is one JSON object: the kind
-of the program, the loss of each of STEPS steps on one batch, the sum of the weights after each, and ``one_too_few``:
-the sums of an old program trained anew without its last all-reduce.
+The program is the trainer's own; NCCL's start-up and the waiting for its stream are left out, and gloo sums in the
+place of NCCL. PORT to PORT + 2 must be free. The last line on standard output is one JSON object: the kind of the
+program, the loss of each of STEPS steps on one batch, the sum of the weights after each, and ``one_too_few``: the sums
+of an old program trained anew without its last all-reduce.
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ from helpers.trainers.contract.job import JobSpec
 
 STEPS = 3
 WORLD_SIZE = 2
-STREAM_OPERATORS = ("c_sync_comm_stream", "c_sync_calc_stream")
-ALL_REDUCES = ("c_allreduce_sum", "all_reduce")
 
 
 def main(path: str, rank: int, port: int) -> None:
     spec = JobSpec.from_json(Path(path).read_text(encoding="utf-8"))
     settings = Settings.of(spec)
     set_environment(spec, settings, os.environ)
-    places = [f"127.0.0.1:{port + 1 + each}" for each in range(WORLD_SIZE)]
+    places = [f"127.0.0.1:{port + each}" for each in range(WORLD_SIZE)]
     os.environ.update(
         PADDLE_TRAINER_ID=str(rank), PADDLE_TRAINERS_NUM=str(WORLD_SIZE), PADDLE_TRAINER_ENDPOINTS=",".join(places),
-        PADDLE_CURRENT_ENDPOINT=places[rank], PADDLE_MASTER=f"127.0.0.1:{port + 3}", FLAGS_selected_gpus="0",
+        PADDLE_CURRENT_ENDPOINT=places[rank], PADDLE_MASTER=f"127.0.0.1:{port + 2}", FLAGS_selected_gpus="0",
     )  # fmt: skip
     import paddle
 
@@ -51,12 +49,10 @@ def main(path: str, rank: int, port: int) -> None:
         built = paddle_program.build_program(spec, settings, facts)
     one_too_few = None
     if facts["program"] != "PIR":
-        # The sums of Paddle before 3.1; later ones ask for the other communicator.
-        paddle.distributed.gloo_init_parallel_env(rank, WORLD_SIZE, f"127.0.0.1:{port}")
         for each in (built.main, built.startup):
-            _remove(each, STREAM_OPERATORS)
+            _remove(each, "c_sync_comm_stream")
         one_too_few = built.main.clone()
-        _remove(one_too_few, ALL_REDUCES, 1)
+        _remove(one_too_few, "all_reduce", 1)
     connect_ranks("cpu", rank, WORLD_SIZE)
     form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
     batch = synthetic_batch(Share(rank, WORLD_SIZE, spec.case.batch_size_per_card, spec.seed), form)
@@ -78,10 +74,10 @@ def main(path: str, rank: int, port: int) -> None:
     print(json.dumps({"program": facts["program"], "losses": losses, "sums": sums, "one_too_few": without}))
 
 
-def _remove(program: Any, kinds: tuple[str, ...], most: int | None = None) -> None:
+def _remove(program: Any, kind: str, most: int | None = None) -> None:
     block = program.global_block()
-    places = [place for place, op in enumerate(block.ops) if op.type in kinds]
-    for place in reversed(places[len(places) - most :] if most is not None else places):
+    places = [place for place, op in enumerate(block.ops) if op.type == kind]
+    for place in list(reversed(places))[:most]:
         block._remove_op(place)
 
 

@@ -1,11 +1,7 @@
-"""DALI's Paddle plugin, as on a GPU, but over a pipeline on the CPU; and Paddle's own loader, by counting."""
+"""DALI's Paddle plugin, as on a GPU, but over a pipeline on the CPU."""
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,21 +16,19 @@ pytest.importorskip("nvidia.dali")
 from helpers.plan.recipes.recipe import settings_for  # noqa: E402
 from helpers.trainers.common import readers as dali_data  # noqa: E402
 from helpers.trainers.common.images import Form, ImageList, Share  # noqa: E402
-from helpers.trainers.common.process import DeviceRecord, RankPlace  # noqa: E402
+from helpers.trainers.common.process import DeviceRecord, RankPlace, cards_of  # noqa: E402
 from helpers.trainers.common.readers import (  # noqa: E402
     DaliPlan,
-    DaliSource,
+    DaliReader,
 )
 from helpers.trainers.common.settings import Augmentation, Dali, Settings  # noqa: E402
 from helpers.trainers.contract.case import Case  # noqa: E402
 from helpers.trainers.contract.errors import DatasetError  # noqa: E402
 from helpers.trainers.contract.job import JobSpec  # noqa: E402
 from helpers.trainers.paddle import data as paddle_data  # noqa: E402
-from tests.helpers.trainers.readings import Reading, asked  # noqa: E402
 
 LABELS = (7, 400, 999)
 AUGMENTATION = Augmentation((0.08, 1.0), (0.75, 4 / 3), 0.5)
-ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
@@ -57,16 +51,12 @@ def reader_with_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: Si
     for label in LABELS:
         Image.new("RGB", (40, 30), (label % 256, 100, 50)).save(tmp_path / f"{label}.jpeg")
     images = ImageList(tmp_path, tuple(f"{label}.jpeg" for label in LABELS), LABELS)
-    plan = DaliPlan(Share(0, 1, 3, 1), Form("NHWC", 4, "float16"), AUGMENTATION, Dali(1, 2, 42, 100, 0, 0), 1, gpu=0)
-
-    def on_cpu(images: ImageList, plan: DaliPlan, runner: Any) -> DaliSource:
-        return DaliSource(images, dataclasses.replace(plan, gpu=None), runner)
-
-    monkeypatch.setattr(dali_data, "DaliSource", on_cpu)
+    # Of a pipeline on the CPU.
+    plan = DaliPlan(Share(0, 1, 3, 1), Form("NHWC", 4, "float16"), AUGMENTATION, Dali(1, 2, 42, 100, 0, 0), 1, gpu=None)
     monkeypatch.setattr(paddle_data, "card_events", lambda: card)
     monkeypatch.setattr(paddle, "CUDAPlace", lambda index: paddle.CPUPlace())
     monkeypatch.setattr(paddle.device.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=None))
-    return lambda feed: paddle_data.dali_reader(images, plan, feed)
+    return lambda feed: DaliReader(images, plan, feed, paddle_data.plugin())
 
 
 def test_dynamic_execution_gets_tensors(reader_with_plugin: Any) -> None:
@@ -103,13 +93,17 @@ def test_dali_decodes_on_the_rank_s_card_or_where_the_case_says_on_the_cpu(
     lines = (f"{name} {label}\n" for name, label in zip(listed.paths, listed.labels, strict=True))
     (tmp_path / "train_list.txt").write_text("".join(lines), encoding="utf-8")
     plans: list[Any] = []
-    monkeypatch.setattr(paddle_data, "dali_reader", lambda images, plan, feed: plans.append(plan))
+    monkeypatch.setattr(dali_data, "DaliReader", lambda images, plan, feed, plugin: plans.append((plan, plugin)))
     monkeypatch.setattr(paddle_data, "gpu_index", lambda: 3)
+    monkeypatch.setattr(paddle_data, "card_events", lambda: None)
     case = Case.parse(f"paddle-resnet50v1.5-amp_o2-bs2-1x2-{data}-to_static")
     spec = JobSpec("j", case, 0, "r", device, 0, 1, data_root=str(tmp_path), settings=settings_for(case, device))
-    trainer = SimpleNamespace(spec=spec, ranks=RankPlace(1, 1, 2), device=DeviceRecord(facts={"threads": "5"}))
+    cards = cards_of(spec, RankPlace(1, 1, 2))
+    trainer = SimpleNamespace(spec=spec, cards=cards, device=DeviceRecord(facts={"threads": "5"}))
     paddle_data.open_reader(trainer, Settings.of(spec), paddle.to_tensor)  # type: ignore[arg-type]
-    assert [(plan.gpu, plan.share.rank, plan.threads) for plan in plans] == [(card, 1, 4 if device == "gpu" else 5)]
+    ((plan, plugin),) = plans
+    assert (plan.gpu, plan.share.rank, plan.threads) == (card, 1, 4 if device == "gpu" else 5)
+    assert (plugin is None) is (card is None)
     assert trainer.device.facts["loader"].endswith(f"decoding on {decoding}")
 
 
@@ -144,55 +138,3 @@ def test_the_plugin_reads_every_image_once_an_epoch_and_each_batch_is_kept_until
     card.reached = done
     _epoch(reader, 3)
     assert card.marks == 0, "every event is given back"
-
-
-# ---- Paddle's own loader: every image is its own label, and its red is 10 x the label
-
-READINGS = {
-    "alone": Reading("1 2 2", 0, "native"),
-    "helped": Reading("1 2 2", 2, "native"),
-    "rank 0": Reading("0 2 5", 0, "native"),
-    "rank 1": Reading("1 2 5", 0, "native"),
-    "broken, alone": Reading("0 1 4", 0, "native", broken=True),
-    "broken, helped": Reading("0 1 4", 2, "native", broken=True),
-}
-
-
-@pytest.fixture(scope="module")
-def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What each reading told. In the process of the tests its workers would be forked beside the threads of everything
-    tested before."""
-
-    def run(*words: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(
-            [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=300, check=True
-        ).stdout
-
-    program = Path(__file__).with_name("native_epochs.py")
-    return asked(run, program, tmp_path_factory.mktemp("images"), READINGS)
-
-
-@pytest.mark.slow
-def test_native_s_worker_processes_read_the_same_batches_as_none_in_a_new_order_each_epoch(
-    read: dict[str, Any],
-) -> None:
-    assert read["alone"] == read["helped"]
-    first, second = read["alone"]["epochs"]
-    assert first != second and sorted(first) != first
-
-
-@pytest.mark.slow
-def test_native_drops_only_what_fills_no_batch_and_labels_stay_with_their_images(read: dict[str, Any]) -> None:
-    ranks = [read[f"rank {rank}"] for rank in range(2)]
-    for number in range(2):
-        seen = [label for rank in ranks for label in rank["epochs"][number]]
-        assert len(seen) == len(set(seen)) == 10
-    for rank in ranks:
-        assert [round(red / 10) for red in rank["reds"]] == [label for epoch in rank["epochs"] for label in epoch]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["alone", "helped"])
-def test_native_s_broken_image_is_named(read: dict[str, Any], way: str) -> None:
-    assert read[f"broken, {way}"]["error"].startswith(f"{read['cut']}: got ")

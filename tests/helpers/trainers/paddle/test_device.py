@@ -9,13 +9,12 @@ import pytest
 
 pytest.importorskip("paddle")
 
-from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.common.float32 import PROBE
 from helpers.trainers.common.process import Refused, set_environment
 from helpers.trainers.common.settings import Settings
-from helpers.trainers.contract.case import Case, Precision
-from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.contract.case import Precision
 from helpers.trainers.paddle import device as paddle_device
+from tests.helpers.trainers.specs import spec_of
 
 
 @pytest.fixture
@@ -68,9 +67,8 @@ def test_fp32_switches_both_off_and_says_what_arithmetic_shows(
     ],
 )
 def test_what_a_cpu_cannot_run_is_refused_with_its_reason(case: str, reason: str) -> None:
-    spec = JobSpec("j", Case.parse(f"paddle-resnet50v1.5-{case}"), 0, "r", "cpu", 0, 1)
     with pytest.raises(Refused, match=reason):
-        paddle_device.refuse_what_cannot_run(spec)
+        paddle_device.refuse_what_cannot_run(spec_of(f"paddle-resnet50v1.5-{case}"))
 
 
 def test_mixed_precision_leaves_the_switches_as_the_build_has_them(
@@ -87,8 +85,7 @@ def test_mixed_precision_leaves_the_switches_as_the_build_has_them(
 def test_the_driver_s_own_override_is_set_for_fp32_and_taken_away_for_tf32(
     precision: str, override: str | None
 ) -> None:
-    case = Case.parse(f"paddle-resnet50v1.5-{precision}-bs4-1x1-dali-static")
-    spec = JobSpec("j", case, 0, "r", "gpu", 0, 1, settings=settings_for(case, "gpu"))
+    spec = spec_of(f"paddle-resnet50v1.5-{precision}-bs4-1x1-dali-static", "gpu")
     environment = {"NVIDIA_TF32_OVERRIDE": "1"}
     set_environment(spec, Settings.of(spec), environment)
     assert environment.get("NVIDIA_TF32_OVERRIDE") == override

@@ -13,7 +13,7 @@ from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.program import ProgramKind
 from helpers.trainers.paddle.companions import WORKING_COMPANIONS
-from helpers.trainers.paddle.kinds import ProgramError, first_that_builds
+from helpers.trainers.paddle.program import ProgramError, first_that_builds
 
 Make = Callable[[dict[str, str]], str]
 

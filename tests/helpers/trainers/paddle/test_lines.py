@@ -17,15 +17,15 @@ import pytest
 from helpers.launch.outcome import OutcomeKind
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.plan.grown_dataset import GrownDataset
-from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.jobs import TWO_CORES, job, run
+from tests.helpers.trainers.specs import spec_of
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed]
 
+# Of a process that trains on them (tests/small_images).
+SMALL_IMAGES = f"{ROOT / 'tests/small_images'}:{ROOT}"
 RESNET50, VGG16 = "paddle-resnet50v1.5", "paddle-vgg16"
 
 
@@ -39,9 +39,9 @@ def build(paddle_interpreter: str) -> FrameworkBuild:
 
 @pytest.fixture(scope="module")
 def other_build(build: FrameworkBuild) -> FrameworkBuild:
-    """A build of another line than the tests' own, which test_trainer.py and test_learning.py train."""
+    """A build of another line than the tests' own, which other tests train."""
     if Path(build.interpreter).parent == Path(sys.executable).parent:
-        pytest.skip("test_trainer.py and test_learning.py train the tests' own build")
+        pytest.skip("other tests train the tests' own build")
     return build
 
 
@@ -85,13 +85,10 @@ def test_bfloat16_trains_where_the_build_casts_programs_and_is_refused_elsewhere
 
 
 def test_the_published_gpu_program_of_one_card_trains_without_a_launcher(build: FrameworkBuild, tmp_path: Path) -> None:
-    case = Case.parse(f"{RESNET50}-fp32-bs1-1x1-synthetic-static")
-    settings = {**settings_for(case, "gpu"), "learning_rate": 0.002}
-    spec = JobSpec("j", case, 0, str(tmp_path), "gpu", 0, 1, settings=settings)
-    spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
+    spec = spec_of(f"{RESNET50}-fp32-bs1-1x1-synthetic-static", "gpu", tmp_path, learning_rate=0.002)
     worker = Path(__file__).with_name("gpu_program_worker.py")
     done = subprocess.run(
-        [build.interpreter, str(worker), str(spec.spec_path)], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [build.interpreter, str(worker), str(spec.spec_path)], env={**os.environ, "PYTHONPATH": SMALL_IMAGES},
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

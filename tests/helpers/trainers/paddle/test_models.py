@@ -9,14 +9,12 @@ import pytest
 
 paddle: Any = pytest.importorskip("paddle")
 
-from helpers.plan.recipes.recipe import settings_for  # noqa: E402
 from helpers.trainers.common.process import Refused  # noqa: E402
 from helpers.trainers.common.settings import Settings  # noqa: E402
-from helpers.trainers.contract.case import Case  # noqa: E402
-from helpers.trainers.contract.job import JobSpec  # noqa: E402
 from helpers.trainers.contract.models import Model  # noqa: E402
 from helpers.trainers.paddle.models import Bottleneck, as_layout, network_of  # noqa: E402
 from helpers.trainers.paddle.steps import check_casts  # noqa: E402
+from tests.helpers.trainers.specs import spec_of  # noqa: E402
 
 
 def network(model: Model, *arguments: Any, **named: Any) -> Any:
@@ -58,8 +56,7 @@ def test_images_that_arrive_in_another_layout_are_transposed_by_the_model() -> N
 
 
 def test_a_program_with_a_convolution_left_in_float32_is_refused() -> None:
-    case = Case.parse("paddle-vgg16-amp_o1-bs1-1x1-dali-to_static")
-    settings = Settings.of(JobSpec("j", case, 0, "r", "cpu", 0, 1, settings=settings_for(case, "cpu")))
+    settings = Settings.of(spec_of("paddle-vgg16-amp_o1-bs1-1x1-dali-to_static"))
     cast, left = (_convolution(dtype) for dtype in ("paddle.bfloat16", "paddle.float32"))
     check_casts(_program(cast, cast), settings)
     with pytest.raises(Refused, match=r"did not cast .* 1 of 2 are"):

@@ -11,11 +11,10 @@ from typing import Any
 import numpy
 import pytest
 
-from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.paddle.probes import Answer, judge_statistics
+from tests.helpers.trainers.specs import spec_of
 
 
 @pytest.mark.parametrize(
@@ -45,12 +44,10 @@ def test_the_fused_operator_must_move_the_running_statistics_as_the_unfused_ones
 
 @pytest.fixture
 def job(tmp_path: Path) -> JobSpec:
-    case = Case.parse("paddle-resnet50v1.5-fp32-bs2-1x1-synthetic-dynamic")
-    return JobSpec("j", case, 0, str(tmp_path), "cpu", 1, 1, settings=settings_for(case, "cpu"))
+    return spec_of("paddle-resnet50v1.5-fp32-bs2-1x1-synthetic-dynamic", folder=tmp_path)
 
 
 def ask(job: JobSpec, name: str) -> dict[str, Any]:
-    job.spec_path.write_text(job.to_json())
     argv = [sys.executable, "-m", "helpers.trainers.paddle.probes", name, str(job.spec_path)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -7,17 +7,10 @@ from typing import Any
 
 import pytest
 
-from helpers.plan.recipes.recipe import settings_for
 from helpers.trainers.common.settings import Settings
-from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import counts_of
 from helpers.trainers.paddle.settings import amp_faults, convolutions, counts_in, program_facts
-
-
-def _spec(case_id: str, device: str) -> JobSpec:
-    case = Case.parse(case_id)
-    return JobSpec("j", case, 0, "r", device, 0, 1, settings=settings_for(case, device))
+from tests.helpers.trainers.specs import spec_of
 
 
 def _program(*operators: Any, types: dict[str, str] | None = None) -> Any:
@@ -58,7 +51,7 @@ def test_convolutions_of_program_descs_are_counted_by_type_and_layout(spelling: 
 
 @pytest.mark.parametrize("all_reduce", ["c_allreduce_sum", "all_reduce"])
 def test_a_program_s_facts_count_what_was_fused_and_what_the_ranks_exchange(all_reduce: str) -> None:
-    spec = _spec("paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static", "gpu")
+    spec = spec_of("paddle-resnet50v1.5-amp_o2-bs256-1x8-dali-static", "gpu")
     operators = [_desc("conv2d", "cast", "NHWC"), _desc("fused_batch_norm_act"), *[_desc(all_reduce)] * 2]
     facts = program_facts(_program(*operators, types={"cast": "paddle.float16"}), Settings.of(spec))
     counts = counts_of(facts)
@@ -113,7 +106,7 @@ def _amp_faults(
     program: Any, case: str = "resnet50v1.5-amp_o2-bs256-1x1-dali-static"
 ) -> tuple[list[str], dict[str, str]]:
     facts: dict[str, str] = {}
-    return amp_faults(*program, Settings.of(_spec(f"paddle-{case}", "gpu")), facts), facts
+    return amp_faults(*program, Settings.of(spec_of(f"paddle-{case}", "gpu")), facts), facts
 
 
 def test_a_program_with_master_copies_and_the_settings_loss_scaling_has_no_fault() -> None:

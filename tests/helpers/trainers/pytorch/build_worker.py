@@ -1,76 +1,58 @@
-"""Builds the program of a GPU job without a GPU: ``python -m tests.helpers.trainers.pytorch.build_worker SPEC.json``.
-
-The answer is described in helpers/trainers/common/building.py. The step, with backward pass and optimizer, is run on
-PyTorch's FakeTensor, which has types, shapes and layouts but no numbers. It is the step of one card, without the
-exchange between cards.
+"""Builds the program of a GPU job without a GPU. The step, with backward pass and optimizer, is run on PyTorch's
+FakeTensor, which has types, shapes and layouts but no numbers. It is the step of one card, without the exchange between
+cards.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import MutableMapping
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
-from helpers.trainers.common.building import BuildAnswer, run_build
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from helpers.trainers.common.images import Form
 from helpers.trainers.common.loop import Batch
-from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, not_imported, set_environment
+from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
+from helpers.trainers.pytorch import steps
+from helpers.trainers.pytorch.models import network_of
 from helpers.trainers.pytorch.settings import PytorchSettings
 
 
-def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, str]) -> None:
-    """Run the step of ``spec`` on FakeTensor, and fill in ``answer``. Raises Refused if this build of PyTorch
-    cannot."""
-    settings = PytorchSettings.of(spec)
-    environment.update(spec.environment)
-    set_environment(spec, settings, environment)
-    try:
-        import torch
-    except ImportError as error:
-        raise not_imported("PyTorch", "torch", error) from error
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.utils._python_dispatch import TorchDispatchMode
+class Counter(TorchDispatchMode):
+    """Counts the operators of a step."""
 
-    from helpers.trainers.pytorch.steps import TrainingStep
+    count = 0
 
-    class Counter(TorchDispatchMode):
-        """Counts the operators of a step."""
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
 
-        count = 0
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.count += 1
-            return func(*args, **(kwargs or {}))
-
-    answer.facts["framework_version"] = str(torch.__version__)
-    if spec.case.cards > 1:
-        answer.facts["all_reduce"] = "not in the step without cards"
-    if settings.compile_mode is not None:
-        raise Refused(
-            "torch.compile makes the program of a card with its first step there, so it cannot be built alone"
-        )
-    if spec.case.graphs:
-        answer.facts["graphs"] = "on: the step that is built here is captured on the card alone"
-        spec = replace(spec, case=replace(spec.case, graphs=False))
+def build(spec: JobSpec, settings: PytorchSettings) -> dict[str, Any]:
+    """Run the step of ``spec`` on FakeTensor."""
     # The CPU, since PyTorch's backward pass would need a driver for a card, even on FakeTensor.
     mode, device = FakeTensorMode(), torch.device("cpu")
 
-    def place(network: Any) -> Any:
-        """Replace the network's weights by fake tensors."""
+    def fake_network(*arguments: Any) -> Any:
+        """The network with fake tensors as its weights."""
+        network = network_of(*arguments)
         with mode:
             for layer in network.modules():
                 for name, weights in list(layer.named_parameters(recurse=False)):
                     layer.register_parameter(name, torch.nn.Parameter(mode.from_tensor(weights).detach()))
                 for name, state in list(layer.named_buffers(recurse=False)):
                     layer.register_buffer(name, mode.from_tensor(state))
+        # It is on the device already.
+        network.to = lambda device: network
         return network
 
-    trainer: Any = SimpleNamespace(spec=spec, device=DeviceRecord(facts=answer.facts), ranks=RankPlace(0, 0, 1))
-    step = TrainingStep(trainer, settings, device, place)
-    answer.parameters = step.parameters
+    trainer: Any = SimpleNamespace(spec=spec, device=DeviceRecord(), ranks=RankPlace(0, 0, 1))
+    with mock.patch.object(steps, "network_of", fake_network):
+        step = steps.TrainingStep(trainer, settings, device)
     form = Form(settings.feed_layout, settings.input_channels, settings.input_dtype)
     batch_size = spec.case.batch_size_per_card
     with mode, Counter() as counter:
@@ -78,8 +60,5 @@ def build(spec: JobSpec, answer: BuildAnswer, environment: MutableMapping[str, s
         labels = torch.zeros([batch_size], dtype=torch.int64, device=device)
         counter.count = 0
         step.step(Batch(images, labels, batch_size))
-    answer.operators = counter.count
-
-
-if __name__ == "__main__":
-    sys.exit(run_build(sys.argv[1:], build))
+    parameters = sum(each.numel() for each in step.layers.parameters())
+    return {"facts": trainer.device.facts, "operators": counter.count, "parameters": parameters}

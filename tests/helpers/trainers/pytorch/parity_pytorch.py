@@ -24,13 +24,13 @@ from tests.helpers.trainers.parity_batch import (
     parity_batch,
     read_arrays,
     relative_errors,
-    shrink_images,
     transposed,
 )
+from tests.helpers.trainers.small_network import use_small_network
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
-    shrink_images()
+    use_small_network()
     settings = PytorchSettings.of(spec)
     trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
     step = TrainingStep(trainer, settings, torch.device("cpu"))

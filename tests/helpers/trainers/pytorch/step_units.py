@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +16,11 @@ import numpy
 import torch
 
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused
+from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import Model
 from helpers.trainers.pytorch.data import feed_to
+from helpers.trainers.pytorch.device import refuse_what_cannot_run
 from helpers.trainers.pytorch.models import network_of
 from helpers.trainers.pytorch.settings import PytorchSettings
 from helpers.trainers.pytorch.steps import Convolutions, GraphedStep, TrainingStep, check_weights
@@ -120,6 +123,13 @@ def fed() -> list[float]:
     return [float(each) for each in tensor]
 
 
+def refused(spec: JobSpec) -> list[str]:
+    """What is said of cases that a CPU cannot run."""
+    cases = [dataclasses.replace(spec.case, precision=Precision.TF32), dataclasses.replace(spec.case, graphs=True)]
+    jobs = [dataclasses.replace(spec, case=case) for case in cases]
+    return [refusal(partial(refuse_what_cannot_run, job)) for job in jobs]
+
+
 def main(spec: JobSpec) -> dict[str, Any]:
     settings = PytorchSettings.of(spec)
     groups, rates = {}, []
@@ -137,6 +147,7 @@ def main(spec: JobSpec) -> dict[str, Any]:
         "rates": rates,
         "fed": fed(),
         "graphed": graphed(),
+        "refused": refused(spec),
     }
 
 

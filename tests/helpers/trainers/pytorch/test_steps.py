@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers.plan.recipes.recipe import settings_for
-from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.environments import PYTORCH
-from tests.helpers.trainers.once import made_once
 
 pytestmark = [pytest.mark.slow, PYTORCH.needs]
-
-CASE = Case.parse("pytorch-resnet50v1.5-fp32-bs4-1x1-synthetic")
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    def looked() -> Any:
-        folder = tmp_path_factory.mktemp("units")
-        spec = JobSpec("j", CASE, 0, str(folder), "cpu", 0, 1, settings=settings_for(CASE, "cpu"))
-        spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-        printed = PYTORCH.run(str(Path(__file__).with_name("step_units.py")), str(spec.spec_path))
-        return json.loads(printed.splitlines()[-1])
-
-    return dict(made_once(tmp_path_factory, "steps-pytorch", looked))
+    return PYTORCH.units(tmp_path_factory, "resnet50v1.5-fp32-bs4-1x1-synthetic")
 
 
 def test_convolutions_and_weights_of_another_type_or_layout_are_refused(told: dict[str, Any]) -> None:
@@ -57,3 +42,7 @@ def test_a_graph_is_captured_once_and_replayed_over_each_batch(told: dict[str, A
     assert told["graphed"] == {
         "losses": [100.0, 101.0, 102.0, 103.0, 104.0, 105.0], "captures": 1, "replays": 3, "streams": 1,
     }  # fmt: skip
+
+
+def test_what_a_cpu_cannot_run_is_refused_with_its_reason(told: dict[str, Any]) -> None:
+    assert [each.partition(" ")[0] for each in told["refused"]] == ["TF32", "CUDA"]

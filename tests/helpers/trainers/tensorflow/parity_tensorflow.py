@@ -14,28 +14,30 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import tensorflow as tf
 
 from helpers.trainers.common.loop import Batch
 from helpers.trainers.common.process import DeviceRecord, RankPlace
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.tensorflow import models
+from helpers.trainers.tensorflow import models, steps
 from helpers.trainers.tensorflow.device import Card
 from helpers.trainers.tensorflow.settings import TensorflowSettings
-from helpers.trainers.tensorflow.steps import TrainingStep, form_of
-from tests.helpers.trainers.parity_batch import answer, parity_batch, read_arrays, relative_errors, shrink_images
+from tests.helpers.trainers.parity_batch import answer, parity_batch, read_arrays, relative_errors
+from tests.helpers.trainers.small_network import use_small_network
 
 
 def main(spec: JobSpec, weights: Path, gradients: Path, dtype: str) -> dict[str, Any]:
-    shrink_images()
+    use_small_network()
     settings = TensorflowSettings.of(spec)
     trainer: Any = SimpleNamespace(spec=spec, ranks=RankPlace(0, 0, 1), device=DeviceRecord())
     if dtype == "float64":
         fused: Any = models
         fused.normalised = normalised
-    form = replace(form_of(settings, spec.seed), dtype=tf.as_dtype(dtype))
-    step = TrainingStep(trainer, settings, Card("CPU:0"), form)
+    form = replace(steps.form_of(settings, spec.seed), dtype=tf.as_dtype(dtype))
+    with mock.patch.object(steps, "form_of", lambda settings, seed: form):
+        step = steps.TrainingStep(trainer, settings, Card("CPU:0"))
     trained = step.network.weights.trained
     for name, value in read_arrays(weights, trained, turned).items():
         trained[name].assign(value)

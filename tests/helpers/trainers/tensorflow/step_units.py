@@ -12,10 +12,11 @@ from typing import Any
 import numpy
 import tensorflow as tf
 
-from helpers.trainers.common.loop import Batch
+from helpers.trainers.common.loop import Batch, HostTimer
 from helpers.trainers.common.process import DeviceRecord, RankPlace, Refused, one_line
+from helpers.trainers.contract.case import Precision
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.tensorflow.device import Card, WaitingTimer, wait_for
+from helpers.trainers.tensorflow.device import Card, refuse_what_cannot_run, wait_for
 from helpers.trainers.tensorflow.models import NetworkForm, normalised
 from helpers.trainers.tensorflow.settings import WHOLE_STEP, TensorflowSettings
 from helpers.trainers.tensorflow.steps import TrainingStep, cross_entropy, plain_error
@@ -144,12 +145,18 @@ def errors() -> list[str]:
 def waiting() -> list[Any]:
     done: list[Any] = []
     clock = iter((1.0, 2.5, 4.0))
-    timer = WaitingTimer(lambda: done.append("wait"), lambda: done.append("clock") or next(clock))
+    timer = HostTimer(lambda: done.append("clock") or next(clock), lambda: done.append("wait"))
     wait_for("CPU:0")
     timer.begin()
     timer.mark()
     timer.mark()
     return [*done, timer.resolve()]
+
+
+def refused(spec: JobSpec) -> str:
+    """What is said of a case that a CPU cannot run."""
+    case = dataclasses.replace(spec.case, precision=Precision.TF32)
+    return refusal(lambda: refuse_what_cannot_run(dataclasses.replace(spec, case=case), TensorflowSettings.of(spec)))
 
 
 def main(spec: JobSpec) -> dict[str, Any]:
@@ -159,6 +166,7 @@ def main(spec: JobSpec) -> dict[str, Any]:
         "labels": labels(settings),
         "waiting": waiting(),
         "errors": errors(),
+        "refused": refused(spec),
     }
     use_small_network()
     told |= {"scaling": scaling(spec, settings), "proofs": proofs(spec, settings)}

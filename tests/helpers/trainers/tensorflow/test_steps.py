@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from helpers.launch.failure import failure_of_rank
-from helpers.plan.recipes.recipe import settings_for
-from helpers.trainers.contract.case import Case
-from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.environments import TENSORFLOW
-from tests.helpers.trainers.once import made_once
 from tests.helpers.trainers.small_network import CONVOLUTIONS
 
 pytestmark = [pytest.mark.slow, TENSORFLOW.needs]
 
 # Three steps need no fast machine code, on which XLA spends two fifths of its time.
 QUICKLY_COMPILED = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}
-CASE = Case.parse("tensorflow-resnet50v1.5-fp32-bs4-1x1-synthetic")
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    def looked() -> Any:
-        folder = tmp_path_factory.mktemp("units")
-        spec = JobSpec("j", CASE, 0, str(folder), "cpu", 0, 1, settings=settings_for(CASE, "cpu"))
-        spec.spec_path.write_text(spec.to_json(), encoding="utf-8")
-        environment = replace(TENSORFLOW, variables={**TENSORFLOW.variables, **QUICKLY_COMPILED})
-        printed = environment.run("-m", "tests.helpers.trainers.tensorflow.step_units", str(spec.spec_path))
-        return json.loads(printed.splitlines()[-1])
-
-    return dict(made_once(tmp_path_factory, "steps-tensorflow", looked))
+    environment = replace(TENSORFLOW, variables={**TENSORFLOW.variables, **QUICKLY_COMPILED})
+    return environment.units(tmp_path_factory, "resnet50v1.5-fp32-bs4-1x1-synthetic")
 
 
 def test_the_fused_batch_norm_is_the_one_that_parity_was_shown_with(told: dict[str, Any]) -> None:
@@ -79,3 +66,7 @@ def test_an_operation_s_error_says_whose_memory_is_full(told: dict[str, Any]) ->
 
 def test_a_step_on_a_card_ends_when_the_card_has_done_it(told: dict[str, Any]) -> None:
     assert told["waiting"] == ["wait", "clock"] * 3 + [[[1.0, 2.5], [2.5, 4.0]]]
+
+
+def test_what_a_cpu_cannot_run_is_refused_with_its_reason(told: dict[str, Any]) -> None:
+    assert told["refused"].startswith("TF32 is arithmetic of NVIDIA GPUs")
