@@ -46,7 +46,7 @@ SCREEN, CONFIRM = Stage.SCREEN, Stage.CONFIRM
 SCREENED = [(NEW_RUN, SCREEN)]
 PAIRS = [(GOOD_RUN, CONFIRM), (NEW_RUN, CONFIRM), (NEW_RUN, CONFIRM), (GOOD_RUN, CONFIRM)]
 WHEN = datetime.datetime(2026, 11, 21, 3, 4, 5, tzinfo=datetime.UTC)
-MORE = NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,), 1, found(Code.PLANNED, runs=1))
+MORE = NeedRuns((Build.CANDIDATE,), found(Code.PLANNED, runs=1))
 STANDING = Standing(4.6, 1.0, 1.0, accepted=True, sigma=0.002, tau=0.001, nights=20, runs=1, new_segment=True)
 
 
@@ -56,16 +56,16 @@ def confirming(evidence: Evidence) -> Verdict | NeedRuns:
     wanted = [*SCREENED, *PAIRS]
     if len(made) == len(wanted):
         return Verdict(Status.REGRESSION, Reason("confirmed", "slower"), standing=STANDING)
-    build, stage = wanted[len(made)]
+    stage = wanted[len(made)][1]
     left = [each for each, of in wanted[len(made) :] if of is stage]
-    return NeedRuns(build, tuple(left), len(left), found(Code.BY_THE_NIGHT), stage)
+    return NeedRuns(tuple(left), found(Code.BY_THE_NIGHT), stage)
 
 
 def settled(evidence: Evidence) -> Verdict | NeedRuns:
     """A judge that one usable run satisfies."""
     if any(run.invalid is None for run in evidence.runs):
         return Verdict(Status.PASS, Reason("x", "y"), standing=STANDING)
-    return NeedRuns(NEW_RUN, (NEW_RUN,), 1, found(Code.PLANNED, runs=1))
+    return NeedRuns((NEW_RUN,), found(Code.PLANNED, runs=1))
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_a_judge_within_the_budget_is_never_stopped_and_one_beyond_it_is(
 def test_a_calibration_may_be_allowed_more_runs_than_a_night(plan: CasePlan, measure: Measure) -> None:
     def judge(evidence: Evidence) -> Verdict | NeedRuns:
         done = len(evidence.runs) == 60
-        return Verdict(Status.PASS, Reason("x", "y")) if done else replace(MORE, order=(NEW_RUN,) * 60, count=60)
+        return Verdict(Status.PASS, Reason("x", "y")) if done else replace(MORE, order=(NEW_RUN,) * 60)
 
     assert len(measure(plan, by=judge, most=60).runs) == 60
     with pytest.raises(SuiteError, match="within 59 runs"):

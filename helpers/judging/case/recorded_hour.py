@@ -21,30 +21,24 @@ from helpers.judging.finding import Code, Finding, found
 _DOUBTED = 1.0
 
 
-def doubt_about_hour(
-    evidence: Evidence, screening: Screening, level: Level, good: Sequence[float]
-) -> NeedRuns | Finding | None:
+def doubt_about_hour(screening: Screening, level: Level, good: Sequence[float]) -> NeedRuns | Finding | None:
     """Why tonight must not be compared with what is recorded alone; None if nothing speaks against it.
 
-    ``good`` are the log rates of the good build's runs of tonight; without one, the answer is a request for it.
+    That is only doubted while the good build's own figures are known from the recording alone, and too few nights are
+    known to outweigh what was recorded. ``good`` are the log rates of the good build's runs of tonight; without one,
+    the answer is a request for it.
     """
-    if level.good is None or not is_only_recorded(evidence, screening, level):
+    case, noise = screening.case, screening.noise
+    outweighed = screening.mature or case.past.gained
+    if case.reference_build is None or not case.entry.comparable or not level.known or outweighed:
+        return None
+    if level.good is None or not level.good_once:
         return None
     if not good:
-        why = found(Code.HOUR_UNKNOWN, build=evidence.reference_build)
-        return NeedRuns(Build.REFERENCE, (Build.REFERENCE,), 1, why, Stage.CONFIRM)
-    shift, noise = good[0] - level.good, screening.noise
-    if max(evalue([shift], noise.sigma, noise.tau, direction) for direction in Direction) < _DOUBTED:
+        return NeedRuns((Build.REFERENCE,), found(Code.HOUR_UNKNOWN, build=case.reference_build), Stage.CONFIRM)
+    if max(evalue([good[0] - level.good], noise.sigma, noise.tau, direction) for direction in Direction) < _DOUBTED:
         return None
-    return found(Code.HOUR_DOUBTED, shift_of_hour(evidence, level, good))
-
-
-def is_only_recorded(evidence: Evidence, screening: Screening, level: Level) -> bool:
-    """Whether the level is known, and the good build's own figures are known from the recording alone, while too few
-    nights are known to outweigh what was recorded."""
-    if evidence.reference_build is None or evidence.recorded is None or not evidence.recorded.comparable:
-        return False
-    return level.known and level.good_once and not (screening.mature or evidence.past.gained)
+    return found(Code.HOUR_DOUBTED, shift_of_hour(case, level, good))
 
 
 def shift_of_hour(evidence: Evidence, level: Level, good: Sequence[float]) -> Finding | None:

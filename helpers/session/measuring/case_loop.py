@@ -326,10 +326,10 @@ def most_runs(plan: CasePlan) -> int:
 
 def _check_request(plan: CasePlan, request: NeedRuns, made: int, most: int) -> None:
     """Raises SuiteError if a judge requests no run, or runs without end."""
-    if not request.order or made + request.count > most:
+    if not request.order or made + len(request.order) > most:
         raise SuiteError(
             f"case {plan.case.id}",
-            got=f"{request.count} more runs wanted after {made} ({request.why.code.value})",
+            got=f"{len(request.order)} more runs wanted after {made} ({request.why.code.value})",
             expected=f"a verdict within {most} runs",
             remedy="Report this; the numbers under budgets in perf.yaml bound it",
         )

@@ -105,7 +105,7 @@ def test_three_runs_a_side_are_the_fewest_that_pass(runs: int, code: str) -> Non
 
 
 def test_a_change_within_the_tolerance_is_no_regression() -> None:
-    noise = Noise(0.0, 0.0005, 0.0003, 30.0, 30)
+    noise = Noise(0.0, 0.0005, 0.0003, 30)
     rates = scattered(1.0, 12, 1, 0.0005), scattered(0.98, 12, 2, 0.0005)
     sides = nights(rates[0], "a"), nights(rates[1], "b")
     assert judged(*sides, noise).reason.code == "unconfirmed-drop"
@@ -247,7 +247,7 @@ def test_pairs_are_decided_as_a_night_decides_them(drop: float, level: Level | N
     found = compare(pairing, NOISE, tolerance=0.005, band=0.05, rule="median-step", cases=1, level=level)
     good, new = zip(*pairing.pairs, strict=True)
     asked = evidence(budget=Budget(pairs=6), suspicion=GROUP, recorded=recorded())
-    night = confirm(asked, Screening((), NOISE, 20, (), 1.0, 1.0, 1.0), level or Level(), new, good, "why")
+    night = confirm(Screening(asked, (), NOISE, 20), level or Level(), new, good, "why")
     assert isinstance(night, Confirmation)
     told = *astuple(found.effect), max(found.e_drop or 0, found.e_gain or 0), found.threshold
     assert told == (*astuple(night.effect), night.evidence, night.threshold)

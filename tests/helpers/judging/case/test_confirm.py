@@ -228,10 +228,10 @@ def test_the_error_of_a_level_counts_that_both_runs_of_a_pair_vary() -> None:
 
 def test_an_unknown_level_is_measured_by_three_pairs_and_by_more_where_these_know_it_badly() -> None:
     level_unknown = {"recorded": recorded(build="another build"), "budget": Budget(rotation=1)}
-    assert more(run(), *pairs(0.0, 0.0), **level_unknown).count == 2
+    assert len(more(run(), *pairs(0.0, 0.0), **level_unknown).order) == 2
     assert standing(confirmed(run(), *pairs(0.0, 0.0, 0.0), **level_unknown)).pair_count == 3
     apart = pairs(0.02, -0.02, 0.0)
-    assert more(run(), *apart, **level_unknown).count == 2
+    assert len(more(run(), *apart, **level_unknown).order) == 2
     assert standing(confirmed(run(), *apart, **level_unknown | {"budget": Budget(pairs=3, rotation=1)})).pair_count == 3
 
 
@@ -347,7 +347,7 @@ def test_a_suspected_drop_is_never_answered_by_a_gain() -> None:
 def test_pairs_used_up_are_inconclusive() -> None:
     gaps = [-0.02, 0.001, -0.016, 0.0]
     budget = Budget(pairs=4)
-    assert more(SLOW, *pairs(*gaps[:3]), budget=budget).count == 2
+    assert len(more(SLOW, *pairs(*gaps[:3]), budget=budget).order) == 2
     answer = confirmed(SLOW, *pairs(*gaps), budget=budget)
     assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "pairs-used-up")
 

@@ -73,7 +73,6 @@ def test_each_status_is_reached(status: Status, runs: tuple[RunEvidence, ...], v
 def test_asks_for_the_runs_its_protocol_plans(made: int) -> None:
     answer = judge(evidence(*[run()] * made, planned_runs=3))
     assert isinstance(answer, NeedRuns)
-    assert (answer.build, answer.count) == (Build.CANDIDATE, 3 - made)
     assert answer.order == (Build.CANDIDATE,) * (3 - made)
 
 
@@ -248,7 +247,7 @@ def test_nothing_failed_or_missing_is_ever_green(given_evidence: Evidence) -> No
     answer = judge(given_evidence)
     assert repr(before) == repr(given_evidence)
     if isinstance(answer, NeedRuns):
-        assert answer.count == len(answer.order) > 0
+        assert answer.order
         return
     if answer.status not in GREEN:
         return

@@ -102,7 +102,7 @@ def test_one_run_in_another_segment_is_enough_not_to_compare(
 
 
 def need(*order: Build) -> NeedRuns:
-    return NeedRuns(Build.CANDIDATE, order, len(order), found(Code.NO_DROP))
+    return NeedRuns(order, found(Code.NO_DROP))
 
 
 @pytest.mark.parametrize("order", [(Build.CANDIDATE, Build.CANDIDATE), ()])
