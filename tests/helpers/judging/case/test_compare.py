@@ -18,7 +18,6 @@ from helpers.judging.case.noise import Noise, learn
 from helpers.judging.case.screen import Screening
 from helpers.judging.case.verdict import Status
 from helpers.judging.finding import Code
-from helpers.report.reasons import evidence_text
 from tests.helpers.judging.case.evidences import GROUP, codes
 from tests.helpers.judging.case.plain_evidence import evidence, recorded
 
@@ -193,12 +192,6 @@ def test_pairs_hold_across_framework_lines_and_nights_do_not() -> None:
 # --- segments and sides
 
 
-def test_another_driver_is_never_compared_across() -> None:
-    other = {**SEGMENT, "driver": "550"}
-    found = judged(nights([1.0] * 4, "a"), nights([0.5] * 4, "b", segment=other))
-    assert (found.status, found.effect) == (Status.INCOMPARABLE, None)
-
-
 def test_pairs_decide_whatever_the_stack_and_say_in_what_it_differs() -> None:
     """A wheel that brings another cuDNN: both ran in turn on the same cards."""
     other = {**SEGMENT, "cudnn": "9.5", "framework line": "paddle 3.4"}
@@ -285,10 +278,3 @@ def test_one_case_on_two_targets_is_two_comparisons() -> None:
 def test_runs_are_grouped_by_session_in_the_order_they_were_made() -> None:
     runs = [run(2.0, "b", replicate=1, created="2"), run(1.0, "b", created="2"), run(0.0, "a", created="1")]
     assert runs_of_nights(runs) == ((0.0,), (1.0, 2.0))
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "-"), (0.034, "0.034"), (2.13, "2.1"), (199.6, "200"), (1e6, "1000000"), (1e9, ">1e6")]
-)
-def test_evidence_is_short(value: float | None, text: str) -> None:
-    assert evidence_text(value) == text
