@@ -23,9 +23,8 @@ from helpers.commands.proof.steps import run_step
 from helpers.commands.proof.summary import ProofReport, not_reached, seen, summary
 from helpers.commands.prove_gpu import exit_status, go_on, time_limit, wanted_steps
 from helpers.history.results import RunResult
-from helpers.judging.parts.differences import Difference
+from helpers.judging.parts.differences import Difference, Kind
 from helpers.judging.parts.explanation import Explanation
-from helpers.judging.parts.kinds import Kind
 from helpers.judging.parts.step_parts import Amount, Grain, Part
 from helpers.judging.statistics import Interval
 from helpers.machine.environment import GPU
