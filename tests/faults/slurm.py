@@ -50,14 +50,13 @@ class _Fault:
     status: str
     exit_code: int
     expected: tuple[str, ...]
-    window_seconds: float = _LONG
     # A fault inside the job.
     fault: str = "# nothing is broken in a job\n"
     # What control groups leave the job on each node; None without them.
     memory_mib: int | None = None
 
     def __call__(self, workshop: Workshop) -> Seen:
-        with slurm_shop(workshop, self.window_seconds, self.memory_mib) as shop:
+        with slurm_shop(workshop, _LONG, self.memory_mib) as shop:
             took: list[float] = []
 
             def during(running: Running) -> None:
@@ -92,14 +91,11 @@ class _Fault:
         return expect((again.status == "NO_BASELINE", f"then {again.status}: {again.reason} {again.output[-600:]}"))
 
 
-def _kill(find: Callable[[SlurmShop], list[int]]) -> Strike:
-    def strike(shop: SlurmShop, running: Running) -> None:
-        found = find(shop)
-        assert found, "nothing to kill"
-        for pid in found:
-            os.kill(pid, signal.SIGKILL)
-
-    return strike
+def _kill_programs(shop: SlurmShop, running: Running) -> None:
+    found = shop.programs()
+    assert found, "nothing to kill"
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
 
 
 def _wait_for_mark(shop: SlurmShop, running: Running) -> None:
@@ -115,28 +111,25 @@ def _why_not() -> str:
     return why_no_paddle() or (f"no Slurm: apt-get install {PACKAGES}" if missing else "")
 
 
-def _of(name: str, what: str, fault: _Fault, needs: Callable[[], str] = _why_not) -> Fault:
-    return Fault(18, name, what, fault, needs=needs)
-
-
 _ERROR = "INFRA_ERROR", 6
 FAULTS = [
-    _of(
-        "Slurm: node program killed", "the suite's program on the second node gets SIGKILL",
+    Fault(
+        18, "Slurm: node program killed", "the suite's program on the second node gets SIGKILL",
         _Fault(
-            _kill(SlurmShop.programs), *_ERROR, ("rank lost", f"{_N1} was lost:", "it exited with 137"),
+            _kill_programs, *_ERROR, ("rank lost", f"{_N1} was lost:", "it exited with 137"),
         ),
+        _why_not,
     ),
-    _of(
-        "Slurm: out of memory on the second node", f"rank 1 wants more than the job's {_JOB_MIB} MiB",
+    Fault(
+        18, "Slurm: out of memory on the second node", f"rank 1 wants more than the job's {_JOB_MIB} MiB",
         _Fault(
             _wait_for_mark, *_ERROR, ("killed by the kernel for want of memory: rank 1 on n1",), fault=_GREEDY,
             memory_mib=_JOB_MIB,
         ),
         lambda: _why_not() or why_no_memory_group(),
     ),
-    _of(
-        "Slurm: scancel, a rank deaf to SIGTERM", "somebody cancels the job; its ranks ignore SIGTERM",
-        _Fault(_cancel, "no case", 6, ("Slurm ended the job: CANCELLED",), fault=_DEAF),
+    Fault(
+        18, "Slurm: scancel, a rank deaf to SIGTERM", "somebody cancels the job; its ranks ignore SIGTERM",
+        _Fault(_cancel, "no case", 6, ("Slurm ended the job: CANCELLED",), fault=_DEAF), _why_not,
     ),
 ]  # fmt: skip
