@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Callable
@@ -24,10 +23,8 @@ from helpers.judging.bisect.search import (
 )
 
 BUDGET_RUNS = 400
-THRESHOLD_PERCENT = 5.0
 # What a rule that takes half of the drop for its threshold measures it with.
 _DROP_PAIRS = 3
-_MEDIAN_PAIRS = 3
 OWN = "this search"
 
 
@@ -88,12 +85,9 @@ def own(builds: Builds, sigma_factor: float = 1.0) -> Found:
     )
 
 
-def git_bisect(builds: Builds, pairs: int, threshold_percent: float | None) -> Found:
-    """``git bisect`` with skip: a build is bad where the median of ``pairs`` differences is beyond the threshold.
-
-    Without a threshold it is half of the drop that three pairs of the bad build show.
-    """
-    least, runs = _threshold(builds, threshold_percent)
+def git_bisect(builds: Builds, pairs: int) -> Found:
+    """``git bisect`` with skip: a build is bad where the median of ``pairs`` differences is beyond the threshold."""
+    least, runs = _threshold(builds)
     good, bad = 0, BUILDS - 1
     while True:
         middle = (good + bad) / 2
@@ -112,18 +106,16 @@ def git_bisect(builds: Builds, pairs: int, threshold_percent: float | None) -> F
 
 # It takes the logarithm of the prior that a skip sets to 0, and then does not use it.
 @np.errstate(divide="ignore", invalid="ignore")
-def git_bayesect(builds: Builds, threshold_percent: float | None) -> Found:
+def git_bayesect(builds: Builds) -> Found:
     """git_bayesect's own Bisector in-process: every pair passes or fails, until one build has 99%."""
     from git_bayesect import Bisector
 
-    least, runs = _threshold(builds, threshold_percent)
+    least, runs = _threshold(builds)
     # Its place 0 is the newest build.
     bisector = Bisector([1] * BUILDS)
-    repeats = Counter[int]()
-    if threshold_percent is None:
-        for repeat in range(_DROP_PAIRS):
-            bisector.record(0, builds.difference(BUILDS - 1, repeat) < least)
-        repeats[BUILDS - 1] = _DROP_PAIRS
+    for repeat in range(_DROP_PAIRS):
+        bisector.record(0, builds.difference(BUILDS - 1, repeat) < least)
+    repeats = Counter({BUILDS - 1: _DROP_PAIRS})
     skipped: set[int] = set()
     while bisector.distribution.max() < CERTAIN and runs + 2 <= BUDGET_RUNS:
         wanted = BUILDS - 1 - bisector.select()
@@ -140,20 +132,15 @@ def git_bayesect(builds: Builds, threshold_percent: float | None) -> Found:
     return Found(bool(bisector.distribution.max() >= CERTAIN), named == builds.first_bad, 1, runs)
 
 
-def _threshold(builds: Builds, percent: float | None) -> tuple[float, int]:
-    """The difference below which a pair fails, and the runs that were spent on it."""
-    if percent is not None:
-        return math.log1p(-percent / 100), 0
+def _threshold(builds: Builds) -> tuple[float, int]:
+    """Half of the drop that some pairs of the bad build show, below which a pair fails; and how many runs it took."""
     drop = statistics.median(builds.difference(BUILDS - 1, repeat) for repeat in range(_DROP_PAIRS))
     return min(drop, 0.0) / 2, 2 * _DROP_PAIRS
 
 
 RULES: dict[str, Rule] = {
     OWN: own,
-    "git bisect, 5%": partial(git_bisect, pairs=1, threshold_percent=THRESHOLD_PERCENT),
-    "median of 3, 5%": partial(git_bisect, pairs=_MEDIAN_PAIRS, threshold_percent=THRESHOLD_PERCENT),
-    "git_bayesect, 5%": partial(git_bayesect, threshold_percent=THRESHOLD_PERCENT),
-    "git bisect, half": partial(git_bisect, pairs=1, threshold_percent=None),
-    "median of 3, half": partial(git_bisect, pairs=_MEDIAN_PAIRS, threshold_percent=None),
-    "git_bayesect, half": partial(git_bayesect, threshold_percent=None),
+    "git bisect, half": partial(git_bisect, pairs=1),
+    "median of 3, half": partial(git_bisect, pairs=3),
+    "git_bayesect, half": git_bayesect,
 }

@@ -28,9 +28,8 @@ from scipy.special import bdtrc
 from benchmarks.explain_changes import CAST_LAYER, LAYER
 from benchmarks.explain_runs import FRAMEWORKS, REFERENCE, Recorder, Setup, working
 from helpers.judging.parts.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
-from helpers.judging.parts.differences import Difference
+from helpers.judging.parts.differences import Difference, Kind
 from helpers.judging.parts.explanation import Explanation, explain
-from helpers.judging.parts.kinds import Kind
 from helpers.judging.parts.ranks import parts_and_ranks
 from helpers.judging.parts.shared_speed import differences_beside
 from helpers.judging.parts.step_parts import Grain, Part, ProfiledPair

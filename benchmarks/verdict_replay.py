@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from benchmarks.verdict_memory import HeldNights
-from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, RIVALS, Detect, Seen, Steps, asv_steps, otava_steps
+from benchmarks.verdict_rivals import RIVALS, Seen, Steps
 from benchmarks.verdict_session import JudgedNight, Machine, drawn_with
 from benchmarks.verdict_worlds import BURN_IN_NIGHTS, FRESH_NIGHTS, At
 from helpers.judging.case.evidence import Build
@@ -148,10 +147,8 @@ class Replay:
     """A machine's nights, judged by the procedure and its rivals."""
 
     machine: Machine
-    # Asks Otava; None leaves it out.
-    detect: Detect | None = None
-    # Whether asv is asked.
-    with_asv: bool = True
+    # The rivals that look at the whole series.
+    trends: Mapping[str, Steps] = field(default_factory=dict)
     # Where gains are lost, and rivals are not asked: the cases whose build under test was faster than the good build
     # from the first night on. For the others a drop is counted where their gain was confirmed in the shared nights.
     # None: all drops count.
@@ -248,10 +245,7 @@ class Replay:
                 for at in future.nights:
                     tonight = drawn_with(self.machine.nights, at, case, Build.CANDIDATE, 0, future.shares)
                     series[at.branch, case, at.night] = (*series[_before(at, case)], tonight.log_rate)
-        ways: dict[str, Steps] = {ASV_NAME: asv_steps} if self.with_asv else {}
-        if self.detect is not None:
-            ways[OTAVA_NAME] = partial(otava_steps, self.detect)
-        for rule, steps in ways.items():
+        for rule, steps in self.trends.items():
             found = dict(zip(series, steps(tuple(series.values())), strict=True))
             for future in futures:
                 alarms = [

@@ -88,60 +88,52 @@ RIVALS = (
     Rival("pytest-benchmark mean:5%", 1, pytest_benchmark),
     Rival("Mann-Whitney 5v5", RANK_RUNS, mann_whitney),
 )
-ASV_NAME = "asv 5%"
-OTAVA_NAME = "Otava"
-# The package that each of these two needs; make env does not install asv.
-_PACKAGES = {ASV_NAME: "asv", OTAVA_NAME: "otava"}
-
 # Of each series of log rates, oldest first, the nights from which on it is slower.
 Steps = Callable[[Sequence[Sequence[float]]], list[frozenset[int]]]
 
 
-def absent() -> tuple[str, ...]:
-    """The rivals whose package is not installed here."""
-    return tuple(name for name, package in _PACKAGES.items() if importlib.util.find_spec(package) is None)
-
-
 def asv_steps(series: Sequence[Sequence[float]]) -> list[frozenset[int]]:
-    """``asv publish`` at its default of 5%, on seconds."""
-    return [
-        frozenset(before + 1 for before in asv_regressions([math.exp(-log_rate) for log_rate in nights]))
-        for nights in series
-    ]
+    """``asv publish`` at its default of 5%, on seconds: where its step detection sees a series get slower for good."""
+    # Late: asv's package imports all of its commands.
+    from asv.step_detect import detect_regressions, detect_steps
+
+    found = []
+    for nights in series:
+        seconds = [math.exp(-log_rate) for log_rate in nights]
+        steps = detect_regressions(detect_steps(seconds), ASV_SHARE)[2] if len(seconds) > 1 else None
+        found.append(frozenset(before + 1 for before, *_ in steps or ()))
+    return found
 
 
-@dataclass(frozen=True)
-class ChangePoint:
-    """A step of a series: the index of the first value after it, and the means of the pieces beside it."""
-
-    index: int
-    before: float
-    after: float
-
-
-Detect = Callable[[Sequence[Sequence[float]]], Sequence[Sequence[ChangePoint]]]
-
-
-def change_points(series: Sequence[Sequence[float]]) -> list[list[ChangePoint]]:
-    """The steps of each series of images/s, by Otava at p = 0.001 from 0.5% on."""
+def otava_steps(series: Sequence[Sequence[float]]) -> list[frozenset[int]]:
+    """Where Otava, at p = 0.001 from 0.5% on, sees a series of images/s get slower."""
     # Its package is not needed otherwise, and imports scipy.
     from otava.analysis import compute_change_points
 
     found = []
-    for values in series:
+    for nights in series:
         with warnings.catch_warnings():
             # Pieces without any spread divide by zero inside scipy, which then answers p = 0 as it should.
             warnings.simplefilter("ignore", RuntimeWarning)
             # It must be a list: Otava 0.8.0 slices an array differently.
-            points, _ = compute_change_points(list(values), window_len=50, max_pvalue=0.001, min_magnitude=0.005)
-        found.append([ChangePoint(int(each.index), each.stats.mean_1, each.stats.mean_2) for each in points])
+            values = [math.exp(log_rate) for log_rate in nights]
+            points, _ = compute_change_points(values, window_len=50, max_pvalue=0.001, min_magnitude=0.005)
+        found.append(frozenset(int(each.index) for each in points if each.stats.mean_2 < each.stats.mean_1))
     return found
 
 
-def otava_steps(detect: Detect, series: Sequence[Sequence[float]]) -> list[frozenset[int]]:
-    """Where Otava sees a series of log rates get slower."""
-    answers = detect([[math.exp(log_rate) for log_rate in nights] for nights in series])
-    return [frozenset(point.index for point in points if point.after < point.before) for points in answers]
+# What looks at the whole series, with the package that it needs; make env does not install asv.
+_TRENDS: dict[str, tuple[str, Steps]] = {"asv 5%": ("asv", asv_steps), "Otava": ("otava", otava_steps)}
+
+
+def absent() -> tuple[str, ...]:
+    """The rivals whose package is not installed here."""
+    return tuple(name for name, (package, _) in _TRENDS.items() if importlib.util.find_spec(package) is None)
+
+
+def trends() -> dict[str, Steps]:
+    """The rivals that look at the whole series, as far as they are installed."""
+    return {name: steps for name, (_, steps) in _TRENDS.items() if name not in absent()}
 
 
 def mann_whitney_p(one: Sequence[float], other: Sequence[float]) -> float:
@@ -157,14 +149,3 @@ def _rank_sums(ones: int, others: int) -> tuple[int, ...]:
     """U of every way to deal the ranks to the two samples."""
     least = ones * (ones - 1) // 2
     return tuple(sum(ranks) - least for ranks in itertools.combinations(range(ones + others), ones))
-
-
-def asv_regressions(seconds: Sequence[float]) -> tuple[int, ...]:
-    """Positions after which asv's own step detection sees the series get slower for good."""
-    if len(seconds) < 2:
-        return ()
-    # Late: asv's package imports all of its commands.
-    from asv.step_detect import detect_regressions, detect_steps
-
-    _, _, found = detect_regressions(detect_steps(list(seconds)), ASV_SHARE)
-    return tuple(position for position, *_ in found or ())

@@ -28,11 +28,18 @@ from benchmarks import verdict_real
 from benchmarks.cores import spread
 from benchmarks.goals import missed
 from benchmarks.verdict_lives import live
-from benchmarks.verdict_lives_report import goals_of_lives, lives_text
 from benchmarks.verdict_memory import HeldNights
 from benchmarks.verdict_replay import DROPS_PERCENT, LOST, PROCEDURE, Future, Replay, Scores, add_world
-from benchmarks.verdict_report import goals_of, more_text, progress_text, scores_json, table_text
-from benchmarks.verdict_rivals import ASV_NAME, OTAVA_NAME, absent, change_points
+from benchmarks.verdict_report import (
+    goals_of,
+    goals_of_lives,
+    lives_text,
+    more_text,
+    progress_text,
+    scores_json,
+    table_text,
+)
+from benchmarks.verdict_rivals import absent, trends
 from benchmarks.verdict_session import Machine
 from benchmarks.verdict_worlds import (
     BURN_IN_NIGHTS,
@@ -115,8 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told_behind, same_behind = through_history(behind, count=_CHECKED_BEHIND, recorded_faster=behind.recorded_faster)
     print(f"{told}\nthe good build left behind: {told_behind}", flush=True)
     real = verdict_real.QUICK if options.quick else verdict_real.FULL
-    detect = None if OTAVA_NAME in left_out else change_points
-    print(f"\n{verdict_real.real_series_text(options.series, options.seed, real, detect, by_processes)}", flush=True)
+    print(f"\n{verdict_real.real_series_text(options.series, options.seed, real, by_processes)}", flush=True)
     return 1 if missed(goals, clearly=options.quick) or not (same and same_behind) else 0
 
 
@@ -167,10 +173,7 @@ def slow_branches(size: Size) -> range:
 def replay_world(world: int, *, seed: int, size: Size) -> Scores:
     """One synthetic machine: what every rule scores on it."""
     nights = Synthetic(seed, world, frozenset(slow_branches(size)))
-    left_out = absent()
-    detect = None if OTAVA_NAME in left_out else change_points
-    replay = Replay(Machine.of(nights), detect, with_asv=ASV_NAME not in left_out)
-    return replay.run(futures_of(seed, world, size))
+    return Replay(Machine.of(nights), trends()).run(futures_of(seed, world, size))
 
 
 def replay_behind(world: int, *, seed: int, size: Size) -> Scores:

@@ -19,25 +19,18 @@ from helpers.trainers.contract.errors import SuiteError
 Rates = Mapping[str, Mapping[str, Sequence[float]]]
 
 
-@dataclass(frozen=True)
-class FleetRules:
-    """The thresholds of the verdict on a fleet."""
-
-    # The probability that any node of a healthy fleet is called slow.
-    error_rate: float = 0.05
-    # The smallest drop that counts, as a fraction: the tolerance of recorded figures.
-    tolerance: float = 0.005
-    # Fewer nodes do not show how far healthy ones are apart.
-    least_nodes: int = 8
-    # Healthy nodes vary as Student's t with so many degrees of freedom: normal, with tails.
-    freedom: float = 5.0
-    # The spread of few nodes is known badly: there are no more degrees of freedom than this share of the nodes.
-    freedom_per_node: float = 0.25
-    # No two nodes agree better than this (log rate): the smallest effect of a night (helpers.judging.case.noise).
-    least_scale: float = 0.0007
-
-
-RULES = FleetRules()
+# The probability that any node of a healthy fleet is called slow.
+ERROR_RATE = 0.05
+# The smallest drop that counts, as a fraction: the tolerance of recorded figures.
+TOLERANCE = 0.005
+# Fewer nodes do not show how far healthy ones are apart.
+LEAST_NODES = 8
+# Healthy nodes vary as Student's t with so many degrees of freedom: normal, with tails.
+_FREEDOM = 5.0
+# The spread of few nodes is known badly: there are no more degrees of freedom than this share of the nodes.
+_FREEDOM_PER_NODE = 0.25
+# No two nodes agree better than this (log rate): the smallest effect of a night (helpers.judging.case.noise).
+_LEAST_SCALE = 0.0007
 
 
 @dataclass(frozen=True)
@@ -67,15 +60,15 @@ class FleetVerdict:
         return tuple(each for each in self.nodes if each.slow)
 
 
-def judge_fleet(rates: Rates, rules: FleetRules = RULES) -> FleetVerdict:
+def judge_fleet(rates: Rates) -> FleetVerdict:
     """The verdict on the nodes; one may lack cases. Raises SuiteError for a rate that is not finite."""
     shifts = _shifts(rates)
-    judged = len(shifts) >= rules.least_nodes
-    chances, scale = _chances(shifts, rules) if judged else (dict.fromkeys(shifts, 1.0), None)
+    judged = len(shifts) >= LEAST_NODES
+    chances, scale = _chances(shifts) if judged else (dict.fromkeys(shifts, 1.0), None)
     nodes = [
         NodeVerdict(
             node=node,
-            slow=judged and chances[node] <= rules.error_rate and math.expm1(shift) <= -rules.tolerance,
+            slow=judged and chances[node] <= ERROR_RATE and math.expm1(shift) <= -TOLERANCE,
             shift=math.expm1(shift),
             chance=chances[node],
             cases=sum(bool(runs) for runs in rates[node].values()),
@@ -103,20 +96,20 @@ def _shifts(rates: Rates) -> dict[str, float]:
     return {node: statistics.fmean(found) for node, found in apart.items()}
 
 
-def _chances(shifts: Mapping[str, float], rules: FleetRules) -> tuple[dict[str, float], float]:
+def _chances(shifts: Mapping[str, float]) -> tuple[dict[str, float], float]:
     """Holm's adjusted p-value of each node, and the standard deviation of healthy nodes."""
     # Not imported at the top: listing the commands takes less time than loading it.
     from scipy.special import stdtr, stdtrit
 
     middle = statistics.median(shifts.values())
-    freedom = min(rules.freedom, rules.freedom_per_node * (len(shifts) - 1))
+    freedom = min(_FREEDOM, _FREEDOM_PER_NODE * (len(shifts) - 1))
     half = statistics.median(abs(shift - middle) for shift in shifts.values())
     # Half of all values of the distribution lie so far from its middle, in units of its scale.
-    scale = max(half / float(stdtrit(freedom, 0.75)), rules.least_scale)
+    scale = max(half / float(stdtrit(freedom, 0.75)), _LEAST_SCALE)
     p_values = {node: float(stdtr(freedom, (shift - middle) / scale)) for node, shift in shifts.items()}
     chances, largest = {}, 0.0
     for rank, node in enumerate(sorted(p_values, key=lambda node: p_values[node])):
         # No node is less likely to be healthy than one with a smaller p-value.
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[node]))
         chances[node] = largest
-    return chances, max(SIGMA_PER_MAD * half, rules.least_scale)
+    return chances, max(SIGMA_PER_MAD * half, _LEAST_SCALE)

@@ -16,7 +16,6 @@ from helpers.logs.record import TIME_GROUP, Dropped, FormatSpec, Line, LogRun, P
 from helpers.logs.settings import LogSetting, Stated, settle
 from helpers.logs.source import LogFile
 from helpers.logs.steps import StepOrder, StepPlace, step_key
-from helpers.logs.values import LARGEST, SMALLEST, fault_of, number_of
 from helpers.trainers.contract.errors import LogError
 
 # The most runs of a log. If there seem to be more, the steps mean something else.
@@ -280,3 +279,45 @@ class _Run:
         if last_step >= step:
             return ""
         return f"the last epoch, {last_epoch:.0f}, ends at step {last_step:.0f}; epoch {epoch:.0f} at step {step:.0f}"
+
+
+# ---- the numbers of a record: as printed, and why some cannot be used
+
+# A record of any format has at least one of these fields. The first one that a format has must be in each record.
+_MAIN = (RecordField.IMAGES_PER_S, RecordField.STEP_SECONDS, RecordField.SPAN_SECONDS)
+_POSITIVE = (*_MAIN, RecordField.COMPUTE_IMAGES_PER_S, RecordField.STEPS_PER_S)
+# A number outside these limits is not a measurement. Within them, squares and reciprocals are still finite numbers.
+SMALLEST, LARGEST = 1e-100, 1e100
+# Separators that can mean one thing only: thousands if there are several groups or a point behind them, decimals if
+# what is before or behind a single comma is no group of thousands.
+_THOUSANDS = re.compile(rb"[-+]?\d{1,3}(?:(?:,\d{3}){2,}(?:\.\d+)?|,\d{3}\.\d+)")
+_DECIMALS = re.compile(rb"[-+]?(?:\d{4,}|0|\d{1,3}(?=,(?!\d{3}$))),\d+")
+
+
+def number_of(text: bytes) -> float:
+    """A number as printed, also with separators where only one reading is possible (``2,899.125``, ``2899,125``);
+    infinite for anything else."""
+    try:
+        number = float(text)
+    except ValueError:
+        if _THOUSANDS.fullmatch(text):
+            return float(text.replace(b",", b""))
+        return float(text.replace(b",", b".")) if _DECIMALS.fullmatch(text) else math.inf
+    # Python reads nan, and 1_0 as 10.
+    return math.inf if number != number or b"_" in text else number
+
+
+def fault_of(record: Mapping[str, float]) -> str:
+    """Why a record cannot be used; empty if it can."""
+    main = next((each for each in _MAIN if each in record), None)
+    for each, number in record.items():
+        if number != number:
+            if each == main:
+                return f"no {each}"
+        elif abs(number) > LARGEST:
+            return f"{each}: no finite number"
+        elif each in _POSITIVE and number < SMALLEST:
+            return f"{each}: 0 or less"
+        elif each == RecordField.READER_SECONDS and number < 0:
+            return f"{each}: below 0"
+    return ""

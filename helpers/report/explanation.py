@@ -15,9 +15,8 @@ from helpers.common.files import make_folder, write_whole
 from helpers.common.masking import shown_words
 from helpers.common.words import counted
 from helpers.judging.parts.beyond_chance import ERROR_RATE, SURE_ERROR_RATE, SURE_PARTS_ERROR_RATE, USUAL_PAIRS
-from helpers.judging.parts.differences import Difference
+from helpers.judging.parts.differences import Difference, Kind
 from helpers.judging.parts.explanation import Explanation
-from helpers.judging.parts.kinds import Kind
 from helpers.judging.parts.run_facts import CLOCKS, MOST_COST, THREADS
 from helpers.judging.parts.step_parts import Exchange, Grain
 from helpers.judging.statistics import Interval

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from helpers.common.words import counted
-from helpers.judging.fleet import RULES, FleetVerdict, NodeVerdict
+from helpers.judging.fleet import ERROR_RATE, LEAST_NODES, TOLERANCE, FleetVerdict, NodeVerdict
 from helpers.report.table import Align, Column, Table
 from helpers.trainers.contract.errors import printable
 
 # 1: first format.
 FLEET_SCHEMA_VERSION = 1
 _NOT_JUDGED = (
-    f"Fewer than {RULES.least_nodes} nodes do not show how far healthy nodes are apart: the table says how far each is "
+    f"Fewer than {LEAST_NODES} nodes do not show how far healthy nodes are apart: the table says how far each is "
     "from the others, and none is judged."
 )
 
@@ -61,8 +61,8 @@ def fleet_text(answer: FleetAnswer, width: int) -> str:
     about = _NOT_JUDGED
     if verdict.spread is not None:
         about = (
-            f"Healthy nodes differ by {verdict.spread:.2%} (standard deviation). At most {RULES.error_rate:.0%} of "
-            f"healthy fleets have a node that is called slow (Holm), and no drop under {RULES.tolerance:.1%} counts."
+            f"Healthy nodes differ by {verdict.spread:.2%} (standard deviation). At most {ERROR_RATE:.0%} of "
+            f"healthy fleets have a node that is called slow (Holm), and no drop under {TOLERANCE:.1%} counts."
         )
     parts = [printable(answer.line), "", grid.heading, *grid.lines, "", *textwrap.wrap(about, width)]
     parts += [printable(f"{node}: {why}") for node, why in answer.missing.items()]

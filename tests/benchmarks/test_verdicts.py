@@ -13,15 +13,17 @@ import pytest
 from benchmarks import goals, verdict_real, verdicts
 from benchmarks.goals import share_95
 from benchmarks.verdict_lives import OF_SLOW_DAY, PERIODS
-from benchmarks.verdict_lives_report import goals_of_lives, lives_text, total_of
 from benchmarks.verdict_replay import DROPS_PERCENT, FIRST_NIGHTS, LOST, LOST_FIRST, PROCEDURE, Score, Scores
 from benchmarks.verdict_report import (
     alarms_interval,
     goals_of,
+    goals_of_lives,
+    lives_text,
     more_text,
     poisson_95,
     scores_json,
     table_text,
+    total_of,
 )
 from benchmarks.verdict_worlds import CASES, LOSSES_PERCENT
 from benchmarks.verdicts import FULL, FULL_BEHIND, QUICK, QUICK_BEHIND, futures_of, main
@@ -348,5 +350,5 @@ def test_other_verdicts_with_sqlite_exit_with_1(canned: dict[str, object], which
 
 
 def test_an_absent_folder_of_series_is_said(tmp_path: Path) -> None:
-    told = verdict_real.real_series_text(tmp_path / "none", 1, verdict_real.QUICK, None, lambda *_: [])
+    told = verdict_real.real_series_text(tmp_path / "none", 1, verdict_real.QUICK, lambda *_: [])
     assert told == f"real series left out: no folder {tmp_path / 'none'}"

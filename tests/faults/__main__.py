@@ -1,21 +1,18 @@
 """Makes every fault of the table for real and runs the suite against it: ``python -m tests.faults``.
 
 It prints a line for each fault (what was done, status and exit code, seconds from when the fault was seen to the end of
-the job's last process, processes left, results lost) and the sums; ``--json FILE`` writes the same. It exits with 1
-where a fault was not handled. A double of the trainer stands in for the framework, behind the real launchers and the
-whole suite.
+the job's last process, processes left, results lost) and the sums. It exits with 1 where a fault was not handled. A
+double of the trainer stands in for the framework, behind the real launchers and the whole suite.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -48,60 +45,35 @@ def line(fault: Fault, seen: Seen | str, seconds: float) -> str:
     return text + "".join(f"\n      WRONG: {problem}" for problem in seen.problems)
 
 
-def document(table: Sequence[tuple[Fault, Seen | str, float]]) -> dict[str, object]:
-    """The table as JSON holds it."""
-    seen = [each for _, each, _ in table if isinstance(each, Seen)]
-    ends = [each.seconds for each in seen if each.seconds is not None]
-    return {
-        "faults": [_record(*each) for each in table],
-        "made": len(seen),
-        "not_made": len(table) - len(seen),
-        "not_handled": sum(bool(each.problems) for each in seen),
-        "processes_left": sum(each.left for each in seen),
-        "results_lost": sum(each.lost for each in seen),
-        "slowest_end_seconds": max(ends, default=None),
-    }
-
-
-def _record(fault: Fault, seen: Seen | str, seconds: float) -> dict[str, object]:
-    head = {"row": fault.row, "fault": fault.name, "done": fault.what, "wall_seconds": round(seconds, 2)}
-    if isinstance(seen, str):
-        return {**head, "not_made": seen}
-    return {**head, **asdict(seen), "problems": list(seen.problems)}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         allow_abbrev=False,
         prog="python -m tests.faults",
         description="Make every fault of the table and run the suite against it.",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the table to FILE")
     parser.add_argument("--only", metavar="PATTERN", default="*", help="faults whose name, or row, matches")
     parser.add_argument("--quick", action="store_true", help="leave out what takes long")
     given = parser.parse_args(arguments)
     print(
         "row fault                                        status         exit   ended  left  lost     took", flush=True
     )
-    table = []
+    met = []
     for fault in faults():
         if not (fnmatchcase(fault.name, given.only) or str(fault.row) == given.only) or (
             given.quick and fault.name not in QUICK
         ):
             continue
         began = time.monotonic()
-        seen = meet(fault)
-        table.append((fault, seen, time.monotonic() - began))
-        print(line(*table[-1]), flush=True)
-    summary = document(table)
+        met.append(meet(fault))
+        print(line(fault, met[-1], time.monotonic() - began), flush=True)
+    made = [seen for seen in met if isinstance(seen, Seen)]
+    wrong = sum(bool(seen.problems) for seen in made)
     print(
-        f"{summary['made']} faults made, {summary['not_made']} not made here; {summary['not_handled']} not handled, "
-        f"{summary['processes_left']} processes left, {summary['results_lost']} results lost, "
-        f"slowest end {summary['slowest_end_seconds']} s (at most {MOST_SECONDS:g})"
+        f"{len(made)} faults made, {len(met) - len(made)} not made here; {wrong} not handled, "
+        f"{sum(seen.left for seen in made)} processes left, {sum(seen.lost for seen in made)} results lost, "
+        f"slowest end {max((seen.seconds or 0.0 for seen in made), default=0.0):.1f} s (at most {MOST_SECONDS:g})"
     )
-    if given.json:
-        Path(given.json).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    return 1 if summary["not_handled"] or not table else 0
+    return 1 if wrong or not met else 0
 
 
 if __name__ == "__main__":

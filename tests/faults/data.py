@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image
 
 from tests.faults.fault import Fault, Seen, expect
-from tests.faults.handled import ended_as, measured
+from tests.faults.handled import measured
 from tests.faults.workshop import Finished, Workshop
 
 CASE = "paddle-resnet50v1.5-fp32-bs1-1x1-native-dynamic"
@@ -17,16 +17,6 @@ _IMAGES = 4
 _SIZE = (96, 72)
 # The limits of a real trainer on a busy machine, for its imports, its first steps and the whole run.
 _REAL_LIMITS = {"start_up_seconds": 180, "no_progress_seconds": 90, "run_seconds": 400, "stop_grace_seconds": 5}
-
-# The check before the night saw a whole image; a trainer meets half of one.
-_CUT_LATER = """
-from pathlib import Path
-
-def at_start(spec, rank):
-    image = Path(spec.data_root) / {name!r}
-    image.write_bytes(image.read_bytes()[: image.stat().st_size // 2])
-    mark()
-"""
 
 
 def _whole(root: Path) -> list[tuple[str, int]]:
@@ -103,24 +93,10 @@ def _foreign_names(workshop: Workshop) -> Seen:
         return measured(real, done, (told, "the result does not say what it trained on"))
 
 
-def _cut_later(workshop: Workshop) -> Seen:
-    root = workshop.folder / "images"
-    name = _whole(root)[2][0]
-    with Workshop(workshop.folder.parent / "real", real=True) as real:
-        _of_images(real)
-        done = real.run("--data", str(root), case=CASE, fault=_CUT_LATER.format(name=name))
-        # The image is met some time after it was cut, so nothing is said of how long the end took.
-        return ended_as(real, done, "INFRA_ERROR", 6, (name in done.reason, f"{name} is missing: {done.reason}"))
-
-
 FAULTS = [
     Fault(10, "truncated JPEG", "the third image ends in its middle", _truncated),
     Fault(
         10, "spaces and Chinese in paths, native", "the data folder, a class and an image have such names",
         _foreign_names,
-    ),
-    Fault(
-        10, "JPEG cut after the check, native",
-        "a JPEG loses its second half after the check, before the trainer reads it", _cut_later,
     ),
 ]  # fmt: skip

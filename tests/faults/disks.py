@@ -152,30 +152,6 @@ def _baselines(workshop: Workshop) -> Seen:
     return Seen(done.status, done.exit_code, _error_of(done), None, left, workshop.lost(), wrong)
 
 
-def _history(workshop: Workshop) -> Seen:
-    """The history's folder takes nothing from the second run on. The runs' own files are there, the session says where
-    they wait, and they enter the history later."""
-    workshop.configure(with_cases([1], runs=_RUNS))
-    folder = workshop.folder / "history"
-    url = f"sqlite:///{folder / 'history.sqlite'}"
-    with small_disk(folder) as disk:
-        fault = IN_A_JOB.format(folder=str(folder)) + _IN_THE_WINDOW
-        done = workshop.run("--history", url, fault=fault)
-        kept = {path: uuid for path, uuid in uuids(workshop).items() if "night" in path.parts}
-        wrong = expect(
-            (done.exit_code == 0, f"exit code {done.exit_code}"),
-            (len(kept) == _RUNS, f"{len(kept)} results on disk"),
-            (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
-        )
-        wrong += _named(done, str(folder / "history.sqlite"), "lacks 1 case", "The next session")
-        status, error = done.status, _error_of(done)
-        disk.empty()
-        resumed, again = _gone_on(workshop, kept, "--history", url)
-        lost = workshop.lost(url)
-    left = len(done.left) + len(again.left)
-    return Seen(status, done.exit_code, error, done.end_seconds, left, lost, (*wrong, *resumed))
-
-
 def _temporary(workshop: Workshop) -> Seen:
     """TMPDIR is full: the suite keeps nothing there, so the case is measured."""
     with small_disk(workshop.folder / "tmp", megabytes=1) as disk:
@@ -206,9 +182,5 @@ FAULTS = [
     _fault(
         "baselines full", "the recorded baselines' disk is full when they are to be written",
         _baselines,
-    ),
-    _fault(
-        "history full in the window", "the second run's trainer fills the history's disk",
-        _history,
     ),
 ]  # fmt: skip

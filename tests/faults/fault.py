@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.faults.workshop import Workshop
@@ -60,7 +60,3 @@ class Fault:
 def expect(*checks: tuple[bool, str]) -> tuple[str, ...]:
     """The texts of the checks that fail."""
     return tuple(words for right, words in checks if not right)
-
-
-def in_table_order(faults: Sequence[Fault]) -> list[Fault]:
-    return sorted(faults, key=lambda fault: fault.row)

@@ -54,10 +54,6 @@ FAULTS = [
         "SIGKILL", "kills itself", _does("os.kill(os.getpid(), signal.SIGKILL)"), "killed by a signal", "SIGKILL"
     ),
     _fault(
-        "sleeps in the window", "sleeps in a step", _does("time.sleep(600)"), "hung", "no sign of life",
-        limit="no_progress_seconds",
-    ),
-    _fault(
         "SIGSTOP", "is stopped in a step", _does("os.kill(os.getpid(), signal.SIGSTOP)"), "hung", "no sign of life",
         limit="no_progress_seconds",
     ),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tests.faults.control_group import why_no_memory_group
 from tests.faults.fault import Fault, Seen, expect
 from tests.faults.network import CASE, why_no_paddle
-from tests.faults.slurm_shop import SlurmShop, read_proc, slurm_shop, two_nodes
+from tests.faults.slurm_shop import SlurmShop, slurm_shop, two_nodes
 from tests.faults.workshop import MARKS, Finished, Running, Workshop
 from tests.slurm_cluster import PACKAGES, missing_programs
 
@@ -50,40 +50,29 @@ class _Fault:
     status: str
     exit_code: int
     expected: tuple[str, ...]
-    window_seconds: float = _LONG
     # A fault inside the job.
     fault: str = "# nothing is broken in a job\n"
-    # What more must be seen in the shop afterwards, before a second job.
-    check: Callable[[SlurmShop], tuple[str, ...]] = lambda shop: ()
-    # Whether the run of the fault is over, and with it its processes. Its end is measured.
-    ends: bool = True
-    # Whether a second job must go on with the session.
-    resumes: bool = False
     # What control groups leave the job on each node; None without them.
     memory_mib: int | None = None
-    # Strikes as soon as the job runs, not in the window.
-    at_once: bool = False
 
     def __call__(self, workshop: Workshop) -> Seen:
-        with slurm_shop(workshop, self.window_seconds, self.memory_mib) as shop:
+        with slurm_shop(workshop, _LONG, self.memory_mib) as shop:
             took: list[float] = []
 
             def during(running: Running) -> None:
-                if not self.at_once:
-                    running.wait_for(lambda: min(running.steps(rank=0), running.steps(rank=1)) >= 12, 90.0)
+                running.wait_for(lambda: min(running.steps(rank=0), running.steps(rank=1)) >= 12, 90.0)
                 self.strike(shop, running)
                 began = time.monotonic()
-                while self.ends and shop.of_job() and time.monotonic() < began + 150.0:
+                while shop.of_job() and time.monotonic() < began + 150.0:
                     time.sleep(0.02)
                 took.append(time.monotonic() - began)
 
             done = shop.run(case=CASE, fault=self.fault, during=during)
-            wrong = (*self._wrong(done), *self.check(shop), *(self._resumed(shop) if self.resumes else ()))
+            wrong = (*self._wrong(done), *self._resumed(shop))
             shop.cluster.wait_until_idle()
             left = len(shop.processes())
             status = "-" if done.status == "no case" else done.status
-            seconds = took[0] if self.ends and took else None
-            return Seen(status, done.exit_code, done.reason, seconds, left, shop.lost(), wrong)
+            return Seen(status, done.exit_code, done.reason, took[0] if took else None, left, shop.lost(), wrong)
 
     def _wrong(self, done: Finished) -> tuple[str, ...]:
         said = " ".join(done.output.split())
@@ -102,14 +91,11 @@ class _Fault:
         return expect((again.status == "NO_BASELINE", f"then {again.status}: {again.reason} {again.output[-600:]}"))
 
 
-def _kill(find: Callable[[SlurmShop], list[int]]) -> Strike:
-    def strike(shop: SlurmShop, running: Running) -> None:
-        found = find(shop)
-        assert found, "nothing to kill"
-        for pid in found:
-            os.kill(pid, signal.SIGKILL)
-
-    return strike
+def _kill_programs(shop: SlurmShop, running: Running) -> None:
+    found = shop.programs()
+    assert found, "nothing to kill"
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
 
 
 def _wait_for_mark(shop: SlurmShop, running: Running) -> None:
@@ -120,70 +106,30 @@ def _cancel(shop: SlurmShop, running: Running) -> None:
     shop.cluster.command("scancel", shop.cluster.command("squeue", "--noheader", "--format=%i").strip())
 
 
-def _submitter_dies(shop: SlurmShop, running: Running) -> None:
-    running.send(signal.SIGKILL)
-    shop.cluster.wait_until_idle(120.0)
-    # The command's sbatch --wait lives on: it looks at its job every 32 s at least.
-    deadline = time.monotonic() + 60.0
-    while time.monotonic() < deadline and any(b"sbatch" in read_proc(each.pid, "cmdline") for each in shop.processes()):
-        time.sleep(0.2)
-
-
-def _output_is_kept(shop: SlurmShop) -> tuple[str, ...]:
-    """The job has ended meanwhile."""
-    (log,) = (shop.folder / "runs" / "slurm").glob("*.log")
-    said = log.read_text(errors="replace")
-    return expect(("1 NO_BASELINE" in said, f"its log: {said[-600:]}"))
-
-
-def _one_address(shop: SlurmShop, running: Running) -> None:
-    shop.cluster.command("scontrol", "update", "nodename=n1", "nodeaddr=127.0.0.2")
-
-
-def _own_address(shop: SlurmShop) -> tuple[str, ...]:
-    shop.cluster.wait_until_idle(120.0)
-    shop.cluster.command("scontrol", "update", "nodename=n1", "nodeaddr=127.0.0.3")
-    return ()
-
-
 def _why_not() -> str:
     missing = missing_programs()
     return why_no_paddle() or (f"no Slurm: apt-get install {PACKAGES}" if missing else "")
 
 
-def _of(name: str, what: str, fault: _Fault, needs: Callable[[], str] = _why_not) -> Fault:
-    return Fault(18, name, what, fault, needs=needs)
-
-
-_ERROR, _MEASURED = ("INFRA_ERROR", 6), ("NO_BASELINE", 0)
+_ERROR = "INFRA_ERROR", 6
 FAULTS = [
-    _of(
-        "Slurm: node program killed", "the suite's program on the second node gets SIGKILL",
+    Fault(
+        18, "Slurm: node program killed", "the suite's program on the second node gets SIGKILL",
         _Fault(
-            _kill(SlurmShop.programs), *_ERROR, ("rank lost", f"{_N1} was lost:", "it exited with 137"), resumes=True,
+            _kill_programs, *_ERROR, ("rank lost", f"{_N1} was lost:", "it exited with 137"),
         ),
+        _why_not,
     ),
-    _of(
-        "Slurm: out of memory on the second node", f"rank 1 wants more than the job's {_JOB_MIB} MiB",
+    Fault(
+        18, "Slurm: out of memory on the second node", f"rank 1 wants more than the job's {_JOB_MIB} MiB",
         _Fault(
             _wait_for_mark, *_ERROR, ("killed by the kernel for want of memory: rank 1 on n1",), fault=_GREEDY,
-            memory_mib=_JOB_MIB, resumes=True,
+            memory_mib=_JOB_MIB,
         ),
         lambda: _why_not() or why_no_memory_group(),
     ),
-    _of(
-        "Slurm: scancel, a rank deaf to SIGTERM", "somebody cancels the job; its ranks ignore SIGTERM",
-        _Fault(_cancel, "no case", 6, ("Slurm ended the job: CANCELLED",), fault=_DEAF, resumes=True),
-    ),
-    _of(
-        "Slurm: the submitting command killed", "perfgate submit gets SIGKILL; the job goes on",
-        _Fault(_submitter_dies, "NO_BASELINE", -9, (), window_seconds=_SHORT, check=_output_is_kept, ends=False),
-    ),
-    _of(
-        "Slurm: a node under two names", "the second node gets the address of the first",
-        _Fault(
-            _one_address, "no case", 4, ("the address of node n0",), check=_own_address, at_once=True, ends=False,
-            resumes=True,
-        ),
+    Fault(
+        18, "Slurm: scancel, a rank deaf to SIGTERM", "somebody cancels the job; its ranks ignore SIGTERM",
+        _Fault(_cancel, "no case", 6, ("Slurm ended the job: CANCELLED",), fault=_DEAF), _why_not,
     ),
 ]  # fmt: skip

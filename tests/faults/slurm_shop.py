@@ -85,7 +85,6 @@ def two_nodes(config: dict[str, Any], window_seconds: float, memory_mib: int | N
         config["clusters"] = {"test": {"options": [f"--mem={memory_mib}M"]}}
     config["matrix"]["cpu"][0] |= {"nodes": 2, "cards": 1}
     config["short"] = [CASE]
-    config["nodes"] = "slurm"
     config["budgets"] = {"retries": 0}
     config["protocols"]["cpu"]["window_steps"] = round(window_seconds / _STEP_SECONDS)
     config["limits"] = {**LIMITS, "start_up_seconds": 60, "no_progress_seconds": 10, "run_seconds": 300}

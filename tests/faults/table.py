@@ -23,7 +23,7 @@ from tests.faults import (
     slurm,
     throttled,
 )
-from tests.faults.fault import Fault, in_table_order
+from tests.faults.fault import Fault
 
 # What `make test` makes: of each way that a fault goes through the suite, one. The others differ in what the tests of
 # the module cover that finds the fault (which damage of a file or name is refused, which signal a process ended by).
@@ -45,29 +45,11 @@ QUICK = frozenset(
 
 def faults() -> list[Fault]:
     """Every fault that there is a row for; names are unique."""
-    found = in_table_order(
-        [
-            *crashes.FAULTS,
-            *ranks.FAULTS,
-            *hangs.FAULTS,
-            *launchers.FAULTS,
-            *interrupts.FAULTS,
-            *logs.FAULTS,
-            *data.FAULTS,
-            *clocks.FAULTS,
-            *baselines.FAULTS,
-            *databases.FAULTS,
-            *hostile.FAULTS,
-            *killed.FAULTS,
-            *disks.FAULTS,
-            *network.FAULTS,
-            *dead_nodes.FAULTS,
-            *sharing.FAULTS,
-            *neighbours.FAULTS,
-            *throttled.FAULTS,
-            *slurm.FAULTS,
-        ]
-    )
+    modules = (
+        crashes, ranks, hangs, launchers, interrupts, killed, disks, logs, network, dead_nodes, data, sharing,
+        neighbours, throttled, clocks, baselines, databases, hostile, slurm,
+    )  # fmt: skip
+    found = [fault for module in modules for fault in module.FAULTS]
     names = [fault.name for fault in found]
     if doubles := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"two faults are called {min(doubles)}")

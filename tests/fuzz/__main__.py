@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import random
 import re
 import subprocess
@@ -20,7 +19,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.report.unforeseen import ended
@@ -30,8 +29,6 @@ from tests.fuzz.targets import targets
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = Path("/dev/shm")
-# 1: first format; 2: growth; 3: slow_patterns; 4: lines of atheris alone, without "engine".
-JSON_VERSION = 4
 # The reader that goes with patterns over lines.
 LOGS = "training-log"
 # Beyond the seconds asked for: imports, and the seeds, which are run before the clock is looked at.
@@ -45,18 +42,17 @@ class Line:
     target: str
     executions: int
     seconds: float
-    # libFuzzer's numbers; None where its report has none.
-    edges: int | None = None
-    features: int | None = None
-    corpus: int | None = None
     # The files with the inputs.
     findings: tuple[str, ...] = ()
     # Why atheris did not come to its end, where it has no finding.
     trouble: str = ""
 
-    @property
-    def executions_per_s(self) -> float:
-        return self.executions / self.seconds if self.seconds else 0.0
+    def __str__(self) -> str:
+        rate = self.executions / self.seconds
+        lines = [f"  {self.target}: {self.executions} executions, {rate:.0f} per s, {len(self.findings)} findings"]
+        again = f"again: python -m tests.fuzz --reproduce {self.target}"
+        lines += [f"finding: {finding}; {again} {finding}" for finding in self.findings]
+        return "\n".join([*lines, *([f"trouble: {self.target}: {self.trouble}"] if self.trouble else [])])
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -68,25 +64,12 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     start = options.seed if options.seed is not None else random.randrange(1, 2**31)
     print(f"seed {start}, {options.seconds} s of atheris a target")
-    grown = list(growing(options.targets))
-    hostile = list(hostile_lines()) if LOGS in options.targets else []
-    lines: list[Line] = []
+    wrong = sum(each.too_fast for each in growing(options.targets)) > 0
+    wrong |= LOGS in options.targets and bool(list(hostile_lines()))
     for line in run(options, start):
-        lines.append(line)
-        print(f"  {line.target}: {line.executions} executions, {len(line.findings)} findings", flush=True)
-    print(table(lines))
-    for line in lines:
-        for finding in line.findings:
-            print(f"finding: {finding}; again: python -m tests.fuzz --reproduce {line.target} {finding}")
-        if line.trouble:
-            print(f"trouble: {line.target}: {line.trouble}")
-    if options.json:
-        record = {"version": JSON_VERSION, "seed": start, "lines": [asdict(line) for line in lines]}
-        record["growth"] = [asdict(each) for each in grown]
-        record["slow_patterns"] = [str(each) for each in hostile]
-        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    too_slow = hostile or any(each.too_fast for each in grown)
-    return 1 if too_slow or any(line.findings or line.trouble for line in lines) else 0
+        print(line, flush=True)
+        wrong |= bool(line.findings or line.trouble)
+    return int(wrong)
 
 
 def growing(names: Sequence[str]) -> Iterator[Growth]:
@@ -140,48 +123,13 @@ def by_atheris(name: str, options: argparse.Namespace, start: int, kept: Path, s
         status, report, failed = "did not end in time", (error.stderr or b"").decode("utf-8", "replace"), True
     seconds = time.monotonic() - begin
     found = tuple(sorted(str(path) for path in set((kept / "findings").iterdir()) - before))
-    numbers = read_report(report)
-    trouble = ""
+    counts = re.findall(r"^stat::number_of_executed_units:\s+(\d+)", report, re.MULTILINE)
+    executions, trouble = int(counts[-1]) if counts else 0, ""
     if found:
         print(report[-2500:], file=sys.stderr)
-    elif failed or not numbers["executions"]:
+    elif failed or not executions:
         trouble = f"it {status}: {' '.join(report[-600:].split())}"
-    executions = numbers.pop("executions") or 0
-    return Line(name, executions, seconds, findings=found, trouble=trouble, **numbers)
-
-
-def read_report(report: str) -> dict[str, int | None]:
-    """Executions, edges, features and corpus of libFuzzer's report; None for what it does not say."""
-    executions = re.findall(r"^stat::number_of_executed_units:\s+(\d+)", report, re.MULTILINE)
-    states = re.findall(r"^#\d+\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)", report, re.MULTILINE)
-    edges, features, corpus = (int(word) for word in states[-1]) if states else (None, None, None)
-    return {
-        "executions": int(executions[-1]) if executions else None,
-        "edges": edges,
-        "features": features,
-        "corpus": corpus,
-    }
-
-
-def table(lines: Sequence[Line]) -> str:
-    """One line for each target, and the sum."""
-    rows = [("target", "executions", "per s", "edges", "features", "corpus", "findings")]
-    for line in lines:
-        shown = ["-" if value is None else str(value) for value in (line.edges, line.features, line.corpus)]
-        found = str(len(line.findings)) if not line.trouble else "?"
-        rows.append(
-            (line.target, str(line.executions), f"{line.executions_per_s:.0f}", *shown, found)  # type: ignore[arg-type]
-        )
-    total = sum(line.executions for line in lines), sum(len(line.findings) for line in lines)
-    rows.append(("all", str(total[0]), "", "", "", "", str(total[1])))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
+    return Line(name, executions, seconds, found, trouble)
 
 
 def reproduce(name: str, path: Path) -> int:
@@ -206,7 +154,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=60, help="run atheris for so long on each target")
     parser.add_argument("--targets", nargs="+", choices=names, default=names, help="fuzz only these readers")
     parser.add_argument("--seed", type=int, help="repeat the run that printed this number")
-    parser.add_argument("--json", type=Path, help="write the table to this file too")
     parser.add_argument("--corpus", type=Path, default=ROOT / ".cache" / "fuzz", help="keep inputs and findings here")
     parser.add_argument(
         "--python", type=Path, default=ROOT / ".venv-fuzz" / "bin" / "python", help="run atheris in this Python"

@@ -13,11 +13,12 @@ import importlib
 import math
 import pkgutil
 import re
+import string
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from re import _constants, _parser  # type: ignore[attr-defined]
+from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
 from types import ModuleType
 from typing import Any
 
@@ -33,8 +34,6 @@ _ROUNDS = 3
 _HOPELESS = 8
 # What any line may take: less is the clock's.
 _LEAST_SECONDS = 0.05
-# Patterns that no line from outside is given to, and why.
-NO_INPUT = {}
 # Choices between alternatives, and whether what may be missing is there.
 _VARIANTS = 4
 # Programs of other interpreters, whose frameworks are not here.
@@ -90,7 +89,7 @@ def patterns() -> list[Used]:
                 found.setdefault((pattern.pattern, pattern.flags, method), each)
         for each in _in_calls(module.__name__, tree):
             found.setdefault((each.pattern.pattern, each.pattern.flags, each.method), each)
-    return sorted((each for each in found.values() if each.where not in NO_INPUT), key=lambda each: each.where)
+    return sorted(found.values(), key=lambda each: each.where)
 
 
 def _hardest(methods: set[str]) -> str:
@@ -198,7 +197,7 @@ def _pieces(pattern: re.Pattern[Any], variant: int) -> Iterator[str]:
 
 def _walked(parsed: Any, variant: int) -> Iterator[tuple[str, str]]:
     """Texts that a parsed pattern matches, piece by piece; a line's end is none of them."""
-    for op, value in parsed:
+    for at, (op, value) in enumerate(parsed):
         if op is _constants.LITERAL:
             yield "literal", _inside(chr(value))
         elif op is _constants.BRANCH:
@@ -213,39 +212,10 @@ def _walked(parsed: Any, variant: int) -> Iterator[tuple[str, str]]:
             yield "piece", ""
         elif op is _constants.ASSERT and value[0] > 0:
             yield from _walked(value[1], variant)
-        elif op is _constants.IN:
-            yield "piece", _inside(_member(value, variant))
-        elif op in (_constants.ANY, _constants.NOT_LITERAL):
-            yield "piece", "x" if op is _constants.ANY or value != ord("x") else "y"
-
-
-def _member(items: Sequence[tuple[Any, Any]], variant: int) -> str:
-    """One character of a set."""
-    if items[0][0] is _constants.NEGATE:
-        matcher = re.compile(_set_source(items))
-        return next(each for each in 'x1 -y"' if matcher.fullmatch(each))
-    op, value = items[variant % len(items)]
-    if op is _constants.LITERAL:
-        return chr(value)
-    if op is _constants.RANGE:
-        return chr(value[0])
-    return {_constants.CATEGORY_DIGIT: "1", _constants.CATEGORY_SPACE: " "}.get(value, "x")
-
-
-def _set_source(items: Sequence[tuple[Any, Any]]) -> str:
-    categories = {
-        _constants.CATEGORY_DIGIT: r"\d", _constants.CATEGORY_SPACE: r"\s", _constants.CATEGORY_WORD: r"\w",
-        _constants.CATEGORY_NOT_DIGIT: r"\D", _constants.CATEGORY_NOT_SPACE: r"\S", _constants.CATEGORY_NOT_WORD: r"\W",
-    }  # fmt: skip
-    text = ""
-    for op, value in items:
-        if op is _constants.LITERAL:
-            text += re.escape(chr(value))
-        elif op is _constants.RANGE:
-            text += f"{re.escape(chr(value[0]))}-{re.escape(chr(value[1]))}"
-        elif op is _constants.CATEGORY:
-            text += categories[value]
-    return f"[^{text}]"
+        elif op in (_constants.IN, _constants.ANY, _constants.NOT_LITERAL):
+            one = _compiler.compile(parsed[at : at + 1])
+            characters = [each for each in string.printable if one.fullmatch(each)]
+            yield "piece", _inside(characters[variant % len(characters)])
 
 
 def _inside(character: str) -> str:

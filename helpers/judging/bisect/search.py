@@ -233,7 +233,7 @@ def next_step(search: Bisection, measured: Sequence[Measurement]) -> NeedPairs |
         return checked
     certain = _certain_gap(state)
     if left < 1 and certain is None:
-        return _range(state)
+        return _answer(state, *smallest_range(state.posterior.positions, CERTAIN), BisectEnd.BUDGET)
     if certain is not None:
         # A single run may be bad, so one pair is not enough to name a build.
         once = [build for build in certain if build in state.testable and len(state.differences[build]) < _LEAST_PAIRS]
@@ -342,20 +342,14 @@ def _certain_gap(state: _State) -> tuple[int, int] | None:
 
 
 def _certain(state: _State, start: int, end: int) -> BisectAnswer:
-    probability = state.posterior.in_gap[state.posterior.gaps.index((start, end))]
-    first, last, share = _certain_part(state, start, end, probability)
-    return _answer(state, first, last, share, BisectEnd.FOUND if first == last else BisectEnd.HIDDEN)
-
-
-def _certain_part(state: _State, start: int, end: int, probability: float) -> tuple[int, int, float]:
     """The smallest part of a gap that still has 99%, without builds that the prior excludes."""
+    probability = state.posterior.in_gap[state.posterior.gaps.index((start, end))]
     positions = state.posterior.positions[start + 1 : end + 1]
-    total = sum(positions)
-    if not total:
-        return start + 1, end, probability
-    shares = [probability * each / total for each in positions]
-    first, last, share = smallest_range(shares, CERTAIN)
-    return start + 1 + first, start + 1 + last, share
+    first, last = start + 1, end
+    if total := sum(positions):
+        at, to, probability = smallest_range([probability * each / total for each in positions], CERTAIN)
+        first, last = start + 1 + at, start + 1 + to
+    return _answer(state, first, last, probability, BisectEnd.FOUND if first == last else BisectEnd.HIDDEN)
 
 
 def smallest_range(shares: Sequence[float], wanted: float) -> tuple[int, int, float]:
@@ -373,11 +367,6 @@ def smallest_range(shares: Sequence[float], wanted: float) -> tuple[int, int, fl
         if share >= wanted and (end - start, -share) < (best[1] - best[0], -best[2]):
             best = (start, end, share)
     return best
-
-
-def _range(state: _State) -> BisectAnswer:
-    first, last, share = smallest_range(state.posterior.positions, CERTAIN)
-    return _answer(state, first, last, share, BisectEnd.BUDGET)
 
 
 def _answer(state: _State, first: int, last: int, probability: float, end: BisectEnd) -> BisectAnswer:

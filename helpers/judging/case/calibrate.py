@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from helpers.judging.case.evidence import Budget, Build, Evidence, Past, RunEvidence, Stage
+from helpers.judging.case.evidence import Budget, Build, Evidence, Past, RunEvidence
 from helpers.judging.case.judge import end_without_comparison, failed_run, no_median_step
 from helpers.judging.case.noise import learn
 from helpers.judging.case.verdict import NeedRuns, Reason, Status, Verdict
@@ -88,7 +88,7 @@ def noise_of(
     from helpers.judging.case.power import Detection, smallest_drop
 
     rates = tuple(run.log_rate for run in runs if run.log_rate is not None)
-    run = deviation_of_runs((rates,))
+    run = deviation_of_runs(rates)
     before = [night.log_rates for night in past.nights if night.accepted and night.log_rates]
     recommended = recommended_tolerance(run.value, budget.pairs, least)
     how = Detection(
@@ -143,30 +143,19 @@ def calibrating(runs: int) -> Callable[[Evidence], Verdict | NeedRuns]:
         usable = sum(run.usable for run in evidence.runs)
         if usable >= runs:
             return Verdict(Status.PASS, Reason.of(found(Code.CALIBRATED, runs=usable)))
-        order = (Build.CANDIDATE,) * (runs - usable)
         why = found(Code.CALIBRATION_RUN, run=usable + 1, most=runs)
-        return NeedRuns(Build.CANDIDATE, order, len(order), why, Stage.SCREEN)
+        return NeedRuns((Build.CANDIDATE,) * (runs - usable), why)
 
     return judge
 
 
-def deviation_of_runs(groups: Sequence[Sequence[float]]) -> Deviation:
-    """The pooled standard deviation of runs about the mean of their group (a build, a night), with the chi-square
-    interval.
-
-    Raises SuiteError if there is no degree of freedom.
-    """
-    degrees = sum(max(0, len(group) - 1) for group in groups)
-    if degrees == 0:
+def deviation_of_runs(rates: Sequence[float]) -> Deviation:
+    """The standard deviation of runs about their mean, with the chi-square interval; SuiteError for fewer than two."""
+    if len(rates) < 2:
         raise SuiteError(
-            "calibration",
-            field="runs",
-            got=[len(group) for group in groups],
-            expected="2 or more of one build",
-            remedy="Raise --runs",
+            "calibration", field="runs", got=len(rates), expected="2 or more of one build", remedy="Raise --runs"
         )
-    squares = sum((len(group) - 1) * statistics.variance(group) for group in groups if len(group) > 1)
-    return _deviation(squares / degrees, degrees, 0.0)
+    return _deviation(statistics.variance(rates), len(rates) - 1, 0.0)
 
 
 def deviation_of_nights(nights: Sequence[Sequence[float]], run: Deviation) -> Deviation | None:
@@ -205,16 +194,12 @@ def recommended_tolerance(sigma_run: float, pairs: int, least: float) -> float:
     return max(least, math.ceil(round(bound / _TOLERANCE_STEP, 6)) * _TOLERANCE_STEP)
 
 
-def chi_square_quantile(share: float, degrees_of_freedom: int) -> float:
-    """The value that a chi-square variable stays below with probability ``share``."""
+def _deviation(variance: float, degrees: int, own: float) -> Deviation:
+    """The standard deviation of ``variance``, which has ``degrees`` of freedom, less the variance ``own``."""
     # Imported here because it loads numpy.
     from scipy.special import gammaincinv
 
-    return float(2 * gammaincinv(degrees_of_freedom / 2, share))
-
-
-def _deviation(variance: float, degrees: int, own: float) -> Deviation:
-    """The standard deviation of ``variance``, which has ``degrees`` of freedom, less the variance ``own``."""
-    bounds = (degrees * variance / chi_square_quantile(share, degrees) for share in (0.975, 0.025))
+    # Twice this inverse is the quantile of the chi-square distribution.
+    bounds = (degrees * variance / float(2 * gammaincinv(degrees / 2, share)) for share in (0.975, 0.025))
     low, high = (math.sqrt(max(0.0, bound - own)) for bound in bounds)
     return Deviation(math.sqrt(max(0.0, variance - own)), low, high, degrees)

@@ -112,8 +112,7 @@ def _confirmed(
         suspicion=found(Code.COMPARED),
         cases_tonight=cases,
     )
-    screening = Screening((), noise, noise.nights, (), carry=1.0, e_drop=1.0, e_gain=1.0)
-    shown = confirm(evidence, screening, level or Level(), new, old, found(Code.COMPARED))
+    shown = confirm(Screening(evidence, (), noise, noise.nights), level or Level(), new, old, found(Code.COMPARED))
     assert isinstance(shown, Confirmation), "all pairs that the budget allows are made"
     return shown
 
@@ -136,7 +135,7 @@ def _of_pairs(empty: CaseComparison, pairing: Pairing, shown: Confirmation) -> C
         Conclusion.FASTER: (Status.IMPROVEMENT, Code.COMPARED_FASTER),
         Conclusion.SAME: (Status.PASS, Code.COMPARED_SAME),
         Conclusion.NO_DROP: (Status.PASS, Code.COMPARED_NO_DROP),
-    }.get(shown.conclusion, (Status.INCONCLUSIVE, Code.COMPARED_OPEN))
+    }.get(shown.conclusion or Conclusion.OPEN, (Status.INCONCLUSIVE, Code.COMPARED_OPEN))
     if status in (Status.REGRESSION, Status.IMPROVEMENT) and abs(shown.effect.point) <= empty.tolerance:
         status, code = Status.PASS, Code.WITHIN_TOLERANCE
     claim = found(code, _numbers(answer, shown), level=shown.level.known, odds=RULED_OUT)
@@ -153,7 +152,6 @@ def _of_nights(empty: CaseComparison, pairing: Pairing, noise: Noise, band: floa
     """
     from helpers.judging.case.answers import SLOWER_RUNS, alone
     from helpers.judging.case.confirm import threshold_of
-    from helpers.judging.case.evalue import Direction, evalue
     from helpers.judging.case.power import Detection, smallest_drop
     from helpers.judging.case.screen import Screening
 
@@ -162,15 +160,14 @@ def _of_nights(empty: CaseComparison, pairing: Pairing, noise: Noise, band: floa
     known = math.hypot(noise.tau / math.sqrt(len(nights)), noise.sigma / math.sqrt(len(pairing.a)))
     noise = replace(noise, centre=level, tau=math.hypot(noise.tau, known))
     differences = tuple(run.log_rate - level for run in pairing.b)
-    e_drop, e_gain = (evalue(differences, noise.sigma, noise.tau, direction) for direction in Direction)
-    screening = Screening(differences, noise, noise.nights, (), carry=1.0, e_drop=e_drop, e_gain=e_gain)
     rate, gates = math.exp(level), not pairing.is_with_logs
     band = max(band, empty.tolerance)
     recorded = RecordedReference(rate, empty.rule, "A", empty.tolerance, gates=gates, band=band)
     evidence = Evidence(pairing.case_id, empty.rule, 1, recorded=recorded, cases_tonight=cases)
+    screening = Screening(evidence, differences, noise, noise.nights)
     runs, threshold = len(differences), threshold_of(evidence)
     smallest = smallest_drop(Detection(noise.sigma, noise.tau, runs, runs, 0, threshold, empty.tolerance))
-    answer = alone(evidence, recorded, screening, smallest)
+    answer = alone(screening, smallest)
     status, reason = answer.status, Reason.of(*answer.reason.findings, found(Code.NIGHTS_APART), code=answer.code)
     if status is Status.PASS and min(empty.a.runs, empty.b.runs) < SLOWER_RUNS:
         status = Status.INCONCLUSIVE
@@ -179,8 +176,8 @@ def _of_nights(empty: CaseComparison, pairing: Pairing, noise: Noise, band: floa
         empty,
         basis="nights",
         effect=screening.effect,
-        e_drop=e_drop,
-        e_gain=e_gain,
+        e_drop=screening.e_drop,
+        e_gain=screening.e_gain,
         threshold=threshold,
         status=status,
         reason=reason,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from helpers.judging.case.evidence import Build, Stage
 from helpers.machine.environment import differences
@@ -95,10 +95,10 @@ def pair_up(a: Iterable[KeptRun], b: Iterable[KeptRun]) -> tuple[Pairing, ...]:
     there is one pairing for each two stacks. A case whose sides share neither pairs nor a segment has one pairing.
     ``apart`` says how its newest runs differ. If only one side has a case, the other side is empty.
     """
-    mine, theirs = _by_case(a), _by_case(b)
+    sides = list(a), list(b)
     found: list[Pairing] = []
-    for target, case_id in sorted({*mine, *theirs}, key=lambda key: (key[1], key[0])):
-        left, right = mine.get((target, case_id), ()), theirs.get((target, case_id), ())
+    for target, case_id in sorted({run.key for side in sides for run in side}, key=lambda key: (key[1], key[0])):
+        left, right = ([run for run in side if run.key == (target, case_id)] for side in sides)
         found += _of_case(case_id, target, left, right)
     return tuple(found)
 
@@ -125,16 +125,13 @@ def pairs_of(a: Sequence[KeptRun], b: Sequence[KeptRun]) -> tuple[tuple[KeptRun,
 def _of_case(case_id: str, target: str, a: Sequence[KeptRun], b: Sequence[KeptRun]) -> list[Pairing]:
     if beside := _pairings_of_pairs(case_id, target, a, b):
         return beside
+    whole = Pairing(case_id, target, tuple(a), tuple(b))
+    if not a or not b or whole.is_with_logs:
+        return [whole]
     mine, theirs = _by_facts(a), _by_facts(b)
-    common = [each for each in mine if each in theirs]
-    if any(run.is_log for run in (*a, *b)):
-        return [Pairing(case_id, target, tuple(a), tuple(b))]
-    if common or not a or not b:
-        return [Pairing(case_id, target, tuple(mine[each]), tuple(theirs[each])) for each in common] or [
-            Pairing(case_id, target, tuple(a), tuple(b))
-        ]
-    newest = [max(runs, key=lambda run: run.created).facts for runs in (a, b)]
-    return [Pairing(case_id, target, tuple(a), tuple(b), apart=differences(*newest))]
+    if common := [each for each in mine if each in theirs]:
+        return [replace(whole, a=tuple(mine[each]), b=tuple(theirs[each])) for each in common]
+    return [replace(whole, apart=differences(*(max(runs, key=lambda run: run.created).facts for runs in (a, b))))]
 
 
 def _pairings_of_pairs(case_id: str, target: str, a: Sequence[KeptRun], b: Sequence[KeptRun]) -> list[Pairing]:
@@ -158,13 +155,6 @@ def _pairings_of_pairs(case_id: str, target: str, a: Sequence[KeptRun], b: Seque
         for pairs in found.values()
         if len(pairs) >= FIRST_LOOK
     ]
-
-
-def _by_case(runs: Iterable[KeptRun]) -> dict[tuple[str, str], tuple[KeptRun, ...]]:
-    found: dict[tuple[str, str], tuple[KeptRun, ...]] = {}
-    for run in runs:
-        found[run.key] = (*found.get(run.key, ()), run)
-    return found
 
 
 def _key(run: KeptRun) -> tuple[str, ...]:

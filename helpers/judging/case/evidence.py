@@ -13,6 +13,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from helpers.judging.finding import Finding
+from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.records import finite
 
@@ -291,9 +292,21 @@ class Evidence:
     band: float = 0.05
 
     @property
-    def smallest_change(self) -> float:
-        """The smallest change that counts, as a fraction: the recorded entry's, else the case's."""
-        return self.tolerance if self.recorded is None else self.recorded.tolerance
+    def entry(self) -> RecordedReference:
+        """What is recorded. Where nothing is, it is compared with nothing, and its tolerance and band alone count."""
+        if self.recorded is not None:
+            return self.recorded
+        return RecordedReference(1.0, MEDIAN_STEP, "", self.tolerance, band=self.band, comparable=False)
+
+    @property
+    def screened(self) -> tuple[RunEvidence, ...]:
+        """The usable screening runs."""
+        mine = Build.CANDIDATE, Stage.SCREEN
+        return tuple(run for run in self.runs if run.usable and (run.build, run.stage) == mine)
+
+    def in_pairs(self, build: Build) -> tuple[RunEvidence, ...]:
+        """The usable confirmation runs of a build."""
+        return tuple(run for run in self.runs if run.usable and (run.build, run.stage) == (build, Stage.CONFIRM))
 
 
 def _check_reference(reference: PublishedReference | RecordedReference) -> None:

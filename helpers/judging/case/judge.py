@@ -14,9 +14,9 @@ from dataclasses import replace
 from helpers.judging.case.evidence import Build, Evidence, PublishedReference, RunEvidence, Stage, invalid_in_a_row
 from helpers.judging.case.shown import beside_recorded
 from helpers.judging.case.verdict import (
-    AnswerAndStanding,
     NeedRuns,
     Reason,
+    Standing,
     Status,
     SubVerdict,
     Verdict,
@@ -34,29 +34,23 @@ _ROUNDING = 1e-9
 
 def judge(evidence: Evidence) -> Verdict | NeedRuns:
     """A verdict, or the runs still needed for one."""
-    screening = tuple(
-        run for run in evidence.runs if run.usable and run.build is Build.CANDIDATE and run.stage is Stage.SCREEN
-    )
-    if (ended := _ended(evidence, screening)) is not None:
+    if (ended := _ended(evidence)) is not None:
         return ended
-    missing = max(evidence.planned_runs, 1) - len(screening)
+    planned = max(evidence.planned_runs, 1)
+    missing = planned - len(evidence.screened)
     if missing > 0:
-        why = found(Code.PLANNED, runs=max(evidence.planned_runs, 1))
-        return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,) * missing, missing, why)
+        return NeedRuns((Build.CANDIDATE,) * missing, found(Code.PLANNED, runs=planned))
     # Imported here because it loads numpy, which listing the cases does not need.
     from helpers.judging.case.recorded import against_recorded
 
-    answer = against_recorded(evidence, screening)
-    if isinstance(answer, NeedRuns):
-        return answer
-    published = tuple(against_published(evidence, reference, screening) for reference in evidence.published)
-    return _verdict(evidence, published, answer, _measured(evidence, screening))
+    answered = against_recorded(evidence)
+    if isinstance(answered, NeedRuns):
+        return answered
+    return _verdict(evidence, *answered)
 
 
-def _verdict(
-    evidence: Evidence, published: tuple[SubVerdict, ...], recorded: AnswerAndStanding, measured: Summary | None
-) -> Verdict:
-    answer = recorded.answer
+def _verdict(evidence: Evidence, answer: SubVerdict, standing: Standing | None) -> Verdict:
+    published = tuple(against_published(evidence, reference) for reference in evidence.published)
     deciding = [each for each in published if each.sets_status]
     second = answer
     if not answer.sets_status:
@@ -82,7 +76,7 @@ def _verdict(
         *_ended_attempts(evidence),
     ]
     reason = Reason(worst.reason.code, findings=tuple(filter(None, findings)))
-    return Verdict(worst.status, reason, measured, published, answer, recorded.standing)
+    return Verdict(worst.status, reason, measured_of(evidence), published, answer, standing)
 
 
 def _programs_apart(evidence: Evidence) -> Finding | None:
@@ -93,11 +87,13 @@ def _programs_apart(evidence: Evidence) -> Finding | None:
     return found(Code.PROGRAMS_APART, new=tuple(sorted(new)), good=tuple(sorted(good)), build=evidence.reference_build)
 
 
-def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | None:
+def _ended(evidence: Evidence) -> Verdict | None:
     """The verdict of a case whose runs have ended it: refused, crashed, without a figure, invalid too often."""
 
     def ended(status: Status, claim: Finding) -> Verdict:
-        return Verdict(status, Reason.of(claim, *_ended_attempts(evidence)), _measured(evidence, screening))
+        return Verdict(status, Reason.of(claim, *_ended_attempts(evidence)), measured_of(evidence))
+
+    screening = evidence.screened
 
     for at, run in enumerate(evidence.runs):
         failed = [each for each in evidence.runs[:at] if each.failure is not None]
@@ -110,14 +106,15 @@ def _ended(evidence: Evidence, screening: Sequence[RunEvidence]) -> Verdict | No
         if run.refusal is not None:
             return ended(Status.NOT_RUN, found(Code.REFUSED, why=run.refusal))
     if failure := attempts_used_up(evidence):
-        return Verdict(Status.INFRA_ERROR, Reason.of(*failure), _measured(evidence, screening))
+        return Verdict(Status.INFRA_ERROR, Reason.of(*failure), measured_of(evidence))
     for run in screening:
         if isinstance(problem := run_figure(evidence.rule, run.figures), str):
             return ended(Status.INFRA_ERROR, found(Code.NO_FIGURE, why=problem))
-    confirming = [run for run in evidence.runs if run.usable and run.stage is Stage.CONFIRM]
     # A recorded figure that decides says so itself (helpers/judging/case/recorded.py).
-    if not _recorded_decides(evidence) and not all(map(_has_median_step, confirming)):
-        return ended(Status.INFRA_ERROR, _no_median_step(evidence))
+    decides = evidence.recorded is not None and evidence.recorded.gates
+    pairs_alone = replace(evidence, runs=tuple(run for run in evidence.runs if run.stage is Stage.CONFIRM))
+    if not decides and (without := no_median_step(pairs_alone)) is not None:
+        return ended(Status.INFRA_ERROR, *without.reason.findings)
     if (row := _invalid_too_often(evidence)) is not None:
         return only_shown(evidence, ended(Status.INVALID, row))
     return None
@@ -134,20 +131,18 @@ def _invalid_too_often(evidence: Evidence) -> Finding | None:
 def only_shown(evidence: Evidence, verdict: Verdict) -> Verdict:
     """The verdict on a case that was not judged, with what its usable runs show all the same against both references
     and in whole pairs. None of it sets the status."""
-    screening = [run for run in evidence.runs if run.usable and run.stage is Stage.SCREEN]
-    if not screening:
+    if not evidence.screened:
         return verdict
-    code = verdict.reason.code
-    published = [against_published(evidence, each, screening) for each in evidence.published]
+    published = [against_published(evidence, each) for each in evidence.published]
     answers = [replace(each, status=verdict.status, sets_status=False) for each in published]
     recorded = None
     if evidence.recorded is not None:
-        measured = median_over_runs(evidence.recorded.rule, [run.figures for run in screening])
+        measured = median_over_runs(evidence.recorded.rule, [run.figures for run in evidence.screened])
         if isinstance(measured, str):
             shown, figure = found(Code.NOT_COMPUTABLE, of="recorded", why=measured), None
         else:
-            shown, figure = beside_recorded(evidence, evidence.recorded, measured, len(screening)), measured
-        answer = answer_about(evidence.recorded, verdict.status, Reason.of(shown, code=code), figure)
+            shown, figure = beside_recorded(evidence, measured, evidence.recorded.differences), measured
+        answer = answer_about(evidence.recorded, verdict.status, Reason.of(shown, code=verdict.reason.code), figure)
         recorded = replace(answer, sets_status=False)
     each_shown = [finding for each in (recorded, *answers) if each is not None for finding in each.reason.findings]
     each_shown += filter(None, [_pairs_shown(evidence)])
@@ -159,10 +154,7 @@ def only_shown(evidence: Evidence, verdict: Verdict) -> Verdict:
 
 def _pairs_shown(evidence: Evidence) -> Finding | None:
     """What the whole pairs show; None without any."""
-    new, good = (
-        [run.log_rate for run in evidence.runs if run.usable and run.stage is Stage.CONFIRM and run.build is build]
-        for build in Build
-    )
+    new, good = ([run.log_rate for run in evidence.in_pairs(build)] for build in Build)
     pairs = [one - other for one, other in zip(new, good, strict=False) if one is not None and other is not None]
     if not pairs:
         return None
@@ -190,33 +182,17 @@ def end_without_comparison(evidence: Evidence, failure: Sequence[Finding]) -> Ve
     return None
 
 
-def _recorded_decides(evidence: Evidence) -> bool:
-    return evidence.recorded is not None and evidence.recorded.gates
-
-
-def _has_median_step(run: RunEvidence) -> bool:
-    return run.log_rate is not None and math.isfinite(run.log_rate)
-
-
 def no_median_step(evidence: Evidence) -> Verdict | None:
     """The verdict if a usable run has no figure by the median step; None if each has one."""
-    if all(_has_median_step(run) for run in evidence.runs if run.usable):
+    rates = [run.log_rate for run in evidence.runs if run.usable]
+    if all(rate is not None and math.isfinite(rate) for rate in rates):
         return None
-    return Verdict(Status.INFRA_ERROR, Reason.of(_no_median_step(evidence)))
-
-
-def _no_median_step(evidence: Evidence) -> Finding:
-    return found(Code.NO_FIGURE, why=None, unit=rate_unit(evidence.case_id))
+    return Verdict(Status.INFRA_ERROR, Reason.of(found(Code.NO_FIGURE, why=None, unit=rate_unit(evidence.case_id))))
 
 
 def measured_of(evidence: Evidence) -> Summary | None:
-    """The summary of the usable screening runs; None if no run has a figure."""
-    return _measured(evidence, [run for run in evidence.runs if run.usable and run.stage is Stage.SCREEN])
-
-
-def _measured(evidence: Evidence, screening: Sequence[RunEvidence]) -> Summary | None:
     """The summary of the usable screening runs by the case's own rule; None if no run has a figure."""
-    figures = [run_figure(evidence.rule, run.figures) for run in screening]
+    figures = [run_figure(evidence.rule, run.figures) for run in evidence.screened]
     values = tuple(figure for figure in figures if not isinstance(figure, str))
     return summarise(values) if values else None
 
@@ -226,8 +202,9 @@ def _discarded(evidence: Evidence) -> Finding | None:
     return found(Code.DISCARDED, runs=len(invalid), last=invalid[-1]) if invalid else None
 
 
-def against_published(evidence: Evidence, reference: PublishedReference, runs: Sequence[RunEvidence]) -> SubVerdict:
-    """The answer for one published figure; ``runs`` are the usable screening runs."""
+def against_published(evidence: Evidence, reference: PublishedReference) -> SubVerdict:
+    """The answer for one published figure."""
+    runs = evidence.screened
     measured = median_over_runs(reference.rule, [run.figures for run in runs])
     if isinstance(measured, str):
         why = found(Code.NOT_COMPUTABLE, of="published", why=measured)
@@ -282,7 +259,7 @@ def attempts_used_up(evidence: Evidence) -> tuple[Finding, ...]:
 
     Empty if no run failed, or if another attempt may be made; then a failed run counts as never made.
     """
-    failed = _failed(evidence)
+    failed = [run for run in evidence.runs if run.failure is not None]
     final = next((at for at, run in enumerate(failed) if not run.retriable), None)
     if final is None:
         if len(failed) <= evidence.budget.retries:
@@ -291,7 +268,7 @@ def attempts_used_up(evidence: Evidence) -> tuple[Finding, ...]:
     last = found(
         Code.RUN_FAILED, attempt=final + 1, most=1 + evidence.budget.retries, **_failure(evidence, failed[final])
     )
-    return last, *_ends(evidence, failed[:final])
+    return last, *_ended_attempts(evidence, final)
 
 
 def failed_run(failure: str, attempts: int = 1) -> Finding:
@@ -299,16 +276,10 @@ def failed_run(failure: str, attempts: int = 1) -> Finding:
     return found(Code.RUN_FAILED, why=failure, role="", build=None, attempt=attempts, most=attempts)
 
 
-def _ended_attempts(evidence: Evidence) -> list[Finding]:
-    return _ends(evidence, _failed(evidence))
-
-
-def _failed(evidence: Evidence) -> list[RunEvidence]:
-    return [run for run in evidence.runs if run.failure is not None]
-
-
-def _ends(evidence: Evidence, failed: Sequence[RunEvidence]) -> list[Finding]:
+def _ended_attempts(evidence: Evidence, failures: int | None = None) -> list[Finding]:
+    """How the first so many failed attempts ended; without a number, all of them."""
     most = 1 + evidence.budget.retries
+    failed = [run for run in evidence.runs if run.failure is not None][:failures]
     return [
         found(Code.ATTEMPT_ENDED, attempt=at, most=most, **_failure(evidence, run)) for at, run in enumerate(failed, 1)
     ]

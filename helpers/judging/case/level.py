@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from helpers.judging.case.evalue import evalue, noise_factor
 from helpers.judging.case.evidence import Compared, Evidence
 from helpers.judging.case.noise import Noise
 from helpers.judging.case.screen import Screening, recorded_night
-from helpers.judging.statistics import hodges_lehmann, student_t_95
+from helpers.judging.statistics import NORMAL_95, hodges_lehmann, student_t_95
 
 # The standard deviation of the differences of pairs of unchanged builds, in the logarithm.
 PAIR_TAU = 3e-4
@@ -29,8 +29,6 @@ _LEAST_PAIRS = 2
 _OWN_NIGHTS = 8
 # A fall of the good build explains the new build's fall if it is at least half as large, or as large within two errors.
 _ENOUGH, _ERRORS = 0.5, 2.0
-# Half the width of the normal distribution's central 95%, in standard deviations.
-_NORMAL_95 = 1.96
 # Below this e-value the pairs' own runs do not confirm what the first run of the night showed.
 _STILL_BELOW = 1.0
 
@@ -65,17 +63,17 @@ class Level:
 
 def learn_level(evidence: Evidence, noise: Noise) -> Level:
     """The level against tonight's good build, from the nights on which that build ran and from the recorded entry."""
-    recorded, name = evidence.recorded, evidence.reference_id
-    if not name or recorded is None:
+    name = evidence.reference_id
+    if not name or evidence.recorded is None:
         return Level()
     mine, elsewhere = (
         [night for night in nights if night.good == name and night.new]
         for nights in (evidence.past.compared, evidence.past.elsewhere)
     )
-    its_own = recorded.build == name
+    its_own = evidence.recorded.build == name
     own = [statistics.median(night.reference) for night in mine if night.teaches_good]
-    if its_own and recorded.comparable:
-        own.insert(0, statistics.median(map(math.log, recorded.replicates or (recorded.samples_per_s,))))
+    if its_own and (recording := recorded_night(evidence)):
+        own.insert(0, statistics.median(recording))
     once = len(own) == 1
     # If the machine was slow in the recording's hour, slow nights would look usual: it counts until a night is known.
     own = (own[1:] or own)[-_OWN_NIGHTS:]
@@ -83,7 +81,7 @@ def learn_level(evidence: Evidence, noise: Noise) -> Level:
     if not own:
         return level
     error = math.hypot(noise.sigma, noise.tau) * math.sqrt(math.pi / 2 / len(own))
-    return Level(level.known, level.offset, level.error, level.pairs, statistics.median(own), error, len(own), once)
+    return replace(level, good=statistics.median(own), good_error=error, good_nights=len(own), good_once=once)
 
 
 def _from_pairs(nights: list[Compared], noise: Noise) -> Level:
@@ -104,19 +102,19 @@ def level_error(differences: list[float], noise: Noise) -> float:
     it counts as one pair.
     """
     sigma, pairs = math.sqrt(2) * noise.sigma, len(differences)
-    return sigma * max(1.0, noise_factor(differences, sigma)) / math.sqrt(pairs) * student_t_95(pairs) / _NORMAL_95
+    return sigma * max(1.0, noise_factor(differences, sigma)) / math.sqrt(pairs) * student_t_95(pairs) / NORMAL_95
 
 
-def accepted_as_low(evidence: Evidence, screening: Screening, new: Sequence[float], good: Sequence[float]) -> bool:
+def accepted_as_low(screening: Screening, new: Sequence[float], good: Sequence[float]) -> bool:
     """Whether what people recorded or accepted is nearer to the new build's runs in the pairs than to the good build's.
 
     ``new`` and ``good`` are the pairs' log rates. What was accepted is the recorded entry, or the nights since a
     confirmed gain; where neither can be compared with tonight, nobody has accepted anything.
     """
-    rates = recorded_night(evidence)
+    rates = recorded_night(screening.case)
     if not rates:
         return False
-    accepted = screening.noise.centre if evidence.past.gained else statistics.median(rates)
+    accepted = screening.noise.centre if screening.case.past.gained else statistics.median(rates)
     return accepted < (hodges_lehmann(new) + hodges_lehmann(good)) / 2
 
 

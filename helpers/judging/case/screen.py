@@ -42,28 +42,41 @@ _ANCHORED_NIGHTS = 3
 class Screening:
     """What tonight's runs alone show."""
 
+    # The case's evidence.
+    case: Evidence
     # Log rates minus the learned centre, first run first.
     differences: tuple[float, ...]
     noise: Noise
     # How many accepted nights of the segment there are, and the dates of the first and the last of them.
     known: int
-    dates: tuple[str, ...]
+    dates: tuple[str, ...] = ()
     # The evidence that last night carried on.
-    carry: float
-    # Tonight's e-values for a drop and for a gain.
-    e_drop: float
-    e_gain: float
+    carry: float = 1.0
     # How much more tonight stalls than any earlier night; None if it does not.
     stalls: Finding | None = None
     # Whether the recorded entry counts as one more night.
     after_entry: bool = False
-    # From this evidence on a drop is suspected.
-    suspect_from: float = SUSPECT_DROP
+
+    @property
+    def e_drop(self) -> float:
+        """Tonight's e-value for a drop."""
+        return evalue(self.differences, self.noise.sigma, self.noise.tau)
+
+    @property
+    def e_gain(self) -> float:
+        """Tonight's e-value for a gain."""
+        return evalue(self.differences, self.noise.sigma, self.noise.tau, Direction.GAIN)
 
     @property
     def evidence(self) -> float:
         """The evidence for a drop: tonight's times the carried one. A suspicion needs it, and it is carried on."""
         return min(max(self.e_drop * self.carry, CARRIED_LEAST), CARRIED_MOST)
+
+    @property
+    def suspect_from(self) -> float:
+        """From this evidence on a drop is suspected."""
+        last = len(self.differences) >= self.case.budget.screen_runs > 1
+        return STILL_OPEN if last and self.case.reference_build is not None else SUSPECT_DROP
 
     @property
     def effect(self) -> EffectSize:
@@ -87,9 +100,47 @@ class Screening:
         """The log rates of tonight's screening runs, first run first."""
         return tuple(self.noise.centre + each for each in self.differences)
 
+    @property
+    def suspected_drop(self) -> Finding | None:
+        """Why a drop of the case is suspected; None if none is."""
+        if self.case.suspicion is not None or not self.drop_suspected:
+            return self.case.suspicion
+        return found(Code.DROP_SUSPECTED, evidence=self.evidence, suspect_from=self.suspect_from)
 
-def screen(evidence: Evidence, runs: Sequence[RunEvidence], log_rates: Sequence[float]) -> Screening:
-    """``runs`` are the usable screening runs, ``log_rates`` theirs.
+    @property
+    def asked(self) -> Finding | None:
+        """Why tonight's runs ask for a confirmation; None if they do not."""
+        if (why := self.suspected_drop) is not None:
+            return why
+        if self.gain_suspected:
+            return found(Code.GAIN_SUSPECTED, evidence=self.e_gain, suspect_from=SUSPECT_GAIN)
+        return self.stalls
+
+    @property
+    def unanchored(self) -> bool:
+        """Whether only pairs can tell: no comparable figure is recorded, and too few nights of this stack are known, or
+        they may be of another protocol, or tonight's figure is to be recorded."""
+        few = self.known < _ANCHORED_NIGHTS
+        return not self.case.entry.comparable and (few or self.case.entry.other_protocol or self.case.to_record)
+
+    @property
+    def young(self) -> bool:
+        """Whether the nights are few and no comparable figure is recorded, so that pairs say more than they do."""
+        return not (self.case.entry.comparable or self.mature)
+
+    def due(self, level_settled: bool) -> bool:
+        """Whether the case is to be confirmed tonight without a suspicion.
+
+        It is on the first nights of a stack for which nothing is recorded. It also has turns while the level of the
+        nights against the good build is too uncertain (not ``level_settled``).
+        """
+        if self.case.reference_build is None or self.unanchored:
+            return self.case.reference_build is not None
+        return not level_settled and _has_turn(self.case.case_id, self.case.day, self.case.budget.rotation)
+
+
+def screen(evidence: Evidence, log_rates: Sequence[float]) -> Screening:
+    """``log_rates`` are those of the usable screening runs.
 
     Where neither a night nor a comparable entry is known, tonight's own runs are the centre: then only pairs say
     something.
@@ -100,28 +151,22 @@ def screen(evidence: Evidence, runs: Sequence[RunEvidence], log_rates: Sequence[
     if nights and not _continues(entry, nights[0], evidence.past.siblings):
         entry = ()
     noise = learn_nights(nights, evidence.past, entry or (() if nights else tuple(log_rates)))
-    differences = tuple(rate - noise.centre for rate in log_rates)
-    at_last = evidence.reference_build is not None and len(log_rates) >= evidence.budget.screen_runs > 1
     return Screening(
-        differences,
+        evidence,
+        tuple(rate - noise.centre for rate in log_rates),
         noise,
         known,
         _dates(nights),
         max(1.0, evidence.past.nights[-1].evidence) if evidence.past.nights else 1.0,
-        evalue(differences, noise.sigma, noise.tau),
-        evalue(differences, noise.sigma, noise.tau, Direction.GAIN),
-        _stalls(nights, runs),
+        _stalls(nights, evidence.screened),
         after_entry=bool(entry),
-        suspect_from=STILL_OPEN if at_last else SUSPECT_DROP,
     )
 
 
 def recorded_night(evidence: Evidence) -> tuple[float, ...]:
     """The recorded entry's log rates, which count as one earlier accepted night while too few others are known."""
-    recorded = evidence.recorded
-    if recorded is None or not recorded.comparable:
-        return ()
-    return tuple(math.log(rate) for rate in recorded.replicates or (recorded.samples_per_s,))
+    entry = evidence.entry
+    return tuple(map(math.log, entry.replicates or (entry.samples_per_s,))) if entry.comparable else ()
 
 
 def _continues(entry: Sequence[float], night: Night, siblings: Sequence[Sequence[float]]) -> bool:
@@ -138,63 +183,32 @@ def _continues(entry: Sequence[float], night: Night, siblings: Sequence[Sequence
     return drop <= ACCEPT_UP_TO and gain < SUSPECT_GAIN
 
 
-def more_screening(evidence: Evidence, screening: Screening, due_tonight: bool) -> NeedRuns | None:
+def more_screening(screening: Screening, due_tonight: bool) -> NeedRuns | None:
     """A request for the runs that screening still needs, one at a time while the answer is open; None when it is
     settled.
 
     ``due_tonight`` says whether the good build runs tonight, whatever screening shows.
     """
-    made = len(screening.differences)
-    if not screening.mature and evidence.reference_build is None and made < evidence.budget.first_runs:
-        missing = evidence.budget.first_runs - made
-        why = found(Code.FEW_NIGHTS, known=screening.known, needed=KNOWN_NIGHTS, runs=evidence.budget.first_runs)
-        return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,) * missing, missing, why)
-    if made >= evidence.budget.screen_runs or due_tonight or evidence.suspicion:
+    evidence, budget, made = screening.case, screening.case.budget, len(screening.differences)
+    if not screening.mature and evidence.reference_build is None and made < budget.first_runs:
+        why = found(Code.FEW_NIGHTS, known=screening.known, needed=KNOWN_NIGHTS, runs=budget.first_runs)
+        return NeedRuns((Build.CANDIDATE,) * (budget.first_runs - made), why)
+    if made >= budget.screen_runs or due_tonight or evidence.suspicion:
         return None
     if screening.stalls and made < _STALL_RUNS:
         return one_more(screening.stalls)
-    most, weighed = evidence.budget.screen_runs, screening.e_drop * screening.carry
+    weighed = screening.e_drop * screening.carry
     if AMBIGUOUS_FROM <= weighed < AMBIGUOUS_BELOW and screening.e_drop >= CLEARLY_NO_DROP:
-        return one_more(found(Code.DROP_OPEN, made=made, most=most, evidence=weighed))
+        return one_more(found(Code.DROP_OPEN, made=made, most=budget.screen_runs, evidence=weighed))
     if evidence.reference_build is not None and OPEN_GAIN <= screening.e_gain < SUSPECT_GAIN:
-        return one_more(found(Code.GAIN_OPEN, made=made, most=most))
+        return one_more(found(Code.GAIN_OPEN, made=made, most=budget.screen_runs))
     return None
-
-
-def due(evidence: Evidence, screening: Screening, level_settled: bool) -> bool:
-    """Whether the case is to be confirmed tonight without a suspicion.
-
-    It is on the first nights of a stack for which nothing is recorded. It also has
-    turns while the level of the nights against the good build is too uncertain (not ``level_settled``).
-    """
-    if evidence.reference_build is None:
-        return False
-    if unanchored(evidence, screening):
-        return True
-    return not level_settled and _has_turn(evidence.case_id, evidence.day, evidence.budget.rotation)
-
-
-def unanchored(evidence: Evidence, screening: Screening) -> bool:
-    """Whether only pairs can tell: no comparable figure is recorded, and too few nights of this stack are known, or
-    they may be of another protocol, or tonight's figure is to be recorded."""
-    other_protocol = evidence.recorded is not None and evidence.recorded.other_protocol
-    few = screening.known < _ANCHORED_NIGHTS
-    return not _has_figure(evidence) and (few or other_protocol or evidence.to_record)
-
-
-def is_young(evidence: Evidence, screening: Screening) -> bool:
-    """Whether the nights are few and no comparable figure is recorded, so that pairs say more than they do."""
-    return not (_has_figure(evidence) or screening.mature)
 
 
 def records(evidence: Evidence) -> bool:
     """Whether tonight's figure becomes the case's first one on this stack. Then its pairs are the first that teach the
     level."""
-    return evidence.to_record and not _has_figure(evidence)
-
-
-def _has_figure(evidence: Evidence) -> bool:
-    return evidence.recorded is not None and evidence.recorded.comparable
+    return evidence.to_record and not evidence.entry.comparable
 
 
 def _has_turn(case_id: str, day: int, rotation: int) -> bool:
@@ -206,16 +220,12 @@ def _has_turn(case_id: str, day: int, rotation: int) -> bool:
 
 def unaccepted_in_a_row(nights: Sequence[Night]) -> int:
     """How many of the newest nights were not accepted; a confirmed regression ends the row."""
-    row = 0
-    for night in reversed(nights):
-        if night.accepted or night.confirmed_regression:
-            break
-        row += 1
-    return row
+    ends = (at for at, night in enumerate(reversed(nights)) if night.accepted or night.confirmed_regression)
+    return next(ends, len(nights))
 
 
 def one_more(why: Finding) -> NeedRuns:
-    return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,), 1, why)
+    return NeedRuns((Build.CANDIDATE,), why)
 
 
 def _dates(nights: Sequence[Night]) -> tuple[str, ...]:

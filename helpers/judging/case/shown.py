@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from helpers.judging.case.evidence import Evidence, RecordedReference
+from helpers.judging.case.evidence import Evidence
 from helpers.judging.finding import Code, Figure, Finding, found
 from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import EffectSize, hodges_lehmann
@@ -20,21 +20,20 @@ def figures_of(effect: EffectSize) -> tuple[float, float, float]:
     return effect.point, effect.low, effect.high
 
 
-def _nights(evidence: Evidence, screening: Screening) -> dict[str, Figure]:
+def _nights(screening: Screening) -> dict[str, Figure]:
     """The nights with which tonight was compared, and the recorded entry if it counts. ``entry`` is its name."""
-    comparable = evidence.recorded is not None and evidence.recorded.comparable
     return {
         "nights": screening.known,
         "dates": screening.dates,
         "nodes": screening.noise.nodes,
         "node_spread": screening.noise.node_spread,
         "mature": screening.mature,
-        "comparable": comparable,
-        "entry": evidence.recorded.label if evidence.recorded is not None and screening.after_entry else None,
+        "comparable": screening.case.entry.comparable,
+        "entry": screening.case.entry.label if screening.after_entry else None,
     }
 
 
-def screened(evidence: Evidence, screening: Screening) -> Finding:
+def screened(screening: Screening) -> Finding:
     """Tonight's runs alone against the nights before."""
     return found(
         Code.SCREENED,
@@ -44,13 +43,13 @@ def screened(evidence: Evidence, screening: Screening) -> Finding:
         suspect_from=screening.suspect_from,
         e_drop=screening.e_drop,
         carry=screening.carry,
-        **_nights(evidence, screening),
+        **_nights(screening),
     )
 
 
-def suspected(evidence: Evidence, screening: Screening) -> Finding:
+def suspected(screening: Screening) -> Finding:
     """Why there were pairs, in short."""
-    nights = _nights(evidence, screening)
+    nights = _nights(screening)
     if screening.drop_suspected:
         return found(Code.SUSPECTED, evidence=screening.evidence, gain=False, **nights)
     if screening.gain_suspected:
@@ -59,17 +58,17 @@ def suspected(evidence: Evidence, screening: Screening) -> Finding:
     return found(Code.BEFORE_PAIRS, change=screening.effect.point if known else None, **nights)
 
 
-def paired(evidence: Evidence, recorded: RecordedReference, confirmation: Confirmation) -> Finding:
+def paired(confirmation: Confirmation) -> Finding:
     """What the pairs of both builds showed, and with what they were compared."""
-    level = confirmation.level
+    level, case = confirmation.level, confirmation.screening.case
     return found(
         Code.PAIRED,
         effect=figures_of(confirmation.effect),
-        build=evidence.reference_build,
+        build=case.reference_build,
         pairs=confirmation.pairs,
         evidence=confirmation.evidence,
         threshold=confirmation.threshold,
-        tolerance=recorded.tolerance,
+        tolerance=case.entry.tolerance,
         # None: the good build itself, because the level is not known.
         level=math.expm1(level.offset) if level.known else None,
         level_error=level.error,
@@ -78,17 +77,17 @@ def paired(evidence: Evidence, recorded: RecordedReference, confirmation: Confir
     )
 
 
-def beside_recorded(evidence: Evidence, recorded: RecordedReference, measured: float, runs: int) -> Finding:
+def beside_recorded(evidence: Evidence, measured: float, differences: tuple[str, ...]) -> Finding:
     """``measured`` (samples/s) beside the recorded figure, and in what they differ beside the build."""
     return found(
         Code.BESIDE_RECORDED,
         measured=measured,
         unit=rate_unit(evidence.case_id),
-        recorded=recorded.samples_per_s,
-        label=recorded.label,
-        rule=recorded.rule,
-        n=runs,
-        differences=recorded.differences,
+        recorded=evidence.entry.samples_per_s,
+        label=evidence.entry.label,
+        rule=evidence.entry.rule,
+        n=len(evidence.screened),
+        differences=differences,
     )
 
 

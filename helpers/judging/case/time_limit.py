@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from helpers.judging.case.evidence import Build, Evidence, Stage
+from helpers.judging.case.evidence import Build, Evidence
 from helpers.judging.case.judge import measured_of, only_shown
 from helpers.judging.case.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.judging.finding import Code, Finding, found
@@ -20,8 +20,7 @@ def judged_in_time(
     looked at, the case is INCONCLUSIVE: nothing that a request asks for is taken as answered.
     """
     whole = _without_half_pair(evidence)
-    pairs = sum(run.usable and run.stage is Stage.CONFIRM for run in whole.runs) // 2
-    if pairs:
+    if pairs := len(whole.in_pairs(Build.CANDIDATE)):
         answer = judge(replace(whole, budget=replace(whole.budget, pairs=pairs)))
         if isinstance(answer, Verdict):
             shown = (over, *answer.reason.findings, found(Code.STILL_OPEN, request.why))
@@ -31,8 +30,7 @@ def judged_in_time(
 
 
 def _without_half_pair(evidence: Evidence) -> Evidence:
-    runs = [run for run in evidence.runs if run.usable and run.stage is Stage.CONFIRM]
-    new, good = ([run for run in runs if run.build is build] for build in Build)
+    new, good = (evidence.in_pairs(build) for build in Build)
     if len(new) == len(good):
         return evidence
     half = max(new, good, key=len)[-1]

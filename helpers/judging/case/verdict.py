@@ -151,23 +151,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class NeedRuns:
-    """The answer is open: make ``count`` more runs for ``stage``, of the builds in ``order``."""
+    """The answer is open: make more runs for ``stage``, of the builds in ``order``."""
 
-    # The first of ``order``.
-    build: Build
     order: tuple[Build, ...]
-    count: int
     why: Finding
     stage: Stage = Stage.SCREEN
-
-
-@dataclass(frozen=True)
-class AnswerAndStanding:
-    """The answer to the recorded question, and what it leaves to later nights."""
-
-    answer: SubVerdict
-    # None if nothing was compared with earlier nights.
-    standing: Standing | None = None
 
 
 def no_baseline(what: Finding, evidence: Evidence) -> SubVerdict:

@@ -6,17 +6,88 @@ A run is one replicate; the steps in it are not. One test holds for phases, oper
 
 from __future__ import annotations
 
+import enum
 import math
+import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from helpers.judging.parts.beyond_chance import PARTS_ERROR_RATE, SURE_PARTS_ERROR_RATE, adjusted_p_values
-from helpers.judging.parts.kinds import Kind, kind_of
 from helpers.judging.parts.shared_speed import differences_beside, may_be_the_builds
 from helpers.judging.parts.step_parts import AS_IT_WAS, Amount, Compared, Exchange, Grain, Part
 from helpers.judging.statistics import Interval, mean_interval
-from helpers.trainers.contract.step_profile import Phase
+from helpers.trainers.contract.step_profile import HOST, Phase
+
+# Calls of an operator that differ by less are the same.
+_SAME_CALLS = 0.005
+# Operators, and kernels of a library or a card, that only move values to another data type, layout or device. Neither a
+# broadcast nor a transposed convolution does.
+_MOVES = re.compile(
+    r"(?<!broad)cast|^(?!.*conv(?!ert)).*transpose|copy(?!sign)|memcpy|convert|reorder|layout|^aten::(to|contiguous|clone)$",
+    re.IGNORECASE,
+)
+_MOVING_KERNELS = re.compile(r"^aten::copy_$|direct_copy_kernel|^memcpy|nchwtonhwc|nhwctonchw", re.IGNORECASE)
+
+
+class Kind(enum.Enum):
+    """In what way a part differs."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    MORE_CALLS = "more-calls"
+    FEWER_CALLS = "fewer-calls"
+    NEW = "new"
+    GONE = "gone"
+    MOVED = "moved"
+    REPLACED = "replaced"
+    OTHER_TYPES = "other-types"
+    OTHER_DEVICE = "other-device"
+    LOADER = "loader"
+    HOST = "host"
+    ALL_REDUCE = "all-reduce"
+    RANK_WAIT = "rank-wait"
+    RANK = "rank"
+
+
+# Phases that are of a kind by themselves.
+KIND_OF_PHASE: Mapping[Phase, Kind] = {
+    Phase.DATA_WAIT: Kind.LOADER,
+    Phase.HOST_GAP: Kind.HOST,
+    Phase.ALL_REDUCE: Kind.ALL_REDUCE,
+    Phase.RANK_WAIT: Kind.RANK_WAIT,
+}
+
+
+def kind_of(compared: Compared, reference: Amount, candidate: Amount, seconds: float) -> Kind:
+    """The kind of a part that takes ``seconds`` longer, with the means of both builds."""
+    part = compared.part
+    longer = Kind.SLOWER if seconds > 0 else Kind.FASTER
+    if part.level is Grain.RANK:
+        return Kind.RANK
+    if part.level is Grain.PHASE:
+        return KIND_OF_PHASE.get(part.phase, longer)
+    return _kind_of_operator(compared, reference, candidate, longer)
+
+
+def _kind_of_operator(compared: Compared, reference: Amount, candidate: Amount, longer: Kind) -> Kind:
+    part, exchange = compared.part, compared.exchange
+    # Also where one of the builds has no call, as an operator that only some runs of the other have.
+    other_calls = abs(candidate.calls - reference.calls) > _SAME_CALLS * reference.calls
+    if compared.is_new:
+        moves = _MOVES.search(part.operator) or (exchange.came and _MOVING_KERNELS.search(exchange.came.kernel))
+        return Kind.MOVED if moves else Kind.NEW
+    if compared.is_gone:
+        return Kind.GONE
+    if part.operator == HOST:
+        return Kind.HOST
+    if exchange.gone and exchange.came:
+        if exchange.of("device"):
+            return Kind.OTHER_DEVICE
+        return Kind.OTHER_TYPES if exchange.of("data_types") else Kind.REPLACED
+    if other_calls:
+        return Kind.MORE_CALLS if candidate.calls > reference.calls else Kind.FEWER_CALLS
+    return Kind.ALL_REDUCE if part.phase is Phase.ALL_REDUCE else longer
 
 
 @dataclass(frozen=True)
@@ -110,3 +181,55 @@ def place_in_step(difference: Difference) -> int:
 def is_alike(one: Difference, other: Difference) -> bool:
     """Whether both are longer, or both shorter."""
     return one.seconds.mean * other.seconds.mean > 0
+
+
+# ---- which of the parts that differ are shown: parts hold each other, and no time may be counted twice
+
+
+# A part that holds others is shown in place of them unless a few of them explain this share of its difference.
+_MOST_OF_IT = 0.5
+_FEW = 3
+
+
+def apart(named: Sequence[Difference]) -> tuple[Difference, ...]:
+    """Of the named parts those of which none holds another: the most special ones, unless it takes more than a few of
+    them to explain most of the part around them."""
+    shown: list[Difference] = []
+    for level in (Grain.ROW, Grain.OPERATOR, Grain.PHASE):
+        for each in sorted(
+            (one for one in named if one.part.level is level), key=lambda each: each.absolute_seconds, reverse=True
+        ):
+            inside = [one for one in shown if each.part.holds(one.part)]
+            # The rows of an all-reduce may be beside computation, and then they do not make the step longer.
+            if (level is Grain.PHASE and each.part.phase is Phase.ALL_REDUCE) or not _say_enough(inside, each):
+                shown = [one for one in shown if one not in inside] + [each]
+    return tuple(shown)
+
+
+def _say_enough(inside: Sequence[Difference], around: Difference) -> bool:
+    """Whether the named parts in a part are shown in its place: a few of those that differ as it does explain most of
+    it, or one is longer and the whole of it is shorter, which would hide the longer one."""
+    whole = around.seconds.mean
+    alike = sorted((one.absolute_seconds for one in inside if is_alike(one, around)), reverse=True)
+    hidden = whole < 0 and any(one.seconds.mean > 0 for one in inside)
+    return hidden or (bool(alike) and math.fsum(alike[:_FEW]) >= _MOST_OF_IT * abs(whole))
+
+
+def largest_inside(phase: Difference, beyond_chance: Sequence[Difference]) -> Difference | None:
+    """The part in a phase that is longer by most, of those beyond chance; None for a part that is no phase. So a phase
+    that is shown in place of many parts still tells what came new in it."""
+    if phase.part.level is not Grain.PHASE:
+        return None
+    inside = [each for each in beyond_chance if each.seconds.mean > 0 and phase.part.holds(each.part)]
+    return max(inside, key=lambda each: each.seconds.mean, default=None)
+
+
+def largest_unnamed(unnamed: Sequence[Difference], named: Sequence[Difference], shown: int) -> tuple[Difference, ...]:
+    """The largest rows that are in no named part, and phases that have no rows."""
+    rows = [
+        each
+        for each in unnamed
+        if (each.part.level is Grain.ROW or (each.part.level is Grain.PHASE and each.part.phase in KIND_OF_PHASE))
+        and not any(one.part.holds(each.part) for one in named)
+    ]
+    return tuple(sorted(rows, key=lambda each: each.absolute_seconds, reverse=True)[:shown])

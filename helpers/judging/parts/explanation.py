@@ -12,8 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from helpers.judging.parts.beyond_chance import check_pairs
-from helpers.judging.parts.differences import Difference, differences_of, place_in_step
-from helpers.judging.parts.named import apart, largest_inside, largest_unnamed
+from helpers.judging.parts.differences import (
+    Difference,
+    apart,
+    differences_of,
+    largest_inside,
+    largest_unnamed,
+    place_in_step,
+)
 from helpers.judging.parts.ranks import not_of_ranks, parts_and_ranks, slow_ranks
 from helpers.judging.parts.run_facts import Fact, cost_of, facts_of
 from helpers.judging.parts.shared_speed import shared_speeds

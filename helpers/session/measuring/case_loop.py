@@ -237,7 +237,7 @@ def _compared(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing | 
 
 
 def _beside_first_run(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing) -> Compared | None:
-    """The good build's one run that showed how the machine ran (judging.recorded_hour), beside the night's first run;
+    """The good build's one run that showed how the machine ran (judging.recorded), beside the night's first run;
     None without it. They are not interleaved, so they teach no level."""
     one = next((run.log_rate for run in runs if run.role == Build.REFERENCE.value and run.measured), None)
     if one is None:
@@ -325,10 +325,10 @@ def most_runs(plan: CasePlan) -> int:
 
 def _check_request(plan: CasePlan, request: NeedRuns, made: int, most: int) -> None:
     """Raises SuiteError if a judge requests no run, or runs without end."""
-    if not request.order or made + request.count > most:
+    if not request.order or made + len(request.order) > most:
         raise SuiteError(
             f"case {plan.case.id}",
-            got=f"{request.count} more runs wanted after {made} ({request.why.code.value})",
+            got=f"{len(request.order)} more runs wanted after {made} ({request.why.code.value})",
             expected=f"a verdict within {most} runs",
             remedy="Report this; the numbers under budgets in perf.yaml bound it",
         )

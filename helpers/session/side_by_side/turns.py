@@ -140,7 +140,7 @@ def beside_others(runs: int, evidence: Evidence) -> Verdict | NeedRuns:
             message = f"no {rate_unit(evidence.case_id)} by {evidence.rule}: {why}"
             return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
     if len(usable) < runs:
-        return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,), 1, found(Code.PLANNED, runs=runs))
+        return NeedRuns((Build.CANDIDATE,), found(Code.PLANNED, runs=runs))
     message = f"{len(usable)} runs beside other frameworks, compared with no reference"
     return Verdict(Status.NO_BASELINE, Reason(COMPARED, message))
 

@@ -25,7 +25,7 @@ from helpers.history.run_folders import ResultStore
 from helpers.history.session_memory import SessionMemory
 from helpers.history.stored import SegmentStart
 from helpers.history.unwritten import Unwritten
-from helpers.judging.case.evidence import Build, Evidence, Stage
+from helpers.judging.case.evidence import Build, Evidence
 from helpers.judging.case.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.overrides import segment_of
@@ -113,7 +113,7 @@ class Night:
     def _judge(self, evidence: Evidence) -> Verdict | NeedRuns:
         self.unreachable = evidence.past.unreachable
         if len(evidence.runs) < 2:
-            return NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,), 1, "another", Stage.SCREEN)
+            return NeedRuns((Build.CANDIDATE,), "another")
         self._happens("night")
         return Verdict(Status.PASS, Reason("steady", "no worse"), standing=STANDING)
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from helpers.judging.fleet import RULES, judge_fleet
+from helpers.judging.fleet import ERROR_RATE, judge_fleet
 from helpers.trainers.contract.errors import SuiteError
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ def test_a_slow_node_is_found_with_its_size(nodes: int, share: float) -> None:
     verdict = judge_fleet(fleet)
     (found,) = verdict.slow
     assert verdict.nodes[0] is found and (found.node, found.cases, found.runs) == ("n007", 6, 24)
-    assert found.shift == pytest.approx(share, abs=0.01) and found.chance <= RULES.error_rate
+    assert found.shift == pytest.approx(share, abs=0.01) and found.chance <= ERROR_RATE
     assert verdict.spread == pytest.approx(0.0032, rel=0.6)
 
 

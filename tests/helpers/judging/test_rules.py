@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import replace
 from random import Random
 
@@ -25,9 +24,9 @@ from helpers.judging.rules.own import (
     wall_clock,
     window_seconds,
 )
-from helpers.judging.rules.publishers import PUBLISHERS_RULES, RuleError, paddleclas_records
+from helpers.judging.rules.publishers import PUBLISHERS_RULES, RuleError
 from helpers.trainers.contract.steplog import WARMUP, WINDOW, Step, StepLog
-from tests.helpers.judging.step_logs import first_hundred_then, log_of, logs_of
+from tests.helpers.judging.step_logs import log_of, logs_of
 
 # --- every rule
 
@@ -105,20 +104,6 @@ def test_the_slowest_rank_decides() -> None:
     assert wall_clock(logs) == 2 * 16 / 4.0
 
 
-def test_a_step_lasts_as_long_as_its_slowest_rank() -> None:
-    assert step_seconds(logs_of([9.0, 1.0, 3.0], [9.0, 2.0, 1.0], warmup=1)) == (2.0, 3.0)
-
-
-def test_the_time_between_steps_counts() -> None:
-    log = log_of([1.0, 1.0], batch=8)
-    late = replace(log.steps[1], start=3.0, end=4.0)
-    assert wall_clock([replace(log, steps=(log.steps[0], late))]) == 16 / 4.0
-
-
-def test_warm_up_does_not_count() -> None:
-    assert wall_clock([log_of([100.0, 100.0, 1.0, 1.0], batch=8, warmup=2)]) == 8.0
-
-
 def test_clocks_of_two_hosts_are_never_mixed() -> None:
     near = log_of([1.0] * 4, rank=0, world_size=2)
     far = log_of([1.0] * 4, rank=1, world_size=2, clock_origin=86_400.0)
@@ -145,8 +130,6 @@ def test_the_reader_share_is_that_of_the_rank_that_waited_most() -> None:
 
 # --- how the rules relate, whatever the steps were
 
-# Steps of one log within a factor of 5, as no training varies more; the second is long enough for every rule.
-STEPS = st.lists(st.floats(0.1, 0.5), min_size=310, max_size=330)
 LONG = st.tuples(st.integers(), st.integers(1500, 1520)).map(
     lambda drawn: [Random(drawn[0]).uniform(0.1, 0.5) for _ in range(drawn[1])]
 )
@@ -169,22 +152,6 @@ def test_a_machine_that_takes_k_times_as_long_has_a_kth_of_the_rate(seconds: lis
 
 
 @FEW
-@given(seconds=LONG, factor=st.integers(2, 64))
-def test_a_batch_k_times_as_large_in_the_same_time_is_k_times_the_rate(seconds: list[float], factor: int) -> None:
-    small, large = rates([log_of(seconds, batch=8)]), rates([log_of(seconds, batch=8 * factor)])
-    assert large == {rule: pytest.approx(rate * factor) for rule, rate in small.items()}
-
-
-@FEW
-@given(seconds=LONG, cards=st.integers(2, 8))
-def test_k_cards_alike_are_k_times_one_card(seconds: list[float], cards: int) -> None:
-    one, several = rates([log_of(seconds)]), rates(logs_of(*[seconds] * cards))
-    # On several cards this one leaves out another number of records.
-    del one["ngc-pytorch-mean"], several["ngc-pytorch-mean"]
-    assert several == {rule: pytest.approx(rate * cards) for rule, rate in one.items()}
-
-
-@FEW
 @given(seconds=LONG, slower=st.floats(1.1, 3))
 def test_which_rank_is_slow_matters_only_to_rules_that_read_rank_0(seconds: list[float], slower: float) -> None:
     slow = [each * slower for each in seconds]
@@ -194,77 +161,6 @@ def test_which_rank_is_slow_matters_only_to_rules_that_read_rank_0(seconds: list
             assert first_slow[rule] == pytest.approx(second_slow[rule] / slower)
         else:
             assert first_slow[rule] == pytest.approx(second_slow[rule])
-
-
-@FEW
-@given(seconds=STEPS, random=st.randoms(use_true_random=False))
-def test_the_order_of_steps_is_nothing_to_a_total(seconds: list[float], random: Random) -> None:
-    # DLPerf counts steps 21 to 120, FleetX 22 to 121.
-    shuffled = [*seconds[:21], *random.sample(seconds[21:120], 99), seconds[120]]
-    shuffled += random.sample(seconds[121:], len(seconds) - 121)
-    one, other = rates([log_of(seconds)]), rates([log_of(shuffled)])
-    for rule in (WALL_CLOCK, "fleetx-20-100-median7", "dlperf-log"):
-        assert other[rule] == pytest.approx(one[rule])
-
-
-def test_the_order_of_steps_changes_a_mean_of_running_means() -> None:
-    slow_first = [1.0] * 160 + [0.5] * 160
-    one, other = rates([log_of(slow_first)]), rates([log_of(slow_first[::-1])])
-    assert one[WALL_CLOCK] == other[WALL_CLOCK]
-    assert one["paddleclas-mean"] < 0.9 * other["paddleclas-mean"]
-    assert one["paddleclas-trimmed"] < 0.9 * other["paddleclas-trimmed"]
-
-
-@FEW
-@given(records=st.lists(st.floats(50, 500), min_size=21, max_size=60), random=st.randoms(use_true_random=False))
-def test_the_order_of_independent_records_is_nothing_to_paddleclas(records: list[float], random: Random) -> None:
-    one = rates([log_of(first_hundred_then(records), epoch_steps=10)])
-    other = rates([log_of(first_hundred_then(random.sample(records, len(records))), epoch_steps=10)])
-    for rule in ("paddleclas-trimmed", "paddleclas-mean"):
-        assert other[rule] == pytest.approx(one[rule])
-
-
-@FEW
-@given(seconds=STEPS)
-def test_paddleclas_lies_between_the_lowest_and_the_highest_record_it_counts(seconds: list[float]) -> None:
-    log = log_of(seconds)
-    counted, found = sorted(paddleclas_records([log]).rates[10:]), rates([log])
-    assert counted[0] * (1 - 1e-12) <= found["paddleclas-mean"] <= counted[-1] * (1 + 1e-12)
-    assert counted[5] * (1 - 1e-12) <= found["paddleclas-trimmed"] <= counted[-6] * (1 + 1e-12)
-
-
-@FEW
-@given(seconds=STEPS)
-def test_images_over_time_are_never_more_than_the_mean_of_the_steps_own_rates(seconds: list[float]) -> None:
-    found = rates([log_of(seconds)])
-    assert found[WALL_CLOCK] == pytest.approx(256 * statistics.harmonic_mean([1 / each for each in seconds]))
-    assert found[WALL_CLOCK] <= statistics.fmean(256 / each for each in seconds) * (1 + 1e-9)
-    assert found["dlperf-time"] <= statistics.fmean(256 / each for each in seconds[21:120]) * (1 + 1e-9)
-
-
-@FEW
-@given(seconds=STEPS)
-def test_dlperf_s_time_is_fleetx_s_without_the_last_of_its_100_steps(seconds: list[float]) -> None:
-    found = rates([log_of(seconds)])
-    hundred = 256 * 100 / found["fleetx-20-100-median7"]
-    ninety_nine = 256 * 99 / found["dlperf-time"]
-    assert hundred - ninety_nine == pytest.approx(seconds[120])
-
-
-@FEW
-@given(
-    records=st.lists(st.floats(100, 110), min_size=21, max_size=60),
-    place=st.integers(0, 20),
-    outlier=st.one_of(st.floats(1, 50), st.floats(160, 1000)),
-)
-def test_one_outlier_moves_the_trimmed_mean_less_than_the_plain_one(
-    records: list[float], place: int, outlier: float
-) -> None:
-    clean = rates([log_of(first_hundred_then(records), epoch_steps=10)])
-    disturbed = [*records[:place], outlier, *records[place + 1 :]]
-    found = rates([log_of(first_hundred_then(disturbed), epoch_steps=10)])
-    trimmed, plain = (abs(found[rule] - clean[rule]) for rule in ("paddleclas-trimmed", "paddleclas-mean"))
-    assert trimmed < plain
 
 
 @FEW
@@ -305,15 +201,6 @@ def test_half_of_the_steps_may_stall_without_the_median_knowing() -> None:
 
 def test_the_median_is_of_each_steps_slowest_rank() -> None:
     assert median_step(logs_of([1.0, 1.0, 4.0], [1.0, 2.0, 1.0], batch=8)) == 2 * 8 / 2.0
-
-
-@FEW
-@given(seconds=st.lists(st.floats(0.5, 2), min_size=1, max_size=40), warmup=st.integers(0, 20))
-def test_the_median_step_ignores_warm_up_and_lies_between_the_slowest_and_the_fastest(
-    seconds: list[float], warmup: int
-) -> None:
-    figure = median_step([log_of([9.0] * warmup + seconds, batch=8, warmup=warmup)])
-    assert 8 / max(seconds) <= figure * (1 + 1e-9) and figure <= 8 / min(seconds) * (1 + 1e-9)
 
 
 # --- over runs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from helpers.commands.main import EXIT_USAGE, main
-from helpers.logs.settings import LogSetting, Stated
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.made_logs import paddleclas_lines, write
@@ -119,35 +117,11 @@ def test_the_step_since_which_a_mean_runs_is_said_once() -> None:
     assert "before step 10 of each epoch" in run["honest"]["unused"][0]
 
 
-def test_standard_input_is_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    with (CASES / "50b-nproc.log").open() as file:
-        monkeypatch.setattr("sys.stdin", file)
-        assert run_of("-")["source"] == "-"
-
-
-def test_a_pipe_is_a_log() -> None:
-    reading, writing = os.pipe()
-    os.write(writing, (CASES / "50b-nproc.log").read_bytes())
-    os.close(writing)
-    assert run_of(f"/dev/fd/{reading}")["settings"]["cards"]["value"] == "2"
-    os.close(reading)
-
-
 @pytest.mark.parametrize("log", sorted(CASES.glob("unread-*.log")), ids=lambda path: path.stem)
 def test_a_log_that_is_not_read_shows_its_rates(log: Path) -> None:
     with pytest.raises(LogError, match="The lines that come closest") as error:
         import_file(log, {})
     assert re.search(r"line \d+: .*\d", str(error.value))
-
-
-def test_an_image_size_is_not_nodes_and_cards(tmp_path: Path) -> None:
-    log = write(tmp_path / "resnet50_224x224_bs32.log", paddleclas_lines([0.125] * 40))
-    with pytest.raises(LogError, match="field 'precision, cards'"):
-        import_file(log, {})
-    asked = {LogSetting.CARDS: Stated("2", "--cards"), LogSetting.PRECISION: Stated("fp32", "--precision")}
-    (found,) = import_file(log, asked)
-    assert found.settings[LogSetting.BATCH_SIZE_PER_CARD].value == "32"
-    assert LogSetting.NODES not in found.settings
 
 
 def test_a_record_without_a_step_that_is_there_twice_counts_once(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 from helpers.logs.importer import ImportBatch, ToImport, import_each
 from helpers.logs.settings import LogSetting, Stated
 from helpers.trainers.contract.errors import LogError
-from tests.helpers.hostile_files import in_time
 from tests.helpers.logs.made_logs import fleetx_trainer_lines, paddleclas_lines, tensorflow_lines, tipc_line, write
 from tests.helpers.logs.one_file import import_file
 
@@ -99,13 +98,6 @@ def test_a_summary_line_beside_records_is_no_run(last: bool, tmp_path: Path) -> 
     assert (found.format, found.usual) == ("paddleclas", "paddleclas-trimmed")
 
 
-def test_each_summary_line_alone_is_a_run(tmp_path: Path) -> None:
-    found = import_file(write(tmp_path / "speed.txt", [tipc_line(900.5), tipc_line(1800.5, cards=4)]), {})
-    figures = [each.usual_figure for each in found]
-    assert [each.samples_per_s for each in figures if each] == [900.5, 1800.5]
-    assert [(each.format, each.first_line, each.last_line) for each in found] == [("tipc", 1, 1), ("tipc", 2, 2)]
-
-
 # Of each the beginning of a record, which is repeated or goes on with digits.
 HOSTILE = (
     ("", "END epoch:1 train "),
@@ -117,16 +109,3 @@ HOSTILE = (
     ("", "x"),
     ("", "1"),
 )
-
-
-@pytest.mark.parametrize(("begins", "goes_on"), HOSTILE)
-def test_a_hostile_line_costs_no_minutes_and_changes_no_figure(tmp_path: Path, begins: str, goes_on: str) -> None:
-    """Under the limit a line is looked at by every pattern, beyond it by none."""
-    hostile = [begins + goes_on * ((size - len(begins)) // len(goes_on)) for size in (2**14, 2**16, 100_000)]
-    log = write(tmp_path / "tf_gpu2_amp.txt", [*hostile, *tensorflow_lines(RATES), *hostile])
-    with in_time():
-        (found,) = import_file(log, {})
-    figure = found.figure("ngc-tf-mean:skip=5")
-    assert figure is not None
-    assert figure.samples_per_s == MEAN
-    assert [each.count for each in found.dropped if each.reason == "a line of more than 64 KiB"] == [2]

@@ -8,10 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.logs.reader import AGAIN, CUT, NO_RECORD, PREFIXED, read_log
+from helpers.logs.reader import AGAIN, CUT, NO_RECORD, PREFIXED, number_of, read_log
 from helpers.logs.record import FormatSpec, LogRun, RecordField
 from helpers.logs.settings import LogSetting, Stated
-from helpers.logs.values import number_of
 from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.reading_doubles import (
     NO_FINAL,

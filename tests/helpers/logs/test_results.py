@@ -117,12 +117,6 @@ def test_the_same_file_twice_is_one_result(url: str) -> None:
     assert kept(url) == before
 
 
-def test_two_runs_of_one_file_are_two_results(url: str) -> None:
-    first = imported(runs_in_file=2)
-    store([first, imported(settings(cards="8"), number=2, runs_in_file=2)], url)
-    assert [each.case_id for each in kept(url)] == [CASE_ID, "mxnet-resnet50v1.5-amp-bs256-1x8-unstated"]
-
-
 def test_the_same_file_read_otherwise_replaces_what_was_kept_and_says_so(url: str) -> None:
     store([imported()], url)
     (words,) = store([imported(usual="honest")], url)

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.judging.case.evalue import Direction, evalue
-from helpers.judging.case.evidence import Budget, Build, Compared, Evidence, Night, Past, RunEvidence, Stage
+from helpers.judging.case.evalue import Direction
+from helpers.judging.case.evidence import Budget, Build, Compared, Evidence, Past, RunEvidence, Stage
 from helpers.judging.case.judge import judge
 from helpers.judging.case.level import learn_level
-from helpers.judging.case.noise import learn
 from helpers.judging.case.verdict import NeedRuns, Status, Verdict
 from helpers.judging.statistics import student_t_95
 from tests.helpers.judging.case.evidences import (
@@ -32,7 +31,6 @@ from tests.helpers.judging.case.evidences import (
     rate_of,
     recorded,
     run,
-    solve,
     standing,
     verdict,
 )
@@ -99,23 +97,6 @@ def test_a_change_is_found_from_twelve_hundred_to_one(
     status = Status.REGRESSION if direction is Direction.DROP else Status.IMPROVEMENT
     assert (isinstance(answer, Verdict) and answer.status is status) is found
     assert isinstance(answer, NeedRuns) is not found
-
-
-@pytest.mark.parametrize(("e_value", "found"), [(1190.0, False), (1210.0, True)])
-def test_with_few_nights_the_bar_is_the_same(e_value: float, found: bool) -> None:
-    past = nights(15)
-    few = tuple(replace(night, accepted=at > 0) for at, night in enumerate(past))
-    # As learned from fourteen nights and the recorded ones.
-    gap = gap_with_few(e_value, few)
-    answer = judge(evidence(SLOW, *pairs(gap, gap), reference_build=GOOD, past=few))
-    assert (isinstance(answer, Verdict) and answer.status is Status.REGRESSION) is found
-
-
-def gap_with_few(e_value: float, past: tuple[Night, ...]) -> float:
-    """``gap_of`` where the recorded runs count as a night."""
-    known = [night.log_rates for night in past if night.accepted]
-    noise = learn(known, (), [math.log(rate) for rate in recorded().replicates])
-    return -solve(lambda gap: evalue([-gap] * 2, math.sqrt(2) * noise.sigma, 3e-4), e_value)
 
 
 @pytest.mark.parametrize(("e_value", "same"), [(0.199, True), (0.201, False)])
@@ -211,13 +192,6 @@ def test_a_level_known_as_well_as_the_pairs_asks_for_more_of_them() -> None:
     assert isinstance(judge(badly_known(*gaps)), NeedRuns)
 
 
-def test_what_screening_leaves_open_the_pairs_settle() -> None:
-    open_still = run(rate_of(1.5))
-    answer = more(*[open_still] * 2, budget=Budget(screen_runs=2))
-    assert answer.stage is Stage.CONFIRM
-    assert more(open_still, budget=Budget(screen_runs=2)).stage is Stage.SCREEN
-
-
 def test_the_error_of_a_level_counts_that_both_runs_of_a_pair_vary() -> None:
     alike = Compared(GOOD, (CENTRE,) * 16, (CENTRE - 0.02,) * 16)
     given = replace(evidence(recorded=recorded(build="another build")), past=Past(nights(), compared=(alike,)))
@@ -228,10 +202,10 @@ def test_the_error_of_a_level_counts_that_both_runs_of_a_pair_vary() -> None:
 
 def test_an_unknown_level_is_measured_by_three_pairs_and_by_more_where_these_know_it_badly() -> None:
     level_unknown = {"recorded": recorded(build="another build"), "budget": Budget(rotation=1)}
-    assert more(run(), *pairs(0.0, 0.0), **level_unknown).count == 2
+    assert len(more(run(), *pairs(0.0, 0.0), **level_unknown).order) == 2
     assert standing(confirmed(run(), *pairs(0.0, 0.0, 0.0), **level_unknown)).pair_count == 3
     apart = pairs(0.02, -0.02, 0.0)
-    assert more(run(), *apart, **level_unknown).count == 2
+    assert len(more(run(), *apart, **level_unknown).order) == 2
     assert standing(confirmed(run(), *apart, **level_unknown | {"budget": Budget(pairs=3, rotation=1)})).pair_count == 3
 
 
@@ -347,7 +321,7 @@ def test_a_suspected_drop_is_never_answered_by_a_gain() -> None:
 def test_pairs_used_up_are_inconclusive() -> None:
     gaps = [-0.02, 0.001, -0.016, 0.0]
     budget = Budget(pairs=4)
-    assert more(SLOW, *pairs(*gaps[:3]), budget=budget).count == 2
+    assert len(more(SLOW, *pairs(*gaps[:3]), budget=budget).order) == 2
     answer = confirmed(SLOW, *pairs(*gaps), budget=budget)
     assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "pairs-used-up")
 

@@ -47,7 +47,9 @@ def test_builds_of_different_programs_are_told_first() -> None:
 
 def test_a_program_and_the_operators_that_it_lost_are_told() -> None:
     program = ProgramEvidence("old", is_published=True, differences=("fused_bn_add_activation 0, published 16",))
-    assert {Code.PROGRAM, Code.OTHER_OPERATORS} <= codes(verdict(run(), published=(published(),), program=program))
+    answer = verdict(run(), published=(published(110.0),), program=program)
+    assert answer.status is Status.BELOW_PUBLISHED
+    assert {Code.PROGRAM, Code.OTHER_OPERATORS} <= codes(answer)
 
 
 def test_runs_that_were_made_again_are_counted() -> None:

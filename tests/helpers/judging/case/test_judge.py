@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import FrozenInstanceError, replace
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,7 +72,6 @@ def test_each_status_is_reached(status: Status, runs: tuple[RunEvidence, ...], v
 def test_asks_for_the_runs_its_protocol_plans(made: int) -> None:
     answer = judge(evidence(*[run()] * made, planned_runs=3))
     assert isinstance(answer, NeedRuns)
-    assert (answer.build, answer.count) == (Build.CANDIDATE, 3 - made)
     assert answer.order == (Build.CANDIDATE,) * (3 - made)
 
 
@@ -167,16 +165,6 @@ def test_the_figure_is_the_median_over_runs() -> None:
 # --- purity
 
 
-def test_judging_changes_nothing_and_answers_the_same_again() -> None:
-    figures = MappingProxyType(dict(run().figures))
-    given = evidence(RunEvidence(figures, log_rate=math.log(100.0)), published=(published(),))
-    before = repr(given)
-    assert judge(given) == judge(given)
-    assert repr(given) == before
-    with pytest.raises(FrozenInstanceError):
-        given.planned_runs = 3  # type: ignore[misc]
-
-
 FIGURES = st.one_of(
     st.floats(1, 200), st.sampled_from([0.0, -1.0, float("nan"), float("inf")]), st.just("no such rule"), st.none()
 )
@@ -248,7 +236,7 @@ def test_nothing_failed_or_missing_is_ever_green(given_evidence: Evidence) -> No
     answer = judge(given_evidence)
     assert repr(before) == repr(given_evidence)
     if isinstance(answer, NeedRuns):
-        assert answer.count == len(answer.order) > 0
+        assert answer.order
         return
     if answer.status not in GREEN:
         return

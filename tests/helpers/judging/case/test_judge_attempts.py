@@ -40,16 +40,6 @@ def test_a_failed_run_is_asked_for_again() -> None:
     assert answer.stage is Stage.SCREEN
 
 
-def test_a_case_whose_repeat_passed_tells_the_attempt_that_did_not() -> None:
-    clean, found = verdict(run(), budget=ONCE), verdict(failed(), run(), budget=ONCE)
-    assert found.status is clean.status is Status.PASS
-
-
-def test_attempts_that_are_used_up_are_all_named_the_last_one_first() -> None:
-    found = verdict(failed(), run(), failed(CRASHED), budget=ONCE)
-    assert (found.status, found.reason.code) == (Status.INFRA_ERROR, "run-failed")
-
-
 @pytest.mark.parametrize("build", list(Build))
 def test_of_a_pair_only_the_failed_half_is_made_again_and_whose_it_was_is_told(build: Build) -> None:
     slow = run(CENTRE - 0.05)

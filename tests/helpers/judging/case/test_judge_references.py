@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from helpers.judging.case.evidence import (
-    RunEvidence,
-)
+from helpers.judging.case.evidence import ProgramEvidence, RunEvidence
 from helpers.judging.case.verdict import Status
 from helpers.judging.finding import Code
 from helpers.trainers.contract.errors import SuiteError
@@ -85,6 +83,16 @@ def test_a_required_published_figure_hides_no_recorded_drop(required: bool | Non
         run(94.0), *pairs(94.0), published=(published(80.0),), reference_build="good", recorded_required=required
     )
     assert answer.status is Status.REGRESSION
+
+
+def test_a_program_that_is_not_the_published_one_is_shown_beside_the_figure_and_not_judged_by_it() -> None:
+    program = ProgramEvidence("PIR", is_published=False)
+    answer = verdict(run(), published=(published(110.0),), program=program)
+    (shown,) = answer.published
+    # The recorded figure alone decides, and without one nothing passes.
+    assert answer.status is Status.PASS
+    assert (shown.status, shown.reason.code, shown.sets_status) == (Status.INCOMPARABLE, "other-program", False)
+    assert verdict(run(), published=(published(),), recorded=None, program=program).status is Status.NO_BASELINE
 
 
 def test_a_figure_that_is_only_shown_never_sets_the_status() -> None:

@@ -16,7 +16,7 @@ from tests.helpers.judging.case.evidences import CENTRE, GOOD, evidence, nights,
 @pytest.mark.parametrize(("good_fall", "explained"), [(0.06, True), (0.04, False), (-0.06, False)])
 def test_a_fall_half_as_large_of_the_good_build_explains_the_new_ones(good_fall: float, explained: bool) -> None:
     tonight = evidence(run(), past=nights())
-    screening = screen(tonight, tonight.runs, [CENTRE])
+    screening = screen(tonight, [CENTRE])
     level = Level(known=True, good=CENTRE, good_error=1e-4)
     new = [screening.noise.centre - 0.1] * 4
     beside = compare_with_past(screening, level, new, [CENTRE - good_fall] * 4)
@@ -54,7 +54,7 @@ def test_what_was_recorded_in_a_slow_hour_is_forgotten_once_a_night_is_known() -
 
 def test_two_falls_that_differ_by_what_the_pairs_scatter_are_one() -> None:
     tonight = evidence(run(), past=nights())
-    screening = screen(tonight, tonight.runs, [CENTRE])
+    screening = screen(tonight, [CENTRE])
     level = Level(known=True, good=CENTRE, good_error=1e-4)
     scatter = [0.05, -0.05] * 2
     new = [screening.noise.centre - 0.06] * 4

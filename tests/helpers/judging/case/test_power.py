@@ -36,8 +36,7 @@ def before(rng: np.random.Generator, sigma: float) -> Past:
     return Past(own, tuple(tuple((CENTRE + spread * rng.normal(size=40)).tolist()) for _ in range(8)))
 
 
-@pytest.mark.parametrize("sigma", [0.0007, 0.003, 0.012])
-@pytest.mark.parametrize("good_build", [GOOD, None])
+@pytest.mark.parametrize(("sigma", "good_build"), [(0.0007, GOOD), (0.003, GOOD), (0.003, None), (0.012, None)])
 def test_the_drop_that_pass_prints_is_found_four_times_in_five(sigma: float, good_build: str | None) -> None:
     rng = np.random.default_rng(11)
     found, nights = 0, 60

@@ -10,8 +10,6 @@ import pytest
 from helpers.judging.case.evidence import Past, PublishedReference, RunEvidence
 from helpers.judging.case.judge import judge
 from helpers.judging.case.verdict import NeedRuns, Status, Verdict
-from helpers.session.gate import Gated, Needs, effect
-from helpers.session.outcome import CaseEffect
 from tests.helpers.judging.case.evidences import CENTRE, GOOD, evidence, pairs, recorded, run
 
 AWAY = Past(unreachable="history postgresql://db unreachable since 01:02:03 UTC (connection refused)")
@@ -34,25 +32,21 @@ def test_whatever_was_measured_nothing_passes(gap: float, reference: str | None)
     made = [run(CENTRE + gap), *(pairs(*[0.0] * 20) if reference else ())]
     found = verdict(*made, reference_build=reference)
     assert found.status is Status.INCONCLUSIVE
-    assert found.reason.code == "history-unreachable"
+    assert (found.reason.code, found.standing) == ("history-unreachable", None)
 
 
 def test_no_more_runs_are_made_than_the_protocol_plans() -> None:
     assert isinstance(away(run()), Verdict)
     more = away(run(), planned_runs=2)
-    assert isinstance(more, NeedRuns) and more.count == 1
+    assert isinstance(more, NeedRuns) and len(more.order) == 1
 
 
 def test_a_drop_beyond_the_band_in_three_runs_is_slower_than_the_entry_whatever_the_nights_were() -> None:
     slow = run(CENTRE - 0.2)
     more = away(slow)
-    assert isinstance(more, NeedRuns) and more.count == 1
+    assert isinstance(more, NeedRuns) and len(more.order) == 1
     found = verdict(slow, slow, slow)
     assert (found.status, found.reason.code, found.standing) == (Status.SLOWER, "slower-unconfirmed", None)
-
-
-def test_it_leaves_nothing_to_later_nights() -> None:
-    assert verdict(run()).standing is None
 
 
 def test_a_suspected_drop_is_confirmed_by_pairs_all_the_same() -> None:
@@ -61,11 +55,6 @@ def test_a_suspected_drop_is_confirmed_by_pairs_all_the_same() -> None:
     found = verdict(slow, *pairs(*[-0.1] * 10), reference_build=GOOD)
     assert found.status is Status.REGRESSION
     assert found.reason.code == "confirmed-regression"
-
-
-def test_pairs_that_settle_the_suspicion_are_told() -> None:
-    found = verdict(run(CENTRE - 0.1), *pairs(*[0.0] * 20), reference_build=GOOD)
-    assert found.reason.code == "history-unreachable"
 
 
 def test_a_drop_within_the_tolerance_is_no_regression() -> None:
@@ -97,9 +86,3 @@ def test_beside_a_reference_build_without_an_entry_no_figure_is_made_up() -> Non
     assert found.recorded is not None
     assert (found.recorded.reference, found.recorded.ratio, found.recorded.label) == (None, None, "")
     assert found.status is Status.INCONCLUSIVE
-
-
-def test_a_night_of_it_warns_and_a_gate_is_not_judged() -> None:
-    status = verdict(run()).status
-    assert effect(status) is CaseEffect.WARN
-    assert effect(status, Gated(Needs.RECORDED, False)) is CaseEffect.FAIL

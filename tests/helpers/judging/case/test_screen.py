@@ -90,13 +90,6 @@ def test_what_is_clearly_no_drop_ends_a_carried_suspicion(e_value: float, again:
     assert isinstance(judge(evidence(run(rate_of(e_value, carried)), past=carried)), NeedRuns) is again
 
 
-def test_planned_runs_are_asked_first_and_all_of_them_count() -> None:
-    first = asked(run(), planned_runs=7)
-    assert (first.order, first.stage) == ((Build.CANDIDATE,) * 6, Stage.SCREEN)
-    answer = verdict(*[run()] * 7, planned_runs=7)
-    assert standing(answer).runs == 7
-
-
 # --- suspicion
 
 
@@ -126,13 +119,6 @@ def test_a_large_unconfirmed_gain_is_not_green_since_the_work_may_have_changed()
 def test_a_group_that_fell_together_is_told_where_nothing_can_confirm_it() -> None:
     answer = verdict(run(), suspicion=GROUP)
     assert (answer.status, answer.reason.code) == (Status.INCONCLUSIVE, "unconfirmed-drop")
-
-
-def test_pass_prints_the_smallest_drop_it_would_have_seen() -> None:
-    answer = verdict(run())
-    smallest = standing(answer).smallest_drop
-    assert smallest is not None
-    assert 0.004 < smallest < 0.02
 
 
 def test_noise_that_hides_half_the_rate_is_no_pass() -> None:
@@ -207,17 +193,9 @@ def test_the_recorded_runs_are_forgotten_once_there_is_a_history() -> None:
     assert verdict(run(), past=nights(15), recorded=far) == verdict(run(), past=nights(15))
 
 
-def test_a_segment_that_began_elsewhere_leaves_the_recorded_runs_behind() -> None:
-    there = CENTRE + math.log(1.3)
-    began = tuple(replace(night, log_rates=(there + 0.001 * (at % 2),)) for at, night in enumerate(nights(3)))
-    answer = verdict(*[run(there)] * 5, past=began)
-    assert (answer.status, answer.reason.code) == (Status.PASS, "no-drop")
-    assert verdict(*[run()] * 5, past=began).status is Status.INCONCLUSIVE
-
-
 def turns(step: int, nights_made: int = 400, **values: Any) -> list[int]:
     """On which of so many nights, ``step`` days apart, pairs are asked for without a suspicion. The good build has run
-    once tonight (helpers.judging.case.recorded_hour)."""
+    once tonight (helpers.judging.case.recorded)."""
     given = {"recorded": recorded(build="another build"), "past": nights(40), "reference_build": GOOD, **values}
     return [
         night
@@ -321,12 +299,6 @@ def test_the_level_of_another_stack_counts_on_this_one() -> None:
     assert standing(answer).pairs.level == pytest.approx(math.expm1(0.04))
 
 
-@pytest.mark.parametrize("aside", ASIDE, ids=["nothing recorded", "stack changed"])
-def test_without_a_reference_build_what_cannot_be_compared_is_not_judged(aside: dict[str, Any]) -> None:
-    answer = verdict(run(), **aside, past=())
-    assert answer.status in (Status.NO_BASELINE, Status.INCOMPARABLE) and answer.standing is None
-
-
 # --- stalls
 
 
@@ -395,7 +367,7 @@ def test_screening_alone_never_fails_a_case(
     )
     answer = judge(given_evidence)
     if isinstance(answer, NeedRuns):
-        assert answer.count == len(answer.order) > 0
+        assert answer.order
         assert Build.REFERENCE not in answer.order or good_build is not None
         return
     if answer.status is Status.SLOWER:
@@ -408,17 +380,6 @@ def test_screening_alone_never_fails_a_case(
         assert found.effect is not None
         assert found.evidence < 2 or found.effect.low >= -0.005
         assert not suspicion
-
-
-def test_siblings_are_what_noise_is_shrunk_towards() -> None:
-    loud = Past(nights(), tuple(tuple(night.log_rates[0] for night in nights(20, scale=0.02)) for _ in range(3)))
-    assert standing(verdict(run(), past=nights())).sigma < 0.5 * standing(judge_with(loud)).sigma
-
-
-def judge_with(past: Past) -> Verdict:
-    answer = judge(replace(evidence(run()), past=past))
-    assert isinstance(answer, Verdict)
-    return answer
 
 
 # --- a segment that began elsewhere

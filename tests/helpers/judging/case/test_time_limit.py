@@ -28,11 +28,6 @@ def test_without_a_pair_an_open_case_is_inconclusive_and_says_what_is_open_and_w
     assert answer.standing is None
 
 
-def test_an_ambiguous_case_without_more_time_does_not_pass() -> None:
-    answer = stopped(run(rate_of(1.5)))
-    assert answer.status is Status.INCONCLUSIVE
-
-
 @pytest.mark.parametrize("half", [(), (good(),), (new(),)])
 def test_whole_pairs_are_judged_as_if_the_budget_had_no_more_of_them(half: tuple[RunEvidence, ...]) -> None:
     made = (SLOW, *pairs(-0.004, -0.006), *half)

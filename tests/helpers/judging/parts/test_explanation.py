@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from helpers.judging.parts.differences import Kind
 from helpers.judging.parts.explanation import Explanation, explain
-from helpers.judging.parts.kinds import Kind
 from helpers.judging.parts.step_parts import Grain, Part, ProfiledPair, ProfiledRun
 from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase, StepProfile
 

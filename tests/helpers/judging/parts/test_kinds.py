@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from helpers.judging.parts.differences import Difference
+from helpers.judging.parts.differences import Difference, Kind, kind_of
 from helpers.judging.parts.explanation import explain
-from helpers.judging.parts.kinds import Kind, kind_of
 from helpers.judging.parts.step_parts import (
     Amount,
     Compared,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.judging.parts.differences import Difference
-from helpers.judging.parts.kinds import Kind
-from helpers.judging.parts.named import apart
+from helpers.judging.parts.differences import Difference, Kind, apart
 from helpers.judging.parts.step_parts import Amount, Grain, Part
 from helpers.judging.statistics import Interval
 from helpers.trainers.contract.step_profile import Phase

@@ -135,6 +135,13 @@ def _compared(layer: str, seed: int) -> Compared:
     return Compared(Part(Grain.ROW, Phase.FORWARD, layer, "relu"), sides[0], sides[1])
 
 
+def test_of_two_operators_the_larger_one_is_not_the_speed() -> None:
+    one, ten, twenty = ((Amount(seconds, 1.0),) for seconds in (1.0, 10.0, 20.0))
+    small = Compared(Part(Grain.ROW, Phase.FORWARD, "a", "relu"), one, one)
+    large = Compared(Part(Grain.ROW, Phase.FORWARD, "a", "conv2d"), ten, twenty)
+    assert (speeds_of([small, large]), speeds_of([large])) == ((0.0,), (math.log(2.0),))
+
+
 @pytest.mark.parametrize("share", [0.5, 0.8, 0.9])
 def test_an_operator_that_takes_most_of_a_step_is_not_taken_for_the_speed_of_the_machine(share: float) -> None:
     found = [explain(_pairs_with_one_large_row(seed, share)) for seed in range(10)]

@@ -62,12 +62,6 @@ def test_a_record_is_found_in_its_own_format_only(spec: FormatSpec, line: str, f
     assert sum(1 for each in FORMATS.values() if each.record.search(line.encode())) == 1
 
 
-@pytest.mark.parametrize("number", ["None", "nan", "10.0.0.1"])
-def test_what_is_no_number_is_no_record(number: str) -> None:
-    assert not TENSORFLOW_1.record.search(STEP.replace("391.5", number).encode())
-    assert not TENSORFLOW_2.record.search(HISTORY.replace("316.05", number).encode())
-
-
 def test_the_final_parameters_are_the_configuration() -> None:
     assert settings(parameters()) == {
         "framework": "tensorflow",

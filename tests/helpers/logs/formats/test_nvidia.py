@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from helpers.logs.formats import FORMATS
-from helpers.logs.reader import read_log
-from helpers.logs.settings import LogSetting
-from helpers.logs.source import open_log
 from tests.for_each import for_each
 from tests.helpers.logs.nvidia_lines import (
     MLLOG,
@@ -31,14 +26,6 @@ def test_a_record_is_found_once_in_its_own_format_only(name: str) -> None:
         assert (len(found), fields) == (2, expected)
         assert data.count(FORMATS[name].marker) == 2
         assert [each.name for each in FORMATS.values() if each.record.search(data)] == [name]
-
-
-@for_each("name", NAMES)
-@for_each("number", ["7", "7.", ".5", "1.5e+03", "-4.25"])
-def test_every_notation_of_a_number(name: str, number: str) -> None:
-    line, expected = RECORDS[name][0]
-    match = FORMATS[name].record.search(line.replace(expected["images_per_s"], number).encode())
-    assert match is not None and match["images_per_s"].decode() == number
 
 
 @for_each("name", NAMES)
@@ -85,28 +72,3 @@ def test_the_figures_that_the_script_prints_itself_are_no_records(
 )  # fmt: skip
 def test_what_begins_a_run(name: str, line: str, starts: bool) -> None:
     assert any(pattern.search(line.encode()) for pattern in FORMATS[name].starts) is starts
-
-
-def test_two_runs_of_one_file_are_read_as_two(tmp_path: Path) -> None:
-    """Through the reader: one card, then four, whose other ranks' lines are not the job's."""
-    first = (
-        MXNET_PARAMETERS.replace("[0, 1, 2, 3]", "[0]").replace("384", "96").replace("disp", "dllogger_log : r-1,96  d")
-    )
-    second = MXNET_PARAMETERS.replace("disp", "dllogger_log : r-4,96  d")
-    step = "DLL 2022-03-04 05:06:{0}7.5 - Epoch: {0} Iteration: 19  train.loss : 6.5  train.ips : {1}.5  train.lr : 0 "
-    epoch = "DLL 2022-03-04 05:06:{0}8.5 - Epoch: {0}  train.loss : 6.5  train.ips : {1}.25 "
-    lines = [f"[1,0]<stdout>:{first}"]
-    for parameters, rate in ((None, 100), (second, 400)):
-        lines += [f"[1,0]<stdout>:{parameters}", "[1,3]<stderr>:noise"] if parameters else []
-        for number in (0, 1):
-            lines += [f"[1,0]<stdout>:{each.format(number, rate + number)}" for each in (step, epoch)]
-    path = tmp_path / "mxnet_gpu1_gpu4_bs96.txt"
-    path.write_text("\n".join(lines) + "\n")
-    runs = read_log(open_log(path), FORMATS["nvidia-mxnet"], {})
-    found = [(run.stated(LogSetting.CARDS), run.stated(LogSetting.BATCH_SIZE_PER_CARD), run.records) for run in runs]
-    assert found == [("1", "96", 2), ("4", "96", 2)]
-    assert [[each.samples_per_s for each in run.printed["epoch"]] for run in runs] == [
-        [100.25, 101.25],
-        [400.25, 401.25],
-    ]
-    assert [run.dropped for run in runs] == [(), ()]

@@ -49,7 +49,7 @@ SCREEN, CONFIRM = Stage.SCREEN, Stage.CONFIRM
 SCREENED = [(NEW_RUN, SCREEN)]
 PAIRS = [(GOOD_RUN, CONFIRM), (NEW_RUN, CONFIRM), (NEW_RUN, CONFIRM), (GOOD_RUN, CONFIRM)]
 WHEN = datetime.datetime(2026, 11, 21, 3, 4, 5, tzinfo=datetime.UTC)
-MORE = NeedRuns(Build.CANDIDATE, (Build.CANDIDATE,), 1, found(Code.PLANNED, runs=1))
+MORE = NeedRuns((Build.CANDIDATE,), found(Code.PLANNED, runs=1))
 STANDING = Standing(4.6, 1.0, 1.0, accepted=True, sigma=0.002, tau=0.001, nights=20, runs=1, new_segment=True)
 
 
@@ -59,16 +59,16 @@ def confirming(evidence: Evidence) -> Verdict | NeedRuns:
     wanted = [*SCREENED, *PAIRS]
     if len(made) == len(wanted):
         return Verdict(Status.REGRESSION, Reason("confirmed", "slower"), standing=STANDING)
-    build, stage = wanted[len(made)]
+    stage = wanted[len(made)][1]
     left = [each for each, of in wanted[len(made) :] if of is stage]
-    return NeedRuns(build, tuple(left), len(left), found(Code.BY_THE_NIGHT), stage)
+    return NeedRuns(tuple(left), found(Code.BY_THE_NIGHT), stage)
 
 
 def settled(evidence: Evidence) -> Verdict | NeedRuns:
     """A judge that one usable run satisfies."""
     if any(run.invalid is None for run in evidence.runs):
         return Verdict(Status.PASS, Reason("x", "y"), standing=STANDING)
-    return NeedRuns(NEW_RUN, (NEW_RUN,), 1, found(Code.PLANNED, runs=1))
+    return NeedRuns((NEW_RUN,), found(Code.PLANNED, runs=1))
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_one_run_in_another_segment_is_enough_not_to_compare(
 
 
 def need(*order: Build) -> NeedRuns:
-    return NeedRuns(Build.CANDIDATE, order, len(order), found(Code.NO_DROP))
+    return NeedRuns(order, found(Code.NO_DROP))
 
 
 @pytest.mark.parametrize("order", [(Build.CANDIDATE, Build.CANDIDATE), ()])
