@@ -174,7 +174,7 @@ class _Maker:
             invalid = f"contended: 12% went to others{self.hostile}"
             return tuple(replace(each, invalid=invalid, foreign_share=0.12) for each in runs)
         if status in _PAIRED:
-            # By turns the good build, at the level from which the case has changed, and the one under test.
+            # By turns the reference build, at the level from which the case has changed, and the one under test.
             for at in range(3, 3 + 2 * 6, 2):
                 good, new = self._run(case, at, rate - _CHANGES[status], 5), self._run(case, at + 1, rate, 5)
                 runs += [replace(good, role=Build.REFERENCE.value), new]

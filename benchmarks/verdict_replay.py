@@ -32,7 +32,7 @@ class Score:
     nights: int = 0
     alarms: int = 0
     unsure: int = 0
-    # Cases that were not judged, though a good build was at hand.
+    # Cases that were not judged, though a reference build was at hand.
     unjudged: int = 0
     # Improvements seen where there are none.
     better: int = 0
@@ -149,9 +149,9 @@ class Replay:
     machine: Machine
     # The rivals that look at the whole series.
     trends: Mapping[str, Steps] = field(default_factory=dict)
-    # Where gains are lost, and rivals are not asked: the cases whose build under test was faster than the good build
-    # from the first night on. For the others a drop is counted where their gain was confirmed in the shared nights.
-    # None: all drops count.
+    # Where gains are lost, and rivals are not asked: the cases whose build under test was faster than the reference
+    # build from the first night on. For the others a drop is counted where their gain was confirmed in the shared
+    # nights. None: all drops count.
     behind: Collection[int] | None = None
     memory: HeldNights = field(default_factory=HeldNights)
     scores: Scores = field(default_factory=dict)

@@ -29,7 +29,7 @@ ASV_SHARE = 0.05
 class Seen:
     """What a rule may look at."""
 
-    # Runs of the good build, recorded on night 0.
+    # Runs of the reference build, recorded on night 0.
     first: tuple[DrawnRun, ...]
     # Runs of the build under test.
     tonight: tuple[DrawnRun, ...]

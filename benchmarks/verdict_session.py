@@ -129,7 +129,7 @@ class DrawnRunner:
 
 @dataclass(frozen=True)
 class Machine:
-    """A world's cases with their plans, each held against what night 0 recorded of the good build."""
+    """A world's cases with their plans, each held against what night 0 recorded of the reference build."""
 
     nights: Nights
     plans: tuple[CasePlan, ...]

@@ -1,7 +1,7 @@
 """Synthetic nights with the two-level noise of docs/accuracy.md, "What the nights are": 60 cases, many nights.
 
 Every run is drawn from a seed of its own (world, night, case, build, number), so that it is the same whoever asks for
-it and in whatever order. In a world that is LeftBehind, gains were accepted while the pinned good build stayed.
+it and in whatever order. In a world that is LeftBehind, gains were accepted while the pinned reference build stayed.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Changed:
 
 @dataclass(frozen=True, eq=False)
 class LeftBehind(Changed):
-    """``whole``, with a build under test that has left the good build behind; ``seed`` draws by how much.
+    """``whole``, with a build under test that has left the reference build behind; ``seed`` draws by how much.
 
     Every case's build under test is faster than the pin by 1 to 8%. For every second case that faster build was
     recorded, and the pin is another one; the others gain it on a night of their history, and nobody pins anew. A future

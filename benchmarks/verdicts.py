@@ -1,8 +1,8 @@
 """How many false alarms the verdicts give, and which slowdowns they find, beside other tools' rules: ``make bench``.
 
-Replays nights through the suite's own session loop and judge(): forty nights of the good build, which count as quiet
-ones from the 16th on, then futures of three nights, quiet ones and ones in which a few cases are slower from their
-first night on. Then the same on machines whose builds got faster while the good build stayed pinned
+Replays nights through the suite's own session loop and judge(): forty nights of the reference build, which count as
+quiet ones from the 16th on, then futures of three nights, quiet ones and ones in which a few cases are slower from
+their first night on. Then the same on machines whose builds got faster while the reference build stayed pinned
 (verdict_worlds.LeftBehind), and 120 nights of machines to which something happens (verdict_lives). Exit status 1 where
 a goal is missed, and where a SQLite history leads to other verdicts. asv and Otava are left out where they are not
 installed.
@@ -87,7 +87,7 @@ class Size:
 
 QUICK = Size(worlds=3, quiet=1, dropped=6, slow=1, trended=1, noisy=6, lives=2)
 FULL = Size(worlds=16, quiet=22, dropped=8, slow=5, trended=2, noisy=8, lives=16)
-# Of the machines on which the good build was left behind.
+# Of the machines on which the reference build was left behind.
 # More machines than futures: of each only the runs of its first nights count, and these differ from machine to machine.
 QUICK_BEHIND = Size(worlds=2, quiet=1, dropped=3, slow=1, trended=0, noisy=4)
 FULL_BEHIND = Size(worlds=12, quiet=29, dropped=8, slow=2, trended=0, noisy=10)
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             replace(sizes[1], worlds=options.worlds),
         )
     told, told_behind = map(_counted, sizes)
-    print(f"seed {options.seed}: {told}\nthe good build left behind: {told_behind}", flush=True)
+    print(f"seed {options.seed}: {told}\nthe reference build left behind: {told_behind}", flush=True)
     if left_out := absent():
         print(f"left out, not installed here: {', '.join(left_out)}; make env-dev installs them", flush=True)
     started = time.monotonic()
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told, same = through_history(Synthetic(options.seed, 0))
     behind = LeftBehind(Synthetic(options.seed, 0), options.seed)
     told_behind, same_behind = through_history(behind, count=_CHECKED_BEHIND, recorded_faster=behind.recorded_faster)
-    print(f"{told}\nthe good build left behind: {told_behind}", flush=True)
+    print(f"{told}\nthe reference build left behind: {told_behind}", flush=True)
     real = verdict_real.QUICK if options.quick else verdict_real.FULL
     print(f"\n{verdict_real.real_series_text(options.series, options.seed, real, by_processes)}", flush=True)
     return 1 if missed(goals, clearly=options.quick) or not (same and same_behind) else 0
@@ -177,7 +177,7 @@ def replay_world(world: int, *, seed: int, size: Size) -> Scores:
 
 
 def replay_behind(world: int, *, seed: int, size: Size) -> Scores:
-    """One synthetic machine on which the good build is left behind: what the procedure scores on it."""
+    """One synthetic machine on which the reference build is left behind: what the procedure scores on it."""
     # Other worlds than those without gains, though of one seed.
     behind = LeftBehind(Synthetic(seed, _BEHIND_FROM + world, frozenset(slow_branches(size))), seed, world)
     faster = behind.recorded_faster

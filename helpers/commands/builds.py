@@ -1,5 +1,5 @@
 """``perfgate builds``: lists the environments that were made of builds; makes, checks and removes them, and pins one as
-the good build of perf.yaml. The history keeps who pinned it, when and why."""
+the reference build of perf.yaml. The history keeps who pinned it, when and why."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ACTIONS = {
     "make": "Make the environment of BUILD",
     "check": "Import BUILD, build its programs, and say what it would train here",
     "remove": "Remove the environment of BUILD",
-    "pin": "Make BUILD the good build of perf.yaml; without BUILD, list what was pinned, by whom, when and why",
+    "pin": "Make BUILD the reference build of perf.yaml; without BUILD, list what was pinned, by whom, when and why",
 }
 _MEGABYTE = 1_000_000
 _NOTED = ("source", "framework", "distribution", "version", "commit", "cuda", "python", "made")
@@ -107,7 +107,7 @@ def _list(arguments: argparse.Namespace, cache: BuildCache, config: Config, out:
     lines = [
         *([grid.heading, *grid.lines] if found else []),
         f"{len(found)} in {_shown(cache.folder)}, {alone:.0f} MB of their own",
-        printable(f"pinned as the good build: {pinned}"),
+        printable(f"pinned as the reference build: {pinned}"),
     ]
     _answer(arguments, lines, {"builds": [kept_record(each) for each in found]}, out)
     return EXIT_OK
@@ -182,7 +182,7 @@ def _pin(arguments: argparse.Namespace, cache: BuildCache, config: Config, out: 
     if not reason:
         raise ConfigError("perfgate builds pin", field="--reason", got=arguments.reason, expected="why it is good")
     if arguments.build == NONE:
-        remedy = f"To have no good build, set builds.good and builds.reason to null in {config.path}"
+        remedy = f"To have no reference build, set builds.good and builds.reason to null in {config.path}"
         raise ConfigError("perfgate builds pin", got=NONE, expected="a build", remedy=remedy)
     source = parse_build(arguments.build, Path.cwd(), config)
     build = prepare(source, cache=cache, progress=say, settings=config.builds)

@@ -209,7 +209,7 @@ def _level(nights: Sequence[StoredNight]) -> Level | None:
 
 def _noise(history: History, pairing: Pairing) -> Noise:
     """The case's noise in the segment of the comparison: from all its accepted nights, else from those of A, or of B
-    if A was the good build beside it or is of logs, which are of no segment."""
+    if A was the reference build beside it or is of logs, which are of no segment."""
     runs = pairing.b if pairing.is_beside_good or not pairing.a or pairing.a[-1].is_log else pairing.a
     if not runs or runs[-1].is_log:
         return learn(runs_of_nights(pairing.a or pairing.b))

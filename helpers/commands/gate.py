@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reference-build",
         metavar="BUILD",
-        help="Confirm suspects against the good build BUILD, named as for --build. Default: the pinned one",
+        help="Confirm suspects against the reference build BUILD, named as for --build. Default: the pinned one",
     )
     parser.add_argument(
         "--output",

@@ -48,7 +48,7 @@ owners:
 history:
   url: null
 
-# The good build, with which suspects are confirmed: perfgate builds pin BUILD --reason TEXT.
+# The reference build, with which suspects are confirmed: perfgate builds pin BUILD --reason TEXT.
 builds:
   good: null
   reason: null

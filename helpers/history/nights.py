@@ -84,7 +84,7 @@ class NightRecord:
     properties: _Texts = field(default_factory=dict)
     # The machine on which it was judged, also if nothing ran.
     host: _Text = ""
-    # The interleaved runs of the build under test and the good build; None if there were none.
+    # The interleaved runs of the build under test and the reference build; None if there were none.
     compared: Compared | None = None
     findings: Annotated[tuple[Finding, ...], Meta(max_length=10_000)] = ()
 

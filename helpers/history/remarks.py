@@ -46,7 +46,7 @@ def _told(found: Sequence[Exclusion], holding_only: bool) -> tuple[Exclusion, ..
 
 
 def all_pins(connection: sa.Connection) -> tuple[Pin, ...]:
-    """Every pin of a good build, by time."""
+    """Every pin of a reference build, by time."""
     return tuple(_all_of(connection, Pin))
 
 

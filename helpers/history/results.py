@@ -159,8 +159,8 @@ class RunResult:
 
 
 def interleaved_pairs(runs: Iterable[RunResult]) -> list[tuple[RunResult, RunResult]]:
-    """The pairs of a confirmation as they are judged: the k-th usable runs of the good build and of the build under
-    test."""
+    """The pairs of a confirmation as they are judged: the k-th usable runs of the reference build and of the build
+    under test."""
     usable = [run for run in runs if run.is_confirming and run.measured and run.log_rate is not None]
     good, new = ([run for run in usable if run.role == build.value] for build in (Build.REFERENCE, Build.CANDIDATE))
     return list(zip(good, new, strict=False))

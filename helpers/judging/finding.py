@@ -13,12 +13,12 @@ class Code(enum.StrEnum):
     """One for each sentence. The first part of them are the codes of verdicts and answers (docs/reference.md)."""
 
     # ---- answers to the recorded question
-    BELOW_GOOD = "below-good-build"
+    BELOW_GOOD = "below-reference-build"
     BELOW_TOLERANCE = "below-tolerance"
     DROP_NOT_EXPLAINED = "drop-not-explained"
     DROP_NOT_REPEATED = "drop-not-repeated"
     FASTER_UNCONFIRMED = "faster-unconfirmed"
-    GOOD_SLOWER = "good-build-slower"
+    GOOD_SLOWER = "reference-build-slower"
     HISTORY_UNREACHABLE = "history-unreachable"
     IMPROVEMENT = "confirmed-improvement"
     LEVEL_MEASURED = "level-measured"

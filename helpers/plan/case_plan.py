@@ -86,7 +86,7 @@ class CasePlan:
     recorded: RecordedEntry | None = None
     # The smallest change against the entry that counts, as a fraction, if the entry has none of its own.
     tolerance: float = 0.005
-    # The drop below the entry, as a fraction, that fails the case if no good build is at hand.
+    # The drop below the entry, as a fraction, that fails the case if no reference build is at hand.
     band: float = 0.05
     # The description of the images, and the images themselves; None if the case reads none.
     data: str = ""
@@ -94,7 +94,7 @@ class CasePlan:
     # The part of a run's environment that is known before it.
     environment: Mapping[str, str] = field(default_factory=dict)
     rule: str = WALL_CLOCK
-    # The good build's names; empty without one, and then ``why_no_reference`` says why.
+    # The reference build's names; empty without one, and then ``why_no_reference`` says why.
     reference: Mapping[str, str] = field(default_factory=dict)
     why_no_reference: str = ""
     # How many runs the case may take.
@@ -135,7 +135,8 @@ class CasePlan:
 
     @property
     def reference_id(self) -> str:
-        """The good build's framework, version, commit and, if it has one, digest; empty without a good build."""
+        """The reference build's framework, version, commit and, if it has one, digest; empty without a reference
+        build."""
         return build_id(self.reference)
 
     @property
@@ -316,7 +317,7 @@ def build_id(build: Mapping[str, str]) -> str:
 
 
 def _recorded_build_id(entry: RecordedEntry, good_digest: str) -> str:
-    """The ``build_id`` of the entry's build, to be compared with the good build's.
+    """The ``build_id`` of the entry's build, to be compared with the reference build's.
 
     Two builds are compared by their digests if both have one, else by version and commit.
     """

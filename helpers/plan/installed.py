@@ -32,7 +32,7 @@ class Installed:
     references: BuildFinder = field(default_factory=lambda: BuildFinder(named_in=REFERENCE_BUILD))
     # The builds that were named, by side (helpers/session/builds.py).
     named: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    # Whether the build under test may be its own good build, for A/A runs; no option of the command line sets it.
+    # Whether the build under test may be its own reference build, for A/A runs; no option of the command line sets it.
     same_build: bool = False
 
     def build(self, suite_case: SuiteCase) -> FrameworkBuild | str:
@@ -41,14 +41,16 @@ class Installed:
         return find_framework(framework, self.config.frameworks[framework], self.builds)
 
     def reference(self, suite_case: SuiteCase) -> FrameworkBuild | str:
-        """The good build with which a suspected case is confirmed, or why this case has none; empty if none was given.
+        """The reference build with which a suspected case is confirmed, or why this case has none; empty if none was
+        given.
 
-        The build under test cannot be its own good build: pairs of equal builds would blame the machine for every drop.
+        The build under test cannot be its own reference build: pairs of equal builds would blame the machine for every
+        drop.
         """
         if not (good := self._good):
             return ""
         if suite_case.case.framework.value not in good["frameworks"].split():
-            return f"the good build {good['source_text']} is of {good['frameworks'] or 'no framework'}"
+            return f"the reference build {good['source_text']} is of {good['frameworks'] or 'no framework'}"
         if suite_case.case.nodes > 1:
             return (
                 f"{self._reference_option} is of this machine, and the other hosts of a case run the Python that "
@@ -69,19 +71,19 @@ class Installed:
 
     @property
     def _good(self) -> Mapping[str, str]:
-        """The named good build; empty if none was named."""
+        """The named reference build; empty if none was named."""
         return self.named.get(REFERENCE, {})
 
     @property
     def _reference_option(self) -> str:
-        """The good build as the user named it."""
+        """The reference build as the user named it."""
         named = self._good
         return f"builds.good {named['source_text']}" if named["pinned"] else f"{REFERENCE_BUILD} {named['source_text']}"
 
     def why_no_pairs(
         self, suite_case: SuiteCase, reference: Mapping[str, str], recorded: Mapping[str, str] | None
     ) -> str:
-        """Why pairs with the good build would answer nothing, if no digest distinguishes the builds; else empty.
+        """Why pairs with the reference build would answer nothing, if no digest distinguishes the builds; else empty.
 
         If both have the same version and commit, and neither is the build with which the entry was ``recorded`` (its
         environment), pairs would compare a build with itself and blame the machine for the drop.

@@ -222,8 +222,8 @@ class Tolerances:
     published: _Share = 0.05
     # The smallest change against the recorded figure that counts; the evidence has a threshold of its own.
     recorded: _Share = 0.005
-    # From this drop below the recorded figure on, a case fails although no good build is at hand (docs/verdicts.md,
-    # "Without a reference build").
+    # From this drop below the recorded figure on, a case fails although no reference build is at hand
+    # (docs/verdicts.md, "Without a reference build").
     unconfirmed: _Share = 0.05
 
 

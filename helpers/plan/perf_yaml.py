@@ -171,7 +171,7 @@ class HistoryConfig:
 class BuildsConfig:
     """How builds are found and kept (docs/choosing.md)."""
 
-    # The pinned good build, named as ``--reference-build`` names one, and why it is good; None without one.
+    # The pinned reference build, named as ``--reference-build`` names one, and why it is good; None without one.
     good: Text | None = None
     reason: Text | None = None
     # The address of a commit's wheel, with ``{commit}`` in it; None if ``commit:SHA`` names no build.

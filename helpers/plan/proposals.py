@@ -181,7 +181,7 @@ def _worse(before: RecordedEntry | None, new: RecordedEntry, candidate: Candidat
     lower = f"{change:+.1%} against the recorded {figure_text(before)} {UNIT}"
     tolerance = candidate.tolerance if before.tolerance is None else before.tolerance
     if not apart and candidate.answer is RecordedAnswer.FASTER and change < 0:
-        return [f"faster than the good build, but lower than what is recorded: {lower}"]
+        return [f"faster than the reference build, but lower than what is recorded: {lower}"]
     return [f"lower: {lower}"] if change < -tolerance else []
 
 

@@ -1,4 +1,4 @@
-"""Sets the good build in a user's perf.yaml. The rest of the file stays as it is, with its comments.
+"""Sets the reference build in a user's perf.yaml. The rest of the file stays as it is, with its comments.
 
 The section ``builds`` is changed line by line, and the new text is read again before it counts.
 """

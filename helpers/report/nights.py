@@ -51,7 +51,7 @@ class NightLine:
     # The 95% interval of ``samples_per_s`` (``interval_of``); None if the spread between runs is not known.
     low: float | None = None
     high: float | None = None
-    # The geometric mean of the good build's runs in the pairs of that night, in samples/s; None without pairs.
+    # The geometric mean of the reference build's runs in the pairs of that night, in samples/s; None without pairs.
     good_samples_per_s: float | None = None
 
 
@@ -159,7 +159,7 @@ def interval_of(log_rates: Sequence[float], sigma: float | None) -> tuple[float 
 
 
 def good_rate(night: StoredNight) -> float | None:
-    """The geometric mean of the good build's samples/s on a night; None if it did not run."""
+    """The geometric mean of the reference build's samples/s on a night; None if it did not run."""
     compared = night.record.compared
     return math.exp(statistics.fmean(compared.reference)) if compared is not None and compared.reference else None
 

@@ -192,7 +192,7 @@ def _with_waits(of: Figures) -> str:
 
 
 def _below_tolerance(of: Figures) -> str:
-    what = {"drop": "a drop", "fell": "no slower than the good build; below the nights before"}
+    what = {"drop": "a drop", "fell": "no slower than the reference build; below the nights before"}
     return f"{what.get(of['what'], of['what'])}, but by less than the tolerance of {of['tolerance']:.1%}"
 
 
@@ -206,8 +206,10 @@ def _work_unchecked(of: Figures) -> str:
 
 def _level_unknown(of: Figures) -> str:
     if of["as_low"]:
-        return "slower than the good build, but what was recorded is as low"
-    return "below the nights before and not below the good build: an accepted gain may be lost or the machine be slow"
+        return "slower than the reference build, but what was recorded is as low"
+    return (
+        "below the nights before and not below the reference build: an accepted gain may be lost or the machine be slow"
+    )
 
 
 def _refused_later(of: Figures) -> str:
@@ -260,7 +262,7 @@ def _alike_in(of: Figures) -> str:
     then = {
         "chance": ", and the others say too little",
         "machine": ": the machine or the environment",
-        "unconfirmed": ", and the good build no slower than on its own nights before",
+        "unconfirmed": ", and the reference build no slower than on its own nights before",
     }
     return f"interleaved runs found both builds alike in {_first_cases(of['cases'])}{then[of['then']]}"
 
@@ -308,7 +310,7 @@ _SPECS: Mapping[str, Callable[[Any], str]] = {
 }
 _TEXTS: Mapping[Code, _Text] = {
     Code.BELOW_GOOD: (
-        "slower than the good build; what was recorded may have been so too, and counts as the level from now on, "
+        "slower than the reference build; what was recorded may have been so too, and counts as the level from now on, "
         "unless it is recorded anew"
     ),
     Code.BELOW_TOLERANCE: _below_tolerance,
@@ -348,7 +350,7 @@ _TEXTS: Mapping[Code, _Text] = {
     Code.BELOW_PUBLISHED: "below the published figure",
     Code.OTHER_PROGRAM: "published: not judged, because a program of {kind} is not the published program",
     Code.WITHIN_PUBLISHED: "within the published figure's band",
-    Code.BISECTED: "{pairs} interleaved pairs with the good build, for a search",
+    Code.BISECTED: "{pairs} interleaved pairs with the reference build, for a search",
     Code.CALIBRATED: "{runs} A/A runs measure the noise",
     Code.COMPARED: "compared",
     Code.NO_FIGURE: lambda of: of["why"] or f"a run has no {of['unit']} by the median step",
@@ -385,7 +387,7 @@ _TEXTS: Mapping[Code, _Text] = {
     Code.ENTRY: "recorded {recorded:rate} {unit} ({label})",
     Code.GAIN_EVIDENCE: "evidence {evidence:e} of a gain",
     Code.GOOD_FELL: (
-        "the good build is itself {drop:.1%} below its own {nights:n night} (driver, libraries, trainer code or "
+        "the reference build is itself {drop:.1%} below its own {nights:n night} (driver, libraries, trainer code or "
         "machine)"
     ),
     Code.NEUTRAL_SETTINGS: "changed, but not what a step does ({settings:list})",
@@ -415,8 +417,8 @@ _TEXTS: Mapping[Code, _Text] = {
     Code.ATTEMPT_ENDED: lambda of: f"attempt {of['attempt']} of {of['most']} ended: {_whose(of)}",
     Code.ACCEPT: 'to record this level: {command} --accept-regression "{case}=REASON"',
     Code.BUILD_OR_MACHINE: lambda of: (
-        f"{of['why'] or 'no good build was given'}, so build and machine cannot be told apart: run it again with "
-        "--reference-build BUILD, the good build"
+        f"{of['why'] or 'no reference build was given'}, so build and machine cannot be told apart: run it again with "
+        "--reference-build BUILD, the reference build"
     ),
     Code.JUDGE_AGAIN: "the runs are kept: judge again with --resume once the history answers",
     Code.LEARN_LEVEL: (
@@ -428,7 +430,7 @@ _TEXTS: Mapping[Code, _Text] = {
         f"{_no_reference(of)}: name one (--reference-build BUILD), and pairs decide; or record again: {of['command']}"
     ),
     Code.NOT_CONFIRMED: lambda of: (
-        f"not confirmed ({_no_reference(of)}): run it again with --reference-build BUILD, the good build"
+        f"not confirmed ({_no_reference(of)}): run it again with --reference-build BUILD, the reference build"
     ),
     Code.ONLY_SHOWN: "not confirmed: the recorded figure is only shown",
     Code.RECORD: "record it: {command}",
@@ -454,7 +456,7 @@ _TEXTS: Mapping[Code, _Text] = {
     Code.PAIRS_SO_FAR: _pairs_so_far,
     Code.PLANNED: "{runs} planned",
     Code.RECORDED_WITH_LEVEL: "it is recorded with its level",
-    Code.RUN_FOR_SLOWER: "{band:.1%} below what is recorded, and no good build at hand: run {run} of {most}",
+    Code.RUN_FOR_SLOWER: "{band:.1%} below what is recorded, and no reference build at hand: run {run} of {most}",
     Code.SEARCH: "bisect",
     Code.TURN: _turn,
     Code.TURN_WITHOUT_HISTORY: "the history cannot be asked, and it is this case's turn",

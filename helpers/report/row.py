@@ -127,7 +127,7 @@ class CaseRow:
     set_aside: tuple[str, ...] = ()
     # Those of ``set_aside`` that failed, whatever the verdict is.
     attempts: tuple[str, ...] = ()
-    # The name of the good build; empty if there is none, and then ``why_no_reference`` says why.
+    # The name of the reference build; empty if there is none, and then ``why_no_reference`` says why.
     reference_build: str = ""
     why_no_reference: str = ""
     # ``samples_per_s`` as a share of the cards' measured peak; None if no peak was requested.

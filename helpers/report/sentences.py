@@ -84,7 +84,7 @@ def sentence_of(row: CaseRow) -> str:
         return f"{_beside(standing)}: {pairs_in_short(row)}. Not decided: {why}."
     if status == Status.SLOWER.value and row.recorded is not None and row.recorded.ratio is not None:
         below = f"{1 - row.recorded.ratio:.1%} below what this machine recorded ({_rate(row.recorded, row)})"
-        return f"{below}; no good build was there to tell the build from the machine."
+        return f"{below}; no reference build was there to tell the build from the machine."
     if status == Status.INVALID.value and (shown := _only_shown(row)):
         return f"{_first_part(row.reason)}. Not judged, only shown: {shown}."
     published = shown_published(row)
@@ -99,7 +99,7 @@ def sentence_of(row: CaseRow) -> str:
 
 
 def pairs_in_short(row: CaseRow) -> str:
-    """How many pairs were slower than the good build at the level of the nights before, such as ``slower in 8 of 9
+    """How many pairs were slower than the reference build at the level of the nights before, such as ``slower in 8 of 9
     pairs``."""
     standing = row.standing
     level = standing.pairs.level or 0.0 if standing is not None and standing.pairs is not None else 0.0
@@ -195,9 +195,9 @@ def _of_gate(gate: GateVerdict) -> tuple[str, str]:
 
 
 def _beside(standing: Standing) -> str:
-    """What the pairs show, such as ``3.1% slower than the good build (95%: -3.7% to -2.5%)``."""
+    """What the pairs show, such as ``3.1% slower than the reference build (95%: -3.7% to -2.5%)``."""
     at_level = standing.pairs is not None and bool(standing.pairs.level)
-    against = "the nights before, beside the good build" if at_level else "the good build"
+    against = "the nights before, beside the reference build" if at_level else "the reference build"
     effect = standing.effect or EffectSize(0.0, 0.0, 0.0)
     return f"{_moved(effect.point, against).capitalize()}{_interval(effect)}"
 
@@ -214,7 +214,7 @@ def _only_shown(row: CaseRow) -> str:
     if row.recorded is not None and row.recorded.ratio is not None:
         shown.append(_moved(row.recorded.ratio - 1, f"the recorded {_rate(row.recorded, row)}"))
     if row.pairs:
-        shown.append(f"{pairs_in_short(row)} with the good build")
+        shown.append(f"{pairs_in_short(row)} with the reference build")
     return "; ".join(shown)
 
 

@@ -53,7 +53,8 @@ class SuiteOptions:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     # The case ids that the command line gives in full; ``--gate`` judges these too.
     named: frozenset[str] = frozenset()
-    # The build under test and the good build as ``--build`` and ``--reference-build`` name them (docs/choosing.md).
+    # The build under test and the reference build as ``--build`` and ``--reference-build`` name them
+    # (docs/choosing.md).
     build: str | None = None
     reference_build: str | None = None
     # Whether the build that perf.yaml pins is the good one if the command line names none.
@@ -67,5 +68,6 @@ class SuiteOptions:
     history_url: str | None = None
     # Whether results may become the recorded figures.
     to_record: bool = False
-    # Whether the build under test may be its own good build. No command line sets this, only code that makes A/A runs.
+    # Whether the build under test may be its own reference build. No command line sets this, only code that makes A/A
+    # runs.
     same_build: bool = False

@@ -1,4 +1,4 @@
-"""The builds of a session by the names that a user gave: the build under test and the good build."""
+"""The builds of a session by the names that a user gave: the build under test and the reference build."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ NamedBuilds = Mapping[str, Mapping[str, str]]
 
 
 def wants_builds(options: SuiteOptions, config: Config) -> bool:
-    """Whether a build is named, by an option or as the pinned good build of perf.yaml."""
+    """Whether a build is named, by an option or as the pinned reference build of perf.yaml."""
     return options.build is not None or _reference_name(options, config) is not None
 
 
 def named_builds(options: SuiteOptions, config: Config, cache: BuildCache, say: Callable[[str], None]) -> NamedBuilds:
     """The named builds, ready to run, each as plain values: the fields of PreparedBuild, the ``frameworks`` that it
-    has, and for the good build whether perf.yaml has ``pinned`` it.
+    has, and for the reference build whether perf.yaml has ``pinned`` it.
 
     Raises ConfigError for a name that means nothing and if both names mean one build, and BuildUnavailable if a build
     cannot be made.

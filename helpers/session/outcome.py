@@ -64,7 +64,7 @@ class Gating:
 
 @dataclass(frozen=True)
 class GoodBuild:
-    """The good build at hand."""
+    """The reference build at hand."""
 
     # Empty if there is none, and ``why_none`` says why.
     name: str = ""

@@ -22,5 +22,5 @@ def unfinished(store: ResultStore, case_id: str) -> str:
     kept = [counted(len(runs), "run")]
     if pairs := interleaved_pairs(runs):
         change = math.expm1(statistics.median((new.log_rate or 0.0) - (good.log_rate or 0.0) for good, new in pairs))
-        kept.append(f"{counted(len(pairs), 'pair')} beside the good build among them, {change:+.1%} in the median")
+        kept.append(f"{counted(len(pairs), 'pair')} beside the reference build among them, {change:+.1%} in the median")
     return f"No verdict yet: ended early after {', '.join(kept)}; --resume={store.session} goes on with them."

@@ -1,4 +1,5 @@
-"""Whole nights against a good build that the recorded level has left: sessions, pairs and history over many nights.
+"""Whole nights against a reference build that the recorded level has left: sessions, pairs and history over many
+nights.
 
 docs/verdicts.md, "Level against the reference build" and "Without a reference build": each of these once ended in a
 wrong verdict.
@@ -58,7 +59,7 @@ class World:
     sigma: float = 0.002
 
     def night(self, new: float, good: float = 100.0, **plan: Any) -> CaseResult:
-        """One session: what the build under test and the good build run at tonight."""
+        """One session: what the build under test and the reference build run at tonight."""
         name = f"night{self.night_number:03d}"
         self.night_number += 1
         when = FIRST + datetime.timedelta(days=self.night_number)
@@ -209,7 +210,7 @@ def test_the_first_night_asks_the_good_build_once_how_the_machine_ran(world: Wor
 @pytest.mark.parametrize("recorded", [GOOD, NEW])
 def test_a_baseline_of_a_slow_hour_hides_no_loss(world: World, recorded: dict[str, str]) -> None:
     if recorded is NEW:
-        # Recorded beside the good build, which is 2% slower.
+        # Recorded beside the reference build, which is 2% slower.
         pairs = world.night(97.1, 95.2, to_record=True, recorded=None).runs
         assert [run.is_confirming for run in pairs].count(True) >= 6
     world.record(95.2 if recorded is GOOD else 97.1, recorded)
@@ -257,7 +258,7 @@ def test_pairs_that_are_alike_say_nothing_while_the_level_is_unknown(world_after
 
 def test_a_build_pinned_anew_starts_a_level_of_its_own(world_after: Learn) -> None:
     world = world_after(gained)
-    # Another good build, at 103: the old one's level must not be held against it.
+    # Another reference build, at 103: the old one's level must not be held against it.
     found = world.nights(4, 105.0, 103.0, reference=OTHER_GOOD)
     assert set(statuses(found)) == {Status.PASS}
     assert "level-measured" in codes(found)
@@ -279,7 +280,7 @@ def test_a_machine_that_is_slow_tonight_is_told_where_the_good_build_is_below_it
     world.nights(2, 100.0)
     found = world.night(97.0, 97.0)
     assert (found.verdict.status, found.verdict.reason.code) == (Status.PASS, "machine-slow")
-    assert "the good build is itself " in reason_text(found.verdict.reason)
+    assert "the reference build is itself " in reason_text(found.verdict.reason)
     assert found.verdict.standing is not None and found.verdict.standing.pairs is not None
     assert found.verdict.standing.pairs.good_shift == pytest.approx(-0.03, abs=0.004)
     assert set(statuses(world.nights(3, 100.0))) == {Status.PASS}
@@ -290,7 +291,7 @@ def test_slower_trainer_code_that_both_builds_run_does_not_stay_green(world_afte
     world.nights(2, 100.0)
     found = world.nights(9, 95.0, 95.0)
     assert set(codes(found[:4])) == {"machine-slow"}
-    assert (set(codes(found[4:])), set(statuses(found[4:]))) == ({"good-build-slower"}, {Status.INCONCLUSIVE})
+    assert (set(codes(found[4:])), set(statuses(found[4:]))) == ({"reference-build-slower"}, {Status.INCONCLUSIVE})
     told = [reason_text(each.verdict.reason) for each in found[4:]]
     assert all(
         "(driver, libraries, trainer code or machine)" in each and "--accept-regression" in each for each in told
@@ -326,7 +327,7 @@ def test_an_entry_below_a_good_build_that_was_pinned_later_is_no_regression_ever
     world.record(97.0, NEW)
     found = world.nights(12, 97.0)
     assert Status.REGRESSION not in statuses(found)
-    assert codes(found).count("below-good-build") <= 1
+    assert codes(found).count("below-reference-build") <= 1
     assert set(statuses(found[6:])) <= {Status.PASS, Status.INCONCLUSIVE} and found[-1].verdict.status is Status.PASS
 
 
@@ -339,7 +340,7 @@ def test_a_fall_beyond_doubt_fails_although_nobody_knows_the_level(world: World)
     assert world.night(103.0, 106.0).verdict.status is Status.REGRESSION
 
 
-# --- no good build
+# --- no reference build
 
 
 def test_a_drop_beyond_the_band_that_nobody_can_confirm_is_slower_every_night(world_after: Learn) -> None:

@@ -173,7 +173,7 @@ class ProofBench:
             # Results of a slowed build are marked, and only --allow-contention accepts marked results.
             allow_contention=slowed,
             reference_build=str(self._good_build(step)) if slowed else None,
-            # The good build is the same build without the slowdown.
+            # The reference build is the same build without the slowdown.
             same_build=slowed,
             to_record=step.kind is StepKind.MEASURE,
         )

@@ -22,7 +22,7 @@ from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.program import counts_of
 from helpers.trainers.contract.steplog import WARMUP, WINDOW, StepLog
 
-# A repeat of the good build must not raise an alarm.
+# A repeat of the reference build must not raise an alarm.
 _WANTED = {
     StepKind.REPEAT: (Status.PASS, Status.INCONCLUSIVE),
     StepKind.SLOWED: (Status.REGRESSION,),

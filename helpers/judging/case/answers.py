@@ -1,7 +1,7 @@
 """The recorded question's answers, without pairs and after them.
 
-There are no pairs if no good build is at hand, or if nothing asks for one. Interleaved runs of both builds show whether
-the build or the machine is slower.
+There are no pairs if no reference build is at hand, or if nothing asks for one. Interleaved runs of both builds show
+whether the build or the machine is slower.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def alone(screening: Screening, smallest: float) -> RecordedAnswer:
 
 
 def slower_than_recorded(screening: Screening) -> RecordedAnswer | None:
-    """SLOWER if no good build is at hand and each of at least 3 runs lies below the band beyond doubt; else None."""
+    """SLOWER if no reference build is at hand and each of at least 3 runs lies below the band beyond doubt; else
+    None."""
     if screening.case.reference_build is not None or not screening.case.entry.gates:
         return None
     if (below := beyond_doubt(screening, screening.log_rates)) is None:
@@ -219,7 +220,7 @@ def _accept(evidence: Evidence) -> Finding:
 
 
 def _below_though_alike(confirmation: Confirmation, beside: Beside, doubtless: Finding | None) -> _Claim:
-    """The answer for a build that is slower than it was, but not slower than the good build beside it.
+    """The answer for a build that is slower than it was, but not slower than the reference build beside it.
 
     ``doubtless`` is what beyond_doubt() returned.
     """

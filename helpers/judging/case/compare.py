@@ -2,8 +2,8 @@
 
 Interleaved pairs of these two builds say most, because whatever the machine did that night, it did to both. They are
 decided as a night decides them (case.confirm), in whatever the stacks of the two builds differ. If there are
-none, B's runs are judged against the level of A's nights as a session without a good build judges them. Nights confirm
-nothing, so such a comparison can only have the answers of such a session.
+none, B's runs are judged against the level of A's nights as a session without a reference build judges them. Nights
+confirm nothing, so such a comparison can only have the answers of such a session.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _of_pairs(empty: CaseComparison, pairing: Pairing, shown: Confirmation) -> C
 
 
 def _of_nights(empty: CaseComparison, pairing: Pairing, noise: Noise, band: float, cases: int) -> CaseComparison:
-    """B's runs judged as a night without a good build would be, against the level of A's nights.
+    """B's runs judged as a night without a reference build would be, against the level of A's nights.
 
     How well that level is known is part of the night's own offset. A log names neither its machine nor its stack, so a
     comparison with one fails nothing.

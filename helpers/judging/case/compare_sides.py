@@ -78,7 +78,7 @@ class Pairing:
 
     @property
     def is_beside_good(self) -> bool:
-        """Whether A is the good build of the nights on which B was the build under test."""
+        """Whether A is the reference build of the nights on which B was the build under test."""
         roles = {run.role for run in self.a}, {run.role for run in self.b}
         return bool(self.pairs) and roles == ({Build.REFERENCE}, {Build.CANDIDATE})
 

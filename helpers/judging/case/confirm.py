@@ -57,7 +57,7 @@ class Conclusion(enum.Enum):
     # The pairs do not show that the builds are the same, but they show no drop and rule a large one out.
     NO_DROP = "no drop"
     OPEN = "open"
-    # Nothing was suspected; the pairs measured where the nights stand against the good build.
+    # Nothing was suspected; the pairs measured where the nights stand against the reference build.
     MEASURED = "measured"
 
 
@@ -68,10 +68,10 @@ def threshold_of(evidence: Evidence) -> float:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """Whole pairs, compared with ``level``, or with the good build itself if the level is not known."""
+    """Whole pairs, compared with ``level``, or with the reference build itself if the level is not known."""
 
     screening: Screening
-    # The level of the nights before against the good build.
+    # The level of the nights before against the reference build.
     level: Level
     # Log rates of either build, pair by pair.
     new: tuple[float, ...]
@@ -234,7 +234,8 @@ def confirm(
 
 
 def next_runs(evidence: Evidence, candidates: int, references: int, why: Finding) -> NeedRuns:
-    """The next pair, or the missing run of the pair under way. Orders alternate: AB, BA, AB (A is the good build)."""
+    """The next pair, or the missing run of the pair under way. Orders alternate: AB, BA, AB (A is the reference
+    build)."""
     pair = max(candidates, references)
     if candidates != references:
         half = found(Code.HALF_PAIR, why, pair=pair, most=evidence.budget.pairs)

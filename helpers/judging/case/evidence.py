@@ -142,7 +142,7 @@ class RecordedReference:
     differences: tuple[str, ...] = ()
     # The recorded runs' samples/s by ``rule``.
     replicates: tuple[float, ...] = ()
-    # The drop below the figure, as a fraction, beyond which SLOWER fails the case if no good build is at hand
+    # The drop below the figure, as a fraction, beyond which SLOWER fails the case if no reference build is at hand
     # (docs/verdicts.md, "Without a reference build").
     band: float = 0.05
     # The build it was recorded with, named as Evidence.reference_id names builds; empty if that is not known.
@@ -198,15 +198,16 @@ class Night:
 class Compared:
     """The interleaved runs of one earlier night, pair by pair."""
 
-    # The good build's Evidence.reference_id.
+    # The reference build's Evidence.reference_id.
     good: str
-    # Log rates of the build under test and of the good build beside it.
+    # Log rates of the build under test and of the reference build beside it.
     new: tuple[float, ...]
     reference: tuple[float, ...]
     # Whether that night's build was at the level that later nights should have, so that the pairs give the level of the
-    # segment against the good build.
+    # segment against the reference build.
     teaches_level: bool = True
-    # Whether the good build ran as it usually does, so that later nights compare it with these log rates of its own.
+    # Whether the reference build ran as it usually does, so that later nights compare it with these log rates of its
+    # own.
     teaches_good: bool = True
 
     def __post_init__(self) -> None:
@@ -230,7 +231,7 @@ class Past:
     # Why the history did not answer; empty if it did. If it did not, the other fields are empty, which means
     # unknown.
     unreachable: str = ""
-    # Oldest first, at most 40: the nights on which a good build ran too, from the night on which the case was last
+    # Oldest first, at most 40: the nights on which a reference build ran too, from the night on which the case was last
     # recorded or a gain was confirmed.
     compared: tuple[Compared, ...] = ()
     # The same of the case's other segments on this machine (another driver, library or line of the framework). Their

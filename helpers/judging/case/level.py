@@ -1,4 +1,4 @@
-"""The level of a case's accepted nights against the good build, and whether that build itself was slower tonight.
+"""The level of a case's accepted nights against the reference build, and whether that build itself was slower tonight.
 
 The recorded level may lie above the pinned build (a gain was accepted and the pin stayed) or below it. So pairs are
 compared with that level and not with 0 (docs/verdicts.md, "Level against the reference build").
@@ -25,9 +25,10 @@ PAIR_TAU = 3e-4
 LEVEL_PAIRS, LEVEL_ERROR = 16, 0.0025
 # Fewer pairs say too little about their scatter.
 _LEAST_PAIRS = 2
-# The good build's own figures drift with the machine over months, so the newest nights count.
+# The reference build's own figures drift with the machine over months, so the newest nights count.
 _OWN_NIGHTS = 8
-# A fall of the good build explains the new build's fall if it is at least half as large, or as large within two errors.
+# A fall of the reference build explains the new build's fall if it is at least half as large, or as large within two
+# errors.
 _ENOUGH, _ERRORS = 0.5, 2.0
 # Below this e-value the pairs' own runs do not confirm what the first run of the night showed.
 _STILL_BELOW = 1.0
@@ -35,19 +36,19 @@ _STILL_BELOW = 1.0
 
 @dataclass(frozen=True)
 class Level:
-    """The level of the accepted nights against the good build, and that build's own level.
+    """The level of the accepted nights against the reference build, and that build's own level.
 
     All in natural logarithms of samples/s.
     """
 
     known: bool = False
-    # The accepted nights minus the good build, with the standard error; both are 0 if the case was recorded with the
-    # good build itself.
+    # The accepted nights minus the reference build, with the standard error; both are 0 if the case was recorded with
+    # the reference build itself.
     offset: float = 0.0
     error: float = 0.0
     # From how many pairs the offset was learned.
     pairs: int = 0
-    # The good build's own level on earlier nights, with its standard error; None if that is not known.
+    # The reference build's own level on earlier nights, with its standard error; None if that is not known.
     good: float | None = None
     good_error: float = 0.0
     # From how many nights it was learned, and whether it is known from one hour alone (the recording, or the first
@@ -62,7 +63,8 @@ class Level:
 
 
 def learn_level(evidence: Evidence, noise: Noise) -> Level:
-    """The level against tonight's good build, from the nights on which that build ran and from the recorded entry."""
+    """The level against tonight's reference build, from the nights on which that build ran and from the recorded
+    entry."""
     name = evidence.reference_id
     if not name or evidence.recorded is None:
         return Level()
@@ -106,7 +108,8 @@ def level_error(differences: list[float], noise: Noise) -> float:
 
 
 def accepted_as_low(screening: Screening, new: Sequence[float], good: Sequence[float]) -> bool:
-    """Whether what people recorded or accepted is nearer to the new build's runs in the pairs than to the good build's.
+    """Whether what people recorded or accepted is nearer to the new build's runs in the pairs than to the reference
+    build's.
 
     ``new`` and ``good`` are the pairs' log rates. What was accepted is the recorded entry, or the nights since a
     confirmed gain; where neither can be compared with tonight, nobody has accepted anything.
@@ -131,7 +134,7 @@ class Beside:
     below: bool
     # By how much they do, in the logarithm; below 0 if they do.
     fall: float
-    # The good build tonight minus its own earlier figures, in the logarithm; None if those are not known.
+    # The reference build tonight minus its own earlier figures, in the logarithm; None if those are not known.
     good_shift: float | None
     # Whether it fell as far as the new build.
     good_below: bool

@@ -132,7 +132,7 @@ class Screening:
         """Whether the case is to be confirmed tonight without a suspicion.
 
         It is on the first nights of a stack for which nothing is recorded. It also has turns while the level of the
-        nights against the good build is too uncertain (not ``level_settled``).
+        nights against the reference build is too uncertain (not ``level_settled``).
         """
         if self.case.reference_build is None or self.unanchored:
             return self.case.reference_build is not None
@@ -187,7 +187,7 @@ def more_screening(screening: Screening, due_tonight: bool) -> NeedRuns | None:
     """A request for the runs that screening still needs, one at a time while the answer is open; None when it is
     settled.
 
-    ``due_tonight`` says whether the good build runs tonight, whatever screening shows.
+    ``due_tonight`` says whether the reference build runs tonight, whatever screening shows.
     """
     evidence, budget, made = screening.case, screening.case.budget, len(screening.differences)
     if not screening.mature and evidence.reference_build is None and made < budget.first_runs:

@@ -69,7 +69,7 @@ def paired(confirmation: Confirmation) -> Finding:
         evidence=confirmation.evidence,
         threshold=confirmation.threshold,
         tolerance=case.entry.tolerance,
-        # None: the good build itself, because the level is not known.
+        # None: the reference build itself, because the level is not known.
         level=math.expm1(level.offset) if level.known else None,
         level_error=level.error,
         level_pairs=level.pairs,

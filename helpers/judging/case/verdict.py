@@ -82,11 +82,11 @@ class PairStanding:
     count: int
     # Their e-value for the likelier direction.
     evidence: float
-    # The level of the accepted nights against the good build, with which the pairs were compared, and its standard
+    # The level of the accepted nights against the reference build, with which the pairs were compared, and its standard
     # error in the logarithm; None if it was not known.
     level: float | None = None
     level_error: float | None = None
-    # The effect of the good build tonight against its own earlier figures; None if those are not known.
+    # The effect of the reference build tonight against its own earlier figures; None if those are not known.
     good_shift: float | None = None
     # Whether both builds were slower tonight than their own earlier figures, by about as much.
     machine_slow: bool = False

@@ -133,12 +133,12 @@ class NightCase:
     def is_same(self) -> bool:
         """Whether interleaved runs showed that the build is not slower.
 
-        They cannot show that if the level of the earlier nights against the good build is not known.
+        They cannot show that if the level of the earlier nights against the reference build is not known.
         """
         return self.standing.pair_count > 0 and self.status in (Status.PASS, Status.IMPROVEMENT)
 
     def good_fell(self, shift: float) -> bool:
-        """Whether the good build itself ran below its own earlier figures by about ``shift``, a fraction below 0.
+        """Whether the reference build itself ran below its own earlier figures by about ``shift``, a fraction below 0.
 
         "About" means at least half as far, or as far within two standard deviations. True if those figures are not
         known.

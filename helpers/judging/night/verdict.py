@@ -36,7 +36,7 @@ class Cause(enum.Enum):
 
     # A member's interleaved runs found the new build slower.
     BUILD = "build"
-    # They found both builds alike, and the good build was below its own earlier figures.
+    # They found both builds alike, and the reference build was below its own earlier figures.
     MACHINE = "machine"
     # They found both builds alike, and the other members alone show too little.
     CHANCE = "chance"

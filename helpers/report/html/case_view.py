@@ -117,7 +117,7 @@ def _explained(found: CaseExplanation) -> Mapping[str, Any]:
 
 
 def levels_of(row: CaseRow, lines: Sequence[NightLine]) -> tuple[LevelLine, ...]:
-    """The lines to draw, as far as they are known: the recorded level, the good build's level, and the published
+    """The lines to draw, as far as they are known: the recorded level, the reference build's level, and the published
     figure, with a star if it is only shown."""
     found = []
     if row.recorded is not None and row.recorded.reference_samples_per_s is not None:
@@ -127,8 +127,8 @@ def levels_of(row: CaseRow, lines: Sequence[NightLine]) -> tuple[LevelLine, ...]
         measured.append((statistics.geometric_mean(each.reference_samples_per_s for each in row.pairs), "tonight"))
     if measured:
         good, when = measured[-1]
-        name = row.reference_build or "the good build"
-        found.append(LevelLine("good", "good build", f"{name}: {number(good)} by {MEDIAN_STEP}, {when}", good))
+        name = row.reference_build or "the reference build"
+        found.append(LevelLine("good", "reference build", f"{name}: {number(good)} by {MEDIAN_STEP}, {when}", good))
     published = shown_published(row)
     if published is not None and published.reference_samples_per_s is not None:
         found.append(_level("published", "published", published))
@@ -170,7 +170,7 @@ def _facts(row: CaseRow) -> Iterator[Fact]:
     standing = row.standing
     if standing is not None and standing.effect is not None:
         effect, pairs = standing.effect, standing.pair_count
-        by = f"{counted(pairs, 'pair')} with the good build" if pairs else "by the nights before"
+        by = f"{counted(pairs, 'pair')} with the reference build" if pairs else "by the nights before"
         interval = f"95% {effect.low:+.2%} to {effect.high:+.2%}, {by}"
         yield Fact("change", f"{effect.point:+.2%}", f"{interval}; evidence {evidence_text(standing.evidence)}")
     if standing is not None and standing.smallest_drop is not None:
@@ -180,7 +180,7 @@ def _facts(row: CaseRow) -> Iterator[Fact]:
     if row.utilisation is not None:
         found = row.utilisation
         yield Fact("share of peak", f"{found.share:.1%}", f"of {found.limit}, by the data sheet of {found.chip}")
-    yield Fact("good build", row.reference_build or "none", row.why_no_reference)
+    yield Fact("reference build", row.reference_build or "none", row.why_no_reference)
     if row.framework:
         named = [row.framework.get(name, "") for name in ("framework", "version", "source")]
         commit = row.framework.get("commit", "")
@@ -204,8 +204,8 @@ def _reference(answer: ReferenceAnswer, row: CaseRow) -> Fact:
 
 
 def _drawn_runs(runs: Sequence[RunResult], folders: Sequence[str]) -> tuple[tuple[DrawnRun, ...], str]:
-    """The first screening runs of the build under test and the first run of the good build; and why a warm-up is not
-    known (empty if all are known)."""
+    """The first screening runs of the build under test and the first run of the reference build; and why a warm-up is
+    not known (empty if all are known)."""
     placed = [(run, folder) for run, folder in zip(runs, folders, strict=False) if run.step_seconds]
     new = [each for each in placed if each[0].role == Build.CANDIDATE.value][:_MOST_RUNS_DRAWN]
     good = [each for each in placed if each[0].role == Build.REFERENCE.value][:1]
@@ -214,7 +214,7 @@ def _drawn_runs(runs: Sequence[RunResult], folders: Sequence[str]) -> tuple[tupl
         steps = steps_of(run, folder)
         why = why or steps.unknown
         of_good = run.role == Build.REFERENCE.value
-        name = f"run {run.replicate}{', good build' if of_good else ''}"
+        name = f"run {run.replicate}{', reference build' if of_good else ''}"
         drawn.append(DrawnRun(name, steps, "of-good" if of_good else f"run{at}"))
     return tuple(drawn), why
 

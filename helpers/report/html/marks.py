@@ -15,7 +15,7 @@ from helpers.judging.case.verdict import Status
 from helpers.report.nights import CALIBRATED
 from helpers.trainers.contract.errors import printable
 
-GOOD = "good build"
+GOOD = "reference build"
 
 _CIRCLE = "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0Z"
 _SMALL = "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0Z"

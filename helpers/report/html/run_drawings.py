@@ -1,4 +1,4 @@
-"""Tonight's runs of a case: the pairs with the good build, and the steps of each run."""
+"""Tonight's runs of a case: the pairs with the reference build, and the steps of each run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DrawnRun:
 
 
 def draw_pairs(pairs: Sequence[Pair], status: str, unit: str) -> svg.SVG | None:
-    """Each pair as two marks and the line between them: the good build's and the new one's; None without pairs."""
+    """Each pair as two marks and the line between them: the reference build's and the new one's; None without pairs."""
     if not pairs:
         return None
     values = [rate for each in pairs for rate in (each.reference_samples_per_s, each.candidate_samples_per_s)]
@@ -55,7 +55,7 @@ def draw_pairs(pairs: Sequence[Pair], status: str, unit: str) -> svg.SVG | None:
     slower = sum(each.difference < 0 for each in pairs)
     middle = statistics.median(each.difference for each in pairs)
     name = (
-        f"{counted(len(pairs), 'pair')} with the good build: the new one is slower in {slower}, "
+        f"{counted(len(pairs), 'pair')} with the reference build: the new one is slower in {slower}, "
         f"the middle difference is {middle:+.2%}"
     )
     return drawing(_WIDTH, _HEIGHT, name, parts)

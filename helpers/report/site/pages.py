@@ -170,10 +170,10 @@ def _small(case: SiteCase) -> Markup | None:
 
 
 def _levels(case: SiteCase) -> tuple[LevelLine, ...]:
-    """The good build's newest level; empty if the nights have none."""
+    """The reference build's newest level; empty if the nights have none."""
     for each in reversed(case.nights):
         if (rate := each.line.good_samples_per_s) is not None:
-            return (LevelLine("good", "good build", f"the good build's runs, {each.line.date}", rate),)
+            return (LevelLine("good", "reference build", f"the reference build's runs, {each.line.date}", rate),)
     return ()
 
 

@@ -70,7 +70,7 @@ def explain_case(
     """Measure both builds of the suite in turn, and compare what their profilers say.
 
     Whatever stops it becomes the reason in the answer, or a note if there are pairs enough. Raises ConfigError if the
-    case has no good build here or its framework's profiler cannot be read, before anything is measured.
+    case has no reference build here or its framework's profiler cannot be read, before anything is measured.
     """
     plan = _planned(suite, suite_case)
     store = ResultStore(suite.store.folder, FOLDER, suite.options.record)
@@ -187,7 +187,7 @@ def _planned(suite: Suite, suite_case: SuiteCase) -> CasePlan:
     if not plan.reference:
         raise ConfigError(
             f"case {case.id}",
-            got=f"no good build: {plan.why_no_reference or 'none is named'}",
+            got=f"no reference build: {plan.why_no_reference or 'none is named'}",
             expected="a build to compare with",
             remedy="--reference-build names it",
         )

@@ -237,7 +237,7 @@ def _compared(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing | 
 
 
 def _beside_first_run(plan: CasePlan, runs: tuple[RunResult, ...], standing: Standing) -> Compared | None:
-    """The good build's one run that showed how the machine ran (judging.recorded), beside the night's first run;
+    """The reference build's one run that showed how the machine ran (judging.recorded), beside the night's first run;
     None without it. They are not interleaved, so they teach no level."""
     one = next((run.log_rate for run in runs if run.role == Build.REFERENCE.value and run.measured), None)
     if one is None:

@@ -96,7 +96,7 @@ def _no_shared_memory(suite_case: SuiteCase, settings: Mapping[str, Any], proble
 
 
 def _reference(suite: Suite, suite_case: SuiteCase, entry: RecordedEntry | None) -> tuple[dict[str, str], str]:
-    """The good build's identity, or why this case has none; one of them is empty."""
+    """The reference build's identity, or why this case has none; one of them is empty."""
     found = suite.installed.reference(suite_case)
     if isinstance(found, str):
         return {}, found

@@ -24,7 +24,7 @@ class RunLabel:
     def begin(self, build: Build, request: NeedRuns, made: int) -> None:
         """Label the reports to come as those of this run of ``build``; ``made`` runs were made before it."""
         named, record = (
-            ("new build", self.plan.build) if build is Build.CANDIDATE else ("good build", self.plan.reference)
+            ("new build", self.plan.build) if build is Build.CANDIDATE else ("reference build", self.plan.reference)
         )
         if not self.plan.reference:
             named = "build"

@@ -63,7 +63,7 @@ def test_a_build_is_made_listed_checked_and_removed(here: Path) -> None:
     digest = text.split("/")[2]
     status, text = call(here, "builds")
     assert digest in text.splitlines()[1]
-    assert text.splitlines()[-1].startswith("pinned as the good build: none")
+    assert text.splitlines()[-1].startswith("pinned as the reference build: none")
     (record,) = json.loads(call(here, "builds", "--json")[1])["builds"]
     assert (record["digest"], record["source"], record["in_use"]) == (digest, WHEEL, False)
     # The machine's double has its builds everywhere, so all cases of a CPU would run.
@@ -162,7 +162,7 @@ def test_a_pin_is_in_perf_yaml_and_who_did_it_in_the_history(here: Path) -> None
     assert [path.name.split("-")[1] for path in (here / "runs" / "decisions").iterdir()] == ["pin", "pin"]
     lines = call(here, "builds", "pin", *runs)[1].splitlines()
     assert "ana: " in lines[0] and lines[-1] == "2 pinned"
-    assert "pinned as the good build: paddlepaddle==3.1.0 (back)" in call(here, "builds")[1]
+    assert "pinned as the reference build: paddlepaddle==3.1.0 (back)" in call(here, "builds")[1]
 
 
 @pytest.mark.slow

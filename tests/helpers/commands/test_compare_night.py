@@ -30,7 +30,7 @@ SLOWER, EXIT_OK = 1, 0
 
 @pytest.fixture
 def world(make_plan: Callable[..., CasePlan], make_run: Callable[..., RunResult], tmp_path: Path) -> Iterator[World]:
-    """A machine that was recorded at 105 images/s; the good build beside it runs at 100."""
+    """A machine that was recorded at 105 images/s; the reference build beside it runs at 100."""
     plan = make_plan(build=NEW, reference=GOOD, budget=Budget(rotation=2))
     plan = replace(plan, recorded=entry(plan, make_run, 105.0, NEW))
     with open_history(default_url(tmp_path / "runs")) as history:
@@ -127,6 +127,6 @@ def test_a_gain_that_stays_lost_is_one_over_both_nights(world: World, machine: M
     status, case = compared(world, machine, empty_baselines, "commit:abcdef", dates)
     assert (status, case["status"], case["b"]["nights"]) == (SLOWER, "REGRESSION", 2)
     assert "interleaved pairs at the level of the nights before (+" in case["sentence"]
-    # The good build itself is as fast as the new one, and no nights are its own.
+    # The reference build itself is as fast as the new one, and no nights are its own.
     status, back = compared(world, machine, empty_baselines, dates, "commit:abcdef")
     assert (status, back["status"]) == (EXIT_OK, "PASS")

@@ -19,7 +19,9 @@ def test_every_other_line_stays_and_a_file_that_is_missing_is_made(tmp_path: Pat
     path = tmp_path / "perf.yaml"
     assert set_values(path, "builds", VALUES) == ""
     assert load_config(path).builds.good == VALUES["good"]
-    text = "# what\nhistory: {url: null}\n\n# The good build.\nbuilds:\n  good: null # none\n  reason: null\n# end\n"
+    text = (
+        "# what\nhistory: {url: null}\n\n# The reference build.\nbuilds:\n  good: null # none\n  reason: null\n# end\n"
+    )
     path.write_text(text)
     assert set_values(path, "builds", VALUES) == text
     found = load_config(path).builds

@@ -1,4 +1,4 @@
-"""A night as a line: its interval, the good build's figure beside it, and the slope of its segment."""
+"""A night as a line: its interval, the reference build's figure beside it, and the slope of its segment."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_the_good_build_of_another_framework_is_none(bench: Bench) -> None:
     suite = bench.suite(builds={REFERENCE: named})
     suite.measurer.prepare([case_of(suite, SYNTHETIC)])
     found = suite.installed.reference(case_of(suite, SYNTHETIC))
-    assert found == "the good build torch==2.13.0 is of pytorch"
+    assert found == "the reference build torch==2.13.0 is of pytorch"
 
 
 @pytest.mark.parametrize("is_pinned", [True, False])

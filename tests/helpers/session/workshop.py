@@ -122,7 +122,7 @@ class Bench:
 
     @property
     def good(self) -> dict[str, dict[str, str]]:
-        """A good build, as it is named."""
+        """A reference build, as it is named."""
         return {REFERENCE: named_build(GOOD_PYTHON)}
 
     @property

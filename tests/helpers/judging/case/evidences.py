@@ -37,7 +37,7 @@ def good(log_rate: float = CENTRE, **values: Any) -> RunEvidence:
 
 
 def pairs(*differences: float, at: float = CENTRE, **values: Any) -> tuple[RunEvidence, ...]:
-    """Confirmation runs whose k-th pair differs by the k-th of ``differences``, the good build's log rate ``at``;
+    """Confirmation runs whose k-th pair differs by the k-th of ``differences``, the reference build's log rate ``at``;
     ``values`` are the new build's."""
     return tuple(each for gap in differences for each in (good(at), new(at + gap, **values)))
 

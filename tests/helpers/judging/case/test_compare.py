@@ -51,7 +51,7 @@ def scattered(mean: float, count: int, seed: int, sigma: float = 0.003) -> list[
 
 
 def interleaved(differences: Sequence[float], session: str = "ab") -> tuple[list[KeptRun], list[KeptRun]]:
-    """Pairs in one session: the good build as the reference, the new one as the candidate."""
+    """Pairs in one session: the reference build as the reference, the new one as the candidate."""
     old, new = [], []
     for number, difference in enumerate(differences):
         common = {"session": session, "stage": Stage.CONFIRM, "replicate": 2 * number}
@@ -224,7 +224,7 @@ LEVEL = Level(known=True, offset=math.log(1.05), error=0.001, pairs=12)
 
 
 def test_a_gain_that_is_lost_again_is_slower_although_the_pairs_are_alike() -> None:
-    """A is the good build, 5% below what was accepted; B is as fast as A."""
+    """A is the reference build, 5% below what was accepted; B is as fast as A."""
     (pairing,) = pair_up(*interleaved(scattered(0.0, 8, 8, 0.002)))
     alike = compare(pairing, NOISE, tolerance=0.005, band=0.05, rule="median-step", cases=1)
     assert alike.status is Status.PASS

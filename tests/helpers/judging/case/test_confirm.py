@@ -210,7 +210,7 @@ def test_an_unknown_level_is_measured_by_three_pairs_and_by_more_where_these_kno
 
 
 def barely_known(*runs: RunEvidence, learned_from: int = 16, known: int = 20, rotation: int = 1) -> NeedRuns | Verdict:
-    """Of noisy nights whose level, 2% above the good build, was learned from pairs 2% apart."""
+    """Of noisy nights whose level, 2% above the reference build, was learned from pairs 2% apart."""
     around = [CENTRE + 0.02 + 0.01 * (-1) ** at for at in range(learned_from)]
     past = Past(nights(known, scale=0.012), compared=(Compared(GOOD, tuple(around), (CENTRE,) * learned_from),))
     given = evidence(*runs, recorded=recorded(build="another build"), reference_build=GOOD)
@@ -280,7 +280,7 @@ def test_a_night_on_which_both_builds_run_low_does_not_teach_what_the_good_build
     assert standing(found).pairs.teaches_good is teaches
 
 
-@pytest.mark.parametrize(("row", "code"), [(3, "machine-slow"), (4, "good-build-slower")])
+@pytest.mark.parametrize(("row", "code"), [(3, "machine-slow"), (4, "reference-build-slower")])
 def test_the_fifth_slow_night_of_the_machine_in_a_row_does_not_pass_and_begins_no_segment(row: int, code: str) -> None:
     refused = tuple(replace(night, accepted=False) for night in nights(row))
     answer = confirmed(SLOW, *pairs(0.0, 0.0005, -0.0005, at=CENTRE - 0.03), past=nights() + refused)
@@ -488,7 +488,7 @@ def test_no_regression_without_evidence_and_effect(
 def test_a_build_far_below_the_record_and_like_the_good_one_fails_only_while_nobody_knows_the_level() -> None:
     far = CENTRE - 0.15
     slow = (run(far), run(far), run(far), *pairs(0.0, 0.0, 0.0, 0.0, at=far))
-    # Recorded with another build, and compared with the good one on no night: the good build may have been faster.
+    # Recorded with another build, and compared with the good one on no night: the reference build may have been faster.
     assert confirmed(*slow, recorded=recorded(build="another build"), past=nights(0)).status is Status.SLOWER
-    # Recorded with the good build itself: it is the machine.
+    # Recorded with the reference build itself: it is the machine.
     assert confirmed(*slow, recorded=recorded(build=GOOD), past=nights(0)).status is not Status.SLOWER

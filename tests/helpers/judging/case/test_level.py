@@ -1,4 +1,5 @@
-"""Both builds beside their own past: which nights tell it, and when the good build's fall explains the new one's."""
+"""Both builds beside their own past: which nights tell it, and when the reference build's fall explains the new
+one's."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def test_a_fall_half_as_large_of_the_good_build_explains_the_new_ones(good_fall:
 
 
 def learned(*compared: Compared) -> Level:
-    """The level against a good build that the case was not recorded with."""
+    """The level against a reference build that the case was not recorded with."""
     past = Past(nights(), compared=compared)
     return learn_level(replace(evidence(recorded=recorded(build="another build")), past=past), noise())
 
@@ -42,7 +43,7 @@ def test_few_pairs_that_agree_by_chance_make_no_certain_level() -> None:
 
 
 def test_what_was_recorded_in_a_slow_hour_is_forgotten_once_a_night_is_known() -> None:
-    """With it, every slow night of the machine would look as usual for the good build."""
+    """With it, every slow night of the machine would look as usual for the reference build."""
     slow = recorded(replicates=(math.exp(CENTRE - 0.05),))
     given = evidence(recorded=slow)
     alone = learn_level(given, noise())

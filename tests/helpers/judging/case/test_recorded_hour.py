@@ -1,4 +1,5 @@
-"""The hour in which a case was recorded: one run of the good build shows whether the machine ran then as it does."""
+"""The hour in which a case was recorded: one run of the reference build shows whether the machine ran then as it
+does."""
 
 from __future__ import annotations
 

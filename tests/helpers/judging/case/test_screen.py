@@ -194,8 +194,8 @@ def test_the_recorded_runs_are_forgotten_once_there_is_a_history() -> None:
 
 
 def turns(step: int, nights_made: int = 400, **values: Any) -> list[int]:
-    """On which of so many nights, ``step`` days apart, pairs are asked for without a suspicion. The good build has run
-    once tonight (helpers.judging.case.recorded)."""
+    """On which of so many nights, ``step`` days apart, pairs are asked for without a suspicion. The reference build has
+    run once tonight (helpers.judging.case.recorded)."""
     given = {"recorded": recorded(build="another build"), "past": nights(40), "reference_build": GOOD, **values}
     return [
         night

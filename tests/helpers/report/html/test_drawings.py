@@ -60,7 +60,7 @@ def test_a_segment_and_a_build_are_marked_where_they_begin() -> None:
 
 
 def test_a_level_beyond_the_nights_is_at_the_edge_and_says_so_and_labels_keep_apart() -> None:
-    near = (*LEVELS, LevelLine("good", "good build", "g", 100.1))
+    near = (*LEVELS, LevelLine("good", "reference build", "g", 100.1))
     drawn = picture(LINE, LINE, levels=near)
     assert ">published 300 ↑<" in drawn and ">recorded 100<" in drawn
     places = [
@@ -78,10 +78,10 @@ def test_an_interval_is_whole_unless_it_is_far_wider_than_the_others() -> None:
 def test_a_pair_is_two_marks_and_the_line_between_them_and_the_first_run_stands_first() -> None:
     pairs = [Pair(Build.REFERENCE.value, 100.0, 97.0), Pair(Build.CANDIDATE.value, 101.0, 98.0)]
     drawn = str(draw_pairs(pairs, "REGRESSION", "images/s"))
-    assert drawn.count("s-good-build") == 2 * 2 and drawn.count('class="between"') == 2
-    good, new = re.findall(r'<use href="#s-(?:good-build|regression)" class="[^"]*" x="([\d.]+)"', drawn)[:2]
+    assert drawn.count("s-reference-build") == 2 * 2 and drawn.count('class="between"') == 2
+    good, new = re.findall(r'<use href="#s-(?:reference-build|regression)" class="[^"]*" x="([\d.]+)"', drawn)[:2]
     assert float(good) < float(new)
-    assert "2 pairs with the good build: the new one is slower in 2" in drawn
+    assert "2 pairs with the reference build: the new one is slower in 2" in drawn
     assert draw_pairs([], "PASS", "images/s") is None
 
 

@@ -70,7 +70,7 @@ def test_the_first_words_are_the_verdict_and_the_worst_case_comes_first(session:
     first = content["urgent"][0]
     assert (
         first["sentence"]
-        == "3.1% slower than the good build (95%: -3.7% to -2.5%), confirmed by 6 pairs of runs in turn."
+        == "3.1% slower than the reference build (95%: -3.7% to -2.5%), confirmed by 6 pairs of runs in turn."
     )
     assert first["small"] is not None and first["row"].owner == "@data-loading"
 
@@ -80,7 +80,7 @@ def test_a_card_says_the_case_s_own_reason_and_the_gate_s_rule_after_it(session:
     open_pairs = cases["INCONCLUSIVE"]
     slower = sum(each.difference < 0 for each in open_pairs["row"].pairs)
     assert open_pairs["sentence"] == (
-        f"1.1% slower than the good build (95%: -1.7% to -0.5%): slower in {slower} of 6 pairs. "
+        f"1.1% slower than the reference build (95%: -1.7% to -0.5%): slower in {slower} of 6 pairs. "
         "Not decided: open after all 6 pairs (budgets: pairs)."
     )
     assert open_pairs["gate_rule"] == "The gate does not let INCONCLUSIVE pass (needs: recorded)."
@@ -98,7 +98,7 @@ def test_pairs_of_a_gain_that_is_lost_are_counted_against_the_level_of_the_night
     assert row.standing is not None
     pairs = tuple(replace(each, candidate_samples_per_s=1.01 * each.reference_samples_per_s) for each in row.pairs)
     lost = replace(row, pairs=pairs, standing=with_values(row.standing, pairs=6, level=0.03))
-    assert sentence_of(lost).startswith("1.1% slower than the nights before, beside the good build (95%")
+    assert sentence_of(lost).startswith("1.1% slower than the nights before, beside the reference build (95%")
     assert "slower in 6 of 6 pairs" in sentence_of(lost)
 
 
