@@ -114,6 +114,6 @@ def test_each_line_says_which_build_runs_and_why(bench: Bench, leased: list[Any]
     told = [line.removeprefix(f"{SYNTHETIC}  ").replace("  window  step 1/3", "") for line in lines]
     assert told[0] == "run 1/2  new build 3.0.0"
     pair = r"pair 1 of at most 40: a drop is suspected (evidence "
-    assert sorted(each.partition("build")[0].split()[-1] for each in told[1:3]) == ["good", "new"]
+    assert sorted(each.partition("build")[0].split()[-1] for each in told[1:3]) == ["new", "reference"]
     assert all(f" build 3.0.0  {pair}" in each for each in told[1:3]), told
     assert "pair 2 of at most 40: a drop is suspected" in told[3]
