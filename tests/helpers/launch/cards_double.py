@@ -56,7 +56,7 @@ def program(trainer: Trainer) -> None:
     trainer.beat("first step")
     plan = LoopPlan(spec.warmup_steps, spec.window_steps, 1)
     io = LoopIO(trainer.record, trainer.beat, lambda: None, time.monotonic, begin=trainer.begin)
-    train(plan, Images(share_of(trainer).batch_size), Steps(behaviour, spec.warmup_steps), EvenTimer(), io)
+    train(plan, Images(share_of(trainer, trainer.cards[0]).batch_size), Steps(behaviour, spec.warmup_steps), EvenTimer(), io)
 
 
 if __name__ == "__main__":
