@@ -56,7 +56,8 @@ def program(trainer: Trainer) -> None:
     trainer.beat("first step")
     plan = LoopPlan(spec.warmup_steps, spec.window_steps, 1)
     io = LoopIO(trainer.record, trainer.beat, lambda: None, time.monotonic, begin=trainer.begin)
-    train(plan, Images(share_of(trainer, trainer.cards[0]).batch_size), Steps(behaviour, spec.warmup_steps), EvenTimer(), io)
+    images = sum(share_of(trainer, card).batch_size for card in trainer.cards)
+    train(plan, Images(images), Steps(behaviour, spec.warmup_steps), EvenTimer(), io)
 
 
 if __name__ == "__main__":
