@@ -1,8 +1,8 @@
 """Records a terminal as a picture that moves: what a command shows, and when.
 
 ``.venv-site/bin/python docs/pictures/record.py gate.svg -- .venv/bin/perfgate gate`` runs the command in a terminal of
-100 columns and writes gate.svg, which browsers and GitHub play. Nothing is acted: the text is the command's own. A
-pause is shown for a second at most.
+100 columns and writes gate.svg, which browsers and GitHub play. The text is the command's own; minutes of training are
+played in less than a minute, and the picture's title says how much faster that is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 import pyte
 
 COLUMNS, ROWS = 100, 30
-LONGEST_PAUSE_S, SHORTEST_FRAME_S, LAST_FRAME_S = 1.0, 0.25, 8.0
+LONGEST_S, SHORTEST_FRAME_S, LAST_FRAME_S = 40.0, 0.4, 10.0
 COLUMN_PX, ROW_PX, MARGIN_PX = 8.0, 18, 12
 COLOURS = {"red": "#ff7b72", "green": "#7ee787", "brown": "#e3b341", "cyan": "#79c0ff", "blue": "#79c0ff"}
 
@@ -66,22 +66,29 @@ def record(command: list[str]) -> tuple[list[Frame], int]:
         os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS))
         os.execvp(command[0], command)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    shown_s, before = 0.0, time.monotonic()
+    began = time.monotonic()
     while True:
         try:
             read = os.read(terminal, 65536)
         except OSError:  # How Linux says that the other side is closed.
             break
-        now = time.monotonic()
-        shown_s, before = shown_s + min(now - before, LONGEST_PAUSE_S), now
         os.write(sys.stdout.fileno(), read)
         stream.feed(decoder.decode(read))
-        lines = lines_of(screen)
-        if shown_s - frames[-1].starts_s < SHORTEST_FRAME_S:
-            frames[-1] = Frame(frames[-1].starts_s, lines)
-        elif lines != frames[-1].lines:
-            frames.append(Frame(shown_s, lines))
+        frames.append(Frame(time.monotonic() - began, lines_of(screen)))
     return frames, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def faster(frames: list[Frame]) -> tuple[list[Frame], float]:
+    """The frames as they are played, and how many times as fast that is."""
+    times = max(1.0, frames[-1].starts_s / LONGEST_S)
+    played = [frames[0]]
+    for frame in frames[1:]:
+        starts_s = frame.starts_s / times
+        if starts_s - played[-1].starts_s < SHORTEST_FRAME_S:
+            played[-1] = Frame(played[-1].starts_s, frame.lines)
+        elif frame.lines != played[-1].lines:
+            played.append(Frame(starts_s, frame.lines))
+    return played, times
 
 
 def drawn(frames: list[Frame], title: str) -> str:
@@ -132,8 +139,10 @@ def main() -> int:
     parser.add_argument("command", nargs="+", help="after --")
     asked = parser.parse_args()
     frames, code = record(asked.command)
-    asked.picture.write_text(drawn(frames, shlex.join(asked.command)), encoding="utf-8")
-    print(f"{asked.picture}: {len(frames)} frames, exit code {code}")
+    played, times = faster(frames)
+    title = f"{shlex.join(asked.command)}, played {times:.0f} times as fast"
+    asked.picture.write_text(drawn(played, title), encoding="utf-8")
+    print(f"{asked.picture}: {title}, {len(played)} frames, exit code {code}")
     return 0
 
 
