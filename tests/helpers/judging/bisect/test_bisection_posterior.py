@@ -132,3 +132,9 @@ def test_the_sizes_of_two_changes() -> None:
     assert larger == pytest.approx(-0.0505, abs=2e-3)
     assert smaller == pytest.approx(-0.0203, abs=2e-3)
     assert 0 < error < 0.002
+
+
+def test_two_changes_that_no_pair_allows_have_no_sizes() -> None:
+    outlook = weigh({2: [-0.05] * 9}, [1.0] * 3, 0.001).outlook
+    # A gap in which no larger change lies, as far as the grid goes.
+    assert two_sizes(outlook, len(outlook.edges)) is None
