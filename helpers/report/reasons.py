@@ -417,8 +417,8 @@ _TEXTS: Mapping[Code, _Text] = {
     Code.ATTEMPT_ENDED: lambda of: f"attempt {of['attempt']} of {of['most']} ended: {_whose(of)}",
     Code.ACCEPT: 'to record this level: {command} --accept-regression "{case}=REASON"',
     Code.BUILD_OR_MACHINE: lambda of: (
-        f"{of['why'] or 'no reference build was given'}, so build and machine cannot be told apart: run it again with "
-        "--reference-build BUILD, the reference build"
+        f"{of['why'] or 'no reference build was given'}, so build and machine cannot be told apart: run it again "
+        "beside a build that is known to be good (--reference-build BUILD)"
     ),
     Code.JUDGE_AGAIN: "the runs are kept: judge again with --resume once the history answers",
     Code.LEARN_LEVEL: (
@@ -430,7 +430,8 @@ _TEXTS: Mapping[Code, _Text] = {
         f"{_no_reference(of)}: name one (--reference-build BUILD), and pairs decide; or record again: {of['command']}"
     ),
     Code.NOT_CONFIRMED: lambda of: (
-        f"not confirmed ({_no_reference(of)}): run it again with --reference-build BUILD, the reference build"
+        f"not confirmed ({_no_reference(of)}): run it again beside a build that is known to be good (--reference-build "
+        "BUILD)"
     ),
     Code.ONLY_SHOWN: "not confirmed: the recorded figure is only shown",
     Code.RECORD: "record it: {command}",
