@@ -35,7 +35,7 @@ from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract.errors import ConfigError, NoHistory, printable
 
 NAME = "builds"
-HELP = "List the builds that the suite keeps; make, check or remove one, or pin the good one"
+HELP = "List the builds that the suite keeps; make, check or remove one, or pin the reference build"
 EXITS = {
     0: "it is done",
     1: "the checked build would train nothing here, or the one to remove is in use",
@@ -101,7 +101,7 @@ def _list(arguments: argparse.Namespace, cache: BuildCache, config: Config, out:
     found = cache.kept()
     grid = Table.of(_COLUMNS, found).grid()
     alone = sum(each.own_size for each in found) / _MEGABYTE
-    good = config.builds.good
+    good = config.builds.reference
     why = config.builds.reason or "no reason given"
     pinned = f"{good} ({why})" if good else "none (perfgate builds pin BUILD --reason TEXT)"
     lines = [
@@ -182,7 +182,7 @@ def _pin(arguments: argparse.Namespace, cache: BuildCache, config: Config, out: 
     if not reason:
         raise ConfigError("perfgate builds pin", field="--reason", got=arguments.reason, expected="why it is good")
     if arguments.build == NONE:
-        remedy = f"To have no reference build, set builds.good and builds.reason to null in {config.path}"
+        remedy = f"To have no reference build, set builds.reference and builds.reason to null in {config.path}"
         raise ConfigError("perfgate builds pin", got=NONE, expected="a build", remedy=remedy)
     source = parse_build(arguments.build, Path.cwd(), config)
     build = prepare(source, cache=cache, progress=say, settings=config.builds)
@@ -190,10 +190,10 @@ def _pin(arguments: argparse.Namespace, cache: BuildCache, config: Config, out: 
     text = lasting_name(arguments.build, source, build, kept.note["sha256"] if kept is not None else "")
     now = utc_now().isoformat()
     who = arguments.who or user_name()
-    before = config.builds.good or ""
+    before = config.builds.reference or ""
     pin = Pin(text, build.name, build.version, build.commit, build.digest, before, reason, who, now)
     runs_folder = arguments.runs_dir.expanduser().absolute()
-    old = set_values(config.path, "builds", {"good": text, "reason": reason})
+    old = set_values(config.path, "builds", {"reference": text, "reason": reason})
     try:
         with open_history(history_url(arguments), runs_folder=runs_folder) as history:
             history.pin(pin)

@@ -50,7 +50,7 @@ history:
 
 # The reference build, with which suspects are confirmed: perfgate builds pin BUILD --reason TEXT.
 builds:
-  good: null
+  reference: null
   reason: null
 """
 

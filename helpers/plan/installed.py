@@ -78,7 +78,11 @@ class Installed:
     def _reference_option(self) -> str:
         """The reference build as the user named it."""
         named = self._good
-        return f"builds.good {named['source_text']}" if named["pinned"] else f"{REFERENCE_BUILD} {named['source_text']}"
+        return (
+            f"builds.reference {named['source_text']}"
+            if named["pinned"]
+            else f"{REFERENCE_BUILD} {named['source_text']}"
+        )
 
     def why_no_pairs(
         self, suite_case: SuiteCase, reference: Mapping[str, str], recorded: Mapping[str, str] | None

@@ -172,7 +172,7 @@ class BuildsConfig:
     """How builds are found and kept (docs/choosing.md)."""
 
     # The pinned reference build, named as ``--reference-build`` names one, and why it is good; None without one.
-    good: Text | None = None
+    reference: Text | None = None
     reason: Text | None = None
     # The address of a commit's wheel, with ``{commit}`` in it; None if ``commit:SHA`` names no build.
     commit_url: Annotated[str, matching(r"\{commit\}", "an address with {commit} in it")] | None = None

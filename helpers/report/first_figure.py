@@ -23,12 +23,14 @@ def first_figure_text(row: CaseRow, cases: Iterable[SuiteCase]) -> str:
     case has no figure."""
     if row.samples_per_s is None:
         return ""
-    figure = f"this machine: {row.samples_per_s:.4g} {rate_unit(row.case_id)} in {row.case_id}"
+    own = _case_of(row)
+    here = "this machine" if own is None or own.nodes == 1 else f"these {own.nodes} nodes"
+    figure = f"{here}: {row.samples_per_s:.4g} {rate_unit(row.case_id)} in {row.case_id}"
     compared = [_ratio(answer) for answer in row.published if answer.ratio is not None]
     if row.recorded is not None and row.recorded.ratio is not None:
         compared.append(f"recorded here: {_ratio(row.recorded)}")
     if not compared:
-        compared = ["nothing is recorded here yet", *_of_one_card(row, cases)]
+        compared = ["nothing is recorded here yet", *(() if own is None else _of_one_card(own, cases))]
     return f"{figure}; {'; '.join(compared)}"
 
 
@@ -36,11 +38,17 @@ def _ratio(answer: ReferenceAnswer) -> str:
     return f"{answer.reference_samples_per_s:.4g}, {answer.label} (ratio {answer.ratio:.3f})"
 
 
-def _of_one_card(row: CaseRow, cases: Iterable[SuiteCase]) -> Sequence[str]:
-    """The published figures of one card that come nearest: the same framework, model and precision, the fastest."""
+def _case_of(row: CaseRow) -> Case | None:
     try:
-        own = Case.parse(row.case_id)
+        return Case.parse(row.case_id)
     except ConfigError:
+        return None
+
+
+def _of_one_card(own: Case, cases: Iterable[SuiteCase]) -> Sequence[str]:
+    """The published figures of one card that come nearest: the same framework, model and precision, the fastest. None
+    for a case of several nodes."""
+    if own.nodes > 1:
         return ()
     fastest: dict[str, PublishedFigure] = {}
     for figure in (each for suite_case in cases for each in suite_case.figures):

@@ -75,7 +75,7 @@ def refuse_not_importable(
 def _reference_name(options: SuiteOptions, config: Config) -> str | None:
     if options.reference_build is not None:
         return None if options.reference_build == NONE else options.reference_build
-    return config.builds.good if options.pinned_reference else None
+    return config.builds.reference if options.pinned_reference else None
 
 
 def _record(build: PreparedBuild) -> dict[str, str]:

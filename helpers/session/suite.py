@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from helpers.common.files import of_everybody
 from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
+from helpers.common.words import counted
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
 from helpers.machine.environment import device_of
@@ -243,13 +244,13 @@ class Suite:
         usual = usual_targets(case.target for case in on_gpu)
         if self.options.gate:
             here = [case for case in self.cases if self.gate.rule_for(case) is not None]
-            what = f"the gate's {len(here)} cases"
+            what = f"the gate's {counted(len(here), 'case')}"
         elif on_gpu:
             here = [case for case in on_gpu if case.target in usual]
-            what = f"the {len(here)} cases that {self.machine.device_name('gpu')} runs"
+            what = f"the {counted(len(here), 'case')} that {self.machine.device_name('gpu')} runs"
         else:
             here = [case for case in self.cases if case.short and case.target == CPU]
-            what = f"the short CPU selection, {len(here)} cases"
+            what = f"the short CPU selection, {counted(len(here), 'case')}"
             if self.machine.gpus:
                 what += f", as no case runs on {self.machine.device_name('gpu')} with what is installed"
         left = len(self.cases) - len(here)

@@ -261,8 +261,7 @@ class Evidence:
     overrides: tuple[str, ...] = ()
     # Those of them that are known not to change the throughput, each with the reason.
     neutral: Mapping[str, str] = field(default_factory=dict)
-    record_command: str = "pytest perf_tests --update-baselines"
-    # Whether the session was started by that command, so that it records the case itself.
+    # Whether the session was started by record_command, so that it records the case itself.
     to_record: bool = False
     past: Past = field(default_factory=Past)
     budget: Budget = field(default_factory=Budget)
@@ -291,6 +290,11 @@ class Evidence:
     # The smallest change that counts, and the band, where nothing is recorded (RecordedReference).
     tolerance: float = 0.005
     band: float = 0.05
+
+    @property
+    def record_command(self) -> str:
+        """What records the case."""
+        return f"pytest perf_tests --update-baselines -k {self.case_id}"
 
     @property
     def entry(self) -> RecordedReference:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
-from helpers.trainers.contract.models import Convolution, Model, ResidualLayers
+from helpers.trainers.contract.models import Convolution, Model
 
 
 class Precision(enum.Enum):
@@ -135,9 +135,11 @@ class Case:
         """Bytes of a GPU's memory that it certainly needs: the outputs of its convolutions, and of the batch norms
         after them, stay there until the backward pass has read them. A compiler may compute the second ones again."""
         bytes_each = 2 if self.precision.is_amp or self.precision is Precision.BF16 else 4
-        layers = self.model.spec.layers()
-        outputs = sum(each.outputs * each.size**2 for each in layers.in_order() if isinstance(each, Convolution))
-        kept = 2 if isinstance(layers, ResidualLayers) and not self.compilers else 1
+        model = self.model.spec
+        outputs = sum(
+            each.outputs * each.size**2 for each in model.layers().in_order() if isinstance(each, Convolution)
+        )
+        kept = 2 if model.network.batch_norm and not self.compilers else 1
         return self.batch_size_per_card * outputs * kept * (0 if self.precision is Precision.UNSTATED else bytes_each)
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Iterator, Mapping, Optional, Tuple, Union
+from typing import ClassVar, Iterator, Mapping, Optional, Tuple, Union
 
 from helpers.trainers.contract.errors import entry_of
 
@@ -133,8 +133,9 @@ class PlainLayers:
 
 @dataclass(frozen=True)
 class Residual:
-    """A network of bottleneck blocks, with batch norm after each convolution."""
+    """A network of bottleneck blocks (ResNet50, 101, 152), with batch norm after each convolution."""
 
+    batch_norm: ClassVar[bool] = True
     # (width, blocks) from the image to the classifier.
     stages: Tuple[Tuple[int, int], ...]
 
@@ -154,6 +155,7 @@ class Residual:
 class Plain:
     """A network of 3 x 3 convolutions (with bias, without batch norm) and fully connected layers."""
 
+    batch_norm: ClassVar[bool] = False
     # (outputs, convolutions) from the image to the classifier.
     stages: Tuple[Tuple[int, int], ...]
     # The outputs of all fully connected layers except the last.

@@ -113,7 +113,7 @@ def test_what_cannot_be_done_is_told(here: Path, capsys: pytest.CaptureFixture[s
         (["builds", "check", "nowhere"], "a virtual environment's folder"),
         (["builds", "make", f"{WHEEL}#sha256={'0' * 64}"], "has the wrong digest"),
         (["builds", "pin", WHEEL], "why it is good"),
-        (["builds", "pin", "none", "--reason", "r"], "set builds.good and builds.reason to null"),
+        (["builds", "pin", "none", "--reason", "r"], "set builds.reference and builds.reason to null"),
     ):
         assert call(here, *words)[0] == EXIT_USAGE
         assert told in capsys.readouterr().err

@@ -38,12 +38,12 @@ def test_what_follows_an_address_in_a_sentence_is_no_password() -> None:
 def test_a_configuration_s_passwords_are_masked_wherever_they_stand() -> None:
     found = {
         "history": {"url": "postgresql://me:Pa55word@db/perf"},
-        "builds": {"good": "https://me:0therWord@host/x.whl?sig=1", "most_gigabytes": 20},
+        "builds": {"reference": "https://me:0therWord@host/x.whl?sig=1", "most_gigabytes": 20},
         "nodes": {"hosts": [{"name": "a", "environment": {"HF_TOKEN": "hf_12345", "NCCL_ALGO": "Ring"}}]},
     }
     assert masked(found) == {
         "history": {"url": "postgresql://me:***@db/perf"},
-        "builds": {"good": "https://host/x.whl?…", "most_gigabytes": 20},
+        "builds": {"reference": "https://host/x.whl?…", "most_gigabytes": 20},
         "nodes": {"hosts": [{"name": "a", "environment": {"HF_TOKEN": "***", "NCCL_ALGO": "Ring"}}]},
     }
     remember(found)

@@ -12,22 +12,22 @@ from helpers.plan.perf_yaml import load_config
 from helpers.plan.yaml_edit import set_values, with_values
 from helpers.trainers.contract.errors import ConfigError
 
-VALUES = {"good": "paddlepaddle==3.2.2", "reason": 'it\'s "good": # yes'}
+VALUES = {"reference": "paddlepaddle==3.2.2", "reason": 'it\'s "good": # yes'}
 
 
 def test_every_other_line_stays_and_a_file_that_is_missing_is_made(tmp_path: Path) -> None:
     path = tmp_path / "perf.yaml"
     assert set_values(path, "builds", VALUES) == ""
-    assert load_config(path).builds.good == VALUES["good"]
-    text = (
-        "# what\nhistory: {url: null}\n\n# The reference build.\nbuilds:\n  good: null # none\n  reason: null\n# end\n"
-    )
+    assert load_config(path).builds.reference == VALUES["reference"]
+    text = "# what\nhistory: {url: null}\n\n# The build.\nbuilds:\n  reference: null # none\n  reason: null\n# end\n"
     path.write_text(text)
     assert set_values(path, "builds", VALUES) == text
     found = load_config(path).builds
-    assert {"good": found.good, "reason": found.reason} == VALUES
+    assert {"reference": found.reference, "reason": found.reason} == VALUES
     kept = [line for line in text.splitlines() if "null #" not in line and "reason" not in line]
-    assert [line for line in path.read_text().splitlines() if "good: " not in line and "reason" not in line] == kept
+    assert [
+        line for line in path.read_text().splitlines() if "reference: " not in line and "reason" not in line
+    ] == kept
 
 
 def test_a_file_with_a_password_is_never_readable_for_others_meanwhile(
@@ -59,8 +59,8 @@ def test_a_file_with_a_password_is_never_readable_for_others_meanwhile(
         "builds: # why\na: 1\n",
         "builds: null\na: 1\n",
         "builds: {}\na: 1\n",
-        "builds:\n  good:\n  reason: # none yet\na: 1\n",
-        "builds:\n    python: p\n    # a comment\n    good: old\na: 1\n",
+        "builds:\n  reference:\n  reason: # none yet\na: 1\n",
+        "builds:\n    python: p\n    # a comment\n    reference: old\na: 1\n",
         "# only a comment\n",
     ],
 )
@@ -72,7 +72,13 @@ def test_every_form_of_a_section_takes_the_values(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["x: &a {good: 1}\nbuilds: *a\n", "builds: [1]\n", "builds: {good: x}\n", "builds:\n  good: >\n    two\n"]
+    "text",
+    [
+        "x: &a {reference: 1}\nbuilds: *a\n",
+        "builds: [1]\n",
+        "builds: {reference: x}\n",
+        "builds:\n  reference: >\n    two\n",
+    ],
 )
 def test_a_form_that_no_program_should_change_is_refused_and_left(tmp_path: Path, text: str) -> None:
     path = tmp_path / "perf.yaml"

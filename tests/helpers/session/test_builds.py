@@ -48,7 +48,7 @@ def named(shelf: Shop, config: Config | None = None, **values: object) -> NamedB
 
 
 def pinned(shelf: Shop, text: str) -> Config:
-    return replace(shelf.config, builds=replace(shelf.config.builds, good=text, reason="a release"))
+    return replace(shelf.config, builds=replace(shelf.config.builds, reference=text, reason="a release"))
 
 
 @pytest.mark.slow

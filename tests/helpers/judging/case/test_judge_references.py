@@ -141,7 +141,7 @@ def test_another_segment_is_incomparable_and_says_in_what(samples_per_s: float) 
 
 
 def test_what_was_recorded_by_another_rule_is_incomparable_and_says_the_remedy() -> None:
-    answer = verdict(run(), recorded=recorded(rule=RULE), record_command="pytest --update-baselines -k x")
+    answer = verdict(run(), recorded=recorded(rule=RULE))
     assert (answer.status, answer.reason.code, answer.standing) == (Status.INCOMPARABLE, "other-rule", None)
 
 
