@@ -273,6 +273,13 @@ def test_a_case_whose_profile_cannot_be_read_on_its_device_is_refused_before_any
     assert bench.runner.made == []
 
 
+def test_a_case_without_a_reference_build_is_refused_with_the_reason(bench: Bench) -> None:
+    suite = _suite_of_a_night(bench, 60)
+    suite.options = replace(suite.options, builds={})
+    with pytest.raises(ConfigError, match="no reference build: none is named"):
+        explain_case(suite, suite.cases[0], ExplainRequest(6, 5), lambda line: None)
+
+
 def _suite_of_a_night(bench: Bench, minutes: int, *, resume: bool = False) -> Suite:
     options = SuiteOptions(
         ROOT / "helpers/plan/defaults.yaml", bench.baselines, bench.runs, "night", resume=resume, same_build=True

@@ -110,3 +110,10 @@ def test_a_rate_that_is_not_finite_is_an_error() -> None:
     fleet["n001"]["c0"][0] = math.nan
     with pytest.raises(SuiteError, match="c0 on n001"):
         judge_fleet(fleet)
+
+
+def test_nodes_have_heavier_tails_than_the_normal_distribution() -> None:
+    """6.3 of the fleet's standard deviations: by Student's t with five degrees of freedom this is no wonder."""
+    fleet = made(60)
+    slowed(fleet, "n007", -0.02)
+    assert judge_fleet(fleet).nodes[0].chance == pytest.approx(0.0107, rel=0.01)

@@ -138,3 +138,9 @@ def test_two_changes_that_no_pair_allows_have_no_sizes() -> None:
     outlook = weigh({2: [-0.05] * 9}, [1.0] * 3, 0.001).outlook
     # A gap in which no larger change lies, as far as the grid goes.
     assert two_sizes(outlook, len(outlook.edges)) is None
+
+
+def test_the_error_of_a_change_counts_that_it_may_be_the_larger_or_the_smaller_one() -> None:
+    sizes = two_sizes(weigh({1: [0.0], 5: [-0.03], 9: [-0.09]}, [1.0] * 10, 0.005).outlook, 1)
+    assert sizes is not None
+    assert [each[1] for each in sizes] == [pytest.approx(0.00926, rel=0.01), pytest.approx(0.01287, rel=0.01)]

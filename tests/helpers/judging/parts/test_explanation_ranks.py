@@ -241,3 +241,13 @@ def test_that_an_all_reduce_is_shorter_is_not_named_with_a_slow_rank() -> None:
 
     found = _explained(change, pairs=14, is_slower=True)
     assert [each.part.rank for each in found.named] == [SLOW]
+
+
+def test_ranks_that_compute_less_than_a_thousandth_of_a_step_explain_nothing() -> None:
+    def ranks(network: float) -> set[int]:
+        random, job = np.random.default_rng(1), Job(network=network)
+        pairs = [ProfiledPair(job.run(random, 0.004), job.run(random, 0.004)) for _ in range(3)]
+        return {each.part.rank for each in parts_and_ranks(pairs) if each.part.level is Grain.RANK}
+
+    assert ranks(0.03) == {0, 1}
+    assert ranks(300.0) == set()
