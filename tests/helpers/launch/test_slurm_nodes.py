@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from helpers.launch.nodes.slurm import step_words, with_hosts_of_job
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.tail import Progress
 from helpers.plan.perf_yaml import NodesConfig
+from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.launch.test_nodes import PROGRAM, job, kills_program
@@ -58,6 +60,11 @@ def test_two_nodes_of_a_job_give_the_logs_of_both_ranks_here(
     # The first node's share runs in this process, that of the other one is a step.
     assert [len(found) for found in during] == [1]
     assert steps(slurm, allocation) == []
+
+
+def test_a_session_in_a_job_has_the_jobs_nodes(allocation: str, tmp_path: Path) -> None:
+    options = SuiteOptions(ROOT / "helpers/plan/defaults.yaml", ROOT / "baselines", tmp_path, "s")
+    assert [host.name for host in Suite.load(options).config.nodes.hosts] == ["n0", "n1"]
 
 
 def test_a_step_has_the_cards_that_slurm_granted_to_its_job_on_its_node(
