@@ -23,7 +23,7 @@ from helpers.history.run_folders import JOBS_FOLDER
 from helpers.judging.fleet import judge_fleet
 from helpers.launch.slurm.job import run_jobs
 from helpers.launch.slurm.nodes import SlurmNode, nodes_of
-from helpers.launch.slurm.script import JobRequest, Shape, parse_minutes, python_command
+from helpers.launch.slurm.script import JobRequest, Shape, parse_limit, parse_minutes, python_command
 from helpers.plan.clusters import ClusterConfig
 from helpers.report.fleet import FleetAnswer, fleet_record, fleet_text
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
@@ -62,10 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--time",
-        type=typed(parse_minutes),
+        type=typed(parse_limit),
         default=_GATE_MINUTES,
         metavar="MINUTES",
-        help="End a node's gate after MINUTES, or H:MM. Default: 4:00",
+        help="End a node's gate after MINUTES, or H:MM. Default: 4:00, four hours",
     )
     parser.add_argument(
         "--within",
