@@ -73,10 +73,7 @@ class End:
             return ""
         if self._time_was_over:
             limit = "" if math.isinf(self.limit) else f" (limit: {counted(round(self.limit / 60), 'minute')})"
-            return (
-                f"Slurm ended the job: its time was over{limit}. --time gives it more; finished runs are kept "
-                "(gate --resume)"
-            )
+            return f"Slurm ended the job: its time was over{limit}. --time gives it more; --resume keeps finished runs"
         details = [f"signal {self.code & 0x7F}" if self.code & 0x7F else "", self.reason]
         shown = ", ".join(each for each in details if each not in ("", "None"))
         return f"Slurm ended the job: {self.state}{f' ({shown})' if shown else ''}"
