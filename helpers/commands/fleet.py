@@ -19,11 +19,12 @@ from helpers.common.files import read_text_limited
 from helpers.common.masking import shown_words
 from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
+from helpers.common.words import counted
 from helpers.history.run_folders import JOBS_FOLDER
-from helpers.judging.fleet import judge_fleet
+from helpers.judging.fleet import LEAST_NODES, judge_fleet
 from helpers.launch.slurm.job import run_jobs
 from helpers.launch.slurm.nodes import SlurmNode, nodes_of
-from helpers.launch.slurm.script import JobRequest, Shape, parse_minutes, python_command
+from helpers.launch.slurm.script import JobRequest, Shape, parse_limit, parse_minutes, python_command
 from helpers.plan.clusters import ClusterConfig
 from helpers.report.fleet import FleetAnswer, fleet_record, fleet_text
 from helpers.session.gate import EXIT_NOT_JUDGED, EXIT_OK, EXIT_SLOWER
@@ -62,10 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--time",
-        type=typed(parse_minutes),
+        type=typed(parse_limit),
         default=_GATE_MINUTES,
         metavar="MINUTES",
-        help="End a node's gate after MINUTES, or H:MM. Default: 4:00",
+        help="End a node's gate after MINUTES, or H:MM. Default: 4:00, four hours",
     )
     parser.add_argument(
         "--within",
@@ -92,6 +93,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     why: Mapping[str, str] = {}
     if arguments.report is None:
         _check_history(gate, nodes)
+        say(_plan(nodes))
         if arguments.dry_run:
             first = next(each.name for each in nodes if not each.problem)
             show_scripts(_request(arguments, gate, fleet, first, shown_words(arguments.words)), cluster, out)
@@ -100,6 +102,16 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     answer = _answer(gate, fleet, [each.name for each in nodes], why)
     print_answer(arguments, out, fleet_text(answer, width_of(out)), fleet_record(answer))
     return EXIT_SLOWER if answer.verdict.slow else EXIT_OK if answer.complete else EXIT_NOT_JUDGED
+
+
+def _plan(nodes: Sequence[SlurmNode]) -> str:
+    """Which nodes are measured, and whether they are too few, in one line."""
+    usable = [each.name for each in nodes if not each.problem]
+    none = [f"{each.name} ({each.problem})" for each in nodes if each.problem]
+    parts = [f"{counted(len(usable), 'job')}, one a node: {_few(usable)}"]
+    parts += [f"no job: {_few(none)}"] if none else []
+    parts += [f"fewer than {LEAST_NODES} nodes cannot be judged"] if len(usable) < LEAST_NODES else []
+    return "; ".join(parts)
 
 
 def _measured(
@@ -174,10 +186,14 @@ def _answer(gate: argparse.Namespace, fleet: str, nodes: Sequence[str], why: Map
     for node in nodes:
         lacking = sorted(cases - set(rates[node]))
         if node in why or lacking or not cases:
-            few = ", ".join(lacking[:_SHOWN]) + (f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else "")
-            figures = f"no figure of {few or 'any case'}" if lacking or not cases else ""
+            figures = f"no figure of {_few(lacking) or 'any case'}" if lacking or not cases else ""
             missing[node] = "; ".join(filter(None, (why.get(node), figures)))
     return FleetAnswer(fleet, judge_fleet({node: found for node, found in rates.items() if found}), missing)
+
+
+def _few(names: Sequence[str]) -> str:
+    left = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {left} more" if left > 0 else "")
 
 
 def _rates(history: History, session: str) -> dict[str, list[float]]:

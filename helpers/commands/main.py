@@ -192,7 +192,9 @@ def main(argv: Sequence[str], out: TextIO | None = None) -> int:
             _silence(stream)
             return EXIT_NO_READER
         _flush(stream)
-        return _ended(name, f"error: {without_secrets(str(error), passwords_in(argv))}", EXIT_USAGE)
+        # An error about the command itself would name it twice.
+        text = str(error).removeprefix(f"{name}: ")
+        return _ended(name, f"error: {without_secrets(text, passwords_in(argv))}", EXIT_USAGE)
     except KeyboardInterrupt:
         return _ended(name, "interrupted", EXIT_INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - Python's own end would be a regression's code

@@ -18,7 +18,7 @@ from helpers.launch.slurm.job import run_jobs
 from helpers.launch.slurm.script import (
     JobRequest,
     Shape,
-    parse_minutes,
+    parse_limit,
     python_command,
     withheld_settings,
 )
@@ -42,7 +42,10 @@ _NOT_IN_A_JOB = (NAME, "fleet")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser)
     parser.add_argument(
-        "--time", type=typed(parse_minutes), metavar="MINUTES", help="End the job after MINUTES, or H:MM"
+        "--time",
+        type=typed(parse_limit),
+        metavar="MINUTES",
+        help="End the job after MINUTES, or H:MM (4:00 is four hours)",
     )
     parser.add_argument(
         "--shape",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import math
 import os
+import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -12,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from helpers.common.files import make_folder, open_regular
+from helpers.common.words import counted
 from helpers.launch.nodes.slurm import ask_slurm
 from helpers.launch.signals import signals_interrupt
-from helpers.launch.slurm.script import JobRequest, variables_of_job, write_for_owner
+from helpers.launch.slurm.script import EARLIEST_NOTICE_SECONDS, JobRequest, variables_of_job, write_for_owner
 from helpers.plan.clusters import ClusterConfig
 from helpers.trainers.contract.errors import LaunchError
 
@@ -25,7 +29,11 @@ _COMPLETING_SECONDS = 60.0
 _ANSWER_SECONDS = 15.0
 _COMPLETING, _COMPLETED, _FAILED, _TIMEOUT = "COMPLETING", "COMPLETED", "FAILED", "TIMEOUT"
 # Fields of squeue, each with a separator behind it. The exit code is that of wait(2).
-_FIELDS = "State:|,exit_code:|,Reason:|"
+_FIELDS = "State:|,exit_code:|,Reason:|,TimeUsed:|,TimeLimit:|"
+_DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+# How a command ends that SIGTERM interrupted, as wait(2) says it: pytest and gate with 2, other commands with 130, or
+# by the signal before they handle it.
+_INTERRUPTED = (2 << 8, 130 << 8, signal.SIGTERM, signal.SIGINT)
 _MOST_BYTES = 4 * 1024 * 1024
 
 Say = Callable[[str], None]
@@ -39,11 +47,21 @@ class End:
     # As wait(2) says it.
     code: int = 0
     reason: str = ""
+    # Seconds that it ran, and those that it was granted.
+    used: float = 0.0
+    limit: float = math.inf
+
+    @property
+    def _time_was_over(self) -> bool:
+        noticed = self.limit - self.used <= EARLIEST_NOTICE_SECONDS
+        return self.state == _TIMEOUT or (self.state == _FAILED and noticed and self.code in _INTERRUPTED)
 
     @property
     def status(self) -> int | None:
         """The exit status of the command; None if Slurm ended the job."""
         ended = os.waitstatus_to_exitcode(self.code) if os.WIFEXITED(self.code) else None
+        if self._time_was_over:
+            return None
         if self.state == _COMPLETED or (self.state == _FAILED and ended):
             return ended
         return None
@@ -53,8 +71,9 @@ class End:
         """Why there is no exit status of the command; empty if there is."""
         if self.status is not None:
             return ""
-        if self.state == _TIMEOUT:
-            return "Slurm ended the job: its time was over. --time gives it more"
+        if self._time_was_over:
+            limit = "" if math.isinf(self.limit) else f" (limit: {counted(round(self.limit / 60), 'minute')})"
+            return f"Slurm ended the job: its time was over{limit}. --time gives it more; --resume keeps finished runs"
         details = [f"signal {self.code & 0x7F}" if self.code & 0x7F else "", self.reason]
         shown = ", ".join(each for each in details if each not in ("", "None"))
         return f"Slurm ended the job: {self.state}{f' ({shown})' if shown else ''}"
@@ -165,13 +184,22 @@ def _end_of(job: str) -> End:
         try:
             words = ("squeue", "--noheader", "--states=all", f"--jobs={job}", f"--Format={_FIELDS}")
             shown = ask_slurm(*words, seconds=_ANSWER_SECONDS)
-            state, code, reason, _ = shown.strip().split("|")
-            end = End(state, int(code), reason)
+            state, code, reason, used, limit, _ = shown.strip().split("|")
+            end = End(state, int(code), reason, _seconds(used, 0.0), _seconds(limit, math.inf))
         except (LaunchError, ValueError):
             return UNKNOWN
         if end.state != _COMPLETING or time.monotonic() >= deadline:
             return end
         time.sleep(_POLL_SECONDS)
+
+
+def _seconds(shown: str, otherwise: float) -> float:
+    """The seconds of Slurm's ``DAYS-HOURS:MINUTES:SECONDS``; ``otherwise`` for a word such as UNLIMITED."""
+    found = _DURATION.fullmatch(shown)
+    if found is None:
+        return otherwise
+    days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    return 60.0 * (60 * (24 * days + hours) + minutes) + seconds
 
 
 def _cancel(processes: Sequence[subprocess.Popen[str]], name: str, say: Say) -> None:

@@ -19,8 +19,11 @@ from helpers.plan.clusters import ClusterConfig
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ConfigError
 
-# How long before the time limit the command is asked to end; Slurm may do it up to 60 s earlier.
-_NOTICE_SECONDS = 60
+# How long before the time limit Slurm asks the command to end (SIGTERM), and how much earlier it may do so.
+_NOTICE_SECONDS, _EARLIER_SECONDS = 60, 60
+EARLIEST_NOTICE_SECONDS = _NOTICE_SECONDS + _EARLIER_SECONDS
+# With less, a command would be asked to end in its first minute.
+_LEAST_LIMIT_MINUTES = EARLIEST_NOTICE_SECONDS // 60 + 1
 # Slurm's own variables (its configuration, a site's defaults for sbatch), and those of the database's client.
 _PASSED = ("SLURM_", "SBATCH_", "PG")
 
@@ -53,6 +56,17 @@ def parse_minutes(text: str) -> int:
     if not 1 <= total <= 60 * 24 * 30:
         raise ValueError(f"{text!r}: expected 1 minute to 30 days")
     return total
+
+
+def parse_limit(text: str) -> int:
+    """Parse the time limit of a job. Raises ValueError."""
+    minutes = parse_minutes(text)
+    if minutes < _LEAST_LIMIT_MINUTES:
+        raise ValueError(
+            f"{text!r}: expected {_LEAST_LIMIT_MINUTES} minutes or more, because Slurm asks the command to end one to "
+            "two minutes before"
+        )
+    return minutes
 
 
 @dataclass(frozen=True)

@@ -179,10 +179,18 @@ def test_each_node_has_a_job_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert dry_run(tmp_path, monkeypatch, HERE, DOWN, AWAY, history="postgresql://me@db/perf") == 0
-    script = capsys.readouterr().out
+    script, said = capsys.readouterr()
+    assert said == "2 jobs, one a node: n0, n2; no job: n1 (Slurm says DOWN*); fewer than 8 nodes cannot be judged\n"
     for line in ("#SBATCH --nodelist=n0", "#SBATCH --time=9", "#SBATCH --deadline=now+1449minutes"):
         assert f"{line}\n" in script
     assert re.search(r" helpers.commands gate .* --session=fleet-\S+\.n0 --output=\S+/n0 -- -k=resnet\n", script)
+
+
+def test_many_nodes_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dry_run(tmp_path, monkeypatch, *(SlurmNode(f"n{number}", "127.0.0.1", "IDLE") for number in range(8))) == 0
+    assert capsys.readouterr().err == "8 jobs, one a node: n0, n1, n2 and 5 more\n"
 
 
 def test_nodes_that_take_no_job_and_a_file_of_sqlite_for_several_machines_are_refused(
@@ -191,7 +199,9 @@ def test_nodes_that_take_no_job_and_a_file_of_sqlite_for_several_machines_are_re
     assert dry_run(tmp_path, monkeypatch, DOWN) == 4
     assert "got 'Slurm says DOWN*', expected a node that takes a job" in capsys.readouterr().err
     assert dry_run(tmp_path, monkeypatch, HERE, AWAY) == 4
-    assert "a file of SQLite, and nodes on other machines (n2)" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.startswith("perfgate fleet: error: field 'history': got 'a file of SQLite, and nodes on other machines")
+    assert "(n2)" in told
 
 
 # ---- a real Slurm

@@ -80,6 +80,14 @@ def test_what_cannot_be_a_job_is_refused(argv: list[str], told: str, capsys: pyt
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("limit", ["2", "0:01"])
+def test_a_limit_in_which_nothing_can_be_measured_is_refused(limit: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["submit", f"--time={limit}", "--", "gate"])
+    assert ended.value.code == 4
+    assert f"'{limit}': expected 3 minutes or more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", [["nothing"], ["gate", "--no-such-option"]])
 def test_a_wrong_command_line_does_not_wait_in_a_queue(command: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -129,7 +137,7 @@ def test_the_secret_of_a_command_is_in_a_file_of_its_owner_alone_until_the_job_e
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = workshop.folder
-    with_sbatch(folder, "echo 7", "echo 'COMPLETED|0|None|'", monkeypatch)
+    with_sbatch(folder, "echo 7", "echo 'COMPLETED|0|None|0:09|1-00:00:00|'", monkeypatch)
     monkeypatch.setenv("MY_SECRET", "hidden")
     monkeypatch.setenv("PIP_INDEX_URL", "https://me:hidden@pypi.example")
     assert main(words(workshop, "gate", f"--build={BUILD}")) == 0
@@ -153,7 +161,15 @@ def test_the_secret_of_a_command_is_in_a_file_of_its_owner_alone_until_the_job_e
         (End("COMPLETED"), 0, ""),
         (End("FAILED", 6 << 8), 6, ""),
         (End("FAILED", 9), None, "FAILED (signal 9)"),
-        (End("TIMEOUT", 1 << 8), None, "its time was over"),
+        (End("TIMEOUT", 1 << 8, limit=14400), None, "its time was over (limit: 240 minutes)"),
+        # Slurm asks a command to end up to two minutes before its limit; gate then ends with 2, calibrate with 130.
+        (End("FAILED", 2 << 8, used=60, limit=180), None, "its time was over (limit: 3 minutes)"),
+        (End("FAILED", 130 << 8, used=130, limit=180), None, "its time was over"),
+        (End("FAILED", 15, used=100, limit=180), None, "its time was over"),
+        (End("FAILED", 2 << 8, used=59, limit=180), 2, ""),
+        (End("FAILED", 2 << 8, used=59), 2, ""),
+        (End("FAILED", 1 << 8, used=179, limit=180), 1, ""),
+        (End("COMPLETED", used=179, limit=180), 0, ""),
         (End("CANCELLED", 15), None, "CANCELLED (signal 15)"),
         (End("COMPLETING", 1 << 8), None, "COMPLETING"),
     ],
@@ -166,9 +182,12 @@ def test_only_an_end_of_the_command_itself_has_its_exit_status(end: End, status:
 @pytest.mark.parametrize(
     ("end", "squeue", "status", "told"),
     [
-        ("echo 7; exit 1", "echo 'FAILED|1536|NonZeroExitCode|'", 6, "job 7 of Slurm"),
+        ("echo 7; exit 1", "echo 'FAILED|1536|NonZeroExitCode|59:59|1:00:00|'", 6, "job 7 of Slurm"),
+        ("echo 7; exit 1", "echo 'FAILED|512|NonZeroExitCode|1:01:00|1-00:00:00|'", 2, "job 7 of Slurm"),
+        ("echo 7; exit 1", "echo 'FAILED|512|NonZeroExitCode|23:58:00|1-00:00:00|'", 6, "(limit: 1440 minutes)"),
+        ("echo 7; exit 1", "echo 'FAILED|512|NonZeroExitCode|0:09|UNLIMITED|'", 2, "job 7 of Slurm"),
         # sbatch ends with 1 if a signal ended the job, and with 0 if Slurm has forgotten it.
-        ("echo 7; exit 1", "echo 'CANCELLED|15|None|'", 6, "Slurm ended the job: CANCELLED"),
+        ("echo 7; exit 1", "echo 'CANCELLED|15|None|0:09|UNLIMITED|'", 6, "Slurm ended the job: CANCELLED"),
         ("echo 7", "exit 1", 6, "Slurm does not say how it ended"),
         ("exit 1", "exit 1", 4, "sbatch: got 'exit status 1', expected a job"),
     ],
@@ -209,6 +228,21 @@ def test_cancelling_ends_the_job_and_all_it_started(slurm: SlurmCluster, worksho
     found.process.send_signal(signal.SIGTERM)
     assert found.ended() == 130, found.text
     assert time.monotonic() - began < 60.0
+    assert found.nothing_left()
+
+
+@pytest.mark.slow
+def test_a_gate_whose_time_was_over_says_so_in_its_last_line(slurm: SlurmCluster, workshop: Workshop) -> None:
+    workshop.configure(long_window)
+    found = submitted(slurm, workshop, "gate", f"--output={workshop.folder / 'gate'}", "--", f"-k={ONE_CARD}")
+    found.wait_for(lambda: found.steps() >= 2)
+    # A shorter limit, so that Slurm sends SIGTERM as soon as it looks, not in half an hour.
+    job = slurm.command("squeue", "--noheader", "--format=%i").strip()
+    slurm.command("scontrol", "update", f"jobid={job}", "timelimit=1")
+    assert found.ended() == 6, found.text
+    assert "GATE FAILED: interrupted" in found.text
+    last = found.text.splitlines()[-1]
+    assert last.startswith("Slurm ended the job: its time was over (limit: 1 minute)"), found.text
     assert found.nothing_left()
 
 
