@@ -13,7 +13,7 @@ from helpers.trainers.contract.errors import ConfigError
 
 NEXT_STEPS = (
     "next: .venv/bin/perfgate init                         writes perf.yaml: what a gate judges here, and who is asked",
-    "      .venv/bin/perfgate gate -- --update-baselines   records these speeds; from then on they are judged",
+    "      .venv/bin/perfgate gate -- --update-baselines   measures again and records; from then on it is judged",
     "      .venv/bin/perfgate gate --build BUILD           judges a build; docs/results.md says how to read the result",
 )
 

@@ -51,12 +51,12 @@ def disturbance_of(
     look = QuickLook(suite.machine, limit, suite.io or ExaminationIO())
     if not (found := wait(lambda: look.disturbance(needs))):
         return ""
-    remedy = "measure anyway with --allow-contention, which marks the figures and keeps them out of baselines"
+    remedy = ", or measure anyway with --allow-contention, which marks the figures and keeps them out of baselines"
     if any(map(gate.judges, cases)):
-        remedy = "leave out --gate: a gate judges no disturbed run, whatever is allowed"
+        remedy = "; a gate judges no disturbed run, whatever is allowed"
     return (
         f"The machine is busy, nothing was measured: {found}. A run of which others take more than {limit:.0%} is "
-        f"INVALID (contention.max_foreign_share). End them, wait for them with {OPTION} MINUTES, or {remedy}"
+        f"INVALID (contention.max_foreign_share). End them, wait for them with {OPTION} MINUTES{remedy}"
     )
 
 
