@@ -14,9 +14,10 @@ from helpers.judging.case.compare import CaseComparison, compare
 from helpers.judging.case.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
 from helpers.judging.case.noise import Noise, learn
 from helpers.judging.case.verdict import Reason, Standing, Status
-from helpers.judging.rules.own import MEDIAN_STEP
+from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK
 from helpers.judging.rules.rates import rate_unit, to_record
 from helpers.judging.statistics import number
+from helpers.logs.record import HONEST
 from helpers.report.reasons import evidence_text, reason_text
 from helpers.report.table import Align, Column, Table
 from helpers.report.text import hanging
@@ -74,12 +75,14 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     suite = load_suite(arguments)
     a, b = Selector.parse(arguments.a), Selector.parse(arguments.b)
     with history_of(arguments) as history:
-        chosen = _sides(suite, history, (a, b), arguments.case, arguments.allow_contention)
-        found = _compared(suite, history, *chosen)
+        rule, why, chosen = _sides(suite, history, (a, b), arguments.case, arguments.allow_contention)
+        found = _compared(suite, history, *chosen, rule)
     about = [
         f"{name}: {given}, {_counted(side)}{''.join(f'; {each}' for each in side.left_out)}"
         for name, given, side in zip("AB", (arguments.a, arguments.b), chosen, strict=True)
     ]
+    if a.is_of_logs or b.is_of_logs:
+        about.append(f"compared by {rule}{why}")
     record = comparison_record(arguments.a, arguments.b, about, found)
     print_answer(arguments, out, render_comparisons(found, about, width_of(out)), record)
     return exit_status(found, arguments.gate)
@@ -103,14 +106,25 @@ def exit_status(found: Sequence[CaseComparison], gate: bool) -> int:
 
 def _sides(
     suite: Suite, history: History, given: tuple[Selector, Selector], pattern: str, allow_marked: bool
-) -> tuple[Selection, Selection]:
+) -> tuple[str, str, tuple[Selection, Selection]]:
+    """The rule of the comparison, why it is not the usual one, and the sides. It is the median step, or samples /
+    seconds if a log has no median step. The baseline is recorded by the median step alone."""
     a, b = given
     if a.is_baseline and b.is_baseline:
         raise ConfigError("what to compare", got="baseline twice", expected="nights on one side")
-    found = [
-        Selection(each) if each.is_baseline else select(history, each, other, pattern, allow_marked=allow_marked)
-        for each, other in ((a, b), (b, a))
-    ]
+
+    def found_by(rule: str) -> list[Selection]:
+        return [
+            Selection(each)
+            if each.is_baseline
+            else select(history, each, other, pattern, allow_marked=allow_marked, rule=rule)
+            for each, other in ((a, b), (b, a))
+        ]
+
+    rule, why, found = MEDIAN_STEP, "", found_by(MEDIAN_STEP)
+    lacks = next((each.lacks for each in found if each.lacks), "")
+    if lacks and not (a.is_baseline or b.is_baseline):
+        rule, why, found = HONEST, f" (of a session's runs: {WALL_CLOCK}); {lacks}", found_by(HONEST)
     runs = [run for side in found for run in side.runs]
     left, right = (baseline_runs(runs, suite.recorded_entry) if side.selector.is_baseline else side for side in found)
     left, right = left.beside(right), right.beside(left)
@@ -121,10 +135,10 @@ def _sides(
             expected="A and B that share no run",
             remedy="Narrow one of them to its dates or its session",
         )
-    return left, right
+    return rule, why, (left, right)
 
 
-def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tuple[CaseComparison, ...]:
+def _compared(suite: Suite, history: History, a: Selection, b: Selection, rule: str) -> tuple[CaseComparison, ...]:
     refused = {**a.refused, **b.refused}
     pairings = pair_up(a.runs, b.runs)
     by_pairs = sum(bool(each.pairs) for each in pairings)
@@ -143,9 +157,9 @@ def _compared(suite: Suite, history: History, a: Selection, b: Selection) -> tup
             continue
         cases = max(1, by_pairs if each.pairs else by_nights)
         band = suite.config.tolerances.of(each.case_id).unconfirmed
-        noise = _noise(history, each)
+        noise = _noise(history, each, rule)
         level = _level(nights) if each.is_beside_good else None
-        found.append(compare(each, noise, tolerance=tolerance, band=band, rule=MEDIAN_STEP, cases=cases, level=level))
+        found.append(compare(each, noise, tolerance=tolerance, band=band, rule=rule, cases=cases, level=level))
     return tuple(found)
 
 
@@ -207,12 +221,16 @@ def _level(nights: Sequence[StoredNight]) -> Level | None:
     return Level(known, first.pairs.level or 0.0, first.pairs.level_error or 0.0)
 
 
-def _noise(history: History, pairing: Pairing) -> Noise:
+def _noise(history: History, pairing: Pairing, rule: str) -> Noise:
     """The case's noise in the segment of the comparison: from all its accepted nights, else from those of A, or of B
-    if A was the reference build beside it or is of logs, which are of no segment."""
+    if A was the reference build beside it or is of logs, which are of no segment.
+
+    The nights are judged by the median step, so by another rule the noise is that of the runs themselves."""
     runs = pairing.b if pairing.is_beside_good or not pairing.a or pairing.a[-1].is_log else pairing.a
     if not runs or runs[-1].is_log:
         return learn(runs_of_nights(pairing.a or pairing.b))
+    if rule != MEDIAN_STEP:
+        return learn(runs_of_nights(runs))
     cards = Case.parse(pairing.case_id).cards
     past = history.past(pairing.case_id, pairing.target, runs[-1].segment, cards, session="")
     nights: Iterable[Sequence[float]] = [night.log_rates for night in past.nights if night.accepted and night.log_rates]
@@ -274,7 +292,7 @@ def _columns(found: Sequence[CaseComparison]) -> tuple[Column[CaseComparison], .
     return (
         Column(f"A {unit}", lambda each: _side(each.a), Align.RIGHT),
         Column(f"B {unit}", lambda each: _side(each.b), Align.RIGHT),
-        Column("effect", lambda each: "-" if each.effect is None else f"{each.effect.point:+.2%}", Align.RIGHT),
+        Column("effect", lambda each: "-" if each.change is None else f"{each.change:+.2%}", Align.RIGHT),
         Column("95% interval", _interval, Align.RIGHT),
         Column("by", _by, Align.RIGHT),
         Column("evidence", _evidence, Align.RIGHT),

@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         imported = stored_of(history, arguments.case, arguments.target)
         known = history.cases(arguments.case, arguments.target)
         if not known and not imported:
-            raise _nothing_known(arguments)
+            raise _nothing_known(arguments, history)
         shown = tuple(
             _shown(history, arguments, host, every)
             for case_id, target in dict.fromkeys((each.case_id, each.target) for each in known)
@@ -76,10 +76,14 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     return EXIT_OK
 
 
-def _nothing_known(arguments: argparse.Namespace) -> HistoryError:
+def _nothing_known(arguments: argparse.Namespace, history: History) -> HistoryError:
     """The error for a case without nights. Raises ConfigError if there is no such case. (A case that is no longer in
     perf.yaml may still have nights.)"""
-    find_cases(load_suite(arguments).cases, arguments.case, arguments.target)
+    # Not imported at the top: every command would load the readers of logs and numpy.
+    from helpers.logs.results import stored_of
+
+    logs = {each.case_id for each in stored_of(history, None, arguments.target)}
+    find_cases(load_suite(arguments).cases, arguments.case, arguments.target, sorted(logs))
     return HistoryError(
         f"history of {arguments.case}", got="no nights", expected="one", remedy="Measure it: pytest perf_tests -k CASE"
     )

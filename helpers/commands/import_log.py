@@ -127,6 +127,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     parts = [render_lines(batch, stored)] if as_lines else [render_imported(each, width) for each in batch.imported]
     parts += render_by_cards(batch.imported, width)
     notes = [] if as_lines else [printable(each) for each in (*batch.notes, *stored)]
+    notes += _cases_of(batch.imported) if stored else []
     parts += ["\n".join(notes)] if notes else []
     print_answer(arguments, out, "\n\n".join(parts), _record(batch, stored))
     errors = [*(each.error for each in batch.unread), *([refusal] if refusal else [])]
@@ -243,6 +244,14 @@ def _record(batch: ImportBatch, stored: Sequence[str]) -> dict[str, object]:
         "notes": list(batch.notes),
         "stored": list(stored),
     }
+
+
+def _cases_of(found: Sequence[Imported]) -> list[str]:
+    """Where each case of the stored runs is shown."""
+    from helpers.logs.results import case_of
+
+    ids = dict.fromkeys(case_of(each.settings, each.source).id for each in found)
+    return [f"stored as {each}: perfgate history {each} shows it" for each in ids]
 
 
 def _store(found: Sequence[Imported], arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:

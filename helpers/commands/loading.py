@@ -236,10 +236,12 @@ def matching_cases(cases: Iterable[SuiteCase], pattern: str, target: str | None)
     return found
 
 
-def find_cases(cases: Iterable[SuiteCase], case_id: str, target: str | None) -> tuple[SuiteCase, ...]:
+def find_cases(
+    cases: Iterable[SuiteCase], case_id: str, target: str | None, imported: Iterable[str] = ()
+) -> tuple[SuiteCase, ...]:
     """The case of this id on each of its targets, or on ``target``.
 
-    Raises ConfigError, with the nearest ids, if there is none.
+    Raises ConfigError, with the nearest ids, if there is none. ``imported`` are the ids of stored logs.
     """
     cases = tuple(cases)
     found = tuple(each for each in cases if each.case.id == case_id and target in (None, each.target))
@@ -247,7 +249,9 @@ def find_cases(cases: Iterable[SuiteCase], case_id: str, target: str | None) -> 
         known = list(dict.fromkeys(each.case.id for each in cases if target in (None, each.target)))
         nearest = ", ".join(difflib.get_close_matches(case_id, known, _NEAREST, cutoff=0.0))
         expected = "a case of perf.yaml or baselines/published" + (f" on {target}" if target else "")
-        raise ConfigError("case id", got=case_id, expected=expected, remedy=f"Nearest: {nearest}")
+        logs = ", ".join(difflib.get_close_matches(case_id, list(imported), _NEAREST, cutoff=0.0))
+        remedy = f"Nearest: {nearest}" + (f". Imported from logs: {logs}" if logs else "")
+        raise ConfigError("case id", got=case_id, expected=expected, remedy=remedy)
     return found
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers.common.words import counted
-from helpers.history.results import IMPORTED
+from helpers.history.results import IMPORTED, RunResult
 from helpers.history.stored import StoredNight, StoredResult
 from helpers.judging.case.compare_sides import KeptRun
 from helpers.judging.case.evidence import Build, Stage
-from helpers.judging.rules.own import MEDIAN_STEP
+from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK, run_figure
 from helpers.judging.rules.rates import rate_unit
+from helpers.logs.record import HONEST
 from helpers.logs.results import SOURCE_FACT
 from helpers.plan.overrides import segment_of
 from helpers.plan.recorded import RecordedEntry, compared_steps
@@ -78,6 +79,8 @@ class Selection:
     runs: tuple[KeptRun, ...] = ()
     left_out: tuple[str, ...] = ()
     refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    # Why a log has no figure by the rule; empty if each has one.
+    lacks: str = ""
 
     def beside(self, other: Selection) -> Selection:
         """With the targets of the other side where a log names another one: it states its card, if at all, in words of
@@ -94,13 +97,22 @@ class Selection:
         return replace(self, runs=tuple(runs))
 
 
-def select(history: History, selector: Selector, other: Selector, pattern: str, *, allow_marked: bool) -> Selection:
-    """The runs of the nights of ``selector``, and the runs of its build as reference build in the nights of ``other``.
+def select(
+    history: History,
+    selector: Selector,
+    other: Selector,
+    pattern: str,
+    *,
+    allow_marked: bool,
+    rule: str = MEDIAN_STEP,
+) -> Selection:
+    """The runs of the nights of ``selector``, and the runs of its build as reference build in the nights of ``other``,
+    with their figures by ``rule``: MEDIAN_STEP, or HONEST, which is the WALL_CLOCK of a measured run.
 
     Raises HistoryError if nothing matches.
     """
     if selector.is_of_logs:
-        return _logs(history, selector, pattern)
+        return _logs(history, selector, pattern, rule)
     found = _nights(history, selector, pattern)
     opposite = () if other.is_baseline or other.is_of_logs else _nights(history, other, pattern)
     judged = [night for night in found if night.exclusion is None]
@@ -121,32 +133,35 @@ def select(history: History, selector: Selector, other: Selector, pattern: str, 
             remedy="perfgate history CASE lists the nights, with their sessions and builds",
         )
     kept = {each.result.uuid: each for each in (*stored, *beside)}
-    runs = [run for each in kept.values() if (run := _kept(each, allow_marked)) is not None]
+    runs = [run for each in kept.values() if (run := _kept(each, allow_marked, rule)) is not None]
     excluded = [
         f"the night {night.record.session} of {night.record.case_id} left out: excluded ({night.exclusion.reason})"
         for night in found
         if night.exclusion is not None
     ]
-    return Selection(selector, tuple(runs), (*excluded, *_left_out(kept.values(), allow_marked)))
+    return Selection(selector, tuple(runs), (*excluded, *_left_out(kept.values(), allow_marked, rule)))
 
 
-def _logs(history: History, selector: Selector, pattern: str) -> Selection:
+def _logs(history: History, selector: Selector, pattern: str, rule: str) -> Selection:
     """The imported logs whose file matches the selector. Raises HistoryError if there is none."""
-    stored = [
+    of_file = [
         each
         for each in history.results_of(session=IMPORTED)
-        if each.result.origin == IMPORTED
-        and fnmatch.fnmatchcase(each.result.case_id, pattern)
-        and _is_file(each.result.facts.get(SOURCE_FACT, ""), selector.value)
+        if each.result.origin == IMPORTED and _is_file(each.result.facts.get(SOURCE_FACT, ""), selector.value)
     ]
+    stored = [each for each in of_file if fnmatch.fnmatchcase(each.result.case_id, pattern)]
     if not stored:
+        first = f"Import it first: perfgate import-log {selector.value} --store"
         raise HistoryError(
             f"selection {selector}",
-            got=f"no imported log of a case like {pattern!r}",
-            expected="a log that perfgate import-log --store has put into the history",
+            got=f"no imported log of a case like {pattern!r}" if of_file else "not stored",
+            expected="a log in the history, by its name or by the path with which it was imported",
+            remedy="Name another --case" if of_file else first,
         )
-    runs = [run for each in stored if (run := _kept(each, allow_marked=True)) is not None]
-    return Selection(selector, tuple(runs), tuple(_left_out(stored, allow_marked=True)))
+    runs = [run for each in stored if (run := _kept(each, True, rule)) is not None]
+    figures = [_figure(each.result, rule) for each in stored if each.exclusion is None]
+    lacks = next((each for each in figures if isinstance(each, str)), "")
+    return Selection(selector, tuple(runs), tuple(_left_out(stored, True, rule)), lacks=lacks)
 
 
 def _is_file(source: str, named: str) -> bool:
@@ -208,10 +223,16 @@ def _results(history: History, night: StoredNight) -> tuple[StoredResult, ...]:
     return history.results_of(session=record.session, case_id=record.case_id, target=record.target)
 
 
-def _kept(stored: StoredResult, allow_marked: bool) -> KeptRun | None:
+def _figure(result: RunResult, rule: str) -> float | str:
+    """Its samples/s by the rule, or why there are none."""
+    is_by_time = rule == HONEST and result.origin != IMPORTED
+    return run_figure(WALL_CLOCK if is_by_time else rule, result.figures)
+
+
+def _kept(stored: StoredResult, allow_marked: bool, rule: str) -> KeptRun | None:
     result = stored.result
-    rate = result.log_rate
-    if not result.measured or rate is None or stored.exclusion is not None:
+    rate = _figure(result, rule)
+    if not result.measured or isinstance(rate, str) or stored.exclusion is not None:
         return None
     is_log = result.origin == IMPORTED
     if not is_log and stored.unlearned and not (allow_marked and result.marks and not result.overrides):
@@ -223,7 +244,7 @@ def _kept(stored: StoredResult, allow_marked: bool) -> KeptRun | None:
         # Each log is a night of its own.
         session=f"log {result.facts.get(SOURCE_FACT, result.uuid)}" if is_log else result.session,
         created=result.created,
-        log_rate=rate,
+        log_rate=math.log(rate),
         segment={} if is_log else segment_of(result.environment, result.settings, result.case_id),
         build=result.build,
         role=Build(result.role),
@@ -234,13 +255,14 @@ def _kept(stored: StoredResult, allow_marked: bool) -> KeptRun | None:
     )
 
 
-def _left_out(stored: Iterable[StoredResult], allow_marked: bool) -> list[str]:
+def _left_out(stored: Iterable[StoredResult], allow_marked: bool, rule: str) -> list[str]:
     counts: dict[str, int] = {}
     for each in stored:
-        if _kept(each, allow_marked) is None:
-            result = each.result
-            why = f"excluded ({each.exclusion.reason})" if each.exclusion else each.unlearned
-            no_figure = f"without {rate_unit(result.case_id)} by the median step"
+        if _kept(each, allow_marked, rule) is None:
+            result, figure = each.result, _figure(each.result, rule)
+            is_log = result.origin == IMPORTED
+            why = f"excluded ({each.exclusion.reason})" if each.exclusion else "" if is_log else each.unlearned
+            no_figure = figure if isinstance(figure, str) else f"without {rate_unit(result.case_id)} by {rule}"
             why = why or result.failure or result.invalid or result.refusal or no_figure
             counts[why] = counts.get(why, 0) + 1
     return [f"{counted(count, 'run')} left out: {why}" for why, count in counts.items()]

@@ -206,6 +206,8 @@ class Imported(RunOfLog):
     usual: str
     # Samples of all cards / wall time; if the log does not allow it, the reason.
     honest: RuleFigure
+    # By the rule by which sessions are compared; only records of single steps allow it.
+    median_step: RuleFigure
     # The share of the time that was spent waiting for data (0 to 1); None if the log does not say it.
     reader_share: float | None
     # None if there are no records.

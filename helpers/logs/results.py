@@ -43,7 +43,7 @@ def figures_of(imported: Imported) -> dict[str, float | str]:
     """Samples/s by each rule, or the reason why there is none. A rule with a parameter is also listed by its plain
     name."""
     found: dict[str, float | str] = {}
-    for each in (*imported.figures, imported.honest):
+    for each in (*imported.figures, imported.honest, imported.median_step):
         rate = each.reason if each.samples_per_s is None else each.samples_per_s
         for name in (each.rule, each.rule.partition(":")[0]):
             found.setdefault(name, rate)
@@ -59,7 +59,7 @@ def _line(imported: Imported, version: str) -> str:
 
 def _provenance(imported: Imported) -> dict[str, str]:
     """The origin of the figures as texts: file, hash, records used by each rule."""
-    every = (*imported.figures, imported.honest)
+    every = (*imported.figures, imported.honest, imported.median_step)
     return {
         SOURCE_FACT: imported.source,
         SHA256_FACT: imported.sha256,
@@ -85,8 +85,9 @@ def store(found: Sequence[Imported], url: str) -> tuple[str, ...]:
         return tuple(_put(history, each) for each in results)
 
 
-def stored_of(history: History, case_id: str, target: str | None = None) -> tuple[RunResult, ...]:
-    """The imported results of a case, by the dates of their logs. Raises HistoryError if they cannot be read."""
+def stored_of(history: History, case_id: str | None, target: str | None = None) -> tuple[RunResult, ...]:
+    """The imported results of a case, or of all, by the dates of their logs. Raises HistoryError if they cannot be
+    read."""
     found = history.results_of(session=SESSION, case_id=case_id, target=target)
     return tuple(each.result for each in found if each.result.origin == IMPORTED)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.logs.record import HONEST, Imported, RateSpread, RuleFigure
 from helpers.logs.settings import LogSetting, Stated
 
@@ -24,7 +25,7 @@ def imported(
 ) -> Imported:
     """``settings`` by the names of LogSetting, ``figures`` by rule: images/s, or why there is none."""
     told = {"ngc-mxnet-epochs": 1460.0} if figures is None else figures
-    every = tuple(figure(rule, value) for rule, value in told.items() if rule != HONEST)
+    every = tuple(figure(rule, value) for rule, value in told.items() if rule not in (HONEST, MEDIAN_STEP))
     said = {
         LogSetting(name): Stated(value, "line 7") for name, value in (MXNET if settings is None else settings).items()
     }
@@ -40,6 +41,7 @@ def imported(
         figures=every,
         usual=every[0].rule if every else HONEST,
         honest=figure(HONEST, told.get(HONEST, "the log has no time stamps")),
+        median_step=figure(MEDIAN_STEP, told.get(MEDIAN_STEP, "a record every 20 steps")),
         reader_share=None,
         spread=RateSpread(80, 1460.0, 0.01, 1400.0, 1500.0),
         dropped=(),

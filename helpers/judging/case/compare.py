@@ -51,6 +51,13 @@ class CaseComparison:
     e_gain: float | None = None
     threshold: float | None = None
 
+    @property
+    def change(self) -> float | None:
+        """B's change as a fraction: the effect; without one, that of the sides' medians, if they are compared."""
+        if self.effect is not None or not self.basis:
+            return None if self.effect is None else self.effect.point
+        return (self.b.samples_per_s or math.nan) / (self.a.samples_per_s or math.nan) - 1
+
     def of_standing(self, standing: Standing | None) -> CaseComparison:
         """The comparison with the numbers of a night's verdict; unchanged if that has none."""
         if standing is None:
@@ -148,13 +155,18 @@ def _of_nights(empty: CaseComparison, pairing: Pairing, noise: Noise, band: floa
     """B's runs judged as a night without a reference build would be, against the level of A's nights.
 
     How well that level is known is part of the night's own offset. A log names neither its machine nor its stack, so a
-    comparison with one fails nothing.
+    comparison with one fails nothing. A log is a single run, and the noise of other runs is not its own, so with fewer
+    than SLOWER_RUNS on a side it has no interval.
     """
     from helpers.judging.case.answers import SLOWER_RUNS, alone
     from helpers.judging.case.confirm import threshold_of
     from helpers.judging.case.power import Detection, smallest_drop
     from helpers.judging.case.screen import Screening
 
+    few = min(empty.a.runs, empty.b.runs) < SLOWER_RUNS
+    if few and pairing.is_with_logs:
+        reason = Reason.of(found(Code.TOO_FEW_RUNS, found(Code.NIGHTS_APART), needed=SLOWER_RUNS))
+        return replace(empty, basis="nights", status=Status.INCONCLUSIVE, reason=reason)
     nights = runs_of_nights(pairing.a)
     level = hodges_lehmann([statistics.fmean(night) for night in nights])
     known = math.hypot(noise.tau / math.sqrt(len(nights)), noise.sigma / math.sqrt(len(pairing.a)))
@@ -169,7 +181,7 @@ def _of_nights(empty: CaseComparison, pairing: Pairing, noise: Noise, band: floa
     smallest = smallest_drop(Detection(noise.sigma, noise.tau, runs, runs, 0, threshold, empty.tolerance))
     answer = alone(screening, smallest)
     status, reason = answer.status, Reason.of(*answer.reason.findings, found(Code.NIGHTS_APART), code=answer.code)
-    if status is Status.PASS and min(empty.a.runs, empty.b.runs) < SLOWER_RUNS:
+    if status is Status.PASS and few:
         status = Status.INCONCLUSIVE
         reason = Reason.of(found(Code.TOO_FEW_RUNS, *reason.findings, needed=SLOWER_RUNS))
     return replace(

@@ -6,12 +6,15 @@ log states of that time:
 - Running means (PaddleClas): the last record of each epoch gives the epoch's images and seconds since the format's
   first timed step (5, before 2.2: 10). The figure is the sum of the images of all epochs / the sum of the seconds. The
   steps before are in no record; any warm-up after them is part of the figure. Where the records show that the mean is
-  reset at each of them, they are records like the next ones.
+  reset at each of them, they are records like the next ones. Where they are too few to show it, the lower figure counts
+  if both agree; else there is none.
 - Records that cover the same number of steps each (rates or seconds): the harmonic mean of those after the publisher's
   warm-up.
 - TimeHistory: images / seconds, both summed over the records after warm-up.
 - Epochs without records: the harmonic mean of the epochs after the first.
 - A single line for the whole run gives no time, so there is no figure.
+
+Only a log whose records are single steps has a median step, the figure by which sessions are compared.
 """
 
 from __future__ import annotations
@@ -20,14 +23,16 @@ import math
 import statistics
 from dataclasses import fields
 
+from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.judging.rules.publishers import RuleError, RuleValue, if_any
 from helpers.logs.figures.doubts import doubts
 from helpers.logs.figures.rules import epoch_rates, figure, figure_of, figures, records_of, usual_rule, warm_up_records
-from helpers.logs.figures.series import Means, means_of, rates_of, running_seconds, timed
+from helpers.logs.figures.series import Means, means_of, rates_of, running_seconds, step_distance, timed
 from helpers.logs.record import HONEST, Imported, LogRun, RateSpread, RecordField, RuleFigure, RunOfLog
 from helpers.logs.settings import AUTO
 
 _HOW = "images of all cards / seconds that the log states"
+_HOW_MEDIAN = "images of all cards in a step / seconds of the median step"
 
 
 def analyse(run: LogRun, rule: str = AUTO) -> Imported:
@@ -55,6 +60,7 @@ def analyse(run: LogRun, rule: str = AUTO) -> Imported:
         figures=by_rule,
         usual=usual,
         honest=honest_figure,
+        median_step=figure_of(MEDIAN_STEP, _HOW_MEDIAN, lambda: _median_step(run, skip)),
         reader_share=reader_share(run, skip),
         spread=spread,
         warnings=doubts(run, by_rule, honest_figure, spread, skip),
@@ -88,7 +94,7 @@ def reader_share(run: LogRun, skip: int) -> float | None:
         means = means_of(run)
         waited, total = (
             running_seconds(run, each, means is Means.RESET)
-            if means in (Means.RUNNING, Means.RESET)
+            if means in (Means.RUNNING, Means.RESET, Means.EITHER)
             else math.fsum(run.columns[each][start:])
             for each in (RecordField.READER_SECONDS, RecordField.STEP_SECONDS)
         )
@@ -134,6 +140,25 @@ def _of_running_means(run: LogRun, first_timed: int) -> RuleValue:
         f"the steps before step {first_timed} of each epoch, and the steps after the last record",
     )
     return RuleValue(found.samples_per_s(), records, left_out)
+
+
+def _median_step(run: LogRun, skip: int) -> RuleValue:
+    got = ""
+    if not run.records or run.format.is_summary:
+        got = "no records of steps"
+    elif means_of(run) is not Means.OWN:
+        got = "records that are means of many steps"
+    elif (distance := step_distance(run)) is None:
+        got = "records without step numbers"
+    elif distance != 1:
+        got = f"a record every {distance:g} steps"
+    elif run.records <= skip:
+        got = f"{run.records} records, all of warm-up"
+    if got:
+        raise RuleError(f"rule {MEDIAN_STEP}", got=got, expected="records of single steps")
+    found = timed(run)
+    seconds = [cost / steps for cost, steps in zip(found.cost[skip:], found.steps[skip:], strict=True) if steps > 0]
+    return RuleValue(1 / statistics.median(seconds), len(seconds), if_any(skip, "of warm-up"))
 
 
 def _of_epochs(run: LogRun) -> RuleValue:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from helpers.judging.rules.publishers import PADDLECLAS_TRIMMED_RECORDS, RuleError
 from helpers.judging.statistics import number
-from helpers.logs.figures.series import Means, images_per_step, means_of, timed
+from helpers.logs.figures.series import ENOUGH, Means, images_per_step, means_of, timed
 from helpers.logs.record import LogRun, RateOf, RateSpread, RecordField, RuleFigure
 from helpers.logs.settings import LogSetting
 
@@ -86,6 +86,12 @@ def _running(run: LogRun, by_rule: Sequence[RuleFigure], honest_figure: RuleFigu
             "means of their own: this format's records are means since a step of the epoch in other versions; these "
             "records' differences are not those of such means, so each is the mean since the record before it"
         )
+    if means is Means.EITHER:
+        few = f", of which {ENOUGH + 2} in an epoch are needed," if run.records < ENOUGH + 2 else ""
+        yield (
+            f"running or reset means: {run.records} records{few} do not show whether each is the mean since step "
+            f"{run.format.running_mean} of its epoch or since the record before it: the honest figure is the lower one"
+        )
     if means is not Means.RUNNING:
         return
     since = f"step {run.format.running_mean} of its epoch"
@@ -98,7 +104,7 @@ def _running(run: LogRun, by_rule: Sequence[RuleFigure], honest_figure: RuleFigu
 
 
 def _slow_last(run: LogRun, spread: RateSpread | None) -> Iterator[str]:
-    if spread is None or run.records < 3:
+    if spread is None or run.records < 3 or means_of(run) is Means.EITHER:
         return
     try:
         last = timed(run).samples_per_s(run.records - 1)

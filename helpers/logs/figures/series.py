@@ -28,7 +28,7 @@ _AGREE = 0.01
 _CERTAIN = 3.0
 _ROUNDS = 20
 # With fewer differences, a single slow record can look like the other kind.
-_ENOUGH = 20
+ENOUGH = 20
 _SPAN = (RecordField.SPAN_SECONDS, RecordField.SPAN_START, RecordField.SPAN_END)
 
 
@@ -89,6 +89,8 @@ def timed(run: LogRun) -> Timed:
             got="means of which nothing shows whether they run on through the epoch or are reset at every record",
             expected="one of them",
         )
+    if means is Means.EITHER:
+        return min(_running(run), _running(run, reset=True), key=Timed.samples_per_s)
     return _of_records(run) if means is Means.OWN else _running(run, reset=means is Means.RESET)
 
 
@@ -109,6 +111,16 @@ def usual_distance(run: LogRun) -> float:
     steps = run.columns[RecordField.STEP][:_HEAD]
     between = [after - here for here, after in itertools.pairwise(steps) if after > here]
     return statistics.median(between) if between else 1.0
+
+
+def step_distance(run: LogRun) -> float | None:
+    """The median distance of the records by their step numbers; None if they have none."""
+    if all(each in run.columns for each in _SPAN):
+        starts, ends = (run.columns[each] for each in _SPAN[1:])
+        return statistics.median(end - start for start, end in zip(starts, ends, strict=True))
+    steps = run.columns.get(RecordField.STEP, ())
+    between = [after - here for here, after in itertools.pairwise(steps) if after > here]
+    return statistics.median(between) if between else None
 
 
 def covered(run: LogRun) -> list[float]:
@@ -147,6 +159,8 @@ class Means(enum.Enum):
     RUNNING = "running"
     # The format's means run on in some versions, and this run's records show that they are reset at every record.
     RESET = "reset"
+    # One of these two, and nothing shows which; their figures agree, and the lower one counts.
+    EITHER = "running or reset"
     UNKNOWN = "unknown"
 
 
@@ -171,7 +185,7 @@ def means_of(run: LogRun) -> Means:
         apart = abs(running.samples_per_s() / _running(run, reset=True).samples_per_s() - 1)
     except RuleError:
         return Means.RUNNING
-    return Means.RUNNING if apart < _AGREE else Means.UNKNOWN
+    return Means.EITHER if apart < _AGREE else Means.UNKNOWN
 
 
 def _evidence_of_reset(run: LogRun) -> float:
@@ -188,7 +202,7 @@ def _evidence_of_reset(run: LogRun) -> float:
             alike.append(change)
             scaled.append(change * step)
             steps.append(step)
-    if len(steps) < _ENOUGH:
+    if len(steps) < ENOUGH:
         return 0.0
     return _likelihood(alike) - _likelihood(scaled) - math.fsum(map(math.log, steps))
 

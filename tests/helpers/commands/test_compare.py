@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import re
+import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ import pytest
 
 from helpers.commands.main import EXIT_USAGE, main
 from helpers.history.results import IMPORTED
-from helpers.judging.rules.own import MEDIAN_STEP
+from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK
 from helpers.logs.results import SOURCE_FACT
 from helpers.machine.devices import Machine
 from helpers.plan.overrides import segment_of
@@ -20,10 +24,12 @@ from helpers.plan.recorded import Provenance, RecordedEntry
 from helpers.session.gate import EXIT_OK
 from tests.helpers.commands.known import CASE, GOOD, NEW, add_night, history_in, moment, rates, two_builds
 from tests.helpers.history.made import ENVIRONMENT, SETTINGS, run
+from tests.helpers.logs.made_logs import paddleclas_lines, tipc_line, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("machine")]
 
 SLOWER, NOT_JUDGED = 1, 6
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -164,9 +170,16 @@ def test_sides_that_mean_nothing_are_refused(
 # --- the recorded baseline
 
 
-def record_entry(folder: Path, machine: Machine, rule: str = MEDIAN_STEP, rate: float = 90.0) -> None:
+def record_entry(
+    folder: Path,
+    machine: Machine,
+    rule: str = MEDIAN_STEP,
+    rate: float = 90.0,
+    case_id: str = CASE,
+    device: str = "cpu",
+) -> None:
     entry = RecordedEntry(
-        CASE,
+        case_id,
         rate,
         rule,
         (rate, rate * 1.001, rate * 0.999),
@@ -175,8 +188,8 @@ def record_entry(folder: Path, machine: Machine, rule: str = MEDIAN_STEP, rate: 
         segment_of(ENVIRONMENT, SETTINGS, "test"),
         Provenance("aaaa1111", "2026-10-01", "h", "first"),
     )
-    key = machine.machine_key("cpu")
-    proposal = Proposal(CASE, ProposalKind.CREATED, None, entry, "first")
+    key = machine.machine_key(device)
+    proposal = Proposal(case_id, ProposalKind.CREATED, None, entry, "first")
     write_recorded(folder / "recorded" / f"{key}.json", key, [proposal])
 
 
@@ -217,4 +230,106 @@ def test_a_session_is_compared_with_imported_logs_which_fail_nothing(runs: Path)
     assert (case["status"], case["basis"], case["a"]["runs"]) == ("INCONCLUSIVE", "nights", 4)
     assert case["effect"]["point"] == pytest.approx(-0.095, abs=0.01)
     assert compared(runs, "log:train0.log", "aaaa")[0] == EXIT_OK
-    assert compared(runs, "log:other.log", "aaaa")[0] == EXIT_USAGE
+
+
+# --- logs, from their lines to the verdict
+
+SAMPLES = ROOT / "tests" / "helpers" / "logs" / "samples"
+PADDLE_LOG = "resnet50_gpu2_fp32_bs32.txt"
+PADDLE_CASE = "paddle-resnet50v1.5-fp32-bs32-1x2-native-static"
+TENSORFLOW_CASE = "tensorflow-resnet50v1.5-amp-bs96-1x2-native-xla"
+
+
+def stored(runs: Path, *logs: Path) -> None:
+    runs.mkdir(exist_ok=True)
+    argv = ["import-log", *map(str, logs), "--store", "--data-source", "native", "--runs-dir", str(runs)]
+    assert main(argv, io.StringIO()) == EXIT_OK
+
+
+def session_of(runs: Path, case_id: str, wall_clock: Sequence[float], median_step: float = 320.0) -> None:
+    """A session with a night of the case."""
+    with history_in(runs) as history:
+        for number, rate in enumerate(wall_clock, 1):
+            figures = {"figures": {WALL_CLOCK: rate, MEDIAN_STEP: median_step}}
+            add_night(history, number, [math.log(median_step)], case_id=case_id, run_values=figures)
+
+
+def paddle_logs(folder: Path, *seconds: float) -> list[Path]:
+    """Logs of running means, of the sample's case; a step takes so long."""
+    return [
+        write(folder / f"{number}" / PADDLE_LOG, paddleclas_lines([each + step / 1e5 for step in range(40)]))
+        for number, each in enumerate(seconds)
+    ]
+
+
+def test_two_logs_of_running_means_are_compared_by_images_and_seconds(runs: Path, tmp_path: Path) -> None:
+    """Each is one run, so there is a difference, and neither an interval nor a verdict."""
+    (other,) = paddle_logs(tmp_path, 0.22)
+    stored(runs, SAMPLES / PADDLE_LOG, other)
+    argv = (f"log:{SAMPLES / PADDLE_LOG}", f"log:{other}")
+    (case,) = cases(runs, *argv)
+    assert (case["case_id"], case["rule"]) == (PADDLE_CASE, "honest")
+    assert (case["status"], case["reason"]["code"]) == ("INCONCLUSIVE", "too-few-runs")
+    assert case["effect"] is case["e_drop"] is case["e_gain"] is None
+    assert case["a"]["images_per_s"] == pytest.approx(310.361, abs=0.001)
+    status, text = compared(runs, *argv)
+    assert f"{case['b']['images_per_s'] / case['a']['images_per_s'] - 1:+.2%}" in text
+    assert "compared by honest" in text and "means of many steps" in " ".join(text.split())
+    assert (status, compared(runs, *argv, "--gate")[0]) == (EXIT_OK, NOT_JUDGED)
+
+
+def test_a_log_and_a_session_have_images_and_seconds_in_common(runs: Path, tmp_path: Path) -> None:
+    logs = paddle_logs(tmp_path, 0.22, 0.2201, 0.2202)
+    stored(runs, *logs)
+    session_of(runs, PADDLE_CASE, [280.0, 281.0, 279.0])
+    (case,) = cases(runs, f"log:{logs[0]}", "aaaa")
+    assert (case["rule"], case["status"], case["effect"]) == ("honest", "INCONCLUSIVE", None)
+    assert case["b"]["images_per_s"] == pytest.approx(280.0)
+    for argv in ((f"log:{PADDLE_LOG}", "aaaa"), ("aaaa", f"log:{PADDLE_LOG}")):
+        (case,) = cases(runs, *argv)
+        change = case["b"]["images_per_s"] / case["a"]["images_per_s"] - 1
+        assert case["effect"]["low"] < case["effect"]["point"] < case["effect"]["high"]
+        assert case["effect"]["point"] == pytest.approx(change, abs=0.003)
+        assert case["status"] not in ("SLOWER", "REGRESSION")
+    assert "(of a session's runs: wall-clock)" in " ".join(compared(runs, *argv)[1].split())
+
+
+def test_a_log_of_single_steps_is_compared_by_the_median_step(
+    runs: Path, machine: Machine, empty_baselines: Path
+) -> None:
+    log = "log:tf_gpu2.txt"
+    stored(runs, SAMPLES / "tf_gpu2.txt")
+    session_of(runs, TENSORFLOW_CASE, [180.0], median_step=190.0)
+    (case,) = cases(runs, "aaaa", log)
+    assert (case["rule"], case["a"]["images_per_s"]) == (MEDIAN_STEP, pytest.approx(190.0))
+    rates = re.findall(r"total_ips : ([\d.]+)", (SAMPLES / "tf_gpu2.txt").read_text())[5:]
+    assert case["b"]["images_per_s"] == pytest.approx(statistics.median(map(float, rates)), rel=1e-4)
+    assert "compared by median-step" in compared(runs, "aaaa", log)[1]
+    record_entry(empty_baselines, machine, rate=190.0, case_id=TENSORFLOW_CASE, device="gpu")
+    (case,) = cases(runs, "baseline", log, "--baselines", str(empty_baselines))
+    assert (case["status"], case["a"]["images_per_s"]) == ("INCONCLUSIVE", pytest.approx(190.0))
+
+
+def test_a_baseline_is_no_match_for_a_log_of_means(runs: Path) -> None:
+    stored(runs, SAMPLES / PADDLE_LOG)
+    status, text = compared(runs, "baseline", f"log:{PADDLE_LOG}")
+    assert status == NOT_JUDGED
+    assert "1 run left out: rule median-step: got 'records that are means of many steps'" in " ".join(text.split())
+
+
+def test_a_summary_has_no_figure_to_compare(runs: Path, tmp_path: Path) -> None:
+    logs = [write(tmp_path / f"{ips}.log", [tipc_line(ips)]) for ips in (310.5, 320.5)]
+    runs.mkdir()
+    argv = ["--execution", "static", "--store", "--runs-dir", str(runs)]
+    assert main(["import-log", *map(str, logs), *argv], io.StringIO()) == EXIT_OK
+    status, text = compared(runs, f"log:{logs[0]}", f"log:{logs[1]}")
+    assert (status, " ".join(text.split()).count("got 'one figure for the whole run'")) == (NOT_JUDGED, 2)
+
+
+def test_a_log_that_is_not_stored_is_to_be_imported_first(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored(runs, SAMPLES / PADDLE_LOG)
+    assert compared(runs, f"log:{PADDLE_LOG}", "log:other.log")[0] == EXIT_USAGE
+    told = capsys.readouterr().err
+    assert "not stored" in told and "perfgate import-log other.log --store" in told
+    assert compared(runs, f"log:{PADDLE_LOG}", "aaaa", "--case", "mxnet*")[0] == EXIT_USAGE
+    assert "no imported log of a case like 'mxnet*'" in capsys.readouterr().err

@@ -255,8 +255,11 @@ def test_stored_runs_have_the_date_of_their_log(folder: Path, tmp_path: Path) ->
     runs = tmp_path / "runs"
     runs.mkdir()
     argv = (folder, "--store", "--runs-dir", runs)
-    assert asked(*argv)[1].splitlines()[-1].startswith("3 runs, 3 stored, ")
-    assert asked(*argv)[1].splitlines()[-1].startswith("3 runs, 3 stored already, ")
+    for kept in ("stored", "stored already"):
+        lines = asked(*argv)[1].splitlines()
+        assert any(line.startswith(f"3 runs, 3 {kept}, ") for line in lines)
+        case_id = "tensorflow-resnet50v1.5-fp32-bs64-1x4-unstated"
+        assert f"stored as {case_id}: perfgate history {case_id} shows it" in lines
     with open_history(default_url(runs)) as history:
         days = {each.result.created[:10] for each in history.results_of(session=SESSION)}
     assert days == {"2020-08-26", "2031-02-03", "2022-03-04"}

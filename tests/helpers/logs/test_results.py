@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from helpers.commands.main import main
+from helpers.commands.main import EXIT_USAGE, main
 from helpers.history import default_url, open_history
 from helpers.history.results import IMPORTED, RunResult
 from helpers.logs.results import SESSION, case_of, imported_result, store, stored_of
@@ -45,7 +45,7 @@ def test_a_run_is_a_result_with_all_its_figures_and_where_they_stand(url: str) -
     assert words == f"stored {result.case_id} [v100] {result.uuid[:12]}: folder/a.log"
     assert result.case_id == "mxnet-resnet50v1.5-amp-bs256-1x1-dali"
     assert (result.origin, result.target, result.measured) == (IMPORTED, "v100", True)
-    assert result.figures == {**figures, "ngc-tf-mean": 1450.5}
+    assert result.figures == {**figures, "ngc-tf-mean": 1450.5, "median-step": "a record every 20 steps"}
     assert result.facts["sha256"] == found.sha256
     assert result.facts["source"] == "folder/a.log"
     assert result.facts["usual rule"] == "ngc-mxnet-epochs"
@@ -165,6 +165,14 @@ def test_history_shows_it_marked_with_figure_rule_and_log(tmp_path: Path) -> Non
     assert "imported from logs; no night is compared with them: 1" in told
     assert f"{CASE_ID} [unstated] (imported) 1460 images/s by ngc-mxnet-epochs; 1440 images/s by honest" in told
     assert "folder/a.log, lines 1-90, nvidia-mxnet, sha256" in told
+
+
+def test_the_ids_of_logs_are_among_those_that_an_unknown_one_is_near_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store([imported()], default_url(tmp_path))
+    assert main(["history", "mxnet-resnet50", "--runs-dir", str(tmp_path)], io.StringIO()) == EXIT_USAGE
+    assert f"Imported from logs: {CASE_ID}" in capsys.readouterr().err
 
 
 def test_it_stands_beside_the_nights(tmp_path: Path) -> None:

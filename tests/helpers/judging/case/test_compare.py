@@ -129,6 +129,17 @@ def test_a_log_is_compared_whatever_it_states_of_its_stack_and_fails_nothing() -
     assert judged(nights([1.0] * 6, "a"), log).status is Status.PASS
 
 
+@pytest.mark.parametrize(("logs", "has_interval"), [(1, False), (2, False), (3, True)])
+def test_fewer_than_three_logs_have_a_difference_and_no_interval(logs: int, has_interval: bool) -> None:
+    log = [run(1.0, f"log {number}", segment={}, is_log=True) for number in range(logs)]
+    measured = nights([1.1] * 6, "b")
+    for a, b, change in ((log, measured, 0.1), (measured, log, -0.1)):
+        found = judged(a, b)
+        assert ((found.effect is not None), found.basis) == (has_interval, "nights")
+        assert found.change == pytest.approx(math.expm1(change))
+        assert has_interval or (found.status, found.reason.code) == (Status.INCONCLUSIVE, "too-few-runs")
+
+
 @pytest.mark.slow
 def test_false_alarms_over_nights_apart_stay_below_the_stated_rate() -> None:
     """400 comparisons of builds that are the same, noise learned from the nights themselves: 5% of them at most."""

@@ -305,6 +305,20 @@ def test_where_the_records_do_not_tell_and_it_matters_there_is_no_figure() -> No
     assert value(windows([0.2] * 31, reset=True)) == pytest.approx(2 * 32 / 0.2)
 
 
+@pytest.mark.parametrize("reset", [False, True])
+def test_few_records_that_do_not_tell_give_the_lower_figure_and_say_so(reset: bool) -> None:
+    seconds = noisy(121, 0.003, seed=3)
+    given = windows(seconds, reset=reset)
+    assert (given.records, means_of(given)) == (12, Means.EITHER)
+    means, first = given.columns[RecordField.STEP_SECONDS], given.columns[RecordField.STEP][0]
+    steps = [first - 4, *[10] * 11]
+    if_reset = 2 * 32 * sum(steps) / sum(each * mean for each, mean in zip(steps, means, strict=True))
+    assert value(given) == pytest.approx(min(if_reset, 2 * 32 / means[-1]))
+    assert if_reset != pytest.approx(2 * 32 / means[-1])
+    (told,) = (each for each in warnings(given) if "means" in each)
+    assert told.startswith("running or reset means: 12 records, of which 22 in an epoch are needed, do not show")
+
+
 def test_running_means_whose_difference_is_no_time_are_reset_in_any_format() -> None:
     format = spec("paddleclas-mean", rate_of=RateOf.CARD, running_mean=5, name="paddleclas")
     columns = {RecordField.EPOCH: [0.0, 0.0], RecordField.STEP: [14.0, 24.0], RecordField.IMAGES_PER_S: [1.0, 1e3]}
