@@ -73,6 +73,14 @@ def test_reads_back_what_was_written(store: ResultStore) -> None:
     assert json.loads(path.read_text())["schema_version"] == RESULT_SCHEMA_VERSION
 
 
+@pytest.mark.parametrize(("figure", "log_rate"), [(0.74, -0.3011), (12.5, 2.5257), ("too short", None), (0.0, None)])
+def test_a_run_that_takes_more_than_a_second_an_image_has_a_log_rate_too(
+    figure: float | str, log_rate: float | None
+) -> None:
+    found = replace(RESULT, figures={"median-step": figure}).log_rate
+    assert found == (None if log_rate is None else pytest.approx(log_rate, abs=1e-4))
+
+
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_keeps_the_old_result_and_tells_the_new_figure(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch, call: str

@@ -289,3 +289,10 @@ def test_one_case_on_two_targets_is_two_comparisons() -> None:
 def test_runs_are_grouped_by_session_in_the_order_they_were_made() -> None:
     runs = [run(2.0, "b", replicate=1, created="2"), run(1.0, "b", created="2"), run(0.0, "a", created="1")]
     assert runs_of_nights(runs) == ((0.0,), (1.0, 2.0))
+
+
+def test_only_the_reference_build_s_runs_on_side_a_are_beside_the_build_under_test() -> None:
+    old, new = interleaved(scattered(0.0, 4, 3))
+    assert [each.is_beside_good for each in (*pair_up(old, new), *pair_up(new, old))] == [True, False]
+    (apart,) = pair_up(nights([1.0], "a"), nights([1.0], "b"))
+    assert not apart.is_beside_good
