@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from helpers.judging.case.evidence import ProgramEvidence, RunEvidence
-from helpers.judging.case.verdict import Status
+from helpers.judging.case.evidence import Budget, ProgramEvidence, RunEvidence
+from helpers.judging.case.judge import judge
+from helpers.judging.case.verdict import NeedRuns, Status
 from helpers.judging.finding import Code
 from helpers.trainers.contract.errors import SuiteError
 from tests.for_each import for_each
@@ -17,6 +18,7 @@ from tests.helpers.judging.case.evidences import codes
 from tests.helpers.judging.case.plain_evidence import (
     OTHER_RULE,
     RULE,
+    evidence,
     pairs,
     published,
     recorded,
@@ -109,6 +111,18 @@ def test_a_recorded_figure_that_is_only_shown_counts_as_none(samples_per_s: floa
     assert verdict(run(), recorded=shown, published=(published(),), recorded_required=True).status is Status.NO_BASELINE
     assert answer.recorded is not None
     assert (answer.recorded.reference, answer.recorded.sets_status) == (samples_per_s, False)
+
+
+def test_a_drop_asks_for_a_reference_build_unless_the_figure_is_only_shown() -> None:
+    assert {Code.NOT_CONFIRMED, Code.ONLY_SHOWN} & codes(verdict(run(97.0))) == {Code.NOT_CONFIRMED}
+    shown = codes(verdict(run(97.0), recorded=recorded(gates=False)))
+    assert {Code.NOT_CONFIRMED, Code.ONLY_SHOWN} & shown == {Code.ONLY_SHOWN}
+
+
+def test_the_run_that_slower_needs_next_has_its_number() -> None:
+    asked = judge(evidence(run(80.0), budget=Budget(screen_runs=6)))
+    assert isinstance(asked, NeedRuns)
+    assert (asked.why.code, asked.why.figures["run"], asked.why.figures["most"]) == (Code.RUN_FOR_SLOWER, 2, 3)
 
 
 # --- what cannot be compared
