@@ -150,7 +150,7 @@ def test_a_pin_is_in_perf_yaml_and_who_did_it_in_the_history(here: Path) -> None
     lasting = f"{here / WHEEL}#sha256={sha256(here / WHEEL)}"
     assert text == f"pinned by ana: {lasting} (paddlepaddle 3.2.2 abcdef0123): the release: 3.2.2\n"
     found = load_config(here / "perf.yaml").builds
-    assert (found.good, found.reason) == (lasting, "the release: 3.2.2")
+    assert (found.reference, found.reason) == (lasting, "the release: 3.2.2")
     kept = [line for line in (here / "perf.yaml").read_text().splitlines() if line.strip().startswith("#")]
     assert kept == [line for line in before.splitlines() if line.strip().startswith("#")]
     make_wheel(here / "links", "3.1.0")
