@@ -134,7 +134,8 @@ def _baselines(workshop: Workshop) -> Seen:
             (done.status == "NO_BASELINE", f"status {done.status}: {done.reason}"),
             (done.exit_code == 6, f"exit code {done.exit_code}"),
             (file.read_bytes() == old, "the recorded file has changed"),
-            (len(kept) == _RUNS, f"{len(kept)} results kept"),
+            # An entry rests on three runs at least.
+            (len(kept) == 3, f"{len(kept)} results kept"),
         )
         wrong += (
             *_named(done, "Baselines were not written", str(file), _NO_ROOM, "again"),
