@@ -147,13 +147,12 @@ class Measurer:
         """Run and judge one case. A failure of the machine or of a job becomes a status, never an exception."""
         if (night := self.suite.options.night) is not None and (why := night.why_not(utc_now())):
             return self._outcome(out_of_time(suite_case, why))
-        return self.confirm(suite_case, None, on_progress)
+        return self._judged(suite_case, MeasureRequest(cases_tonight=self.cases_tonight), on_progress)
 
-    def confirm(self, suite_case: SuiteCase, why: Finding | None, on_progress: OnProgress | None = None) -> CaseOutcome:
+    def confirm(self, suite_case: SuiteCase, why: Finding, on_progress: OnProgress | None = None) -> CaseOutcome:
         """Go on with a case that was judged tonight, to confirm the suspicion ``why``, whatever its own runs say. The
         new verdict replaces the earlier one, in the results and in the history."""
-        request = MeasureRequest(why, cases_tonight=self.cases_tonight)
-        return self._outcome(self.make_runs(suite_case, request, on_progress))
+        return self._judged(suite_case, MeasureRequest(why, cases_tonight=self.cases_tonight), on_progress)
 
     def explain(self, outcomes: Iterable[CaseOutcome], say: Callable[[str], None]) -> Iterator[CaseExplanation]:
         """Say which part of a step is slower in each regression, if perf.yaml allows it. No verdict changes."""
@@ -187,6 +186,9 @@ class Measurer:
             return None
         return QuietWait(minutes, *(() if io is None else (io.clock, io.sleep)))
 
+    def _judged(self, suite_case: SuiteCase, request: MeasureRequest, on_progress: OnProgress | None) -> CaseOutcome:
+        return self._outcome(self.make_runs(suite_case, request, on_progress))
+
     def _outcome(self, result: CaseResult) -> CaseOutcome:
         folders = tuple(str(self.suite.store.run_folder(run.case_id, run.replicate)) for run in result.runs)
         return self.suite.gate.outcome(result, folders)
@@ -195,7 +197,7 @@ class Measurer:
         if self.suite.runner is not None:
             return self._measured(plan, self.suite.runner, request)
         terms = RunTerms(
-            allow_contention=self.allows_contention(plan),
+            allow_contention=self._allows_contention(plan),
             share_machine=self.suite.options.share_machine,
             data=plan.images,
             system=self.suite.system,
@@ -212,8 +214,8 @@ class Measurer:
     ) -> CaseResult:
         request = replace(
             request,
-            resume=request.resume or self.suite.options.resume,
-            allow_contention=self.allows_contention(plan),
+            resume=self.suite.options.resume,
+            allow_contention=self._allows_contention(plan),
             before_run=before_run,
         )
         return measure_case(plan, runner, self.suite.store, self.suite.memory, request)
@@ -225,7 +227,7 @@ class Measurer:
 
         def before(build: Build, request: NeedRuns, runs: Sequence[RunResult]) -> None:
             disturbed = bool(runs) and str(runs[-1].invalid).startswith(CONTENDED)
-            if self.quiet is not None and (disturbed or not begun) and not self.allows_contention(plan):
+            if self.quiet is not None and (disturbed or not begun) and not self._allows_contention(plan):
                 # It needs the doctor's checks, which are slow to import.
                 from helpers.session.measuring.disturbance import disturbs_cards
                 from helpers.session.measuring.examination import ExaminationIO
@@ -238,7 +240,7 @@ class Measurer:
 
         return before
 
-    def allows_contention(self, plan: CasePlan) -> bool:
+    def _allows_contention(self, plan: CasePlan) -> bool:
         """docs/reference.md, "Contention": a disturbed result never enters a gate, whatever the command line allows."""
         return self.suite.options.allow_contention and self.suite.gate.gated(plan) is None
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
+from helpers.common.wall_clock import utc_now
 from helpers.history.results import RunResult
+from helpers.history.run_folders import write_night
 from helpers.judging.case.evidence import Build, Evidence, Stage
 from helpers.judging.case.judge import attempts_used_up, end_without_comparison
-from helpers.judging.case.verdict import NeedRuns, Reason, Status, Verdict
-from helpers.judging.finding import Code, found
+from helpers.judging.case.verdict import Reason, Status, Verdict
 from helpers.judging.rules.rates import rate_unit
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, usual_targets
-from helpers.session.measuring.case_loop import CaseResult, MeasureRequest
-from helpers.session.measuring.job_runner import JobRunner, RunTerms, leased_runner
+from helpers.session.measuring.case_loop import CaseResult, Runner, evidence_of, night_record, reusable_runs
+from helpers.session.measuring.job_runner import RunTerms, leased_runner
 from helpers.session.side_by_side.comparison import COMPARED, ConfigurationOutcome, outcome_of
 from helpers.session.side_by_side.configurations import PAIRS, Configuration
 from helpers.session.suite import Suite
@@ -31,19 +31,19 @@ _ONE_NODE = (
     "frameworks are compared on one node: perf.yaml names one interpreter for each of the other hosts, and which "
     "framework it has is not known"
 )
-# A limit in case the judge goes wrong; budgets bound how often a run is repeated.
-_MOST_RUNS = 100
 
 
-@dataclass(frozen=True)
-class _OneLease:
-    """A runner for all frameworks on one lease, so that they have the same cards. Each reads its own images."""
+@dataclass
+class _Turn:
+    """One framework's part of a comparison: its runs so far, and its verdict once it has one."""
 
-    leased: JobRunner
+    plan: CasePlan
+    runs: tuple[RunResult, ...] = ()
+    verdict: Verdict | None = None
 
-    def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
-        terms = replace(self.leased.terms, data=plan.images)
-        return replace(self.leased, terms=terms).run(plan, replicate, build, stage)
+    @property
+    def usable(self) -> int:
+        return sum(run.measured for run in self.runs)
 
 
 def compare_frameworks(
@@ -54,35 +54,7 @@ def compare_frameworks(
 
     If one framework fails, its cell stays empty, and the others go on.
     """
-    plans: list[CasePlan] = []
-    turns: list[SuiteCase] = []
-    not_here: dict[Framework, str] = {}
-    results: dict[Framework, CaseResult] = {}
-    for member in configuration.members:
-        try:
-            plan = _ONE_NODE if member.case.nodes > 1 else suite.measurer.plan(member)
-        except (SuiteError, OSError) as error:
-            results[member.case.framework] = _broken(member, error)
-            continue
-        if isinstance(plan, str):
-            not_here[member.case.framework] = plan
-        else:
-            plans.append(plan)
-            turns.append(member)
-    try:
-        with _one_lease(suite, plans, on_progress):
-            for number in range(PAIRS):
-                # ABBA: what drifts meanwhile affects all frameworks alike.
-                for each in turns if number % 2 == 0 else reversed(turns):
-                    before = results.get(each.case.framework)
-                    if before is None or before.verdict.reason.code == COMPARED:
-                        request = MeasureRequest(
-                            by=partial(beside_others, number + 1), resume=number > 0, most=_MOST_RUNS
-                        )
-                        results[each.case.framework] = suite.measurer.make_runs(each, request, on_progress)
-    except (SuiteError, OSError) as error:
-        results = {each.case.framework: _broken(each, error) for each in turns} | results
-    return outcome_of(configuration, results, not_here)
+    return outcome_of(configuration, *_measure(suite, configuration, on_progress))
 
 
 def unmeasured(suite: Suite, configuration: Configuration) -> ConfigurationOutcome:
@@ -101,32 +73,95 @@ def why_not(suite: Suite, suite_case: SuiteCase) -> str | None:
     return suite.why_not(suite_case) or (_ONE_NODE if suite_case.case.nodes > 1 else None)
 
 
-def _broken(case: SuiteCase, error: Exception) -> CaseResult:
-    return CaseResult(CasePlan(case), Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, str(error))))
+def _measure(
+    suite: Suite, configuration: Configuration, on_progress: OnProgress | None
+) -> tuple[dict[Framework, CaseResult], dict[Framework, str]]:
+    """The results by framework, and why the others cannot run here."""
+    turns: list[_Turn] = []
+    not_here: dict[Framework, str] = {}
+    for member in configuration.members:
+        try:
+            plan = _ONE_NODE if member.case.nodes > 1 else suite.measurer.plan(member)
+        except (SuiteError, OSError) as error:
+            turns.append(_Turn(CasePlan(member), verdict=_broken(error)))
+            continue
+        if isinstance(plan, str):
+            not_here[member.case.framework] = plan
+        else:
+            turns.append(_Turn(plan))
+    ready = [turn for turn in turns if turn.verdict is None]
+    if ready:
+        try:
+            _take_turns(suite, ready, on_progress)
+        except (SuiteError, OSError) as error:
+            for turn in ready:
+                turn.verdict = turn.verdict or _broken(error)
+    results = {
+        turn.plan.case.framework: CaseResult(turn.plan, turn.verdict, turn.runs) for turn in turns if turn.verdict
+    }
+    return results, not_here
+
+
+def _broken(error: Exception) -> Verdict:
+    return Verdict(Status.INFRA_ERROR, Reason(type(error).__name__, str(error)))
+
+
+def _take_turns(suite: Suite, turns: Sequence[_Turn], on_progress: OnProgress | None) -> None:
+    """Run until every framework has its runs or a reason why not. At the end the night of each is kept."""
+    allowed = suite.options.allow_contention and all(suite.gate.gated(turn.plan) is None for turn in turns)
+    if suite.options.resume:
+        _go_on(suite, turns, allowed)
+    for turn in turns:
+        _judge(turn, suite.store.session)
+    if any(turn.verdict is None for turn in turns):
+        with _runners(suite, turns, allowed, on_progress) as runner_of:
+            for number in range(PAIRS):
+                # ABBA: what drifts meanwhile affects all frameworks alike.
+                for turn in turns if number % 2 == 0 else reversed(turns):
+                    while turn.verdict is None and turn.usable <= number:
+                        run = runner_of(turn.plan).run(turn.plan, len(turn.runs), Build.CANDIDATE, Stage.SCREEN)
+                        turn.runs = (*turn.runs, run)
+                        _judge(turn, suite.store.session)
+    for turn in turns:
+        _keep(suite, turn)
 
 
 @contextlib.contextmanager
-def _one_lease(suite: Suite, plans: Iterable[CasePlan], on_progress: OnProgress | None) -> Iterator[None]:
-    """Have the suite's cases run on one lease of cards."""
-    plans = tuple(plans)
-    if suite.runner is not None or not plans:
-        yield
+def _runners(
+    suite: Suite, turns: Sequence[_Turn], allow_contention: bool, on_progress: OnProgress | None
+) -> Iterator[Callable[[CasePlan], Runner]]:
+    """The runners of all plans on one lease of cards, so that every framework has the same cards."""
+    if suite.runner is not None:
+        given = suite.runner
+        yield lambda plan: given
         return
+    plans = [turn.plan for turn in turns if turn.verdict is None]
     terms = RunTerms(
-        allow_contention=all(map(suite.measurer.allows_contention, plans)),
+        allow_contention=allow_contention,
         share_machine=suite.options.share_machine,
         system=suite.system,
     )
     with leased_runner(plans[0], suite.machine, suite.store, suite.config, terms, on_progress) as runner:
-        suite.runner = _OneLease(runner)
-        try:
-            yield
-        finally:
-            suite.runner = None
+        yield lambda plan: replace(runner, terms=replace(terms, data=plan.images))
 
 
-def beside_others(runs: int, evidence: Evidence) -> Verdict | NeedRuns:
-    """The judge of a case's part in a comparison, which needs so many ``runs``. Its figures are compared with no
+def _go_on(suite: Suite, turns: Sequence[_Turn], allow_contention: bool) -> None:
+    """Take equally many runs of each framework from the resumed session: half a pair is run again together with its
+    other half."""
+    for turn in turns:
+        turn.runs = reusable_runs(turn.plan, suite.store, allow_contention)
+    complete = min(turn.usable for turn in turns)
+    for turn in turns:
+        while turn.usable > complete:
+            turn.runs = turn.runs[:-1]
+
+
+def _judge(turn: _Turn, session: str) -> None:
+    turn.verdict = _verdict_on(evidence_of(turn.plan, turn.runs, seed=session))
+
+
+def _verdict_on(evidence: Evidence) -> Verdict | None:
+    """The verdict on a case's part in a comparison; None while runs are missing. Its figures are compared with no
     reference.
 
     A failed or invalid run is repeated as in any session (budgets in perf.yaml). A refusal ends it.
@@ -139,10 +174,19 @@ def beside_others(runs: int, evidence: Evidence) -> Verdict | NeedRuns:
             why = figure or "the rule is not known"
             message = f"no {rate_unit(evidence.case_id)} by {evidence.rule}: {why}"
             return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
-    if len(usable) < runs:
-        return NeedRuns((Build.CANDIDATE,), found(Code.PLANNED, runs=runs))
+    if len(usable) < PAIRS:
+        return None
     message = f"{len(usable)} runs beside other frameworks, compared with no reference"
     return Verdict(Status.NO_BASELINE, Reason(COMPARED, message))
+
+
+def _keep(suite: Suite, turn: _Turn) -> None:
+    """Keep the night of the case without a standing, so that no later night is compared with it."""
+    assert turn.verdict is not None
+    night = night_record(turn.plan, suite.store, turn.runs, turn.verdict, utc_now())
+    write_night(suite.store.root, night)
+    suite.memory.add_case(turn.runs, night)
+    suite.store.add_verdict(turn.runs, turn.verdict)
 
 
 def targets_here(suite: Suite) -> tuple[str, ...]:

@@ -109,6 +109,22 @@ def test_all_frameworks_run_on_one_lease_under_the_sessions_terms(
     assert runner.read == [(name, None) for name in ("paddle", "pytorch", "pytorch", "paddle", "paddle", "pytorch")]
 
 
+def test_a_resumed_comparison_makes_half_a_pair_again_with_its_other_half(suite: Suite) -> None:
+    folder = suite.options.runs_folder
+    suite.runner = TurnsRunner(folder, session="s", answers={3: KeyboardInterrupt()})
+    with pytest.raises(KeyboardInterrupt):
+        compare_frameworks(suite, of(suite, PADDLE, PYTORCH))
+    # Paddle's second run is missing: PyTorch's, made just before it, is no other half of one that is made today.
+    assert suite.runner.made == ["paddle", "pytorch", "pytorch", "paddle"]
+    suite.options = replace(suite.options, resume=True)
+    suite.runner = TurnsRunner(folder, session="s")
+    assert compare_frameworks(suite, of(suite, PADDLE, PYTORCH)).measured == 2
+    assert suite.runner.made == ["pytorch", "paddle", "paddle", "pytorch"]
+    suite.runner = TurnsRunner(folder, session="s")
+    assert compare_frameworks(suite, of(suite, PADDLE, PYTORCH)).measured == 2
+    assert suite.runner.made == []
+
+
 def test_several_nodes_are_not_compared(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Suite, "why_not", lambda self, case: None)
     two = replace(suite.cases[0], case=replace(suite.cases[0].case, nodes=2))
