@@ -186,7 +186,9 @@ def _decided(suite: Suite, history: History, pairing: Pairing, nights: Sequence[
     is_of_other = not _by_pairs(standing) if entry is None else entry.provenance.begins > record.created
     runs = history.results_of(session=record.session, case_id=pairing.case_id, target=pairing.target)
     status = Status(record.status)
-    if is_of_other or status in _NO_ANSWER or any(each.exclusion is not None for each in runs):
+    # A calibration, for one, is green and has compared nothing.
+    compared_nothing = standing is None and status in _GREEN
+    if is_of_other or compared_nothing or status in _NO_ANSWER or any(each.exclusion is not None for each in runs):
         return None
     return CaseComparison(
         pairing.case_id,

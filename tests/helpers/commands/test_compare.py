@@ -202,6 +202,21 @@ def test_nights_against_the_recorded_baseline(runs: Path, machine: Machine, empt
     assert "(n=3/1)" in text
 
 
+def test_a_night_has_the_verdict_that_it_was_given_and_one_that_compared_nothing_is_judged_by_its_runs(
+    runs: Path, machine: Machine, empty_baselines: Path
+) -> None:
+    with history_in(runs) as history:
+        for day, rate in enumerate(rates(10), 1):
+            add_night(history, day, [rate])
+        slow = rates(8, 4.3)
+        add_night(history, 12, slow, build=NEW, status="INCONCLUSIVE", code="unconfirmed-drop")
+        add_night(history, 13, slow, build=NEW, status="PASS", code="calibrated", standing=None)
+    record_entry(empty_baselines, machine)
+    argv = ("--baselines", str(empty_baselines), "--json")
+    found = [cases(runs, "baseline", f"session:night{day}", *argv)[0]["status"] for day in (12, 13)]
+    assert found == ["INCONCLUSIVE", "SLOWER"]
+
+
 def test_a_baseline_by_another_rule_is_incomparable(runs: Path, machine: Machine, empty_baselines: Path) -> None:
     two_builds(runs, drop=0.08)
     record_entry(empty_baselines, machine, rule="wall-clock")
