@@ -158,6 +158,8 @@ def _median_step(run: LogRun, skip: int) -> RuleValue:
         raise RuleError(f"rule {MEDIAN_STEP}", got=got, expected="records of single steps")
     found = timed(run)
     seconds = [cost / steps for cost, steps in zip(found.cost[skip:], found.steps[skip:], strict=True) if steps > 0]
+    if not seconds:
+        raise RuleError(f"rule {MEDIAN_STEP}", got="no step after warm-up", expected="records of single steps")
     return RuleValue(1 / statistics.median(seconds), len(seconds), if_any(skip, "of warm-up"))
 
 

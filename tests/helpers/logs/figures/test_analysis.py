@@ -325,3 +325,16 @@ def test_running_means_whose_difference_is_no_time_are_reset_in_any_format() -> 
     given = run(format, columns)
     assert means_of(given) is Means.RESET
     assert value(given) == pytest.approx(2 * 20 / (10 / 1.0 + 10 / 1e3))
+
+
+def test_spans_of_no_step_have_no_median_step_and_cost_no_other_figure() -> None:
+    starts = [float(each) for each in range(199)]
+    columns = {
+        RecordField.SPAN_START: starts,
+        RecordField.SPAN_END: [start + (1 if start < 100 else 0) for start in starts],
+        RecordField.SPAN_SECONDS: [0.2] * 199,
+        RecordField.IMAGES_PER_S: [100.0] * 199,
+    }
+    found = analyse(run(spec("dlperf-tf2"), columns))
+    assert found.median_step.samples_per_s is None
+    assert "no step after warm-up" in found.median_step.reason
