@@ -95,12 +95,12 @@ def pair_up(a: Iterable[KeptRun], b: Iterable[KeptRun]) -> tuple[Pairing, ...]:
     there is one pairing for each two stacks. A case whose sides share neither pairs nor a segment has one pairing.
     ``apart`` says how its newest runs differ. If only one side has a case, the other side is empty.
     """
-    sides = list(a), list(b)
-    found: list[Pairing] = []
-    for target, case_id in sorted({run.key for side in sides for run in side}, key=lambda key: (key[1], key[0])):
-        left, right = ([run for run in side if run.key == (target, case_id)] for side in sides)
-        found += _of_case(case_id, target, left, right)
-    return tuple(found)
+    sides: dict[tuple[str, str], tuple[list[KeptRun], list[KeptRun]]] = {}
+    for side, runs in enumerate((a, b)):
+        for run in runs:
+            sides.setdefault(run.key, ([], []))[side].append(run)
+    ordered = sorted(sides.items(), key=lambda item: (item[0][1], item[0][0]))
+    return tuple(each for (target, case_id), both in ordered for each in _of_case(case_id, target, *both))
 
 
 def side_of(runs: Sequence[KeptRun]) -> Side:
