@@ -212,10 +212,19 @@ def _walked(parsed: Any, variant: int) -> Iterator[tuple[str, str]]:
             yield "piece", ""
         elif op is _constants.ASSERT and value[0] > 0:
             yield from _walked(value[1], variant)
+        elif op is _constants.IN and value[0][0] is not _constants.NEGATE:
+            yield "piece", _inside(_member(*value[variant % len(value)]))
         elif op in (_constants.IN, _constants.ANY, _constants.NOT_LITERAL):
             one = _compiler.compile(parsed[at : at + 1])
             characters = [each for each in string.printable if one.fullmatch(each)]
             yield "piece", _inside(characters[variant % len(characters)])
+
+
+def _member(op: Any, value: Any) -> str:
+    """A character of one member of a set, so that the variants go over all members."""
+    if op is _constants.CATEGORY:
+        return {_constants.CATEGORY_DIGIT: "1", _constants.CATEGORY_SPACE: " "}.get(value, "x")
+    return chr(value if op is _constants.LITERAL else value[0])
 
 
 def _inside(character: str) -> str:
