@@ -8,7 +8,7 @@ status is the worse of both answers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from helpers.judging.case.evidence import Build, Evidence, PublishedReference, RunEvidence, Stage, invalid_in_a_row
@@ -112,9 +112,9 @@ def _ended(evidence: Evidence) -> Verdict | None:
             return ended(Status.INFRA_ERROR, found(Code.NO_FIGURE, why=problem))
     # A recorded figure that decides says so itself (helpers/judging/case/recorded.py).
     decides = evidence.recorded is not None and evidence.recorded.gates
-    pairs_alone = replace(evidence, runs=tuple(run for run in evidence.runs if run.stage is Stage.CONFIRM))
-    if not decides and (without := no_median_step(pairs_alone)) is not None:
-        return ended(Status.INFRA_ERROR, *without.reason.findings)
+    pairs = [run for run in evidence.runs if run.stage is Stage.CONFIRM]
+    if not decides and (lacks := _no_median_step(evidence, pairs)) is not None:
+        return ended(Status.INFRA_ERROR, lacks)
     if (row := _invalid_too_often(evidence)) is not None:
         return only_shown(evidence, ended(Status.INVALID, row))
     return None
@@ -184,10 +184,14 @@ def end_without_comparison(evidence: Evidence, failure: Sequence[Finding]) -> Ve
 
 def no_median_step(evidence: Evidence) -> Verdict | None:
     """The verdict if a usable run has no figure by the median step; None if each has one."""
-    rates = [run.log_rate for run in evidence.runs if run.usable]
-    if all(rate is not None and math.isfinite(rate) for rate in rates):
+    claim = _no_median_step(evidence, evidence.runs)
+    return None if claim is None else Verdict(Status.INFRA_ERROR, Reason.of(claim))
+
+
+def _no_median_step(evidence: Evidence, runs: Iterable[RunEvidence]) -> Finding | None:
+    if all(run.log_rate is not None and math.isfinite(run.log_rate) for run in runs if run.usable):
         return None
-    return Verdict(Status.INFRA_ERROR, Reason.of(found(Code.NO_FIGURE, why=None, unit=rate_unit(evidence.case_id))))
+    return found(Code.NO_FIGURE, why=None, unit=rate_unit(evidence.case_id))
 
 
 def measured_of(evidence: Evidence) -> Summary | None:
