@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 FILE_NAME = "history.sqlite"
 # How long a call waits for other writers before it is an error: a transaction takes milliseconds, and whoever holds a
-# history for longer may never let go. And how long a server may take to answer: a report of all nights takes seconds,
-# and a server that is stopped never answers.
-WAIT_SECONDS, ANSWER_SECONDS = 8.0, 60.0
+# history for longer may never let go.
+WAIT_SECONDS = 8.0
+# How long a server may take to answer: a report of all nights takes seconds, and one that is stopped never answers.
+ANSWER_SECONDS = 60.0
 
 
 class Memory(Protocol):

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
 from helpers.common.masking import without_password
-from helpers.history import ANSWER_SECONDS, WAIT_SECONDS
 from helpers.history.address import refuse_ambiguous
 from helpers.history.making import has_tables, make_ready
 from helpers.history.server import engine_of
@@ -48,7 +47,7 @@ class Database:
     # The URL without its password.
     shown: str
     # How long a call waits for other writers.
-    wait_seconds: float = WAIT_SECONDS
+    wait_seconds: float
 
     @property
     def folder(self) -> Path | None:
@@ -73,9 +72,7 @@ class Database:
             yield
 
 
-def open_database(
-    url: str, wait_seconds: float = WAIT_SECONDS, *, writes: bool = True, answer_seconds: float = ANSWER_SECONDS
-) -> Database:
+def open_database(url: str, wait_seconds: float, *, writes: bool, answer_seconds: float) -> Database:
     """Open the database at ``url``, and make it if necessary. Raises HistoryError.
 
     Without ``writes`` it is only read, and one that does not exist raises NoHistory. With ``writes`` it can be read but
@@ -145,7 +142,7 @@ def _nothing_there(shown: str, got: str) -> NoHistory:
 
 
 @contextmanager
-def explained(shown: str, password: str | None, what: str, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
+def explained(shown: str, password: str | None, what: str, wait_seconds: float) -> Iterator[None]:
     """Turn the libraries' errors into HistoryError, without the password."""
     try:
         yield
