@@ -1,6 +1,6 @@
 """Makes every fault of the table for real and runs the suite against it: ``python -m tests.faults``.
 
-It prints a line for each fault (what was done, status and exit code, seconds from when the fault was seen to the end of
+It prints a line for each fault (status and exit code, seconds from when the fault was seen to the end of
 the job's last process, processes left, results lost) and the sums. It exits with 1 where a fault was not handled. A
 double of the trainer stands in for the framework, behind the real launchers and the whole suite.
 """
@@ -42,7 +42,8 @@ def line(fault: Fault, seen: Seen | str, seconds: float) -> str:
     ended = "-" if seen.seconds is None else f"{seen.seconds:.1f} s"
     exit_code = "-" if seen.exit_code is None else seen.exit_code
     text = f"{head} {seen.status:<14.14} {exit_code:>4} {ended:>7} {seen.left:>5} {seen.lost:>5} {seconds:>6.1f} s"
-    return text + "".join(f"\n      WRONG: {problem}" for problem in seen.problems)
+    wrong = [f"\n      WRONG: {problem}" for problem in seen.problems]
+    return "".join([text, *([f"\n      {fault.what}"] if wrong else []), *wrong])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -261,7 +261,7 @@ class Evidence:
     overrides: tuple[str, ...] = ()
     # Those of them that are known not to change the throughput, each with the reason.
     neutral: Mapping[str, str] = field(default_factory=dict)
-    # Whether the session was started by record_command, so that it records the case itself.
+    # Whether the session records (--update-baselines).
     to_record: bool = False
     past: Past = field(default_factory=Past)
     budget: Budget = field(default_factory=Budget)

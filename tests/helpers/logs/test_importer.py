@@ -96,16 +96,3 @@ def test_a_summary_line_beside_records_is_no_run(last: bool, tmp_path: Path) -> 
     lines = [*records, tipc_line(900.5)] if last else [tipc_line(900.5), *records]
     (found,) = import_file(write(tmp_path / "resnet50_gpu2_fp32_bs32.txt", lines), {})
     assert (found.format, found.usual) == ("paddleclas", "paddleclas-trimmed")
-
-
-# Of each the beginning of a record, which is repeated or goes on with digits.
-HOSTILE = (
-    ("", "END epoch:1 train "),
-    ("epoch:1 train step:1 batch_cost: ", "1"),
-    ("TimeHistory: ", "1"),
-    ("", '"model_name": {'),
-    ("", "epoch id: 1, step1, train_loss: , total time cost = "),
-    ("DLL 2022-01-01 00:00:00 - PARAMETER ", "x : "),
-    ("", "x"),
-    ("", "1"),
-)
