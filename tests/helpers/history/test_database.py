@@ -51,7 +51,7 @@ def test_the_history_is_a_file_beside_the_runs_unless_another_is_named(tmp_path:
 
 
 def test_a_file_is_written_through_and_keeps_its_references(tmp_path: Path) -> None:
-    database = open_database(default_url(tmp_path))
+    database = open_database(default_url(tmp_path), 8.0, writes=True, answer_seconds=1.0)
     with database.reading() as connection:
         told = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
