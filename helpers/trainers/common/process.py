@@ -71,7 +71,7 @@ class RankPlace:
         is the only rank."""
         values = []
         for name, default in zip(names, ("0", "0", "1")):
-            text = environment.get(name) or default
+            text = environment.get(name, default)
             if not text.isdigit():
                 raise ConfigError("trainer", field=name, got=text, expected="a whole number from the launcher")
             values.append(int(text))

@@ -69,7 +69,7 @@ class StepProfiler(Protocol):
 
     def stop(self, steps: int, trace: Path) -> Recording:
         """Stop, keep the profiler's own record in ``trace``, and return what it says of the ``steps`` steps. Raises
-        ProfileError if it recorded nothing, or not everything, and OSError if the disk has no room."""
+        ProfileError if it recorded nothing, or not everything."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _nested_in_lane(spans: Sequence[Span]) -> List[Nested]:
 def call_of(
     phase: Phase, layer: str, operator: str, seconds: float, *, kernel: str = "", dtypes: str = "", device: str = "cpu"
 ) -> OperatorRow:
-    """One call of an operator, for ``rows_of``."""
+    """One call of an operator, for ``rows_of``: its ``seconds_per_step`` are the call's until they are added up."""
     return OperatorRow(phase, layer, operator, kernel, dtypes, device, 1.0, seconds)
 
 
@@ -235,6 +235,22 @@ def _whole(phases: Mapping[Phase, float], step_seconds: float) -> Dict[Phase, fl
     if rest < -0.005 * step_seconds:
         raise ProfileError(f"the phases take {step_seconds - rest:.4g} s, and a step took {step_seconds:.4g} s")
     return {**phases, Phase.HOST_GAP: phases.get(Phase.HOST_GAP, 0.0) + max(0.0, rest)}
+
+
+def keep_trace(trace: Path, export: Callable[[Path], None]) -> Tuple[str, ...]:
+    """Have ``export`` write the profiler's record into the file ``trace``. Returns the note that it was not kept, if
+    the disk has no room; the profile does not need it.
+
+    It is not compressed here: Paddle 2.6.2 brings a zlib with which Python's gzip crashes in its process.
+    """
+    try:
+        export(trace)
+    except OSError as error:
+        # With what PyTorch leaves of one that it could not finish (trace-rank0.json.tmp).
+        for path in trace.parent.glob(f"{trace.name}*"):
+            path.unlink()
+        return (one_line(f"the trace was not kept: {error}"),)
+    return ()
 
 
 def explain_at_the_end(trainer: Trainer, profiler_of: Callable[[], StepProfiler], stepper: Any, more: Training) -> None:

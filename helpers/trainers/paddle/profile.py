@@ -15,7 +15,7 @@ import paddle
 from paddle import profiler as paddle_profiler
 
 from helpers.trainers.common.card_times import RECORDED
-from helpers.trainers.common.step_profile import ProfileError, Recording
+from helpers.trainers.common.step_profile import ProfileError, Recording, keep_trace
 from helpers.trainers.contract.frameworks import LAYERS
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.paddle.tree import LAYER, MARK, NO_LAYERS, PART, recording_of, spans_of
@@ -54,11 +54,11 @@ class PaddleProfiler:
         result = self._profiler.profiler_result
         if result is None:
             raise ProfileError("paddle.profiler returned no result")
-        result.save(str(trace), "json")
+        notes = keep_trace(trace, lambda path: result.save(str(path), "json"))
         spans, launched = spans_of(result.get_data())
         recording = recording_of(spans, steps, launched if self._on_card else None)
-        notes = tuple(note for note in recording.notes if not (self._left_out and note == NO_LAYERS))
-        return replace(recording, notes=notes)
+        told = tuple(note for note in recording.notes if not (self._left_out and note == NO_LAYERS))
+        return replace(recording, notes=(*told, *notes))
 
     def _name(self, layer: Any, name: str) -> None:
         """Record a scope around each call of the layer, and a mark where its gradients begin."""

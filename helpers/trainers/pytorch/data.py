@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple, Union
 
 import numpy
 import torch
@@ -87,22 +87,30 @@ class NativeReader:
 
     def epoch(self, number: int) -> Iterator[Batch]:
         self._sampler.epoch = number
-        try:
-            for images, labels in self._loader:
-                yield Batch(self._feed(images), self._feed(labels), self._samples)
-        except DatasetError as error:
-            if "\n" not in error.about:
-                raise
-            # That of a worker comes within its traceback.
-            raise DatasetError(error.about.strip().rpartition("DatasetError: ")[2]) from None
+        for batch in self._loader:
+            if isinstance(batch, _Broken):
+                raise DatasetError(batch.words)
+            images, labels = batch
+            yield Batch(self._feed(images), self._feed(labels), self._samples)
+
+
+@dataclass(frozen=True)
+class _Broken:
+    """The message about an image that a worker cannot read. If it were raised in the worker, it would arrive inside a
+    traceback."""
+
+    words: str
 
 
 class _Images(Dataset):
     def __init__(self, images: KeyedImages) -> None:
         self._images = images
 
-    def __getitem__(self, key: Tuple[int, int]) -> Tuple[Any, Any]:
-        return self._images.read(key)
+    def __getitem__(self, key: Tuple[int, int]) -> Union[Tuple[Any, Any], _Broken]:
+        try:
+            return self._images.read(key)
+        except DatasetError as error:
+            return _Broken(str(error))
 
     def __len__(self) -> int:
         return len(self._images)
@@ -115,6 +123,9 @@ class _Collate:
     shared_memory: bool
 
     def __call__(self, samples: List[Any]) -> Any:
+        broken = next((sample for sample in samples if isinstance(sample, _Broken)), None)
+        if broken is not None:
+            return broken
         if self.shared_memory:
             return default_collate(samples)
         images, labels = zip(*samples)

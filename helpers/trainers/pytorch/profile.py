@@ -15,7 +15,7 @@ from typing import Any, Callable, ContextManager, Dict, List, Mapping, Sequence
 import torch
 
 from helpers.trainers.common.card_times import RECORDED
-from helpers.trainers.common.step_profile import ProfileError, Recording
+from helpers.trainers.common.step_profile import ProfileError, Recording, keep_trace
 from helpers.trainers.contract.frameworks import DATA_TYPES, LAYERS
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.pytorch.trace import LAYER, PART, recording_of
@@ -53,9 +53,18 @@ class PytorchStepProfiler:
         self._profiler.stop()
         for hook in self._hooks:
             hook.remove()
-        self._profiler.export_chrome_trace(str(trace))
-        recording = recording_of(_read(trace), steps, self._model is not None, self._on_a_card)
-        return replace(recording, threads=int(torch.get_num_threads()))
+        read: List[Mapping[str, Any]] = []
+
+        def export(plain: Path) -> None:
+            self._profiler.export_chrome_trace(str(plain))
+            read.append(_read(plain))
+
+        notes = keep_trace(trace, export)
+        if not read:
+            raise ProfileError(notes[0])
+        recording = recording_of(read[0], steps, self._model is not None, self._on_a_card)
+        notes = (*recording.notes, *notes)
+        return replace(recording, notes=notes, threads=int(torch.get_num_threads()))
 
 
 def _scope_around(layer: Any, name: str) -> List[Any]:

@@ -21,6 +21,7 @@ from helpers.trainers.common.process import (
     run,
 )
 from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.job import SLOWDOWN_FACT, SLOWDOWN_VARIABLE, JobSpec
 from helpers.trainers.contract.steplog import COMPLETE, FAILED, REFUSED, WINDOW, Step
 
@@ -180,7 +181,9 @@ def test_one_process_of_several_cards_has_the_cores_of_all_and_the_threads_of_on
 
 def test_ranks_come_from_the_launcher_s_variables() -> None:
     assert RankPlace.from_environment({"T_RANK": "5", "T_LOCAL": "1", "T_WORLD": "8"}, NAMES) == RankPlace(5, 1, 8)
-    assert RankPlace.from_environment({"T_RANK": ""}, NAMES) == RankPlace(0, 0, 1)
+    assert RankPlace.from_environment({}, NAMES) == RankPlace(0, 0, 1)
+    with pytest.raises(ConfigError, match="T_RANK"):
+        RankPlace.from_environment({"T_RANK": "", "T_LOCAL": "1", "T_WORLD": "8"}, NAMES)
 
 
 @pytest.mark.parametrize("argv", [[], ["a", "b"], ["missing.json"]])

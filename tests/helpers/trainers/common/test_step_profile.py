@@ -19,6 +19,7 @@ from helpers.trainers.common.step_profile import (
     Span,
     call_of,
     explain_at_the_end,
+    keep_trace,
     nested,
     rows_of,
     step_profile,
@@ -204,3 +205,13 @@ def test_the_frameworks_own_number_of_threads_counts(tmp_path: Path) -> None:
     found = _profile(tmp_path, Whole(), Profiler(Recording((ROW,), threads=3)))
     assert isinstance(found, StepProfile) and found.threads == 3
     assert _profile(tmp_path, Whole(), Profiler()).threads == 1  # type: ignore[union-attr]
+
+
+def test_a_trace_that_the_disk_has_no_room_for_is_a_note(tmp_path: Path) -> None:
+    def export(path: Path) -> None:
+        path.write_text("part of it")
+        raise OSError(28, "No space left on device")
+
+    trace = tmp_path / "trace.json"
+    assert keep_trace(trace, export) == ("the trace was not kept: [Errno 28] No space left on device",)
+    assert list(tmp_path.iterdir()) == []
