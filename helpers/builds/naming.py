@@ -169,6 +169,8 @@ def _commit(text: str, config: Config) -> BuildSource:
         )
     address = template.replace("{commit}", sha) + (f"#{fragment}" if fragment else "")
     named = _url(address) if "://" in address else parse_build(address, config.path.parent, config)
+    if not named.is_made:
+        raise _refused(text, address, "a wheel's path or address, or a requirement")
     return replace(named, text=text, commit=sha.lower())
 
 

@@ -64,6 +64,14 @@ def test_a_commit_is_found_by_the_template_of_perf_yaml(shop: Shop) -> None:
     assert found.url == "https://wheels.example/1A2b3c/paddlepaddle-0.0.0-py3-none-any.whl"
 
 
+def test_a_commit_is_no_environment(shop: Shop) -> None:
+    (shop.folder / "env/bin").mkdir(parents=True)
+    (shop.folder / "env/bin/python").symlink_to(sys.executable)
+    config = replace(shop.config, builds=BuildsConfig(commit_url=f"{shop.folder}/env"))
+    with pytest.raises(ConfigError, match="a wheel's path or address"):
+        parse_build("commit:1a2b3c", shop.folder, config)
+
+
 def test_a_commit_without_a_template_says_what_to_set(shop: Shop) -> None:
     with pytest.raises(ConfigError, match=r"builds\.commit_url"):
         parse_build("commit:1a2b3c", shop.folder, shop.config)
