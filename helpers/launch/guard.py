@@ -104,7 +104,8 @@ def _become(mark: bytes, folder: bytes, argv: tuple[bytes, ...], failure: int) -
     number = 0
     try:
         # As they were given to this process: Python itself adds LC_CTYPE to them.
-        given = [each for each in _read("/proc/self/environ").split(b"\0") if b"=" in each]
+        with os.fdopen(os.open("/proc/self/environ", os.O_RDONLY), "rb") as environ:
+            given = [each for each in environ.read().split(b"\0") if b"=" in each]
         variables = dict(each.split(b"=", 1) for each in [mark, *given] if not each.startswith(_GUARD_MARK))
         signal.set_wakeup_fd(-1)
         for each in _RESTORED:

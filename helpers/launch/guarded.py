@@ -53,7 +53,10 @@ class GuardedProcess:
         """The launcher's exit code, negative for a signal; None while it runs. Raises GuardLostError."""
         # If the launcher ends at once, its end is received together with its start.
         if self._exit_code is None and (self._received or select.select([self._link], [], [], 0)[0]):
-            self._exit_code = int(self._line()[1])
+            kind, value = self._line()
+            if kind != "exited":
+                raise self._lost(f"{kind} {value}")
+            self._exit_code = int(value)
         return self._exit_code
 
     def end(

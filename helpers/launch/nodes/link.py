@@ -81,6 +81,8 @@ class Link:
         try:
             message = json.loads(line)
         except ValueError:
+            if line.startswith(b'{"kind"'):
+                raise Lost(f"it sent {line[:60]!r}") from None
             message = None
         if isinstance(message, dict) and "kind" in message:
             return message

@@ -26,13 +26,24 @@ def in_job(variables: Mapping[str, str]) -> bool:
 def with_hosts_of_job(nodes: NodesConfig, variables: Mapping[str, str]) -> NodesConfig:
     """``nodes`` with the hosts of this process's Slurm job, this node first.
 
-    Raises LaunchError if Slurm does not answer.
+    Raises LaunchError if Slurm does not answer, this node is not of the job, or two of its nodes have one address.
     """
     own = variables[NODE]
     addresses = {own: own} if variables.get(NODES) == "1" else _addresses(variables)
     if own not in addresses:
         raise LaunchError("Slurm", field=NODE, got=own, expected=f"one of the job's nodes {', '.join(addresses)}")
     names = sorted(addresses, key=lambda name: name != own)
+    taken: dict[str, str] = {}
+    for name in names:
+        other = taken.setdefault(addresses[name], name)
+        if other != name:
+            raise LaunchError(
+                f"node {name} of Slurm",
+                field="NodeAddr",
+                got=f"{addresses[name]}, the address of node {other}",
+                expected="an address of its own: ranks on both would wait for each other",
+                remedy=f"Leave one of them out: perfgate submit --exclude {name}",
+            )
     hosts = [
         HostConfig(name, addresses[name], environment=nodes.environment, interface=nodes.interface) for name in names
     ]

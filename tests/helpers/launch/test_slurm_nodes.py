@@ -13,12 +13,14 @@ import pytest
 
 import helpers.launch.nodes.connected
 import helpers.launch.nodes.node
+import helpers.launch.nodes.slurm
 from helpers.launch.nodes.slurm import step_words, with_hosts_of_job
 from helpers.launch.outcome import JobOutcome, OutcomeKind
 from helpers.launch.tail import Progress
 from helpers.plan.perf_yaml import NodesConfig
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
+from helpers.trainers.contract.errors import LaunchError
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.launch.test_nodes import PROGRAM, job, kills_program
 from tests.helpers.launch.test_nodes import run as run_on_nodes
@@ -108,3 +110,12 @@ def test_a_lost_programs_step_is_ended_by_slurm_and_the_node_is_named(
     while steps(slurm, allocation) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert steps(slurm, allocation) == []
+
+
+def test_two_nodes_with_one_address_are_refused(allocation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = "NodeName=n0 Arch=x NodeAddr=10.0.0.1 x\nNodeName=n1 Arch=x NodeAddr=10.0.0.1 x\n"
+    monkeypatch.setattr(
+        helpers.launch.nodes.slurm, "ask_slurm", lambda *words: "n0\nn1\n" if "hostnames" in words else shown
+    )
+    with pytest.raises(LaunchError, match=r"node n1 of Slurm: field 'NodeAddr': got '10.0.0.1, the address of node n0"):
+        with_hosts_of_job(NodesConfig(), os.environ)
