@@ -15,6 +15,11 @@ CONTENTION ?= --allow-contention
 VENV_PYTHON := .venv/bin/python
 # All but those that others include.
 PINNED = $(filter-out mxnet-common pytorch-cuda tensorflow-common,$(basename $(notdir $(wildcard requirements/*.in))))
+# Where the machine has no libgomp, an environment has its own (requirements/libgomp.txt). What trains is given it; so
+# are tests, which load Paddle themselves.
+TESTS = if [ -e .venv/lib/perfgate-cuda/libgomp.so.1 ]; then \
+	export LD_LIBRARY_PATH="$(CURDIR)/.venv/lib/perfgate-cuda$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}"; fi; \
+	$(VENV_PYTHON) -m pytest
 # A test that hangs is ended, with all stacks and its name: by a thread, and where that gets no turn by faulthandler.
 NEVER_HANGS = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true --timeout-method thread --timeout
 # Quick tests run side by side, slow ones twice as many, since most of them wait for a server or for Slurm; untimed
@@ -22,8 +27,8 @@ NEVER_HANGS = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true 
 # worker begins with a part of the files (worksteal), so that servers and other programs that a module's tests share are
 # started once, and takes tests of others when it has done its own.
 SIDE_BY_SIDE = --dist worksteal $(NEVER_HANGS) 300 $(PYTEST_ARGS)
-QUICK = $(VENV_PYTHON) -m pytest tests -m "not training and not slow" -n $(WORKERS) $(SIDE_BY_SIDE)
-SLOW = $(VENV_PYTHON) -m pytest $(call MARKED,slow) -m "slow and not training" -n $(shell echo $$((2 * $(WORKERS)))) $(SIDE_BY_SIDE)
+QUICK = $(TESTS) tests -m "not training and not slow" -n $(WORKERS) $(SIDE_BY_SIDE)
+SLOW = $(TESTS) $(call MARKED,slow) -m "slow and not training" -n $(shell echo $$((2 * $(WORKERS)))) $(SIDE_BY_SIDE)
 # The files that name a mark: all others would be imported to be left out.
 MARKED = $$(grep -rlE --include='test_*.py' 'mark\.($(1))' tests)
 TRAINING = $(call MARKED,training|untimed)
@@ -73,12 +78,12 @@ perf: env
 test: env-test
 	$(QUICK) $(OR_NONE)
 	$(SLOW) $(OR_NONE)
-	$(VENV_PYTHON) -m pytest $(TRAINING) -m untimed -n 2 --dist worksteal $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
-	$(VENV_PYTHON) -m pytest $(TRAINING) -m "training and not untimed" $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
+	$(TESTS) $(TRAINING) -m untimed -n 2 --dist worksteal $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
+	$(TESTS) $(TRAINING) -m "training and not untimed" $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
 
 # The environment first: its Pythons are fewer, and it says so before anything is downloaded.
 test-paddle26: env-paddle26 env-dev
-	$(VENV_PYTHON) -m pytest tests/helpers/trainers/paddle/test_lines.py \
+	$(TESTS) tests/helpers/trainers/paddle/test_lines.py \
 		--paddle-interpreter .venv-paddle26/bin/python $(PYTEST_ARGS)
 
 lint: env-dev

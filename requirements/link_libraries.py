@@ -67,8 +67,9 @@ def link(prefix: Path, site: Path) -> Dict[str, Path]:
         shutil.rmtree(str(each), ignore_errors=True)
     major = cuda_major(site)
     found = libraries(site, major) if major else {}
-    if not has_libgomp():
-        found.update((LIBGOMP, path) for path in site.glob("*.libs/libgomp-*.so.1*"))
+    # Installed only where the machine had none (libgomp.txt). It stays if the machine gets one too, so that results do
+    # not change.
+    found.update((LIBGOMP, path) for path in site.glob("pykdtree.libs/libgomp-*.so.1*"))
     if found:
         new.mkdir(parents=True)
         for name, path in found.items():

@@ -85,11 +85,7 @@ def test_of_two_versions_the_newer_has_the_name_without_one(tmp_path: Path) -> N
     assert found(tmp_path) == {"libx.so": "nvidia-y-cu11", "libx.so.9": "nvidia-x-cu11", "libx.so.10": "nvidia-y-cu11"}
 
 
-def test_libgomp_is_linked_where_the_machine_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = environment(tmp_path, "False", {"pykdtree": ["pykdtree.libs/libgomp-870cb1d0.so.1.0.0"]})
-    monkeypatch.setattr(links, "LIBGOMP", "libgomp-of-no-machine.so.1")
-    links.link(tmp_path, site)
-    assert found(tmp_path) == {"libgomp-of-no-machine.so.1": "pykdtree"}
-    monkeypatch.setattr(links, "LIBGOMP", "libc.so.6")
-    links.link(tmp_path, site)
-    assert found(tmp_path) == {}
+def test_libgomp_is_that_of_the_wheel_which_is_installed_where_the_machine_has_none(tmp_path: Path) -> None:
+    own, other = "pykdtree.libs/libgomp-870cb1d0.so.1.0.0", "scipy.libs/libgomp-1.so.1"
+    links.link(tmp_path, environment(tmp_path, "False", {"pykdtree": [own], "scipy": [other]}))
+    assert found(tmp_path) == {"libgomp.so.1": "pykdtree"}
