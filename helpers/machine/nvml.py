@@ -174,7 +174,7 @@ class Nvml:
         )
 
     def settings(self, gpu: Gpu) -> GpuSettings:
-        nv, ask = self._library, partial(self._read, gpu)
+        nv, ask = self._library, partial(self._read, self._try(self._handle, gpu.index))
         return GpuSettings(
             power_limit_watts=ask("nvmlDeviceGetEnforcedPowerLimit", make=_watts),
             default_power_limit_watts=ask("nvmlDeviceGetPowerManagementDefaultLimit", make=_watts),
@@ -188,7 +188,8 @@ class Nvml:
         )
 
     def details(self, gpu: Gpu) -> GpuDetails:
-        nv, ask, settings = self._library, partial(self._read, gpu), self.settings(gpu)
+        nv, settings = self._library, self.settings(gpu)
+        ask = partial(self._read, self._try(self._handle, gpu.index))
         return GpuDetails(
             **{item.name: getattr(settings, item.name) for item in fields(settings)},
             state=self._try(self.state, gpu),
@@ -280,9 +281,11 @@ class Nvml:
             name = getattr(function, "__name__", "a query")
             raise DeviceError(f"NVML {name}", got=str(error), expected="an answer", remedy=_REMEDY) from error
 
-    def _read(self, gpu: Gpu, name: str, *arguments: object, make: Callable[[Any], Any]) -> Any:
-        """What ``make`` makes of the answer of the library's function, or an Unknown."""
-        return self._try(lambda: make(self._ask(getattr(self._library, name), self._handle(gpu.index), *arguments)))
+    def _read(self, handle: Any, name: str, *arguments: object, make: Callable[[Any], Any]) -> Any:
+        """What ``make`` makes of the answer of the library's function, or an Unknown, as the handle may be."""
+        if isinstance(handle, Unknown):
+            return handle
+        return self._try(lambda: make(self._ask(getattr(self._library, name), handle, *arguments)))
 
     @staticmethod
     def _try(read: Callable[..., T], *arguments: object) -> T | Unknown:
@@ -303,8 +306,7 @@ class Nvml:
 def _pages_pending(ask: Callable[..., Any]) -> bool | Unknown:
     """Whether memory is to be taken out of use: Ampere and later cards remap rows, earlier cards retire pages."""
     rows: bool | Unknown = ask("nvmlDeviceGetRemappedRows", make=lambda found: bool(found[2] or found[3]))
-    pages: bool | Unknown = ask("nvmlDeviceGetRetiredPagesPendingStatus", make=bool)
-    return pages if isinstance(rows, Unknown) else rows
+    return ask("nvmlDeviceGetRetiredPagesPendingStatus", make=bool) if isinstance(rows, Unknown) else rows
 
 
 def _watts(milliwatts: int) -> int:

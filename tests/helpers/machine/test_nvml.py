@@ -116,6 +116,19 @@ def test_what_a_card_or_driver_does_not_tell_is_unknown() -> None:
         opened(nvmlDeviceGetTemperature=fails(GPU_IS_LOST)).state(GPU)
 
 
+def test_the_handle_of_a_card_is_not_asked_for_each_answer_and_retired_pages_only_without_remapped_rows() -> None:
+    asked: list[str] = []
+    replaced = {
+        "nvmlDeviceGetHandleByIndex": lambda index: asked.append("handle"),
+        "nvmlDeviceGetRetiredPagesPendingStatus": lambda handle: asked.append("pages"),
+        "nvmlDeviceGetRemappedRows": lambda handle: (0, 0, 0, 0),
+        "nvmlDeviceGetNvLinkState": fails(NOT_SUPPORTED),
+    }
+    opened(**replaced).settings(GPU)
+    # The second time is for the links.
+    assert asked == ["handle", "handle"]
+
+
 @pytest.mark.parametrize(
     ("rows", "pending"), [((0, 0, 0, 0), False), ((0, 1, 1, 0), True), ((0, 9, 0, 1), True), ((4, 2, 0, 0), False)]
 )
