@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import takewhile
-from types import ModuleType
 from typing import Any, TypeVar
 
 from helpers.common.unknown import Unknown
@@ -115,19 +114,17 @@ class GpuDetails(GpuSettings):
     processes: tuple[int, ...] | Unknown = _NOT_READ
 
 
-def open_nvml(library: ModuleType | Any = None) -> Nvml | str:
-    """NVML, or the reason why this machine has none. Raises DeviceError if the library is there but fails. ``library``
-    stands for nvidia-ml-py."""
+def open_nvml() -> Nvml | str:
+    """NVML, or the reason why this machine has none. Raises DeviceError if the library is there but fails."""
     import pynvml
 
-    library = library or pynvml
     try:
-        library.nvmlInit()
-    except library.NVMLError as error:
-        if getattr(error, "value", None) == library.NVML_ERROR_LIBRARY_NOT_FOUND:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        if getattr(error, "value", None) == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
             return "no libnvidia-ml.so.1"
         raise DeviceError("NVML", got=str(error), expected="a working NVIDIA driver", remedy=_REMEDY) from error
-    return Nvml(library)
+    return Nvml(pynvml)
 
 
 def open_again(open_library: Callable[[], Nvml | str]) -> Nvml:
@@ -145,7 +142,7 @@ class Nvml:
     get is an Unknown with NVML's message.
     """
 
-    def __init__(self, library: ModuleType | Any) -> None:
+    def __init__(self, library: Any) -> None:
         self._library = library
         self._drawing_seen: dict[int, int] = {}
 
