@@ -133,7 +133,7 @@ def wanted_steps(steps: Sequence[ProofStep], keys: Sequence[str] | None) -> tupl
     """The steps that the user named, or all. Raises ConfigError if there is no such step."""
     known = [step.key for step in steps]
     if unknown := sorted(set(keys or ()) - set(known)):
-        raise ConfigError(NAME, field="--step", got=unknown[0], expected=f"one of {', '.join(known)}")
+        raise ConfigError(f"perfgate {NAME}", field="--step", got=unknown[0], expected=f"one of {', '.join(known)}")
     return tuple(step for step in steps if step.key in (keys or known))
 
 
