@@ -149,7 +149,7 @@ class Environment:
             if part.script:
                 run([self.python, self.requirements / part.script], clean_environment())
 
-        # As what trains.
+        # As a rank finds its libraries (helpers/machine/libraries.py).
         loading = clean_environment()
         own = (str(self.venv / link_libraries.FOLDER), loading.get("LD_LIBRARY_PATH", ""))
         loading["LD_LIBRARY_PATH"] = ":".join(filter(None, own))

@@ -42,9 +42,7 @@ def find_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str:
 
 
 def find_gpus(
-    load: Callable[[str], ctypes.CDLL] = ctypes.CDLL,
-    driver: Path = Path("/proc/driver/nvidia/gpus"),
-    warn: Callable[[str], object] = print,
+    load: Callable[[str], ctypes.CDLL] = ctypes.CDLL, driver: Path = Path("/proc/driver/nvidia/gpus")
 ) -> list[Gpu]:
     """The NVIDIA GPUs that answer NVML; none without NVML's library and without a driver.
 
@@ -69,7 +67,7 @@ def find_gpus(
     if bad and not gpus:
         raise SetUpError("no GPU answers: " + "; ".join(bad))
     for each in bad:
-        warn(f"bootstrap: choosing by the other GPUs, as one does not answer ({each})")
+        print(f"bootstrap: choosing by the other GPUs, as one does not answer ({each})")
     return gpus
 
 

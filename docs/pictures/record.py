@@ -133,7 +133,7 @@ def _spans(line: Line) -> str:
     return "".join(shown)
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description="Record what a command shows in a terminal as an SVG that moves.")
     parser.add_argument("picture", type=Path)
     parser.add_argument("command", nargs="+", help="after --")
@@ -143,8 +143,7 @@ def main() -> int:
     title = f"{shlex.join(asked.command)}, played {times:.0f} times as fast"
     asked.picture.write_text(drawn(played, title), encoding="utf-8")
     print(f"{asked.picture}: {title}, {len(played)} frames, exit code {code}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -307,7 +307,7 @@ def prepare(
 
 
 def _link_libraries(text: str, interpreter: Path) -> None:
-    """Make the links to CUDA's libraries as bootstrap.py does; no folder of links for a build without CUDA."""
+    """Make the links to libraries of the environment's wheels, as in an environment of bootstrap.py."""
     try:
         subprocess.run(
             [str(interpreter), str(_LINKS)], env=passed_on(), capture_output=True, text=True, errors="replace",
@@ -357,7 +357,8 @@ def import_build(text: str, framework: Framework, interpreter: Path) -> Imported
 def _found(source: BuildSource) -> PreparedBuild:
     finder = BuildFinder(named_in="--build")
     frameworks = [each for each in FRAMEWORKS if each.spec.version_file]
-    answers = [finder.find_build(each, str(source.path)) for each in frameworks]
+    # Each answer starts the interpreter.
+    answers = (finder.find_build(each, str(source.path)) for each in frameworks)
     build = next((each for each in answers if not isinstance(each, str)), None)
     if build is None:
         raise BuildUnavailable(

@@ -54,6 +54,8 @@ EXITS = {
 CALIBRATE_SCHEMA_VERSION = 1
 
 _MOST_RUNS = 100
+# Of a case, in all: some runs are repeated.
+_MOST_MADE = 220
 _INDENT = "  "
 # The search for the smallest drop that can be found ends here; a larger drop needs no statistics.
 _LARGEST_REPORTED = 0.45
@@ -133,8 +135,7 @@ def chosen(suite: Suite, wanted: Sequence[str], target: str | None) -> tuple[Sui
 
 def _calibrated(suite: Suite, suite_case: SuiteCase, runs: int) -> CaseNoise | str:
     """The case's noise, or why it is not known."""
-    # Some runs are repeated.
-    request = MeasureRequest(by=calibrating(runs), most=runs + _MOST_RUNS)
+    request = MeasureRequest(by=calibrating(runs), most=_MOST_MADE)
     tell = say_each_run(lambda run: f"  run {run.replicate + 1} of {runs}")
     result = suite.measurer.make_runs(suite_case, request, tell)
     if result.verdict.reason.code != "calibrated":

@@ -192,8 +192,12 @@ def main(argv: Sequence[str], out: TextIO | None = None) -> int:
             _silence(stream)
             return EXIT_NO_READER
         _flush(stream)
-        # An error about the command itself would name it twice.
-        text = str(error).removeprefix(f"{name}: ")
+        # An error about the command itself, or about one of its actions, names it.
+        about, _, text = str(error).partition(": ")
+        if text and about.startswith(name):
+            name = about
+        else:
+            text = str(error)
         return _ended(name, f"error: {without_secrets(text, passwords_in(argv))}", EXIT_USAGE)
     except KeyboardInterrupt:
         return _ended(name, "interrupted", EXIT_INTERRUPTED)

@@ -22,7 +22,15 @@ from helpers.commands.loading import add_build, add_data, build_option
 from helpers.commands.option_types import count_of
 from helpers.commands.proof.bench import ProofBench
 from helpers.commands.proof.plan import ProofStep, steps_here
-from helpers.commands.proof.records import SUMMARY_FILE, StepRecord, not_reached, read_state, summary, write_state
+from helpers.commands.proof.records import (
+    ERROR,
+    SUMMARY_FILE,
+    StepRecord,
+    not_reached,
+    read_state,
+    summary,
+    write_state,
+)
 from helpers.commands.proof.steps import run_step
 from helpers.common.files import write_whole
 from helpers.common.own_folder import own_folder
@@ -125,7 +133,7 @@ def wanted_steps(steps: Sequence[ProofStep], keys: Sequence[str] | None) -> tupl
     """The steps that the user named, or all. Raises ConfigError if there is no such step."""
     known = [step.key for step in steps]
     if unknown := sorted(set(keys or ()) - set(known)):
-        raise ConfigError(NAME, field="--step", got=unknown[0], expected=f"one of {', '.join(known)}")
+        raise ConfigError(f"perfgate {NAME}", field="--step", got=unknown[0], expected=f"one of {', '.join(known)}")
     return tuple(step for step in steps if step.key in (keys or known))
 
 
@@ -160,7 +168,7 @@ def go_on(
             try:
                 record = run_one(step)
             except (SuiteError, OSError) as error:
-                record = StepRecord(step.key, "ERROR", False, f"{type(error).__name__}: {error}")
+                record = StepRecord(step.key, ERROR, False, f"{type(error).__name__}: {error}")
             records[step.key] = replace(record, seconds=time.monotonic() - began)
             keep()
             report(f"[{number}/{len(steps)}] {step.key}, {records[step.key].seconds:.0f} s: {_line(record)}")

@@ -132,7 +132,7 @@ class History:
         return self._decide(lambda connection: taking_in.restoring(connection, uuid, who, created, reason))
 
     def pin(self, made: Pin) -> None:
-        """Keep the remark who made which build the good one."""
+        """Keep the remark who pinned which reference build."""
         self._take_in_all()
         self._decide(lambda _: taking_in.pin(made))
 

@@ -78,7 +78,7 @@ class KnownCase:
 
 @dataclass(frozen=True)
 class Pin:
-    """Somebody made a build the good one of perf.yaml."""
+    """Somebody pinned a reference build in perf.yaml."""
 
     # The build's name in perf.yaml from then on.
     build: str

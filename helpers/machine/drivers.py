@@ -35,9 +35,9 @@ def driver_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-def kernel_driver(root: Path = Path("/")) -> str:
+def kernel_driver() -> str:
     """The version of the NVIDIA driver's kernel module, also inside a container; empty where there is none."""
-    return str(_INSTALLER["find_driver"](root / "proc/driver/nvidia/version"))
+    return str(_INSTALLER["find_driver"]())
 
 
 def least_driver(cuda: str) -> str:

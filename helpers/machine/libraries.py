@@ -1,9 +1,9 @@
-"""CUDA's libraries as a rank finds them: those of its interpreter's environment before anything of the caller's or the
+"""Shared libraries as a rank finds them: those of its interpreter's environment before anything of the caller's or the
 system's.
 
-An environment that the suite makes has a folder of links to the libraries of its wheels
-(requirements/link_libraries.py). The loader is told of it by LD_LIBRARY_PATH, which comes before a library's own search
-path, and before which nothing comes but LD_PRELOAD.
+An environment that the suite makes has a folder of links to libraries of its wheels: those of CUDA, and libgomp where
+the machine has none (requirements/link_libraries.py). The loader is told of it by LD_LIBRARY_PATH, which comes before a
+library's own search path, and before which nothing comes but LD_PRELOAD.
 """
 
 from __future__ import annotations

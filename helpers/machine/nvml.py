@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import takewhile
-from types import ModuleType
 from typing import Any, TypeVar
 
 from helpers.common.unknown import Unknown
@@ -115,19 +114,17 @@ class GpuDetails(GpuSettings):
     processes: tuple[int, ...] | Unknown = _NOT_READ
 
 
-def open_nvml(library: ModuleType | Any = None) -> Nvml | str:
-    """NVML, or the reason why this machine has none. Raises DeviceError if the library is there but fails. ``library``
-    stands for nvidia-ml-py."""
+def open_nvml() -> Nvml | str:
+    """NVML, or the reason why this machine has none. Raises DeviceError if the library is there but fails."""
     import pynvml
 
-    library = library or pynvml
     try:
-        library.nvmlInit()
-    except library.NVMLError as error:
-        if getattr(error, "value", None) == library.NVML_ERROR_LIBRARY_NOT_FOUND:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        if getattr(error, "value", None) == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
             return "no libnvidia-ml.so.1"
         raise DeviceError("NVML", got=str(error), expected="a working NVIDIA driver", remedy=_REMEDY) from error
-    return Nvml(library)
+    return Nvml(pynvml)
 
 
 def open_again(open_library: Callable[[], Nvml | str]) -> Nvml:
@@ -145,7 +142,7 @@ class Nvml:
     get is an Unknown with NVML's message.
     """
 
-    def __init__(self, library: ModuleType | Any) -> None:
+    def __init__(self, library: Any) -> None:
         self._library = library
         self._drawing_seen: dict[int, int] = {}
 
@@ -174,7 +171,7 @@ class Nvml:
         )
 
     def settings(self, gpu: Gpu) -> GpuSettings:
-        nv, ask = self._library, partial(self._read, gpu)
+        nv, ask = self._library, partial(self._read, self._try(self._handle, gpu.index))
         return GpuSettings(
             power_limit_watts=ask("nvmlDeviceGetEnforcedPowerLimit", make=_watts),
             default_power_limit_watts=ask("nvmlDeviceGetPowerManagementDefaultLimit", make=_watts),
@@ -188,7 +185,8 @@ class Nvml:
         )
 
     def details(self, gpu: Gpu) -> GpuDetails:
-        nv, ask, settings = self._library, partial(self._read, gpu), self.settings(gpu)
+        nv, settings = self._library, self.settings(gpu)
+        ask = partial(self._read, self._try(self._handle, gpu.index))
         return GpuDetails(
             **{item.name: getattr(settings, item.name) for item in fields(settings)},
             state=self._try(self.state, gpu),
@@ -280,9 +278,11 @@ class Nvml:
             name = getattr(function, "__name__", "a query")
             raise DeviceError(f"NVML {name}", got=str(error), expected="an answer", remedy=_REMEDY) from error
 
-    def _read(self, gpu: Gpu, name: str, *arguments: object, make: Callable[[Any], Any]) -> Any:
-        """What ``make`` makes of the answer of the library's function, or an Unknown."""
-        return self._try(lambda: make(self._ask(getattr(self._library, name), self._handle(gpu.index), *arguments)))
+    def _read(self, handle: Any, name: str, *arguments: object, make: Callable[[Any], Any]) -> Any:
+        """What ``make`` makes of the answer of the library's function, or an Unknown, as the handle may be."""
+        if isinstance(handle, Unknown):
+            return handle
+        return self._try(lambda: make(self._ask(getattr(self._library, name), handle, *arguments)))
 
     @staticmethod
     def _try(read: Callable[..., T], *arguments: object) -> T | Unknown:
@@ -303,8 +303,7 @@ class Nvml:
 def _pages_pending(ask: Callable[..., Any]) -> bool | Unknown:
     """Whether memory is to be taken out of use: Ampere and later cards remap rows, earlier cards retire pages."""
     rows: bool | Unknown = ask("nvmlDeviceGetRemappedRows", make=lambda found: bool(found[2] or found[3]))
-    pages: bool | Unknown = ask("nvmlDeviceGetRetiredPagesPendingStatus", make=bool)
-    return pages if isinstance(rows, Unknown) else rows
+    return ask("nvmlDeviceGetRetiredPagesPendingStatus", make=bool) if isinstance(rows, Unknown) else rows
 
 
 def _watts(milliwatts: int) -> int:

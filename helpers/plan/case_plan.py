@@ -316,13 +316,13 @@ def build_id(build: Mapping[str, str]) -> str:
     return " ".join([*named, *([f"#{build['digest'][:12]}"] if build.get("digest") else [])])
 
 
-def _recorded_build_id(entry: RecordedEntry, good_digest: str) -> str:
+def _recorded_build_id(entry: RecordedEntry, reference_digest: str) -> str:
     """The ``build_id`` of the entry's build, to be compared with the reference build's.
 
     Two builds are compared by their digests if both have one, else by version and commit.
     """
     there = {name: entry.environment.get(f"framework_{name}", "") for name in ("version", "commit", "digest")}
-    digest = there["digest"] if there["digest"] and good_digest else good_digest
+    digest = there["digest"] if there["digest"] and reference_digest else reference_digest
     return build_id({"framework": entry.environment.get("framework", ""), **there, "digest": digest})
 
 

@@ -47,16 +47,16 @@ class Installed:
         The build under test cannot be its own reference build: pairs of equal builds would blame the machine for every
         drop.
         """
-        if not (good := self._good):
+        if not (named := self._named_reference):
             return ""
-        if suite_case.case.framework.value not in good["frameworks"].split():
-            return f"the reference build {good['source_text']} is of {good['frameworks'] or 'no framework'}"
+        if suite_case.case.framework.value not in named["frameworks"].split():
+            return f"the reference build {named['source_text']} is of {named['frameworks'] or 'no framework'}"
         if suite_case.case.nodes > 1:
             return (
                 f"{self._reference_option} is of this machine, and the other hosts of a case run the Python that "
                 "perf.yaml names for them"
             )
-        build = self.references.find_build(suite_case.case.framework, good["interpreter"])
+        build = self.references.find_build(suite_case.case.framework, named["interpreter"])
         if isinstance(build, str):
             return build
         return _without_gpu_kernels(suite_case, build) or self._same_as_tested(suite_case, build) or build
@@ -70,14 +70,14 @@ class Installed:
         return {**build_record(build), "digest": finder.find_identity(build).digest, **source}
 
     @property
-    def _good(self) -> Mapping[str, str]:
+    def _named_reference(self) -> Mapping[str, str]:
         """The named reference build; empty if none was named."""
         return self.named.get(REFERENCE, {})
 
     @property
     def _reference_option(self) -> str:
         """The reference build as the user named it."""
-        named = self._good
+        named = self._named_reference
         return (
             f"builds.reference {named['source_text']}"
             if named["pinned"]
@@ -130,8 +130,8 @@ class Installed:
         """
         for case in cases:
             found = self.reference(case)
-            own = self._good.get("frameworks", "").split()
-            pinned_itself = bool(self._good.get("pinned")) and str(found).startswith(SAME_BUILD)
+            own = self._named_reference.get("frameworks", "").split()
+            pinned_itself = bool(self._named_reference.get("pinned")) and str(found).startswith(SAME_BUILD)
             if case.case.framework.value not in own or pinned_itself:
                 continue
             if isinstance(found, str) and found.startswith(SAME_BUILD):

@@ -57,7 +57,7 @@ class SuiteOptions:
     # (docs/choosing.md).
     build: str | None = None
     reference_build: str | None = None
-    # Whether the build that perf.yaml pins is the good one if the command line names none.
+    # Whether the build that perf.yaml pins is the reference build if the command line names none.
     pinned_reference: bool = False
     # The named builds, ready to run, by side (session/builds.py). The controller finds them, and sends them to its
     # workers.

@@ -136,13 +136,15 @@ class CaseOutcome:
         """The outcome of a record that ``to_record`` made and that JSON has carried. Raises ResultError on anything
         else, with the field."""
         try:
-            if not isinstance(record, dict) or not isinstance(runs := record.get("runs"), list):
-                raise WrongRecord("runs", type(record).__name__, "a JSON object with a list of runs")
+            if not isinstance(record, dict):
+                raise WrongRecord("", type(record).__name__, "a JSON object")
+            if not isinstance(runs := record.get("runs"), list):
+                raise WrongRecord("runs", type(runs).__name__, "a list of runs")
             # The runs are checked by the reader of result files.
             found = read_as({**record, "runs": []}, CaseOutcome)
             _check_verdict(found.verdict)
         except WrongRecord as wrong:
-            raise ResultError(_ABOUT, field=wrong.field, got=wrong.got, expected=wrong.expected) from wrong
+            raise ResultError(_ABOUT, field=wrong.field or None, got=wrong.got, expected=wrong.expected) from wrong
         except ConfigError as error:
             raise ResultError(_ABOUT, field="case", got=str(error), expected="a case") from error
         return replace(found, runs=tuple(result_of_record(run, f"{_ABOUT}, runs[{at}]") for at, run in enumerate(runs)))

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,8 @@ class Install:
         shutil.copytree(REQUIREMENTS, self.folder)
         self.environment = installer.Environment(folder / ".venv", requirements=self.folder)
         self.environment.venv.mkdir()
+        # LD_LIBRARY_PATH of all imports.
+        self.searched: set[str] = set()
         monkeypatch.setattr(installer, "run", self.run)
         monkeypatch.setattr(installer.pip_settings, "read", lambda python, environ: {})
 
@@ -126,14 +128,16 @@ class Install:
         self.environment.set_up(sets.parts_of(chosen, extras), again)
         return self.done
 
-    def run(self, command: Sequence[object], environment: object) -> None:
+    def run(self, command: Sequence[object], environment: Mapping[str, str]) -> None:
         words = [Path(str(word)).name for word in command]
         if words[1:3] == ["-m", "venv"]:
             self.environment.python.parent.mkdir()
             self.environment.python.symlink_to(sys.executable)
         imports = words[1:3] == ["-I", "-c"]
         files = [word for before, word in itertools.pairwise(words) if before == "-r"] or words[4 if imports else -1 :]
-        if not imports:
+        if imports:
+            self.searched.add(environment["LD_LIBRARY_PATH"])
+        else:
             self.done.append(" ".join(files))
         if self.fail_at & set(files):
             raise self.error("stopped")
@@ -159,6 +163,18 @@ def test_the_first_call_makes_everything_and_the_next_one_what_is_new_or_changed
     (install.folder / "cpu.txt").write_text("# another Paddle\n")
     assert install() == NEW
     assert install("gpu-cuda11")[-3:] == ["cuda11.txt", "link_libraries.py", "dali-cuda12.txt"]
+
+
+@pytest.mark.parametrize(("callers", "more"), [(None, ""), ("", ""), ("/opt/lib", ":/opt/lib")])
+def test_parts_are_imported_with_the_environment_s_links_before_the_caller_s_libraries(
+    install: Install, monkeypatch: pytest.MonkeyPatch, callers: str | None, more: str
+) -> None:
+    if callers is None:
+        monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    else:
+        monkeypatch.setenv("LD_LIBRARY_PATH", callers)
+    install()
+    assert install.searched == {f"{install.environment.venv}/lib/perfgate-cuda{more}"}
 
 
 def test_where_there_is_no_cpu_build_of_torch_the_cuda_build_is_taken(install: Install) -> None:

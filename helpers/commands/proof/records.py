@@ -18,7 +18,8 @@ from helpers.machine.watch.gpu_health import HELD_BY_FACT, NVLINKS_FACT, PCIE_FA
 from helpers.report.table import Column, Table, markdown_list, markdown_text
 from helpers.trainers.contract.errors import ResultError
 
-MEASURED = "MEASURED"
+# A measured case, and a step that an error ended.
+MEASURED, ERROR = "MEASURED", "ERROR"
 STATE_FILE, SUMMARY_FILE = "state.json", "summary.md"
 _MOST_STATE_BYTES = 16 * 1024**2
 # The facts of a run on a GPU.
@@ -35,7 +36,7 @@ class StepRecord:
     """How a step ended. The next call repeats it unless it is right."""
 
     key: str
-    # A status of the suite, or MEASURED.
+    # A status of the suite, MEASURED or ERROR.
     status: str
     # False also for a step that was not run.
     right: bool

@@ -40,7 +40,7 @@ class Budget:
 
 
 class Build(enum.Enum):
-    """CANDIDATE is the build under test, REFERENCE the pinned good one (``--reference-build``)."""
+    """CANDIDATE is the build under test, REFERENCE the one that is known to be good (``--reference-build``)."""
 
     CANDIDATE = "candidate"
     REFERENCE = "reference"

@@ -26,7 +26,8 @@ def in_job(variables: Mapping[str, str]) -> bool:
 def with_hosts_of_job(nodes: NodesConfig, variables: Mapping[str, str]) -> NodesConfig:
     """``nodes`` with the hosts of this process's Slurm job, this node first.
 
-    Raises LaunchError if Slurm does not answer, this node is not of the job, or two of its nodes have one address.
+    Raises LaunchError if Slurm does not answer or names no address of a node, this node is not of the job, or two of
+    its nodes have one address.
     """
     own = variables[NODE]
     addresses = {own: own} if variables.get(NODES) == "1" else _addresses(variables)

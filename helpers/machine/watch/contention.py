@@ -58,9 +58,14 @@ class Interval:
 def owner_of(pid: int, proc: Path = Path("/proc")) -> str:
     """The user name of a process: ``uid N`` if the user has no name here, empty if the process is gone."""
     try:
-        number = (proc / str(pid)).stat().st_uid
+        return _user((proc / str(pid)).stat().st_uid)
     except OSError:
         return ""
+
+
+# The answer may come from a server in the network, and is asked for while a job is measured.
+@functools.cache
+def _user(number: int) -> str:
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:
@@ -77,8 +82,7 @@ class Surveyor:
         self, cores: Collection[int], owner: Callable[[int], str] = owner_of, *, spare_kernel: bool = False
     ) -> None:
         self._cores = frozenset(cores)
-        # Asked while the process is there.
-        self._owner = functools.cache(owner)
+        self._owner = owner
         self._spare_kernel = spare_kernel
         self.kernel_seconds = 0.0
         self._before: dict[int, Process] = {}
@@ -96,7 +100,9 @@ class Surveyor:
                 if self._spare_kernel and process.of_kernel:
                     self.kernel_seconds += seconds
                 else:
-                    worked.append(ForeignProcess(process.name, process.pid, seconds, self._owner(process.pid)))
+                    # Asked while the process is there, unless it has worked too little to be named.
+                    user = self._owner(process.pid) if process.cpu_seconds >= _NAMED_SECONDS else ""
+                    worked.append(ForeignProcess(process.name, process.pid, seconds, user))
             self.intervals.append(Interval(self._at, at, tuple(worked)))
         self._at, self._before = at, found
 

@@ -7,7 +7,7 @@ error that stops the job shows as the job's crash; others are not noticed.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from helpers.common.unknown import Unknown, known
@@ -24,6 +24,7 @@ THROTTLE_REASONS = {
     0x80: "hardware power brake",
     0x100: "display clock setting",
 }
+_SLOWED_DOWN = sum(THROTTLE_REASONS)
 # A run is throttled if a reason is seen in a larger share of the window's looks (two a second). A card that reaches its
 # limit at one look of thousands loses almost nothing: even at half its clock, 2% of the looks are 1% of the time, which
 # is less than runs differ (docs/verdicts.md, "How much speeds vary": 1.41% at the 90th percentile), and the
@@ -184,7 +185,7 @@ def _nvlinks(settings: GpuSettings) -> str:
 
 def _throttled(looks: CardLooks) -> list[str]:
     # All reasons are counted together: a card that changes from one to another is slowed all the time.
-    if not _often(looks.states, lambda state: any(state.throttle_reasons & bit for bit in THROTTLE_REASONS)):
+    if not _often([state for state in looks.states if state.throttle_reasons & _SLOWED_DOWN], looks):
         return []
     found = []
     for bit, name in THROTTLE_REASONS.items():
@@ -196,8 +197,8 @@ def _throttled(looks: CardLooks) -> list[str]:
     return found
 
 
-def _often(states: Sequence[GpuState], seen: Callable[[GpuState], bool]) -> bool:
-    return sum(1 for state in states if seen(state)) > MOST_THROTTLED_SHARE * len(states)
+def _often(seen: Sequence[GpuState], looks: CardLooks) -> bool:
+    return len(seen) > MOST_THROTTLED_SHARE * len(looks.states)
 
 
 def _share(seen: Sequence[GpuState], looks: CardLooks) -> str:
@@ -211,7 +212,7 @@ def _hot(looks: CardLooks) -> list[str]:
         return []
     from_c = min(limits) - _NEAR_SLOWDOWN_C
     near = [state for state in looks.states if state.temperature_c >= from_c]
-    if not _often(looks.states, lambda state: state.temperature_c >= from_c):
+    if not _often(near, looks):
         return []
     heat = f"{looks.hottest_c} °C, and it slows down at {min(limits)} °C"
     return [f"{heat}; within {_NEAR_SLOWDOWN_C} °C of that in {_share(near, looks)} (check fans and air flow)"]
@@ -243,8 +244,8 @@ def _power_cap(looks: CardLooks, norm: Norm) -> list[str]:
         found.append(f"power cap {now} W, recorded at {usual} W ({set_back}, or record with --update-baselines)")
     elif not norm.recorded:
         default = looks.settings[-1].default_power_limit_watts
-        held = _often(looks.states, lambda state: bool(state.throttle_reasons & _AT_POWER_CAP))
-        if held and not isinstance(default, Unknown) and now < default:
+        held = [state for state in looks.states if state.throttle_reasons & _AT_POWER_CAP]
+        if _often(held, looks) and not isinstance(default, Unknown) and now < default:
             set_back = f"sudo nvidia-smi -i {index} -pl {default}"
             found.append(
                 f"held back by a power cap of {now} W, by default {default} W ({set_back}, or record with"

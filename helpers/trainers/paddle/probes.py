@@ -34,7 +34,7 @@ class Answer:
         self.not_run: Optional[str] = None
 
 
-def main(argv: List[str]) -> int:
+def main(argv: List[str]) -> None:
     name, path = argv
     spec = JobSpec.from_json(Path(path).read_text(encoding="utf-8"), path)
     set_environment(spec, PaddleSettings.of(spec), os.environ)
@@ -44,7 +44,6 @@ def main(argv: List[str]) -> int:
     except Refused as refusal:
         answer.faults.append(str(refusal))
     print(json.dumps(vars(answer)), flush=True)
-    return 0
 
 
 def _libraries(spec: JobSpec, answer: Answer) -> None:
@@ -154,4 +153,4 @@ def _trained_block(spec: JobSpec, fuse: Any, answer: Answer) -> Dict[str, Any]:
 _PROBES = {LIBRARIES: _libraries, STATISTICS: _statistics}
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -72,7 +72,7 @@ class NativeReader:
         self, images: ImageList, share: Share, form: Form, settings: TensorflowSettings, seed: int, device: str
     ) -> None:
         native = settings.native
-        self._images, self._share, self._device = images, share, device
+        self._images, self._share = images, share
         self._batches = KeyedBatches(images, share)
         self._ahead = native.prefetch_factor + native.workers
         self._steps = share.steps_per_epoch(len(images.paths))

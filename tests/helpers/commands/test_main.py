@@ -80,6 +80,9 @@ def test_the_help_of_a_command_ends_with_its_exit_codes(
     ("behaviour", "status", "told"),
     [
         (ConfigError("perf.yaml", got="x", expected="y"), EXIT_USAGE, "perfgate ask: error: perf.yaml: got 'x'"),
+        # The name of the command, or of its action, is there once.
+        (ConfigError("perfgate ask", got="x"), EXIT_USAGE, "perfgate ask: error: got 'x'"),
+        (ConfigError("perfgate ask me", got="x: y"), EXIT_USAGE, "perfgate ask me: error: got 'x: y'"),
         (ConfigError("a\x1b[31mred"), EXIT_USAGE, r"a\x1b[31mred"),
         (OSError(28, "No space left on device"), EXIT_USAGE, "No space left on device"),
         (KeyboardInterrupt(), EXIT_INTERRUPTED, "interrupted"),

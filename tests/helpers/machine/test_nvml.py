@@ -6,13 +6,7 @@ import pynvml
 import pytest
 
 from helpers.common.unknown import Unknown
-from helpers.machine.nvml import (
-    Gpu,
-    GpuSettings,
-    GpuState,
-    Nvml,
-    open_nvml,
-)
+from helpers.machine.nvml import Gpu, GpuSettings, GpuState, Nvml, open_nvml
 from helpers.trainers.contract.errors import DeviceError
 
 NOT_SUPPORTED, GPU_IS_LOST, DRIVER_NOT_LOADED = pynvml.NVML_ERROR_NOT_SUPPORTED, 15, 9
@@ -30,7 +24,6 @@ def link_state(handle: str, number: int) -> int:
 def library(**replaced: Any) -> SimpleNamespace:
     """A stand-in for the module pynvml, with the real one's constants and errors: one V100 without MIG."""
     functions: dict[str, Any] = {
-        "nvmlInit": lambda: None,
         "nvmlSystemGetDriverVersion": lambda: "525.60.13",
         "nvmlSystemGetCudaDriverVersion_v2": lambda: 12040,
         "nvmlSystemGetCudaDriverVersion": lambda: 12000,
@@ -87,9 +80,7 @@ def fails(value: int) -> Any:
 
 
 def opened(**replaced: Any) -> Nvml:
-    nvml = open_nvml(library(**replaced))
-    assert not isinstance(nvml, str)
-    return nvml
+    return Nvml(library(**replaced))
 
 
 def test_the_adapter_reads_a_card_with_its_units() -> None:
@@ -114,6 +105,19 @@ def test_what_a_card_or_driver_does_not_tell_is_unknown() -> None:
     assert opened(nvmlDeviceGetNvLinkState=fails(NOT_SUPPORTED)).settings(GPU).nvlinks == ()
     with pytest.raises(DeviceError, match="NVML"):
         opened(nvmlDeviceGetTemperature=fails(GPU_IS_LOST)).state(GPU)
+
+
+def test_the_handle_of_a_card_is_not_asked_for_each_answer_and_retired_pages_only_without_remapped_rows() -> None:
+    asked: list[str] = []
+    replaced = {
+        "nvmlDeviceGetHandleByIndex": lambda index: asked.append("handle"),
+        "nvmlDeviceGetRetiredPagesPendingStatus": lambda handle: asked.append("pages"),
+        "nvmlDeviceGetRemappedRows": lambda handle: (0, 0, 0, 0),
+        "nvmlDeviceGetNvLinkState": fails(NOT_SUPPORTED),
+    }
+    opened(**replaced).settings(GPU)
+    # The second time is for the links.
+    assert asked == ["handle", "handle"]
 
 
 @pytest.mark.parametrize(
@@ -170,13 +174,15 @@ def test_a_display_that_idles_does_not_draw_and_a_program_that_renders_does() ->
     assert opened(nvmlDeviceGetGraphicsRunningProcesses_v3=fails(NOT_SUPPORTED)).drawing_processes(GPU) == ()
 
 
-def test_no_library_is_no_gpu_with_a_reason() -> None:
-    assert open_nvml(library(nvmlInit=fails(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))) == "no libnvidia-ml.so.1"
+def test_no_library_is_no_gpu_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlInit", fails(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
+    assert open_nvml() == "no libnvidia-ml.so.1"
 
 
-def test_a_library_that_fails_is_an_error_and_not_a_machine_without_gpus() -> None:
+def test_a_library_that_fails_is_an_error_and_not_a_machine_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlInit", fails(DRIVER_NOT_LOADED))
     with pytest.raises(DeviceError, match=r"Driver Not Loaded.*driver"):
-        open_nvml(library(nvmlInit=fails(DRIVER_NOT_LOADED)))
+        open_nvml()
     with pytest.raises(DeviceError, match="NVML"):
         opened(nvmlDeviceGetCount=fails(DRIVER_NOT_LOADED)).gpus()
 

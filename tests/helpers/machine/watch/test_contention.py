@@ -83,10 +83,22 @@ def test_a_survey_names_who_roams_and_not_who_stays_elsewhere_or_idles() -> None
 
 
 def test_a_process_id_that_was_taken_again_is_another_process() -> None:
-    surveyor = Surveyor({0}, owner=lambda pid: "ann")
-    surveyor.survey(0.0, [process(1, 100.0, born=1)])
-    surveyor.survey(1.0, [process(1, 0.5, name="new", born=9)])
-    assert surveyor.intervals[0].worked == (ForeignProcess("new", 1, 0.5, "ann"),)
+    owners = iter(["ann", "bob"])
+    surveyor = Surveyor({0}, owner=lambda pid: next(owners))
+    surveyor.survey(0.0, [process(1, 99.0, born=1)])
+    surveyor.survey(1.0, [process(1, 100.0, born=1)])
+    surveyor.survey(2.0, [process(1, 0.5, name="new", born=9)])
+    assert surveyor.intervals[0].worked == (ForeignProcess("x", 1, 1.0, "ann"),)
+    assert surveyor.intervals[1].worked == (ForeignProcess("new", 1, 0.5, "bob"),)
+
+
+def test_the_owner_of_a_process_that_worked_too_little_to_be_named_is_not_asked() -> None:
+    asked: list[int] = []
+    surveyor = Surveyor({0}, owner=lambda pid: asked.append(pid) or "ann")
+    surveyor.survey(0.0, [])
+    surveyor.survey(1.0, [process(1, 0.04), process(2, 0.02)])
+    surveyor.survey(2.0, [process(1, 0.08), process(2, 0.03)])
+    assert asked == [1]
 
 
 def test_the_owner_of_a_process_is_its_user_and_nobody_of_one_that_is_gone(tmp_path: Path) -> None:
