@@ -65,6 +65,8 @@ def test_every_release_that_a_page_names_is_on_the_index(page: str) -> None:
 
 
 @pytest.mark.slow
+# One and a half minutes on idle cores; beside other work more than the five that other tests have.
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", PAGES)
 def test_everything_that_a_page_says_can_be_typed(page: str, links: Path, tmp_path: Path) -> None:
     here = Clone(tmp_path / "here/perfgate", links)
