@@ -48,7 +48,7 @@ class PublishedFigure:
 
     ``source`` is the document, ``table`` the table in it, ``rule`` how the number was measured,
     ``precision_printed`` the document's word for ``case.precision``, ``environment`` a key of
-    PublishedDocument.environments.
+    PublishedSet.environments.
     """
 
     case: Case
@@ -138,6 +138,8 @@ class PublishedSet:
 
     target: str
     figures: tuple[PublishedFigure, ...]
+    # The machine and software behind figures.
+    environments: Mapping[str, PublishedEnvironment]
 
     def cases(self) -> tuple[Case, ...]:
         """Each case once, in id order."""
@@ -183,7 +185,7 @@ def load_published(path: Path) -> PublishedSet:
         if key in figures:
             raise _wrong(path, f"figures[{index}]", " | ".join(key), "each case, card, source and table once")
         figures[key] = figure
-    return PublishedSet(data.target, tuple(figures[key] for key in sorted(figures)))
+    return PublishedSet(data.target, tuple(figures[key] for key in sorted(figures)), data.environments)
 
 
 def _figure(path: Path, index: int, row: _Row, document: PublishedDocument) -> PublishedFigure:
