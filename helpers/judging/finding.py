@@ -113,7 +113,6 @@ class Code(enum.StrEnum):
     RECORD_WITHOUT_SET = "record-without-set"
     SESSION_RECORDS = "session-records"
     # ---- why another run is made
-    BY_THE_NIGHT = "by-the-night"
     CALIBRATION_RUN = "calibration-run"
     DROP_OPEN = "drop-open"
     DROP_SUSPECTED = "drop-suspected"

@@ -440,7 +440,6 @@ _TEXTS: Mapping[Code, _Text] = {
         "settings changed ({settings}), so this is not recorded; without --set, record it: {command}"
     ),
     Code.SESSION_RECORDS: "this session records it, or says under Baselines why not",
-    Code.BY_THE_NIGHT: "confirmed for the night",
     Code.CALIBRATION_RUN: "A/A run {run} of {most}",
     Code.DROP_OPEN: "open after {made} of at most {most} runs: evidence {evidence:.2g}",
     Code.DROP_SUSPECTED: "a drop is suspected (evidence {evidence:e}, from {suspect_from:g})",

@@ -61,7 +61,7 @@ def confirming(evidence: Evidence) -> Verdict | NeedRuns:
         return Verdict(Status.REGRESSION, Reason("confirmed", "slower"), standing=STANDING)
     stage = wanted[len(made)][1]
     left = [each for each, of in wanted[len(made) :] if of is stage]
-    return NeedRuns(tuple(left), found(Code.BY_THE_NIGHT), stage)
+    return NeedRuns(tuple(left), found(Code.PLANNED, runs=len(left)), stage)
 
 
 def settled(evidence: Evidence) -> Verdict | NeedRuns:
