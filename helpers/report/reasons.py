@@ -309,7 +309,7 @@ _SPECS: Mapping[str, Callable[[Any], str]] = {
     "cases": _first_cases,
 }
 _TEXTS: Mapping[Code, _Text] = {
-    Code.BELOW_GOOD: (
+    Code.BELOW_REFERENCE: (
         "slower than the reference build; what was recorded may have been so too, and counts as the level from now on, "
         "unless it is recorded anew"
     ),
@@ -319,7 +319,6 @@ _TEXTS: Mapping[Code, _Text] = {
     ),
     Code.DROP_NOT_REPEATED: "the pairs do not repeat the drop",
     Code.FASTER_UNCONFIRMED: "faster",
-    Code.GOOD_SLOWER: "the machine is slow for {nights} nights in a row, both builds alike; find the cause",
     Code.HISTORY_UNREACHABLE: "{why}, so tonight cannot be compared with the nights before",
     Code.IMPROVEMENT: "faster",
     Code.LEVEL_MEASURED: "no drop; measured where the nights stand",
@@ -337,6 +336,7 @@ _TEXTS: Mapping[Code, _Text] = {
     Code.OTHER_SEGMENT: "changed since it was recorded: {differences:list}",
     Code.OVERRIDDEN: _overridden,
     Code.PAIRS_USED_UP: "open after all {pairs} pairs (budgets: pairs)",
+    Code.REFERENCE_SLOWER: "the machine is slow for {nights} nights in a row, both builds alike; find the cause",
     Code.REGRESSION: "slower",
     Code.SAME: "no change",
     Code.SLOWER: "slower",

@@ -286,7 +286,7 @@ def _standing_of(
 def _pairs_of(accepted: bool, confirmation: Confirmation, answer: RecordedAnswer) -> PairStanding:
     level, beside = confirmation.level, answer.beside
     as_before = confirmation.conclusion in (Conclusion.SAME, Conclusion.NO_DROP, Conclusion.MEASURED) and (
-        answer.status is Status.PASS or answer.code == Code.BELOW_GOOD
+        answer.status is Status.PASS or answer.code == Code.BELOW_REFERENCE
     )
     # The level is also learned from pairs that leave the question open, if the new build ran as before. If it were
     # learned only from pairs that end early, it would be that of the lucky nights, and no night could correct it.
@@ -298,7 +298,7 @@ def _pairs_of(accepted: bool, confirmation: Confirmation, answer: RecordedAnswer
         level=math.expm1(level.offset) if level.known else None,
         level_error=level.error if level.known else None,
         good_shift=None if beside is None or beside.good_shift is None else math.expm1(beside.good_shift),
-        machine_slow=answer.code in (Code.MACHINE_SLOW, Code.GOOD_SLOWER),
+        machine_slow=answer.code in (Code.MACHINE_SLOW, Code.REFERENCE_SLOWER),
         teaches_level=answer.status is Status.IMPROVEMENT or (accepted and (as_before or open_though_usual)),
         teaches_good=good_usual and (accepted or answer.status is Status.REGRESSION),
     )
