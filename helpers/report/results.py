@@ -51,8 +51,8 @@ class SessionReport:
     frameworks: Sequence[ConfigurationOutcome] = ()
     # When the session began: ISO 8601 in the time zone of its machine; empty where several machines are reported.
     began: str = ""
-    # Why the session ended before it measured anything, such as a busy machine; else empty.
-    stopped: str = ""
+    # Who kept the machine busy, so that nothing was measured; else empty.
+    busy: str = ""
     # Lines on machine, builds, baselines and history.
     header: Callable[[], Sequence[str]] = tuple
 
