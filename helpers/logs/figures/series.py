@@ -108,17 +108,19 @@ def usual_distance(run: LogRun) -> float:
     """Steps from one record to the next: the median over the first records, or 1 if the log has no step numbers."""
     if run.format.record_covers is not None or RecordField.STEP not in run.columns:
         return float(run.format.record_covers or 1)
-    steps = run.columns[RecordField.STEP][:_HEAD]
-    between = [after - here for here, after in itertools.pairwise(steps) if after > here]
-    return statistics.median(between) if between else 1.0
+    return _median_distance(run.columns[RecordField.STEP][:_HEAD]) or 1.0
 
 
 def step_distance(run: LogRun) -> float | None:
-    """The median distance of the records by their step numbers; None if they have none."""
+    """The median distance of all records by their step numbers; None if they have none."""
     if all(each in run.columns for each in _SPAN):
         starts, ends = (run.columns[each] for each in _SPAN[1:])
         return statistics.median(end - start for start, end in zip(starts, ends, strict=True))
-    steps = run.columns.get(RecordField.STEP, ())
+    return _median_distance(run.columns.get(RecordField.STEP, ()))
+
+
+def _median_distance(steps: Sequence[float]) -> float | None:
+    """The median step from one record to the next within an epoch; None without one."""
     between = [after - here for here, after in itertools.pairwise(steps) if after > here]
     return statistics.median(between) if between else None
 
