@@ -27,7 +27,7 @@ _AGREE = 0.01
 # The logarithm of a likelihood ratio of 20.
 _CERTAIN = 3.0
 _ROUNDS = 20
-# With fewer differences, a single slow record can look like the other kind.
+# With fewer second differences, a single slow record can look like the other kind.
 ENOUGH = 20
 _SPAN = (RecordField.SPAN_SECONDS, RecordField.SPAN_START, RecordField.SPAN_END)
 
@@ -196,17 +196,23 @@ def _evidence_of_reset(run: LogRun) -> float:
 
     Second differences, so that a drift counts for neither.
     """
-    records = list(zip(_places(run), rates_of(run), strict=True))
-    alike, scaled, steps = [], [], []
-    for before, (place, rate), after in zip(records, records[1:], records[2:], strict=False):
-        change, step = 1 / after[1] - 2 / rate + 1 / before[1], place[1]
-        if before[0][0] == place[0] == after[0][0] and step > 0:
-            alike.append(change)
-            scaled.append(change * step)
-            steps.append(step)
-    if len(steps) < ENOUGH:
+    found = second_differences(run)
+    if len(found) < ENOUGH:
         return 0.0
-    return _likelihood(alike) - _likelihood(scaled) - math.fsum(map(math.log, steps))
+    alike = _likelihood([change for change, _ in found])
+    scaled = _likelihood([change * step for change, step in found])
+    return alike - scaled - math.fsum(math.log(step) for _, step in found)
+
+
+def second_differences(run: LogRun) -> list[tuple[float, float]]:
+    """The second difference of the seconds per image at each record that stands between two others of its epoch, and
+    the record's step."""
+    records = list(zip(_places(run), rates_of(run), strict=True))
+    return [
+        (1 / after[1] - 2 / rate + 1 / before[1], place[1])
+        for before, (place, rate), after in zip(records, records[1:], records[2:], strict=False)
+        if before[0][0] == place[0] == after[0][0] and place[1] > 0
+    ]
 
 
 def _likelihood(values: Sequence[float]) -> float:
