@@ -193,7 +193,7 @@ def _detection(screening: Screening, level: Level, confirmation: Confirmation | 
     runs = max(evidence.planned_runs, 1)
     if not screening.mature and not with_reference:
         runs = max(runs, evidence.budget.first_runs)
-    asked = evidence.suspicion is not None or screening.due(level.settled(screening.mature))
+    pairs_wanted = evidence.suspicion is not None or screening.due(level.settled(screening.mature))
     return Detection(
         sigma=scatter * sigma,
         tau=screening.noise.tau,
@@ -202,7 +202,7 @@ def _detection(screening: Screening, level: Level, confirmation: Confirmation | 
         pairs=evidence.budget.pairs if with_reference else 0,
         threshold=threshold_of(evidence),
         tolerance=evidence.entry.tolerance,
-        screened=not (with_reference and asked),
+        screened=not (with_reference and pairs_wanted),
         pair_tau=pair_tau(level),
     )
 
