@@ -192,6 +192,8 @@ def _of_gate(gate: GateVerdict) -> tuple[str, str]:
         return f"The gate passed: {counted(gate.passed, 'case')}", "pass"
     if gate.state is GateState.PARTLY_PASSED:
         return f"The gate passed in part: {gate.passed} of {counted(gate.cases, 'case')}", "warn"
+    if gate.state is GateState.RECORDED:
+        return f"The gate recorded {len(gate.recorded)} of {counted(gate.cases, 'case')}", "warn"
     if gate.failed:
         return f"The gate failed: {len(gate.failed)} of {counted(gate.cases, 'case')} did not pass", "fail"
     return f"The gate failed: {'; '.join(gate.other) or gate.line}", "fail"
