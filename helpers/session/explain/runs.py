@@ -25,6 +25,7 @@ from helpers.judging.parts.step_parts import ProfiledPair, ProfiledRun
 from helpers.launch.step_profiles import NO_ANSWER, step_profiles
 from helpers.plan.case_plan import CasePlan
 from helpers.session.measuring.case_loop import Runner, is_of_plan
+from helpers.session.measuring.run_label import again_text
 from helpers.trainers.contract.errors import ConfigError, ResultError, SuiteError
 from helpers.trainers.contract.step_profile import NoProfile, StepProfile
 
@@ -253,6 +254,7 @@ class ExplainRuns:
                     got=result.refusal or result.failure or result.invalid or "no figure",
                     expected="a run that can be used",
                 )
+            self.say(again_text(result))
         raise AssertionError("the last attempt returns or raises")
 
     def _keep_traces(self, folder: Path, *, keep: bool) -> None:
