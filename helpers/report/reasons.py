@@ -328,7 +328,7 @@ _TEXTS: Mapping[Code, _Text] = {
     ),
     Code.LEVEL_UNKNOWN: _level_unknown,
     Code.MACHINE_SLOW: "the machine is slow tonight, both builds alike",
-    Code.NO_BASELINE: "recorded: {why}",
+    Code.NO_BASELINE: "no recorded figure decides",
     Code.NO_DROP: "no drop",
     Code.NO_DROP_BESIDE: "no drop, one of {band:.1%} or more ruled out ({odds:.0f} to 1)",
     Code.NOT_COMPUTABLE: lambda of: f"{of['of']}: {of['why'] or f'a run has no figure by {MEDIAN_STEP}'}",

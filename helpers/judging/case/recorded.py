@@ -50,7 +50,7 @@ BY_THE_NIGHTS = "the nights before on this stack"
 def against_recorded(evidence: Evidence) -> Answered | NeedRuns:
     """The answer, or the runs it still needs. There must be a usable screening run."""
     runs, entry = evidence.screened, evidence.entry
-    by_pairs = evidence.reference_build is not None and not evidence.why_not_recorded and not evidence.overrides
+    by_pairs = evidence.reference_build is not None and not evidence.overrides
     if evidence.recorded is None and not by_pairs:
         return no_baseline(found(Code.NOTHING_RECORDED), evidence), None
     measured = median_over_runs(entry.rule, [run.figures for run in runs])
