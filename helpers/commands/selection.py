@@ -199,7 +199,6 @@ def _recorded(entry: RecordedEntry, target: str, protocol: Mapping[str, int]) ->
             created=date,
             log_rate=math.log(rate),
             segment=entry.segment,
-            build={"version": entry.environment.get("framework_version", ""), "commit": entry.provenance.commit},
             replicate=number,
             protocol=protocol,
         )
@@ -246,7 +245,6 @@ def _kept(stored: StoredResult, allow_marked: bool, rule: str) -> KeptRun | None
         created=result.created,
         log_rate=math.log(rate),
         segment={} if is_log else segment_of(result.environment, result.settings, result.case_id),
-        build=result.build,
         role=Build(result.role),
         stage=Stage(result.stage),
         replicate=result.replicate,

@@ -22,7 +22,6 @@ class KeptRun:
     created: str
     log_rate: float
     segment: Mapping[str, str]
-    build: Mapping[str, str]
     role: Build = Build.CANDIDATE
     stage: Stage = Stage.SCREEN
     replicate: int = 0

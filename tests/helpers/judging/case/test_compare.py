@@ -24,7 +24,6 @@ from tests.helpers.judging.case.plain_evidence import evidence, recorded
 CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
 SEGMENT = {"host": "h", "framework line": "paddle 3.3", "driver": "535"}
 NOISE = Noise(centre=0.0, sigma=0.003, tau=0.0015, nights=20)
-OLD, NEW = {"commit": "aaaa"}, {"commit": "bbbb"}
 
 
 def run(log_rate: float, session: str = "s1", **values: object) -> KeptRun:
@@ -36,7 +35,6 @@ def run(log_rate: float, session: str = "s1", **values: object) -> KeptRun:
         "created": f"2026-11-01 {session}",
         "log_rate": log_rate,
         "segment": SEGMENT,
-        "build": OLD,
     }
     return KeptRun(**{**given, **values})  # type: ignore[arg-type]
 
@@ -57,7 +55,7 @@ def interleaved(differences: Sequence[float], session: str = "ab") -> tuple[list
         common = {"session": session, "stage": Stage.CONFIRM, "replicate": 2 * number}
         base = 1.0 + 0.001 * number
         old.append(run(base, role=Build.REFERENCE, **common))
-        new.append(run(base + difference, role=Build.CANDIDATE, build=NEW, **common))
+        new.append(run(base + difference, role=Build.CANDIDATE, **common))
     return old, new
 
 
@@ -158,7 +156,7 @@ def test_false_alarms_over_nights_apart_stay_below_the_stated_rate() -> None:
 def test_interleaved_pairs_are_preferred_and_said() -> None:
     old, new = interleaved(scattered(-0.03, 6, 5, 0.002))
     # Of other nights both look alike: without the pairs this passes.
-    apart = nights(scattered(1.0, 8, 1), "a"), nights(scattered(1.0, 8, 2), "b", build=NEW)
+    apart = nights(scattered(1.0, 8, 1), "a"), nights(scattered(1.0, 8, 2), "b")
     assert judged(*apart).status is Status.PASS
     found = judged([*apart[0], *old], [*apart[1], *new])
     assert (found.status, found.basis, found.pairs) == (Status.REGRESSION, "pairs", 6)
@@ -186,7 +184,7 @@ def test_one_pair_is_no_comparison_by_pairs() -> None:
 def test_runs_of_a_confirmation_that_are_all_of_one_role_are_no_pairs() -> None:
     common = {"session": "x", "stage": Stage.CONFIRM}
     a = [run(1.0, replicate=number, **common) for number in range(3)]
-    b = [run(0.9, replicate=number, build=NEW, **common) for number in range(3)]
+    b = [run(0.9, replicate=number, **common) for number in range(3)]
     assert judged(a, b).basis == "nights"
 
 
