@@ -111,11 +111,6 @@ def is_channels_last(case: Case) -> bool:
     return case.precision is Precision.AMP_O2 and network_recipe(case).channels_last_in_half
 
 
-def is_unstated(case: Case) -> bool:
-    """Whether the document leaves open where the images come from."""
-    return case.data is DataSource.UNSTATED
-
-
 def program_flags(case: Case) -> dict[str, Setting]:
     if case.execution is not Execution.STATIC:
         return {}
