@@ -63,9 +63,9 @@ def results_json(report: SessionReport) -> str:
     An object with the keys
 
     - ``schema_version``: RESULTS_SCHEMA_VERSION
-    - ``gate``: the gate's verdict (GateVerdict): ``state`` (PASSED, PARTLY_PASSED, FAILED), its ``line``, how many
-      ``cases`` can fail it, how many ``passed``, those that ``failed``, are ``quarantined`` or ``not_tonight``, each
-      with status, reason and owner; null without ``--gate``
+    - ``gate``: the gate's verdict (GateVerdict): ``state`` (PASSED, PARTLY_PASSED, RECORDED, FAILED), its ``line``,
+      how many ``cases`` can fail it, how many ``passed``, those that ``failed``, are ``quarantined``, ``not_tonight``
+      or ``recorded``, each with status, reason and owner; null without ``--gate``
     - ``session``, ``exit_code``: the session's name and pytest's exit code
     - ``machine``: ``host`` and the devices ``found`` on it; ``command``: the command line, word by word
     - ``cases``: a record for each case (CaseRow, and ``reader_bound``: whether it waited for data for
