@@ -26,7 +26,7 @@ from helpers.trainers.contract.steplog import Step
 
 def program(trainer: Trainer) -> None:
     def blocks_instead(plan: loop.LoopPlan, reader: loop.Reader, stepper: Any, timer: Any, io: loop.LoopIO) -> None:
-        worker = _Worker(plan, reader, stepper, timer, io, waits=trainer.spec.device == "gpu")
+        worker = _Worker(plan, reader, stepper, timer, io)
         serve({TRAIN: worker.train, FOR: worker.bare}, trainer.device.facts)
 
     # The only change: everything else is the trainer's program, as the suite runs it.
@@ -40,11 +40,7 @@ def trainer_of(spec: JobSpec) -> Any:
 
 
 class _Worker:
-    def __init__(
-        self, plan: loop.LoopPlan, reader: loop.Reader, stepper: Any, timer: Any, io: loop.LoopIO, waits: bool
-    ) -> None:
-        # On a card, steps are only issued; a block ends when the card has done the last one.
-        self._waits = waits
+    def __init__(self, plan: loop.LoopPlan, reader: loop.Reader, stepper: Any, timer: Any, io: loop.LoopIO) -> None:
         self._plan = plan
         self._reader = _OnePass(reader)
         self._stepper = stepper
@@ -57,22 +53,13 @@ class _Worker:
         stopwatch = Stopwatch()
         loop.train(plan, self._reader, self._stepper, self._timer, watch.io)
         seconds = stopwatch.read()
-        return StepBlock(
-            steps,
-            *seconds,
-            watch.seconds,
-            sum(step.reader_seconds for step in watch.steps),
-            tuple(step.loss for step in watch.steps if step.loss is not None),
-        )
+        return StepBlock(steps, *seconds, watch.seconds)
 
     def bare(self, steps: int) -> StepBlock:
         batches = self._reader.epoch(0)
-        handle = None
         stopwatch = Stopwatch()
         for _ in range(steps):
-            handle = self._stepper.step(next(batches))
-        if self._waits:
-            self._stepper.loss(handle)
+            self._stepper.step(next(batches))
         return StepBlock(steps, *stopwatch.read())
 
 
@@ -98,7 +85,6 @@ class _Watch:
 
     def __init__(self, io: loop.LoopIO) -> None:
         self.seconds = 0.0
-        self.steps: list[Step] = []
         self._real = io
         self.io = dataclasses.replace(io, record=self._record, beat=self._beat)
 
@@ -106,7 +92,6 @@ class _Watch:
         started = time.perf_counter()
         self._real.record(steps)
         self.seconds += time.perf_counter() - started
-        self.steps.extend(steps)
 
     def _beat(self, phase: str, step: int) -> None:
         started = time.perf_counter()

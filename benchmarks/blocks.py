@@ -37,10 +37,6 @@ class StepBlock:
     cpu_seconds: float
     # The part of ``seconds`` spent in the step log and the heartbeat.
     recording_seconds: float = 0.0
-    # The part of ``seconds`` spent waiting for data.
-    reader_seconds: float = 0.0
-    # The losses that the loop fetched.
-    losses: tuple[float, ...] = ()
 
     @property
     def step_seconds(self) -> float:
@@ -97,7 +93,7 @@ def request_line(loop: str, steps: int) -> str:
 
 def block_of(replied: Mapping[str, Any]) -> StepBlock:
     """The block in a worker's reply."""
-    return StepBlock(**{**replied, "losses": tuple(replied["losses"])})
+    return StepBlock(**replied)
 
 
 def _write(record: Mapping[str, object]) -> None:

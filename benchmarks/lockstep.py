@@ -14,7 +14,6 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import uuid
@@ -27,6 +26,7 @@ from typing import IO, Any
 from benchmarks.blocks import MARK, TRAIN, StepBlock, block_of, request_line
 from helpers.common.inherited import passed_on
 from helpers.judging.statistics import mean_interval
+from helpers.machine.environment import CPU
 from helpers.machine.libraries import with_libraries
 from helpers.plan.grown_dataset import GrownDataset
 from helpers.plan.recipes.recipe import settings_for
@@ -242,54 +242,35 @@ def _check(what: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class Seat:
-    """Where arms run: pinned to ``cores``, or on the GPU that ``cards`` names (CUDA_VISIBLE_DEVICES)."""
+    """Where arms run: pinned to ``cores``, without a GPU."""
 
-    cores: tuple[int, ...] = ()
-    cards: tuple[str, ...] = ()
-    interpreter: str = sys.executable
-
-    @property
-    def device(self) -> str:
-        return "gpu" if self.cards else "cpu"
-
-    @property
-    def variables(self) -> dict[str, str]:
-        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(self.cards)}
+    cores: tuple[int, ...]
+    interpreter: str
 
 
-def trainer_arm(
-    name: str,
-    case: Case,
-    folder: Path,
-    seat: Seat,
-    *,
-    loop: str = TRAIN,
-    environment: Mapping[str, str] | None = None,
-    settings: Mapping[str, Any] | None = None,
-) -> Arm:
-    """The trainer of a one-card case; its job is written to a new file in ``folder``.
+# Hides the GPUs, if there are any.
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
-    ``environment`` and ``settings`` replace the recipe's. The process starts with the environment, as in the suite.
-    """
-    wanted = {**settings_for(case, seat.device), **(settings or {})}
-    if environment is not None:
-        wanted["environment"] = dict(environment)
+
+def trainer_arm(case: Case, folder: Path, seat: Seat) -> Arm:
+    """The trainer of a one-card case; its job is written to a new file in ``folder``. The process starts with the
+    recipe's environment, as in the suite."""
+    settings = settings_for(case, CPU)
     job_id = uuid.uuid4().hex
     spec = JobSpec(
         job_id=job_id,
         case=case,
         replicate=0,
         run_folder=str(folder / job_id),
-        device=seat.device,
+        device=CPU,
         warmup_steps=0,
         window_steps=1,
         data_root=None if case.data is DataSource.SYNTHETIC else str(GrownDataset(MADE_IMAGES).first().root),
-        settings=wanted,
-        environment=wanted["environment"],
-        cores=(seat.cores,) if seat.cores else (),
-        cards=seat.cards,
+        settings=settings,
+        environment=settings["environment"],
+        cores=(seat.cores,),
     )
     path = folder / f"{job_id}.json"
     path.write_text(spec.to_json(), encoding="utf-8")
     argv = (seat.interpreter, "-m", "benchmarks.block_worker", str(path))
-    return Arm(name, argv, loop, {**wanted["environment"], **seat.variables})
+    return Arm(TRAIN, argv, TRAIN, {**settings["environment"], **NO_GPU})

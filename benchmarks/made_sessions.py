@@ -296,4 +296,4 @@ class _Maker:
             compared=Compared("paddle 3.3.1", good, good) if paired else None,
         )
         why = Exclusion("night", "u", f"ada{hostile}", "2026-11-01", f"a broken fan{hostile}") if excluded else None
-        return StoredNight(f"{case.id}-{at}", record, rates, "old" if old else "new", exclusion=why)
+        return StoredNight(f"{case.id}-{at}", record, "old" if old else "new", exclusion=why)

@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks.blocks import BARE, FOR, TRAIN, StepBlock
 from benchmarks.cores import last_core
 from benchmarks.lockstep import (
+    NO_GPU,
     Arm,
     Blocks,
     PairedRatio,
@@ -31,6 +32,7 @@ from benchmarks.lockstep import (
 )
 from benchmarks.suite_overhead import RECORDING_LIMIT, SHORTEST_STEP_SECONDS
 from helpers.launch.launchers import CHOICES
+from helpers.machine.environment import CPU
 from helpers.plan.perf_yaml import load_config
 from helpers.plan.recipes.recipe import settings_for
 from helpers.report.unforeseen import ended
@@ -71,7 +73,7 @@ def main() -> int:
     complaints = []
     for case_id in CASES[Framework(arguments.framework)]:
         case = Case.parse(case_id)
-        seat = Seat((last_core(),), interpreter=interpreter_of(case.framework))
+        seat = Seat((last_core(),), interpreter_of(case.framework))
         lines, wrong = told(measure(case, arguments.pairs, Turns(arguments.rounds), seat))
         print(f"{case_id}: the trainer's images/s over the bare loop's")
         print("\n".join(f"  {line}" for line in lines), flush=True)
@@ -92,18 +94,18 @@ def measure(case: Case, pairs: int, turns: Turns, seat: Seat) -> list[Blocks]:
     Raises LaunchError.
     """
     with tempfile.TemporaryDirectory() as folder:
-        train = trainer_arm(TRAIN, case, Path(folder), seat)
+        train = trainer_arm(case, Path(folder), seat)
         arms = (train, replace(train, name=FOR, loop=FOR), bare_arm(case, seat))
         return [take_turns(arms if number % 2 == 0 else arms[::-1], turns) for number in range(pairs)]
 
 
 def bare_arm(case: Case, seat: Seat) -> Arm:
     """The bare loop over the batch and precision of one of CASES."""
-    settings = settings_for(case, seat.device)
+    settings = settings_for(case, CPU)
     argv = [seat.interpreter, "-m", "benchmarks.bare_loop", case.framework.value]
     argv += ["--batch-size", str(case.batch_size_per_card), "--learning-rate", str(settings["learning_rate"])]
     argv += ["--cores", *map(str, seat.cores), *(["--bf16"] if settings["amp_dtype"] == "bfloat16" else [])]
-    return Arm(BARE, tuple(argv), BARE, {**settings["environment"], **seat.variables})
+    return Arm(BARE, tuple(argv), BARE, {**settings["environment"], **NO_GPU})
 
 
 def speeds(sets: Sequence[Blocks]) -> dict[str, PairedRatio]:

@@ -133,7 +133,8 @@ def absent() -> tuple[str, ...]:
 
 def trends() -> dict[str, Steps]:
     """The rivals that look at the whole series, as far as they are installed."""
-    return {name: steps for name, (_, steps) in _TRENDS.items() if name not in absent()}
+    missing = absent()
+    return {name: steps for name, (_, steps) in _TRENDS.items() if name not in missing}
 
 
 def mann_whitney_p(one: Sequence[float], other: Sequence[float]) -> float:

@@ -138,8 +138,6 @@ class Machine:
     @staticmethod
     def of(
         nights: Nights,
-        budget: Budget | None = None,
-        has_reference: bool = True,
         recorded_faster: Collection[int] = (),
     ) -> Machine:
         """``recorded_faster``: the cases whose entry is of the build under test, not of the good one."""
@@ -150,10 +148,7 @@ class Machine:
             tuple(nights.run(At(0, 0), index, build, _FIRST_RECORDED + number) for number in range(RECORDED_RUNS))
             for index, build in enumerate(recorded)
         )
-        plans = [
-            _plan(case, runs, budget or Budget(), has_reference, build)
-            for case, runs, build in zip(nights.cases, first, recorded, strict=True)
-        ]
+        plans = [_plan(case, runs, build) for case, runs, build in zip(nights.cases, first, recorded, strict=True)]
         return Machine(nights, tuple(plans), first)
 
     def part(self, count: int) -> Machine:
@@ -216,7 +211,7 @@ def night_of(at: At) -> datetime.datetime:
     return _FIRST_DAY + datetime.timedelta(days=at.night)
 
 
-def _plan(case: Case, first: tuple[DrawnRun, ...], budget: Budget, has_reference: bool, recorded: Build) -> CasePlan:
+def _plan(case: Case, first: tuple[DrawnRun, ...], recorded: Build) -> CasePlan:
     rates = tuple(math.exp(run.log_rate) for run in first)
     entry = RecordedEntry(
         case_id=case.id,
@@ -233,7 +228,6 @@ def _plan(case: Case, first: tuple[DrawnRun, ...], budget: Budget, has_reference
         build=_BUILDS[Build.CANDIDATE],
         recorded=entry,
         data=_ENVIRONMENT["data"],
-        reference=_BUILDS[Build.REFERENCE] if has_reference else {},
-        why_no_reference="" if has_reference else "the series holds no runs of another build",
-        budget=budget,
+        reference=_BUILDS[Build.REFERENCE],
+        budget=Budget(),
     )

@@ -99,7 +99,6 @@ class Weather:
     # The cases whose runs scatter more.
     unstable: Flags
     drift: float
-    slow: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +163,7 @@ class Synthetic:
         slow = slow or (at.branch in self.slow_branches and at.night == BURN_IN_NIGHTS)
         offsets = drift + _NIGHT_SHARE * self.run_sd * generator.normal(size=len(CASES))
         offsets = offsets - _SPELL_SLOWER * unstable - (how_slow if slow else 0.0)
-        return Weather(offsets, unstable, drift, slow)
+        return Weather(offsets, unstable, drift)
 
     def _draw(self, *purpose: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, self.world, *purpose])

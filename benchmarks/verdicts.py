@@ -186,10 +186,10 @@ def replay_behind(world: int, *, seed: int, size: Size) -> Scores:
 
 
 def through_history(
-    nights: Nights, cases: int = _CHECKED_CASES, count: int = _CHECKED_NIGHTS, recorded_faster: Collection[int] = ()
+    nights: Nights, count: int = _CHECKED_NIGHTS, recorded_faster: Collection[int] = ()
 ) -> tuple[str, bool]:
     """Replay the first nights of some cases with a SQLite history on disk: whether it leads to the same verdicts."""
-    machine, held = Machine.of(nights, recorded_faster=recorded_faster).part(cases), HeldNights()
+    machine, held = Machine.of(nights, recorded_faster=recorded_faster).part(_CHECKED_CASES), HeldNights()
     with tempfile.TemporaryDirectory() as folder, open_history(f"sqlite:///{folder}/history.sqlite") as history:
         different = 0
         for night in range(count):
@@ -197,7 +197,7 @@ def through_history(
             different += sum(
                 left.verdict != right.verdict for left, right in zip(one.results, other.results, strict=True)
             )
-    told = f"{count} nights of {cases} cases with a SQLite history instead of the replay's own: "
+    told = f"{count} nights of {_CHECKED_CASES} cases with a SQLite history instead of the replay's own: "
     return told + (f"{different} verdicts DIFFER" if different else "the same verdicts"), not different
 
 

@@ -14,6 +14,7 @@ from helpers.judging.case.compare import CaseComparison, compare
 from helpers.judging.case.compare_sides import Pairing, Side, pair_up, runs_of_nights, side_of
 from helpers.judging.case.noise import Noise, learn
 from helpers.judging.case.verdict import Reason, Standing, Status
+from helpers.judging.finding import Finding
 from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK
 from helpers.judging.rules.rates import rate_unit, to_record
 from helpers.judging.statistics import number
@@ -190,6 +191,9 @@ def _decided(suite: Suite, history: History, pairing: Pairing, nights: Sequence[
     compared_nothing = standing is None and status in _GREEN
     if is_of_other or compared_nothing or status in _NO_ANSWER or any(each.exclusion is not None for each in runs):
         return None
+    tolerance = _tolerance(record.findings)
+    if tolerance is None and entry is not None:
+        tolerance = entry.tolerance
     return CaseComparison(
         pairing.case_id,
         pairing.target,
@@ -198,10 +202,18 @@ def _decided(suite: Suite, history: History, pairing: Pairing, nights: Sequence[
         side_of(pairing.a),
         side_of(pairing.b),
         MEDIAN_STEP if entry is None else entry.rule,
-        suite.config.tolerances.of(pairing.case_id).recorded
-        if entry is None or entry.tolerance is None
-        else entry.tolerance,
+        suite.config.tolerances.of(pairing.case_id).recorded if tolerance is None else tolerance,
     ).of_standing(standing)
+
+
+def _tolerance(findings: Iterable[Finding]) -> float | None:
+    """The tolerance by which a night judged, if its reason states it."""
+    for each in findings:
+        if isinstance(stated := each.figures.get("tolerance"), float):
+            return stated
+        if (stated := _tolerance(each.details)) is not None:
+            return stated
+    return None
 
 
 def _by_pairs(standing: Standing | None) -> bool:

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
             raise _nothing_known(arguments, history)
         shown = tuple(
             _shown(history, arguments, host, every)
-            for case_id, target in dict.fromkeys((each.case_id, each.target) for each in known)
+            for case_id, target in known
             for host, every in by_machine(history.series(case_id, target)).items()
         )
     width = width_of(out)

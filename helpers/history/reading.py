@@ -20,9 +20,8 @@ from helpers.history.remarks import (
     starts_of,
 )
 from helpers.history.results import RunResult
-from helpers.history.stored import CaseNights, KnownCase, StoredNight, StoredResult
+from helpers.history.stored import CaseNights, StoredNight, StoredResult
 from helpers.history.tables import nights, results, segments, series
-from helpers.history.writing import learned_rates
 from helpers.machine.environment import POOL
 from helpers.trainers.contract.errors import HistoryError
 
@@ -32,23 +31,11 @@ _SELECTOR = "a session, a day (2024-05-06), days (2024-05-01..2024-05-06), a com
 _KINDS = ("session", "date", "commit", "build")
 
 
-def cases(connection: sa.Connection, pattern: str = "*", target: str | None = None) -> tuple[KnownCase, ...]:
-    """The cases that have nights in the history."""
-    rows = connection.execute(
-        sa.select(
-            series.c.case_id,
-            series.c.target,
-            series.c.host,
-            sa.func.count(nights.c.id).label("nights"),
-            sa.func.min(nights.c.date).label("first"),
-            sa.func.max(nights.c.date).label("last"),
-        )
-        .join_from(series, nights)
-        .group_by(series.c.case_id, series.c.target, series.c.host)
-    )
-    found = (KnownCase(*row) for row in rows)
-    chosen = [each for each in found if fnmatchcase(each.case_id, pattern) and target in (None, each.target)]
-    return tuple(sorted(chosen, key=lambda each: (each.case_id, each.target, each.host)))
+def cases(connection: sa.Connection, pattern: str = "*", target: str | None = None) -> tuple[tuple[str, str], ...]:
+    """Id and target of the cases that have nights in the history."""
+    rows = connection.execute(sa.select(series.c.case_id, series.c.target).join_from(series, nights).distinct())
+    found = [(row.case_id, row.target) for row in rows]
+    return tuple(sorted(each for each in found if fnmatchcase(each[0], pattern) and target in (None, each[1])))
 
 
 def case_nights(connection: sa.Connection, case_id: str, target: str | None = None) -> tuple[StoredNight, ...]:
@@ -176,7 +163,6 @@ def _nights(
             nights.c.id,
             nights.c.uuid,
             nights.c.created,
-            nights.c.learned,
             nights.c.unlearned,
             nights.c.body,
             nights.c.series_id,
@@ -194,7 +180,6 @@ def _nights(
         StoredNight(
             uuid=row.uuid,
             record=record,
-            rates=learned_rates(row.learned),
             segment_digest=row.digest[:12],
             current=_in(starts(row.series_id), row.created, row.id),
             unlearned=row.unlearned,

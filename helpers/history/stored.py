@@ -41,9 +41,6 @@ class StoredNight:
     # Names it for ``exclude``; see ``nights.night_uuid``.
     uuid: str
     record: NightRecord
-    # The log rates from which later nights learn: the record's, without those of excluded runs and of runs from which
-    # nothing is learned. Empty if none is left, or if the night itself is excluded.
-    rates: tuple[float, ...]
     # 12 hexadecimal digits, equal for equal segments.
     segment_digest: str
     # Whether the night lies in the newest segment of its case, after its last start.
@@ -61,19 +58,6 @@ class StoredResult:
     result: RunResult
     unlearned: str = ""
     exclusion: Exclusion | None = None
-
-
-@dataclass(frozen=True)
-class KnownCase:
-    """A case in the history: the number of its nights in all segments, and the dates of the first and the last of
-    them."""
-
-    case_id: str
-    target: str
-    host: str
-    nights: int
-    first: str
-    last: str
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -176,7 +175,3 @@ def _exclusion_reason(connection: sa.Connection, subject: str, uuid: str) -> str
     """``excluded by WHO: REASON``; empty if no exclusion holds."""
     found = (each for each in exclusions_of(connection, [uuid]) if each.subject == subject)
     return next((f"excluded by {each.who}: {each.reason}" for each in found), "")
-
-
-def learned_rates(text: str) -> tuple[float, ...]:
-    return tuple(json.loads(text))

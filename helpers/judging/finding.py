@@ -13,12 +13,11 @@ class Code(enum.StrEnum):
     """One for each sentence. The first part of them are the codes of verdicts and answers (docs/reference.md)."""
 
     # ---- answers to the recorded question
-    BELOW_GOOD = "below-reference-build"
+    BELOW_REFERENCE = "below-reference-build"
     BELOW_TOLERANCE = "below-tolerance"
     DROP_NOT_EXPLAINED = "drop-not-explained"
     DROP_NOT_REPEATED = "drop-not-repeated"
     FASTER_UNCONFIRMED = "faster-unconfirmed"
-    GOOD_SLOWER = "reference-build-slower"
     HISTORY_UNREACHABLE = "history-unreachable"
     IMPROVEMENT = "confirmed-improvement"
     LEVEL_MEASURED = "level-measured"
@@ -33,6 +32,7 @@ class Code(enum.StrEnum):
     OTHER_SEGMENT = "other-segment"
     OVERRIDDEN = "overridden"
     PAIRS_USED_UP = "pairs-used-up"
+    REFERENCE_SLOWER = "reference-build-slower"
     REGRESSION = "confirmed-regression"
     SAME = "same-as-reference"
     SLOWER = "slower-unconfirmed"
@@ -113,7 +113,6 @@ class Code(enum.StrEnum):
     RECORD_WITHOUT_SET = "record-without-set"
     SESSION_RECORDS = "session-records"
     # ---- why another run is made
-    BY_THE_NIGHT = "by-the-night"
     CALIBRATION_RUN = "calibration-run"
     DROP_OPEN = "drop-open"
     DROP_SUSPECTED = "drop-suspected"

@@ -44,6 +44,8 @@ class Progress:
     # Which build runs (empty where it is not known), and why the judge asked for this run.
     build: str = ""
     why: Finding | None = None
+    # Whether its line stays above those that follow.
+    stays: bool = False
 
 
 class LineTail:

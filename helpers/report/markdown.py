@@ -35,15 +35,13 @@ def results_markdown(report: SessionReport) -> str:
 
 
 def _first(report: SessionReport) -> Iterator[str]:
-    words, _ = headline(
-        report.rows, report.gate, report.exit_code, report.frameworks, report.not_reached, report.stopped
-    )
+    words, _ = headline(report.rows, report.gate, report.exit_code, report.frameworks, report.not_reached, report.busy)
     yield f"# {markdown_text(words)}"
     if report.gate is not None:
         yield f"**{markdown_text(report.gate.line)}**"
     yield markdown_text(" · ".join(in_short(report)))
-    if report.stopped:
-        yield markdown_text(report.stopped)
+    if report.busy:
+        yield markdown_text(report.busy)
     if needed := list(_needed(report)):
         yield f"## {counted(len(needed), 'case needs', 'cases need')} someone"
         yield _laid_out(Table.of_texts(("status", "case", "owner", "what happened"), needed))
@@ -79,7 +77,7 @@ def _needed(report: SessionReport) -> Iterator[tuple[str, ...]]:
     for row in urgent(report.rows):
         happened = _what_happened(row, rules.get((row.target, row.case_id), ""))
         yield row.status, f"{row.case_id} [{row.target}]", row.owner or "-", happened
-    for case in () if report.stopped else lost_cases(report.rows, report.gate):
+    for case in () if report.busy else lost_cases(report.rows, report.gate):
         yield case.status, f"{case.case_id} [{case.target}]", case.owner or "-", case.reason or NO_RESULT
 
 

@@ -309,7 +309,7 @@ _SPECS: Mapping[str, Callable[[Any], str]] = {
     "cases": _first_cases,
 }
 _TEXTS: Mapping[Code, _Text] = {
-    Code.BELOW_GOOD: (
+    Code.BELOW_REFERENCE: (
         "slower than the reference build; what was recorded may have been so too, and counts as the level from now on, "
         "unless it is recorded anew"
     ),
@@ -319,7 +319,6 @@ _TEXTS: Mapping[Code, _Text] = {
     ),
     Code.DROP_NOT_REPEATED: "the pairs do not repeat the drop",
     Code.FASTER_UNCONFIRMED: "faster",
-    Code.GOOD_SLOWER: "the machine is slow for {nights} nights in a row, both builds alike; find the cause",
     Code.HISTORY_UNREACHABLE: "{why}, so tonight cannot be compared with the nights before",
     Code.IMPROVEMENT: "faster",
     Code.LEVEL_MEASURED: "no drop; measured where the nights stand",
@@ -329,7 +328,7 @@ _TEXTS: Mapping[Code, _Text] = {
     ),
     Code.LEVEL_UNKNOWN: _level_unknown,
     Code.MACHINE_SLOW: "the machine is slow tonight, both builds alike",
-    Code.NO_BASELINE: "recorded: {why}",
+    Code.NO_BASELINE: "no recorded figure decides",
     Code.NO_DROP: "no drop",
     Code.NO_DROP_BESIDE: "no drop, one of {band:.1%} or more ruled out ({odds:.0f} to 1)",
     Code.NOT_COMPUTABLE: lambda of: f"{of['of']}: {of['why'] or f'a run has no figure by {MEDIAN_STEP}'}",
@@ -337,6 +336,7 @@ _TEXTS: Mapping[Code, _Text] = {
     Code.OTHER_SEGMENT: "changed since it was recorded: {differences:list}",
     Code.OVERRIDDEN: _overridden,
     Code.PAIRS_USED_UP: "open after all {pairs} pairs (budgets: pairs)",
+    Code.REFERENCE_SLOWER: "the machine is slow for {nights} nights in a row, both builds alike; find the cause",
     Code.REGRESSION: "slower",
     Code.SAME: "no change",
     Code.SLOWER: "slower",
@@ -440,7 +440,6 @@ _TEXTS: Mapping[Code, _Text] = {
         "settings changed ({settings}), so this is not recorded; without --set, record it: {command}"
     ),
     Code.SESSION_RECORDS: "this session records it, or says under Baselines why not",
-    Code.BY_THE_NIGHT: "confirmed for the night",
     Code.CALIBRATION_RUN: "A/A run {run} of {most}",
     Code.DROP_OPEN: "open after {made} of at most {most} runs: evidence {evidence:.2g}",
     Code.DROP_SUSPECTED: "a drop is suspected (evidence {evidence:e}, from {suspect_from:g})",

@@ -51,8 +51,8 @@ class SessionReport:
     frameworks: Sequence[ConfigurationOutcome] = ()
     # When the session began: ISO 8601 in the time zone of its machine; empty where several machines are reported.
     began: str = ""
-    # Why the session ended before it measured anything, such as a busy machine; else empty.
-    stopped: str = ""
+    # Who kept the machine busy, so that nothing was measured; else empty.
+    busy: str = ""
     # Lines on machine, builds, baselines and history.
     header: Callable[[], Sequence[str]] = tuple
 
@@ -63,9 +63,9 @@ def results_json(report: SessionReport) -> str:
     An object with the keys
 
     - ``schema_version``: RESULTS_SCHEMA_VERSION
-    - ``gate``: the gate's verdict (GateVerdict): ``state`` (PASSED, PARTLY_PASSED, FAILED), its ``line``, how many
-      ``cases`` can fail it, how many ``passed``, those that ``failed``, are ``quarantined`` or ``not_tonight``, each
-      with status, reason and owner; null without ``--gate``
+    - ``gate``: the gate's verdict (GateVerdict): ``state`` (PASSED, PARTLY_PASSED, RECORDED, FAILED), its ``line``,
+      how many ``cases`` can fail it, how many ``passed``, those that ``failed``, are ``quarantined``, ``not_tonight``
+      or ``recorded``, each with status, reason and owner; null without ``--gate``
     - ``session``, ``exit_code``: the session's name and pytest's exit code
     - ``machine``: ``host`` and the devices ``found`` on it; ``command``: the command line, word by word
     - ``cases``: a record for each case (CaseRow, and ``reader_bound``: whether it waited for data for

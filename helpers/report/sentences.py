@@ -130,15 +130,15 @@ def headline(
     exit_code: int,
     compared: Sequence[ConfigurationOutcome] = (),
     not_reached: int = 0,
-    stopped: str = "",
+    busy: str = "",
 ) -> tuple[str, str]:
     """The verdict in words, and whether it is good, doubtful or bad (``pass``, ``warn``, ``fail``).
 
-    ``not_reached`` is the number of selected cases without a row, ``stopped`` says why none was begun. Without a gate a
-    session is good only if every selected case was measured; with one, the gate says which cases count. The largest
-    drop of a case that did not pass is part of the words.
+    ``not_reached`` is the number of selected cases without a row; ``busy`` says who used the machine, so that none was
+    begun. Without a gate a session is good only if every selected case was measured; with one, the gate says which
+    cases count. The largest drop of a case that did not pass is part of the words.
     """
-    if stopped:
+    if busy:
         return f"{'The gate failed: n' if gate else 'N'}othing was measured, the machine was busy", "fail"
     words, tone = _of_gate(gate) if gate is not None else _of_cases(rows, exit_code, compared, not_reached)
     return words if tone == "pass" else f"{words}{_largest_drop(rows)}", tone
@@ -192,6 +192,8 @@ def _of_gate(gate: GateVerdict) -> tuple[str, str]:
         return f"The gate passed: {counted(gate.passed, 'case')}", "pass"
     if gate.state is GateState.PARTLY_PASSED:
         return f"The gate passed in part: {gate.passed} of {counted(gate.cases, 'case')}", "warn"
+    if gate.state is GateState.RECORDED:
+        return f"The gate recorded {len(gate.recorded)} of {counted(gate.cases, 'case')}", "warn"
     if gate.failed:
         return f"The gate failed: {len(gate.failed)} of {counted(gate.cases, 'case')} did not pass", "fail"
     return f"The gate failed: {'; '.join(gate.other) or gate.line}", "fail"

@@ -49,7 +49,7 @@ def unforeseen(error: BaseException, command: Sequence[str], variables: Mapping[
     return printable(f"{BEGINNING}{what}; {where}; {SAFE}")
 
 
-def ended(program: Callable[[], int | None], name: str, words: Sequence[str] | None = None) -> int:
+def ended(program: Callable[[], int | None], name: str) -> int:
     """Run a program of the suite and return its exit status: its own, 4 for a SuiteError, or 3 for an unforeseen
     error."""
     try:
@@ -57,7 +57,7 @@ def ended(program: Callable[[], int | None], name: str, words: Sequence[str] | N
     except (SuiteError, OSError) as error:
         text, status = f"error: {error}", EXIT_REFUSED
     except Exception as error:  # noqa: BLE001 - Python's own end is 1, which answers a question elsewhere
-        text, status = unforeseen(error, [name, *(sys.argv[1:] if words is None else words)]), EXIT_UNFORESEEN
+        text, status = unforeseen(error, [name, *sys.argv[1:]]), EXIT_UNFORESEEN
     with contextlib.suppress(OSError):
         print(f"{name}: {printable(text)}", file=sys.stderr, flush=True)
     return status

@@ -466,8 +466,8 @@ def regressed_last_night(suite: Suite) -> tuple[tuple[SuiteCase, ...], str]:
     url = history_url(suite.options, suite.config)
     newest: dict[str, list[StoredNight]] = {}
     with suppress(NoHistory), open_history(url, writes=False) as history:
-        for known in history.cases():
-            judged = [each for each in history.series(known.case_id, known.target) if _is_judged(each)]
+        for case_id, target in history.cases():
+            judged = [each for each in history.series(case_id, target) if _is_judged(each)]
             if judged:
                 newest.setdefault(judged[-1].record.session, []).append(judged[-1])
     if not newest:

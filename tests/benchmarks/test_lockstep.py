@@ -24,7 +24,7 @@ name, notes = sys.argv[1:]
 def loop(steps):
     with open(notes, "a") as file:
         file.write(f"{name}{steps} ")
-    return StepBlock(steps, float(len(name) * steps), 0.5, losses=(1.5,))
+    return StepBlock(steps, float(len(name) * steps), 0.5)
 print("a library's own words")
 serve({"loop": loop, "other": lambda steps: StepBlock(steps, 7.0, 7.0)}, {"name": name})
 """
@@ -44,8 +44,8 @@ def test_every_round_gives_each_arm_one_turn_and_turns_the_order_round(tmp_path:
     blocks = take_turns([arm("a", notes), arm("bb", notes)], Turns(rounds=3, steps_per_block=2, warmup_steps=5))
     assert notes.read_text().split() == ["a5", "bb5", "a2", "bb2", "bb2", "a2", "a2", "bb2"]
     assert blocks == {
-        "a.loop": [StepBlock(2, 2.0, 0.5, losses=(1.5,))] * 3,
-        "bb.loop": [StepBlock(2, 4.0, 0.5, losses=(1.5,))] * 3,
+        "a.loop": [StepBlock(2, 2.0, 0.5)] * 3,
+        "bb.loop": [StepBlock(2, 4.0, 0.5)] * 3,
     }
     assert blocks["bb.loop"][0].step_seconds == 2.0
     assert blocks["bb.loop"][0].step_cpu_seconds == 0.25

@@ -36,6 +36,8 @@ _BITS_A_BATCH, _MOST_AT_ONCE = 0.2, 8
 _LEAST_PAIRS = 2
 # How many pairs the bad build gets before they are first looked at.
 _FIRST_PAIRS = 2
+# How many pairs of the good build beside itself are made before.
+_GOOD_PAIRS = 2
 # If a second change is at least this probable, the first one does not explain the whole drop.
 _UNEXPLAINED = 0.5
 # An answer with 99% needs about so many bits more than the position's entropy has.
@@ -58,8 +60,6 @@ class Bisection:
     # value is ignored.
     prior: tuple[float, ...] = ()
     budget_runs: int = 400
-    # How many pairs of the good build beside itself are made first; 0 if that is not possible.
-    good_pairs: int = 2
 
     def __post_init__(self) -> None:
         builds = self.builds
@@ -84,9 +84,8 @@ class Bisection:
             places[build] = place
         if not (math.isfinite(self.sigma) and self.sigma > 0):
             raise SuiteError("bisect", field="sigma", got=self.sigma, expected="a standard deviation above 0")
-        if self.budget_runs < 2 or self.good_pairs < 0:
-            got = f"a budget of {self.budget_runs} runs, {self.good_pairs} pairs of the good build"
-            raise SuiteError("bisect", got=got, expected="2 runs or more, 0 pairs or more")
+        if self.budget_runs < 2:
+            raise SuiteError("bisect", got=f"a budget of {self.budget_runs} runs", expected="2 runs or more")
         self._check_prior()
 
     def _check_prior(self) -> None:
@@ -294,8 +293,8 @@ def _check_ends(state: _State, left: int) -> NeedPairs | BisectAnswer | None:
     """Whether the good build equals itself and the bad one is slower; this is measured before anything between them."""
     search, posterior = state.search, state.posterior
     itself = state.differences.get(0, ())
-    if len(itself) < search.good_pairs and left > _FIRST_PAIRS:
-        missing = search.good_pairs - len(itself)
+    if len(itself) < _GOOD_PAIRS and left > _FIRST_PAIRS:
+        missing = _GOOD_PAIRS - len(itself)
         return NeedPairs(0, min(missing, left), found(Code.SEARCH_GOOD, good=search.builds[0]))
     bad, good = search.builds[-1], search.builds[0]
     if itself and _differs(search, itself):

@@ -190,7 +190,7 @@ def _no_change(confirmation: Confirmation) -> tuple[Status, Finding]:
     conclusion, entry = confirmation.conclusion, confirmation.screening.case.entry
     if conclusion is Conclusion.MEASURED:
         low = not confirmation.screening.mature and confirmation.e_drop >= confirmation.threshold
-        return (Status.INCONCLUSIVE, found(Code.BELOW_GOOD)) if low else (Status.PASS, found(Code.LEVEL_MEASURED))
+        return (Status.INCONCLUSIVE, found(Code.BELOW_REFERENCE)) if low else (Status.PASS, found(Code.LEVEL_MEASURED))
     if conclusion is Conclusion.FASTER and confirmation.effect.point > entry.tolerance:
         # A drop was suspected: a build below the nights before has gained nothing, however slow the good one is.
         return Status.PASS, found(Code.DROP_NOT_REPEATED)
@@ -232,7 +232,7 @@ def _below_though_alike(confirmation: Confirmation, beside: Beside, doubtless: F
         row = unaccepted_in_a_row(evidence.past.nights) + 1
         # A drift that is smaller than what counts needs no explanation.
         if row >= LASTING_NIGHTS and fall > tolerance:
-            return Status.INCONCLUSIVE, found(Code.GOOD_SLOWER, fell, nights=row), _accept(evidence)
+            return Status.INCONCLUSIVE, found(Code.REFERENCE_SLOWER, fell, nights=row), _accept(evidence)
         return Status.PASS, found(Code.MACHINE_SLOW, fell)
     if -math.expm1(beside.fall) <= tolerance:
         return Status.PASS, found(Code.BELOW_TOLERANCE, what="fell", tolerance=tolerance)

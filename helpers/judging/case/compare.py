@@ -39,7 +39,8 @@ class CaseComparison:
     a: Side
     b: Side
     rule: str
-    # The smallest effect that counts, as a fraction.
+    # The smallest effect that counts, as a fraction: that of the night that decided, as its reason or what was recorded
+    # states it; else today's.
     tolerance: float
     # ``pairs`` or ``nights``; empty if nothing was compared.
     basis: str = ""

@@ -280,9 +280,6 @@ class Evidence:
     day: int = 0
     # It decides which build is first in the first pair, and stays the same when a session is resumed.
     seed: str = ""
-    # Why the case is compared with no recorded figure although there may be one (its runs were read from logs); else
-    # empty.
-    why_not_recorded: str = ""
     # Whether the case passes only with a recorded figure; None means only where no published figure decides here.
     recorded_required: bool | None = None
     # None without a static program on a GPU.

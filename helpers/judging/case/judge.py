@@ -58,7 +58,7 @@ def _verdict(evidence: Evidence, answer: SubVerdict, standing: Standing | None) 
     notes: tuple[Finding, ...] = ()
     if second.status is Status.NO_BASELINE and deciding and not evidence.recorded_required:
         # docs/reference.md, "Statuses": all that is required of the case is published.
-        nothing = answer.reference is None and not evidence.why_not_recorded
+        nothing = answer.reference is None
         notes = (no_baseline(found(Code.NONE_RECORDED), evidence) if nothing else second).reason.findings
     else:
         deciding.append(second)

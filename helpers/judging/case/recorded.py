@@ -50,7 +50,7 @@ BY_THE_NIGHTS = "the nights before on this stack"
 def against_recorded(evidence: Evidence) -> Answered | NeedRuns:
     """The answer, or the runs it still needs. There must be a usable screening run."""
     runs, entry = evidence.screened, evidence.entry
-    by_pairs = evidence.reference_build is not None and not evidence.why_not_recorded and not evidence.overrides
+    by_pairs = evidence.reference_build is not None and not evidence.overrides
     if evidence.recorded is None and not by_pairs:
         return no_baseline(found(Code.NOTHING_RECORDED), evidence), None
     measured = median_over_runs(entry.rule, [run.figures for run in runs])
@@ -193,7 +193,7 @@ def _detection(screening: Screening, level: Level, confirmation: Confirmation | 
     runs = max(evidence.planned_runs, 1)
     if not screening.mature and not with_reference:
         runs = max(runs, evidence.budget.first_runs)
-    asked = evidence.suspicion is not None or screening.due(level.settled(screening.mature))
+    pairs_wanted = evidence.suspicion is not None or screening.due(level.settled(screening.mature))
     return Detection(
         sigma=scatter * sigma,
         tau=screening.noise.tau,
@@ -202,7 +202,7 @@ def _detection(screening: Screening, level: Level, confirmation: Confirmation | 
         pairs=evidence.budget.pairs if with_reference else 0,
         threshold=threshold_of(evidence),
         tolerance=evidence.entry.tolerance,
-        screened=not (with_reference and asked),
+        screened=not (with_reference and pairs_wanted),
         pair_tau=pair_tau(level),
     )
 
@@ -286,7 +286,7 @@ def _standing_of(
 def _pairs_of(accepted: bool, confirmation: Confirmation, answer: RecordedAnswer) -> PairStanding:
     level, beside = confirmation.level, answer.beside
     as_before = confirmation.conclusion in (Conclusion.SAME, Conclusion.NO_DROP, Conclusion.MEASURED) and (
-        answer.status is Status.PASS or answer.code == Code.BELOW_GOOD
+        answer.status is Status.PASS or answer.code == Code.BELOW_REFERENCE
     )
     # The level is also learned from pairs that leave the question open, if the new build ran as before. If it were
     # learned only from pairs that end early, it would be that of the lucky nights, and no night could correct it.
@@ -298,7 +298,7 @@ def _pairs_of(accepted: bool, confirmation: Confirmation, answer: RecordedAnswer
         level=math.expm1(level.offset) if level.known else None,
         level_error=level.error if level.known else None,
         good_shift=None if beside is None or beside.good_shift is None else math.expm1(beside.good_shift),
-        machine_slow=answer.code in (Code.MACHINE_SLOW, Code.GOOD_SLOWER),
+        machine_slow=answer.code in (Code.MACHINE_SLOW, Code.REFERENCE_SLOWER),
         teaches_level=answer.status is Status.IMPROVEMENT or (accepted and (as_before or open_though_usual)),
         teaches_good=good_usual and (accepted or answer.status is Status.REGRESSION),
     )

@@ -160,14 +160,10 @@ class NeedRuns:
 
 def no_baseline(what: Finding, evidence: Evidence) -> SubVerdict:
     """The answer if no recorded figure decides; ``what`` says so, and a further finding how one is recorded."""
-    if evidence.why_not_recorded:
-        findings: tuple[Finding, ...] = (found(Code.NO_BASELINE, why=evidence.why_not_recorded),)
-    elif evidence.overrides:
-        settings = ", ".join(evidence.overrides)
-        findings = (what, found(Code.RECORD_WITHOUT_SET, settings=settings, command=evidence.record_command))
-    else:
-        findings = (what, to_record(evidence))
-    return SubVerdict(Status.NO_BASELINE, Reason(Code.NO_BASELINE.value, findings=findings))
+    how = to_record(evidence)
+    if evidence.overrides:
+        how = found(Code.RECORD_WITHOUT_SET, settings=", ".join(evidence.overrides), command=evidence.record_command)
+    return SubVerdict(Status.NO_BASELINE, Reason(Code.NO_BASELINE.value, findings=(what, how)))
 
 
 def to_record(evidence: Evidence) -> Finding:

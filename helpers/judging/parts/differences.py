@@ -1,4 +1,4 @@
-"""By how much each part of a step differs between two builds, and how likely any would by chance. Pure.
+"""By how much each part of a step differs between two builds, and how likely such differences are by chance. Pure.
 
 A run is one replicate; the steps in it are not. One test holds for phases, operators and ranks together
 (helpers/judging/parts/beyond_chance.py).

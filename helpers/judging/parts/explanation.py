@@ -26,6 +26,9 @@ from helpers.judging.parts.shared_speed import shared_speeds
 from helpers.judging.parts.step_parts import LEAST_SHARE, Grain, ProfiledPair
 from helpers.judging.statistics import Interval, mean_interval
 
+# More differences that may be chance only distract from those that are named.
+_MOST_UNNAMED = 5
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -76,9 +79,9 @@ class Explanation:
         return self.drop.low > 0
 
 
-def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = False) -> Explanation:
-    """Compare the runs of both builds, part by part. At most ``shown`` unnamed parts are in the answer. ``is_slower``
-    says that the candidate is known to be slower, as after a confirmed regression.
+def explain(pairs: Sequence[ProfiledPair], *, is_slower: bool = False) -> Explanation:
+    """Compare the runs of both builds, part by part. ``is_slower`` says that the candidate is known to be slower, as
+    after a confirmed regression.
 
     Raises SuiteError for too few or too many pairs: ``LEAST_PAIRS`` to ``MOST_PAIRS``.
     """
@@ -99,7 +102,7 @@ def explain(pairs: Sequence[ProfiledPair], shown: int = 5, *, is_slower: bool = 
         step_seconds=usual,
         drop=mean_interval([pair.candidate.step_seconds - pair.reference.step_seconds for pair in pairs]),
         named=tuple(named),
-        unnamed=largest_unnamed([each for each in found if not each.is_named], named, shown),
+        unnamed=largest_unnamed([each for each in found if not each.is_named], named, _MOST_UNNAMED),
         tested=len(parts),
         cost=(cost_of(pair.reference for pair in pairs), cost_of(pair.candidate for pair in pairs)),
         phases=tuple(sorted(phases, key=place_in_step)),

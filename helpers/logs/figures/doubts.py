@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from helpers.judging.rules.publishers import PADDLECLAS_TRIMMED_RECORDS, RuleError
 from helpers.judging.statistics import number
-from helpers.logs.figures.series import ENOUGH, Means, images_per_step, means_of, timed
+from helpers.logs.figures.series import ENOUGH, Means, images_per_step, means_of, second_differences, timed
 from helpers.logs.record import LogRun, RateOf, RateSpread, RecordField, RuleFigure
 from helpers.logs.settings import LogSetting
 
@@ -87,7 +87,10 @@ def _running(run: LogRun, by_rule: Sequence[RuleFigure], honest_figure: RuleFigu
             "records' differences are not those of such means, so each is the mean since the record before it"
         )
     if means is Means.EITHER:
-        few = f", of which {ENOUGH + 2} in an epoch are needed," if run.records < ENOUGH + 2 else ""
+        between = len(second_differences(run))
+        few = (
+            f", of which {between} stand between others of their epoch and {ENOUGH} should," if between < ENOUGH else ""
+        )
         yield (
             f"running or reset means: {run.records} records{few} do not show whether each is the mean since step "
             f"{run.format.running_mean} of its epoch or since the record before it: the honest figure is the lower one"

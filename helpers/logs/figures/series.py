@@ -27,7 +27,7 @@ _AGREE = 0.01
 # The logarithm of a likelihood ratio of 20.
 _CERTAIN = 3.0
 _ROUNDS = 20
-# With fewer differences, a single slow record can look like the other kind.
+# With fewer second differences, a single slow record can look like the other kind.
 ENOUGH = 20
 _SPAN = (RecordField.SPAN_SECONDS, RecordField.SPAN_START, RecordField.SPAN_END)
 
@@ -108,17 +108,19 @@ def usual_distance(run: LogRun) -> float:
     """Steps from one record to the next: the median over the first records, or 1 if the log has no step numbers."""
     if run.format.record_covers is not None or RecordField.STEP not in run.columns:
         return float(run.format.record_covers or 1)
-    steps = run.columns[RecordField.STEP][:_HEAD]
-    between = [after - here for here, after in itertools.pairwise(steps) if after > here]
-    return statistics.median(between) if between else 1.0
+    return _median_distance(run.columns[RecordField.STEP][:_HEAD]) or 1.0
 
 
 def step_distance(run: LogRun) -> float | None:
-    """The median distance of the records by their step numbers; None if they have none."""
+    """The median distance of all records by their step numbers; None if they have none."""
     if all(each in run.columns for each in _SPAN):
         starts, ends = (run.columns[each] for each in _SPAN[1:])
         return statistics.median(end - start for start, end in zip(starts, ends, strict=True))
-    steps = run.columns.get(RecordField.STEP, ())
+    return _median_distance(run.columns.get(RecordField.STEP, ()))
+
+
+def _median_distance(steps: Sequence[float]) -> float | None:
+    """The median step from one record to the next within an epoch; None without one."""
     between = [after - here for here, after in itertools.pairwise(steps) if after > here]
     return statistics.median(between) if between else None
 
@@ -194,17 +196,23 @@ def _evidence_of_reset(run: LogRun) -> float:
 
     Second differences, so that a drift counts for neither.
     """
-    records = list(zip(_places(run), rates_of(run), strict=True))
-    alike, scaled, steps = [], [], []
-    for before, (place, rate), after in zip(records, records[1:], records[2:], strict=False):
-        change, step = 1 / after[1] - 2 / rate + 1 / before[1], place[1]
-        if before[0][0] == place[0] == after[0][0] and step > 0:
-            alike.append(change)
-            scaled.append(change * step)
-            steps.append(step)
-    if len(steps) < ENOUGH:
+    found = second_differences(run)
+    if len(found) < ENOUGH:
         return 0.0
-    return _likelihood(alike) - _likelihood(scaled) - math.fsum(map(math.log, steps))
+    alike = _likelihood([change for change, _ in found])
+    scaled = _likelihood([change * step for change, step in found])
+    return alike - scaled - math.fsum(math.log(step) for _, step in found)
+
+
+def second_differences(run: LogRun) -> list[tuple[float, float]]:
+    """The second difference of the seconds per image at each record that stands between two others of its epoch, and
+    the record's step."""
+    records = list(zip(_places(run), rates_of(run), strict=True))
+    return [
+        (1 / after[1] - 2 / rate + 1 / before[1], place[1])
+        for before, (place, rate), after in zip(records, records[1:], records[2:], strict=False)
+        if before[0][0] == place[0] == after[0][0] and place[1] > 0
+    ]
 
 
 def _likelihood(values: Sequence[float]) -> float:

@@ -103,7 +103,7 @@ def page_of(report: SessionReport) -> dict[str, Any]:
         _view(place, row, outcomes.get((row.target, row.case_id)), report, machine, rules)
         for place, row in enumerate(rows, 1)
     )
-    words, tone = headline(rows, report.gate, report.exit_code, report.frameworks, report.not_reached, report.stopped)
+    words, tone = headline(rows, report.gate, report.exit_code, report.frameworks, report.not_reached, report.busy)
     counts = Counter(row.status for row in rows)
     frameworks, notes = frameworks_table(report.frameworks)
     return {
@@ -127,9 +127,9 @@ def page_of(report: SessionReport) -> dict[str, Any]:
         "urgent": sorted(
             (each for each in cases if needs_someone(each["row"])), key=lambda case: badness(case["row"].status)
         ),
-        "stopped": report.stopped,
+        "busy": report.busy,
         # Nobody answers for a case that the session did not begin.
-        "lost": () if report.stopped else lost_cases(rows, report.gate),
+        "lost": () if report.busy else lost_cases(rows, report.gate),
         "statuses": {status.value: counts[status.value] for status in Status if counts[status.value]},
         "night": None if report.night is None else (report.night.status.value, reason_text(report.night.reason)),
         "changes": _common_changes(cases),

@@ -215,7 +215,7 @@ class Site:
 def site_of(history: History) -> Site:
     """Reads every night of the history. Raises HistoryError."""
     cases = []
-    for case_id, target in dict.fromkeys((each.case_id, each.target) for each in history.cases()):
+    for case_id, target in history.cases():
         starts = history.segment_starts(case_id, target)
         for host, nights in by_machine(history.series(case_id, target)).items():
             lines = lines_of_nights(nights, lambda night: night.record.log_rates, starts)

@@ -77,10 +77,10 @@ def explain_case(
     runs, why_not = ExplainRuns(plan, store, request, say), ""
     try:
         suite.store.begin()
-        with _runner(suite, plan, store, request, on_progress) as runs.runner_without:
+        with _runner(suite, plan, store, request, on_progress) as runner_without:
             _take_up(runs, suite)
             try:
-                runs.measure()
+                runs.measure(runner_without)
             finally:
                 if runs.pairs:
                     runs.keep(compared=runs.closed)

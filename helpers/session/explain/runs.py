@@ -25,6 +25,7 @@ from helpers.judging.parts.step_parts import ProfiledPair, ProfiledRun
 from helpers.launch.step_profiles import NO_ANSWER, step_profiles
 from helpers.plan.case_plan import CasePlan
 from helpers.session.measuring.case_loop import Runner, is_of_plan
+from helpers.session.measuring.run_label import again_text
 from helpers.trainers.contract.errors import ConfigError, ResultError, SuiteError
 from helpers.trainers.contract.step_profile import NoProfile, StepProfile
 
@@ -133,8 +134,6 @@ class ExplainRuns:
     store: ResultStore
     request: ExplainRequest
     say: Callable[[str], None]
-    # The runner whose profiler does not record what is given; it is there while the cards are leased.
-    runner_without: Callable[[tuple[str, ...]], Runner] | None = None
     # The number of the next run, which no earlier one has.
     number: int = 0
     # How many runs this explanation has made, in all its calls.
@@ -150,14 +149,17 @@ class ExplainRuns:
     notes: dict[str, None] = field(default_factory=dict)
     without: tuple[str, ...] = ()
 
-    def measure(self) -> None:
-        """Make the pairs. Raises ExplainStopped if no profile can be expected any more, and SuiteError."""
+    def measure(self, runner_without: Callable[[tuple[str, ...]], Runner]) -> None:
+        """Make the pairs. ``runner_without`` gives the runner whose profiler does not record what it is given.
+
+        Raises ExplainStopped if no profile can be expected any more, and SuiteError.
+        """
         while len(self.pairs) < self.request.pairs and not self.closed:
             if self.request.time_is_over():
                 return
             began_with_reference = sum(reference < candidate for reference, candidate in self.pairs)
             turn = _TURNS[began_with_reference > len(self.pairs) / 2]
-            runs = {build: self._run(build) for build in turn}
+            runs = {build: self._run(build, runner_without(self.without)) for build in turn}
             (one, reference), (other, candidate) = runs[Build.REFERENCE], runs[Build.CANDIDATE]
             if reference is not None and candidate is not None:
                 if not self.pairs and self._costs_much(reference, candidate):
@@ -237,12 +239,11 @@ class ExplainRuns:
             trace.unlink(missing_ok=True)
         self.traces.clear()
 
-    def _run(self, build: Build) -> tuple[RunResult, ProfiledRun | None]:
+    def _run(self, build: Build, runner: Runner) -> tuple[RunResult, ProfiledRun | None]:
         """One run that can be used, after as many attempts as the case's budget has; None if it has no profile."""
         budget = self.plan.budget
         for left in reversed(range(1 + budget.repeats + budget.retries)):
-            assert self.runner_without is not None
-            result = self.runner_without(self.without).run(self.plan, self.number, build, Stage.CONFIRM)
+            result = runner.run(self.plan, self.number, build, Stage.CONFIRM)
             self.number, self.made = self.number + 1, self.made + 1
             self._keep_traces(self._folder(result.replicate), keep=result.measured and self.wants_traces)
             if result.measured:
@@ -253,6 +254,7 @@ class ExplainRuns:
                     got=result.refusal or result.failure or result.invalid or "no figure",
                     expected="a run that can be used",
                 )
+            self.say(again_text(result))
         raise AssertionError("the last attempt returns or raises")
 
     def _keep_traces(self, folder: Path, *, keep: bool) -> None:

@@ -32,7 +32,7 @@ from helpers.session.measuring.case_loop import (
 from helpers.session.measuring.job_runner import JobRunner, RunTerms, leased_runner
 from helpers.session.measuring.planner import plan_of
 from helpers.session.measuring.quiet import QuietWait
-from helpers.session.measuring.run_label import RunLabel
+from helpers.session.measuring.run_label import RunLabel, made_again
 from helpers.session.night_limit import out_of_time
 from helpers.session.outcome import CaseOutcome
 from helpers.session.suite import Suite, say_to_stderr
@@ -221,11 +221,13 @@ class Measurer:
         return measure_case(plan, runner, self.suite.store, self.suite.memory, request)
 
     def _before_runs(self, plan: CasePlan, runner: JobRunner, label: RunLabel) -> BeforeRun:
-        """Labels each run's progress. Before the first run, and before one that follows a contended run, it waits for a
-        quiet machine if the session may."""
+        """Labels each run's progress, and says why a run is made again. Before the first run, and before one that
+        follows a contended run, it waits for a quiet machine if the session may."""
         begun: list[Build] = []
 
         def before(build: Build, request: NeedRuns, runs: Sequence[RunResult]) -> None:
+            if runs and not runs[-1].measured:
+                label.on_progress(made_again(runs[-1]))
             disturbed = bool(runs) and str(runs[-1].invalid).startswith(CONTENDED)
             if self.quiet is not None and (disturbed or not begun) and not self._allows_contention(plan):
                 # It needs the doctor's checks, which are slow to import.

@@ -1,15 +1,25 @@
-"""Says with each line of progress which build runs, and why."""
+"""Says with each line of progress which build runs and why, and why a run is made again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from helpers.history.results import RunResult
 from helpers.judging.case.evidence import Build
 from helpers.judging.case.verdict import NeedRuns
 from helpers.judging.finding import Code, Finding
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import CasePlan
+
+
+def made_again(run: RunResult) -> Progress:
+    """The report that another run is made in the place of this one, which does not count."""
+    return Progress(run.case_id, 0, again_text(run), 0, 0, None, None, stays=True)
+
+
+def again_text(run: RunResult) -> str:
+    return f"run {run.replicate + 1} is made again: {run.invalid or run.failure}"
 
 
 @dataclass
@@ -29,7 +39,7 @@ class RunLabel:
         if not self.plan.reference:
             named = "build"
         self.build = f"{named} {record.get('version', '')}".rstrip()
-        # Of a planned run, and of one in the place of a run that did not count, its number says enough.
+        # Of a planned run its number says enough.
         planned = made < self.plan.planned_runs or request.why.code is Code.PLANNED
         self.why = None if planned else request.why
 

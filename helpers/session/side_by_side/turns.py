@@ -17,6 +17,7 @@ from helpers.launch.tail import Progress
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, usual_targets
 from helpers.session.measuring.case_loop import CaseResult, Runner, evidence_of, night_record, reusable_runs
 from helpers.session.measuring.job_runner import RunTerms, leased_runner
+from helpers.session.measuring.run_label import made_again
 from helpers.session.side_by_side.comparison import COMPARED, ConfigurationOutcome, outcome_of
 from helpers.session.side_by_side.configurations import PAIRS, Configuration
 from helpers.session.suite import Suite
@@ -122,6 +123,8 @@ def _take_turns(suite: Suite, turns: Sequence[_Turn], on_progress: OnProgress | 
                         run = runner_of(turn.plan).run(turn.plan, len(turn.runs), Build.CANDIDATE, Stage.SCREEN)
                         turn.runs = (*turn.runs, run)
                         _judge(turn, suite.store.session)
+                        if on_progress is not None and turn.verdict is None and not run.measured:
+                            on_progress(made_again(run))
     for turn in turns:
         _keep(suite, turn)
 

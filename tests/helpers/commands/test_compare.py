@@ -15,6 +15,7 @@ import pytest
 
 from helpers.commands.main import EXIT_USAGE, main
 from helpers.history.results import IMPORTED
+from helpers.judging.finding import Code, found
 from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK
 from helpers.logs.results import SOURCE_FACT
 from helpers.machine.devices import Machine
@@ -215,6 +216,19 @@ def test_a_night_has_the_verdict_that_it_was_given_and_one_that_compared_nothing
     argv = ("--baselines", str(empty_baselines), "--json")
     found = [cases(runs, "baseline", f"session:night{day}", *argv)[0]["status"] for day in (12, 13)]
     assert found == ["INCONCLUSIVE", "SLOWER"]
+
+
+def test_a_night_that_decided_keeps_its_own_tolerance(runs: Path, machine: Machine, empty_baselines: Path) -> None:
+    below = found(Code.BELOW_TOLERANCE, what="slower", tolerance=0.02)
+    with history_in(runs) as history:
+        for day, rate in enumerate(rates(10), 1):
+            add_night(history, day, [rate])
+        for day, findings in ((12, (found(Code.NO_DROP, below),)), (13, ())):
+            add_night(history, day, rates(8), build=NEW, status="PASS", findings=findings)
+    record_entry(empty_baselines, machine)
+    argv = ("--baselines", str(empty_baselines))
+    told = [cases(runs, "baseline", f"session:night{day}", *argv)[0]["tolerance"] for day in (12, 13)]
+    assert told == [0.02, 0.005]
 
 
 def test_a_baseline_by_another_rule_is_incomparable(runs: Path, machine: Machine, empty_baselines: Path) -> None:

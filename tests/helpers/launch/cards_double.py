@@ -17,13 +17,12 @@ from typing import Any
 from helpers.launch.launchers import launch_command as real_command
 from helpers.launch.launchers.launcher import LaunchCommand, Place, trainer_module
 from helpers.trainers.common.loop import LoopIO, LoopPlan, train
-from helpers.trainers.common.process import Trainer, run
+from helpers.trainers.common.process import RANK_VARIABLES, Trainer, run
 from helpers.trainers.common.readers import share_of
 from helpers.trainers.contract.job import JobSpec
 from tests.faults.stand_in_trainer import EvenTimer, Images, NoStep
 
 MODULE = "tests.helpers.launch.cards_double"
-RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 # What the launcher tells a rank; its step log repeats it.
 TOLD = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OF_PERF_YAML", "OF_THE_CALLER")
 

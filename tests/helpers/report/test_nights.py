@@ -15,7 +15,7 @@ from tests.helpers.history.made import night
 
 def stored(day: int, *rates: float, **values: object) -> StoredNight:
     record = night(day, *rates, **values)
-    return StoredNight(f"u{day}", record, record.log_rates, "segment")
+    return StoredNight(f"u{day}", record, "segment")
 
 
 def test_the_interval_of_a_night_is_by_the_spread_that_the_judge_knew() -> None:

@@ -20,6 +20,7 @@ from helpers.launch.outcome import JobOutcome
 from helpers.launch.supervisor import JobLimits, run_job
 from helpers.machine.watch.contention import CpuMeter
 from helpers.plan.recipes.recipe import settings_for
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from tests.helpers.trainers.cores import own_cores
@@ -27,6 +28,8 @@ from tests.job_processes import processes_of_job
 
 CORES = own_cores()
 TWO_CORES = pytest.mark.skipif(len(CORES) < 2, reason="two cards need two cores")
+# PYTHONPATH of a process that trains on small images (tests/small_images).
+SMALL_IMAGES = f"{ROOT / 'tests/small_images'}:{ROOT}"
 # Least and most warm-up in windows of two steps.
 ADAPTIVE = {"warmup_steps": 6, "steady_window_steps": 2, "most_warmup_steps": 8}
 # Long: how busy the machine is says nothing about a trainer.

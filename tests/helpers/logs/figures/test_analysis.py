@@ -316,7 +316,16 @@ def test_few_records_that_do_not_tell_give_the_lower_figure_and_say_so(reset: bo
     assert value(given) == pytest.approx(min(if_reset, 2 * 32 / means[-1]))
     assert if_reset != pytest.approx(2 * 32 / means[-1])
     (told,) = (each for each in warnings(given) if "means" in each)
-    assert told.startswith("running or reset means: 12 records, of which 22 in an epoch are needed, do not show")
+    between = "of which 10 stand between others of their epoch and 20 should"
+    assert told.startswith(f"running or reset means: 12 records, {between}, do not show")
+
+
+def test_many_records_of_short_epochs_tell_no_more() -> None:
+    made = paddleclas([noisy(51, 0.003, seed) for seed in range(5)])
+    given = replace(made, format=replace(made.format, running_mean=5, may_reset=True))
+    (told,) = (each for each in warnings(given) if "means" in each)
+    between = "of which 15 stand between others of their epoch and 20 should"
+    assert told.startswith(f"running or reset means: 25 records, {between}, do not show")
 
 
 def test_running_means_whose_difference_is_no_time_are_reset_in_any_format() -> None:

@@ -303,9 +303,6 @@ def test_a_blocker_alone_makes_the_machine_unfit(found: tuple[Severity, ...], fi
     assert diagnosis.fit is fit and diagnosis.verdict.startswith(verdict)
 
 
-BLOCKER = Severity.BLOCKER
-
-
 def _opened(tmp_path: Path, *files: str, interpreter: str = "/opt/bin/python", card: int = 1) -> list[Finding]:
     """What the doctor finds of the libraries of Paddle 2.6.2 where these files are all there is under the root."""
     for name in files:

@@ -172,7 +172,7 @@ def test_a_night_on_a_busy_machine_names_who_kept_it_busy_and_calls_for_no_owner
     lost = GateCase("a-case", "cpu", NOT_REACHED, "", "vision team")
     gate = GateVerdict(GateState.FAILED, 0, 0, (lost,), (), ("the machine is busy",))
     machine, busy = {"host": "h", "found": "2 cores"}, "The machine is busy, nothing was measured: python (pid 7)"
-    report = SessionReport((), "s", 6, machine, ("pytest",), 1, gate=gate, stopped=busy)
+    report = SessionReport((), "s", 6, machine, ("pytest",), 1, gate=gate, busy=busy)
     for text in (night_page(report), results_markdown(report)):
         assert "The gate failed: nothing was measured, the machine was busy" in text
         assert "python (pid 7)" in text.replace("\\", "") and "vision team" not in text

@@ -30,15 +30,7 @@ from helpers.plan.perf_yaml import Config, load_config
 from helpers.session.measuring.job_runner import JobRunner, RunTerms
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.steplog import (
-    COMPLETE,
-    WARMUP,
-    WINDOW,
-    Footer,
-    Header,
-    Step,
-    StepLog,
-)
+from helpers.trainers.contract.steplog import COMPLETE, WARMUP, WINDOW, Footer, Header, Step, StepLog
 from tests.helpers.machine.watch.test_gpu_health import StandInNvml
 
 ROOT = Path(__file__).resolve().parents[3]

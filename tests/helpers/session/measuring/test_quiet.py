@@ -89,6 +89,7 @@ def test_a_run_after_a_disturbed_one_waits_until_others_are_through(bench: Bench
     assert (outcome.status.value, len(outcome.runs), looks_of(io)) == ("NO_BASELINE", 3, 4)
     assert [line.split("  ")[1][:29] for line in lines] == [
         "run 1/2",
+        "run 1 is made again: contended: cc1 (pid 4711)"[:29],
         "waiting for a quiet machine, ",
         "run 2/2",
         "run 3",

@@ -17,15 +17,12 @@ import pytest
 from helpers.launch.outcome import OutcomeKind
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
 from helpers.plan.grown_dataset import GrownDataset
-from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.frameworks import Framework
-from tests.helpers.trainers.jobs import TWO_CORES, job, run
+from tests.helpers.trainers.jobs import SMALL_IMAGES, TWO_CORES, job, run
 from tests.helpers.trainers.specs import spec_of
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed]
 
-# Of a process that trains on them (tests/small_images).
-SMALL_IMAGES = f"{ROOT / 'tests/small_images'}:{ROOT}"
 RESNET50, VGG16 = "paddle-resnet50v1.5", "paddle-vgg16"
 
 

@@ -24,6 +24,7 @@ from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.models import Model
 from helpers.trainers.contract.program import ProgramKind, counts_of, kind_of, lacks_fusions
+from tests.helpers.trainers.jobs import SMALL_IMAGES
 
 pytestmark = [pytest.mark.training, pytest.mark.untimed]
 
@@ -33,8 +34,6 @@ GPU_WHEEL = "paddlepaddle-gpu==2.6.2"
 LINES = (GPU_WHEEL, "paddlepaddle==3.0.0", "paddlepaddle==3.3.1")
 NEWEST = LINES[-1]
 TIMEOUT_SECONDS = 600
-# Of a process that trains on them (tests/small_images).
-SMALL_IMAGES = f"{ROOT / 'tests/small_images'}:{ROOT}"
 
 PARAMETERS = {Model.RESNET50: 25_557_032, Model.VGG16: 138_357_544}
 # With the fourth input channel of pure fp16.

@@ -52,7 +52,7 @@ def test_if_none_builds_the_error_has_paddle_s_own_of_each_with_file_and_line() 
     text = str(raised.value)
     assert "old: TypeError: one (" in text
     assert "old, with paddle.any shimmed: ValueError: two (" in text
-    assert "paddle/test_kinds.py:" in text
+    assert "paddle/test_program.py:" in text
 
 
 def test_if_all_refuse_it_is_a_refusal() -> None:
@@ -71,7 +71,7 @@ def test_a_field_that_protobuf_s_objects_no_longer_have_is_protobuf_s_fault_and_
     told = str(raised.value)
     assert f"Install protobuf=={WORKING_COMPANIONS['protobuf']}" in told
     # Whole, with its place.
-    assert f"no attribute '{field}'" in told and "paddle/test_kinds.py:" in told
+    assert f"no attribute '{field}'" in told and "paddle/test_program.py:" in told
 
 
 @pytest.mark.parametrize("version", ["3.0.0", "3.1.1", "3.2.2"])
