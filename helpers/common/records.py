@@ -186,11 +186,11 @@ def _at(record: Any, parts: Sequence[Any]) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise WrongRecord(twice, "the same key twice", "each key once")
+    table: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in table:
+            raise WrongRecord(name, "the same key twice", "each key once")
+        table[name] = value
     return table
 
 

@@ -40,9 +40,11 @@ def parsed(text: str, fail: Fail, constant: Callable[[str], Any] = float) -> Dic
 
 
 def _once(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        raise ValueError(f"each key once: {', '.join(name for name, _ in pairs)}")
+    record: Dict[str, Any] = {}
+    for name, value in pairs:
+        if name in record:
+            raise ValueError(f"the key {name[:40]!r} twice")
+        record[name] = value
     return record
 
 
