@@ -236,7 +236,7 @@ _COLUMNS = [
     Column[Tally]("framework", lambda each: each.framework),
     Column[Tally]("cause", lambda each: each.cause),
     Column[Tally]("planted", lambda each: f"{each.percent:g}%" if each.percent else "", Align.RIGHT),
-    Column[Tally]("step", lambda each: f"{each.drop:+.1%}", Align.RIGHT),
+    Column[Tally]("longer", lambda each: f"{each.drop:+.1%}", Align.RIGHT),
     Column[Tally]("right first", lambda each: f"{each.right} of {len(each.repeats)}", Align.RIGHT),
     Column[Tally]("nothing", lambda each: str(each.named_nothing), Align.RIGHT),
     Column[Tally]("side effect", lambda each: str(each.side_effects), Align.RIGHT),
