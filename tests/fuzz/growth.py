@@ -33,8 +33,7 @@ class Growth:
         return not self.ratio < self.most
 
     def __str__(self) -> str:
-        verdict = "GROWS TOO FAST" if self.too_fast else "in proportion"
-        return f"{self.target}, {self.family}: {self.ratio:.1f} times as long, at most {self.most:g}: {verdict}"
+        return f"{self.target}, {self.family}: {self.ratio:.1f} times as long, at most {self.most:g}"
 
 
 def growths(readers: Mapping[str, Target], clock: Callable[[], float] = time.process_time) -> Iterator[Growth]:

@@ -1,8 +1,9 @@
-"""An error of a record names the first wrong place, whatever else is wrong."""
+"""An error of a record is short, and names the first wrong place, whatever else is wrong."""
 
 from __future__ import annotations
 
 import copy
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,15 @@ class Whole:
     number: int = 0
 
 
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Painted:
+    colour: Colour
+
+
 RIGHT, WRONG = {"numbers": [1]}, {"numbers": [1, "2"]}
 
 
@@ -41,3 +51,9 @@ def test_the_first_wrong_entry_of_a_mapping_is_named(record: dict[str, Any]) -> 
         read_as(record, Whole, defaults=True)
     assert (caught.value.field, caught.value.got) == ("by_name.b.numbers[1]", "2")
     assert record == before
+
+
+def test_what_was_expected_does_not_repeat_what_was_got() -> None:
+    with pytest.raises(WrongRecord) as caught:
+        read_as({"colour": "x" * 5000}, Painted)
+    assert caught.value.expected == "a known value"
