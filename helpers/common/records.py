@@ -15,6 +15,7 @@ import sys
 import types
 import typing
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -198,11 +199,10 @@ def _at(record: Any, parts: Sequence[Any]) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in table:
-            raise WrongRecord(name, "the same key twice", "each key once")
-        table[name] = value
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise WrongRecord(twice, "the same key twice", "each key once")
     return table
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, TypeVar
@@ -40,11 +41,10 @@ def parsed(text: str, fail: Fail, constant: Callable[[str], Any] = float) -> Dic
 
 
 def _once(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    record: Dict[str, Any] = {}
-    for name, value in pairs:
-        if name in record:
-            raise ValueError(f"the key {name[:40]!r} twice")
-        record[name] = value
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the key {twice[:40]!r} twice")
     return record
 
 
