@@ -161,8 +161,6 @@ class Tally:
     framework: str
     percent: float
     repeats: tuple[Repeat, ...]
-    # The median of the seconds for which a run used cores, which other work beside it does not change much.
-    core_seconds: float | None = None
 
     @property
     def explanations(self) -> list[Explanation]:
@@ -175,11 +173,6 @@ class Tally:
     @property
     def wrong(self) -> int:
         return self._repeats_that_name(self.is_wrong)
-
-    @property
-    def surely_wrong(self) -> int:
-        """In how many repeats a wrong part is named surely, and not only as probable."""
-        return self._repeats_that_name(lambda one, repeat: one.is_sure and self.is_wrong(one, repeat))
 
     @property
     def side_effects(self) -> int:
@@ -236,24 +229,18 @@ def tallies(recorder: Recorder, pairs: int) -> Iterator[Tally]:
     for cause, percent in recorder.changes():
         same = cause == REFERENCE
         made = list(recorder.same_build() if same else recorder.pairs(cause, percent))
-        cost = recorder.core_seconds(cause, percent)
-        yield Tally(SAME if same else cause, recorder.framework, percent, tuple(_repeats(made, pairs)), cost)
+        yield Tally(SAME if same else cause, recorder.framework, percent, tuple(_repeats(made, pairs)))
 
 
 _COLUMNS = [
     Column[Tally]("framework", lambda each: each.framework),
     Column[Tally]("cause", lambda each: each.cause),
     Column[Tally]("planted", lambda each: f"{each.percent:g}%" if each.percent else "", Align.RIGHT),
-    Column[Tally]("step longer by", lambda each: f"{each.drop:+.1%}", Align.RIGHT),
-    Column[Tally]("repeats", lambda each: str(len(each.explanations)), Align.RIGHT),
-    Column[Tally]("right part first", lambda each: str(each.right), Align.RIGHT),
-    Column[Tally]("nothing named", lambda each: str(each.named_nothing), Align.RIGHT),
-    Column[Tally]("a side effect named", lambda each: str(each.side_effects), Align.RIGHT),
-    Column[Tally]("a wrong part named", lambda each: str(each.wrong), Align.RIGHT),
-    Column[Tally]("a wrong part surely named", lambda each: str(each.surely_wrong), Align.RIGHT),
-    Column[Tally](
-        "core seconds a run", lambda each: f"{each.core_seconds:.1f}" if each.core_seconds else "", Align.RIGHT
-    ),
+    Column[Tally]("longer", lambda each: f"{each.drop:+.1%}", Align.RIGHT),
+    Column[Tally]("right first", lambda each: f"{each.right} of {len(each.repeats)}", Align.RIGHT),
+    Column[Tally]("nothing", lambda each: str(each.named_nothing), Align.RIGHT),
+    Column[Tally]("side effect", lambda each: str(each.side_effects), Align.RIGHT),
+    Column[Tally]("wrong", lambda each: str(each.wrong), Align.RIGHT),
 ]
 
 
@@ -291,7 +278,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 with working(framework, given.folder, given.image_size, setup.threads, given.python) as worker:
                     recorder.rounds(worker, changes, time_is_over, given.repeats * given.pairs)
             found += tallies(recorder, given.pairs)
-    print("\n".join(Table.of(_COLUMNS, found).markdown(padded=True)))
+    table = Table.of(_COLUMNS, found).grid()
+    print("\n".join([table.heading, *table.lines]))
     return 0
 
 

@@ -40,8 +40,6 @@ _LARGE_PAGES = ":".join(
     f"glibc.malloc.{name}={value}"
     for name, value in {"hugetlb": 1, "mmap_threshold": 1 << 30, "trim_threshold": 1 << 32, "top_pad": 64 << 20}.items()
 )
-# How long a run's ranks used a core, in its folder.
-_COST = "core_seconds.json"
 
 
 @dataclass(frozen=True)
@@ -103,11 +101,9 @@ class Worker:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"spec": str(spec.spec_path), "plant": plant}) + "\n")
         self._process.stdin.flush()
-        answer = self._answer()
-        if any(answer["statuses"]):
-            got = f"exit statuses {answer['statuses']}"
+        if any(statuses := self._answer()["statuses"]):
+            got = f"exit statuses {statuses}"
             raise LaunchError(f"a run in {folder}", got=got, expected="0 of every rank")
-        (folder / _COST).write_text(json.dumps(answer["core_seconds"]))
         for rank in range(spec.ranks):
             spec.trace_path(rank).unlink(missing_ok=True)
         return run_in(folder)
@@ -185,11 +181,6 @@ class Recorder:
         """What has been recorded, the unchanged build included."""
         names = (path.name.split(".", 2) for path in sorted(self.folder.glob("000.*")))
         return [(cause, float(percent)) for _, cause, percent in names]
-
-    def core_seconds(self, cause: str, percent: float) -> float | None:
-        """The median over the runs, in which other work does not change it much. None without one."""
-        costs = [float(each.read_text()) for each in self.folder.glob(f"*.{cause}.{percent:g}/{_COST}")]
-        return statistics.median(costs) if costs else None
 
     def pairs(self, cause: str, percent: float) -> Iterator[ProfiledPair]:
         """The unchanged build's run and the changed one's of each round."""

@@ -20,8 +20,20 @@ from helpers.trainers.contract import ROOT
 
 HERE = Path(__file__).parent
 # The block, and the line below it that says when and where.
-_MEASURED = re.compile(r"^(```console not-run takes-\w+\n)(.*?)^(```\n)\nMeasured [^\n]*\n", re.MULTILINE | re.DOTALL)
+_MEASURED = re.compile(
+    r"^(```console not-run takes-\w+\n)((?:(?!```).*\n)*)(```\n)\nMeasured .*\n",
+    re.MULTILINE,
+)
 _COMMAND = re.compile(r"^\$ (.*)$", re.MULTILINE)
+
+
+def pages(folder: Path) -> list[Path]:
+    """Those with a measured block."""
+    return [page for page in sorted(folder.glob("*.md")) if _MEASURED.search(page.read_text(encoding="utf-8"))]
+
+
+def write(page: Path) -> None:
+    page.write_text(_MEASURED.sub(measured, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def measured(block: re.Match[str]) -> str:
@@ -41,12 +53,8 @@ def here() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("page", choices=sorted(each.stem for each in HERE.glob("*.md")))
-    page = HERE / f"{parser.parse_args().page}.md"
-    before = page.read_text(encoding="utf-8")
-    if not _MEASURED.search(before):
-        sys.exit(f'{page.name}: no block is followed by a line that begins with "Measured"')
-    page.write_text(_MEASURED.sub(measured, before), encoding="utf-8")
+    parser.add_argument("page", choices=[page.stem for page in pages(HERE)])
+    write(HERE / f"{parser.parse_args().page}.md")
 
 
 if __name__ == "__main__":

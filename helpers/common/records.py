@@ -15,6 +15,7 @@ import sys
 import types
 import typing
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -84,7 +85,11 @@ def read_as(record: object, kind: type[_Kind], path: str = "", *, defaults: bool
         field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
         expected = words.partition(", got `")[0].removeprefix("Expected ").replace("`", "")
         where = f"{path}{field}".removeprefix(".") or "the whole file"
+        # msgspec repeats the value, however long it is.
+        expected = "a known value" if expected.startswith("Invalid enum value") else expected
         raise WrongRecord(where, got, _WORDS.get(expected, expected)) from error
+    except UnicodeEncodeError as error:
+        raise WrongRecord(path or "the whole file", str(error), "texts without half a surrogate pair") from error
 
 
 def _check_keys(record: Any, kind: Any, path: str, defaults: bool) -> None:
@@ -149,18 +154,27 @@ def _joined(path: str, name: str) -> str:
 def _way(record: Any, kind: Any, at: str) -> list[Any]:
     """The keys and numbers that lead to the wrong value. msgspec does not name the key of an entry of a mapping."""
     found: list[Any] = []
-    for number, name in _PART.findall(at):
-        found.append(
-            _wrong_key(record, kind, _at(record, found)) if number == "..." else int(number) if number else name
-        )
-    if at.startswith("`key`"):
-        found.append(_wrong_key(record, kind, _at(record, found)))
+    whole: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+
+    def wrong_key() -> object:
+        table = _at(record, found)
+        whole.append((table, dict(table)))
+        return _cut_at_wrong_key(record, kind, table, at)
+
+    try:
+        for number, name in _PART.findall(at):
+            found.append(wrong_key() if number == "..." else int(number) if number else name)
+        if at.startswith("`key`"):
+            found.append(wrong_key())
+    finally:
+        for table, entries in whole:
+            table.update(entries)
     return found
 
 
-def _wrong_key(record: object, kind: Any, table: dict[Any, Any]) -> object:
-    """The key of the first wrong entry of ``table``, a part of the record: without it and what follows it, the table
-    is right."""
+def _cut_at_wrong_key(record: object, kind: Any, table: dict[Any, Any], at: str) -> object:
+    """The key of the first wrong entry of ``table``, a part of the record, which then ends with it: without it the
+    record has no error at that place, or another one."""
     entries = list(table.items())
 
     def is_wrong(first: int) -> bool:
@@ -168,15 +182,14 @@ def _wrong_key(record: object, kind: Any, table: dict[Any, Any]) -> object:
         table.update(entries[:first])
         try:
             msgspec.convert(record, kind)
-        except msgspec.ValidationError:
-            return True
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:
+            return str(error).endswith(at)
         return False
 
-    try:
-        return entries[bisect_left(range(1, len(entries)), True, key=is_wrong)][0]
-    finally:
-        table.clear()
-        table.update(entries)
+    first = bisect_left(range(1, len(entries)), True, key=is_wrong) + 1
+    table.clear()
+    table.update(entries[:first])
+    return entries[first - 1][0]
 
 
 def _at(record: Any, parts: Sequence[Any]) -> Any:
@@ -188,8 +201,7 @@ def _at(record: Any, parts: Sequence[Any]) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise WrongRecord(twice, "the same key twice", "each key once")
     return table
 

@@ -60,6 +60,9 @@ class BoundedLoader(yaml.SafeLoader):
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
+        if isinstance(node, yaml.ScalarNode):
+            # Half a surrogate pair can be shown and written nowhere: a UnicodeEncodeError.
+            node.value.encode()
         if is_alias:
             self._values += self._of_anchor[str(anchor)]
         else:

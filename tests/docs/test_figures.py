@@ -53,10 +53,6 @@ PLACES: dict[str, dict[str, str]] = {
         "docs/accuracy.md": r"\(0\.07 to (\d\.\d+)% by number of cards",
         "docs/verdicts.md": r"(\d\.\d+)% on 32 \(DLPerf",
     },
-    "logs of publishers": {
-        "docs/limitations.md": r"(\d+) logs of publishers",
-        "docs/import.md": r"All (\d+) logs taken",
-    },
 }
 
 

@@ -1,7 +1,7 @@
 """A fresh clone in which a reader types the blocks of a page. Only these stand for the real ones there:
 
 - what trains (``trained`` below, where the clone would start a job), and what builds a static program;
-- the package index: a folder of small wheels of the releases that docs/evidence/releases.md measured, of the
+- the package index: a folder of small wheels of Paddle's releases for Python 3.11, of the
   paddlepaddle-gpu that ``make env`` installs, and of what stands beside them; ``.venv`` has this Python's packages;
 - the look whether others use the machine: it is quiet.
 """
@@ -59,9 +59,9 @@ def disturbance_of(*_machine, **_options):
     return ""
 """,
 }
-# Older than every release of the pages: the one that docs/evidence/releases.md found to be slower.
+# Older than every other release, and slower (docs/evidence/releases.md).
 _SLOW_RELEASE = "2.6.2"
-_RELEASED = re.compile(r"^\| paddlepaddle==(\S+) \|", re.MULTILINE)
+_RELEASES = (_SLOW_RELEASE, "3.0.0", "3.1.0", "3.1.1", "3.2.0", "3.2.1", "3.2.2", "3.3.0", "3.3.1")
 _PINNED = re.compile(r"^(paddlepaddle-gpu)==([^\s\\]+)", re.MULTILINE)
 _DALI = ("nvidia/dali/__init__.py", "nvidia/dali/plugin/__init__.py", "nvidia/dali/plugin/paddle.py")
 _SECONDS = 300
@@ -95,10 +95,9 @@ def index(folder: Path) -> Path:
 
 
 def released() -> list[tuple[str, str]]:
-    """What the index has of Paddle for this Python, as other places of the project know it."""
-    measured = _RELEASED.findall((ROOT / "docs/evidence/releases.md").read_text(encoding="utf-8"))
+    """What the index has of Paddle for this Python."""
     pinned = _PINNED.findall((ROOT / "requirements/gpu-cuda11.txt").read_text(encoding="utf-8"))
-    return [*(("paddlepaddle", version) for version in measured), *pinned]
+    return [*(("paddlepaddle", version) for version in _RELEASES), *pinned]
 
 
 def commit_of(version: str, *, slow: bool = False) -> str:

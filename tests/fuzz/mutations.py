@@ -57,7 +57,11 @@ def json_document(data: bytes, random: Random) -> bytes:
 
 def yaml_document(data: bytes, random: Random) -> bytes:
     """JSON is YAML, but for the numbers that JSON has not; without the bounds, aliases would catch this loader too."""
-    text = json.dumps(mutated(yaml.load(data, Loader=BoundedLoader), random))
+    try:
+        document = yaml.load(data, Loader=BoundedLoader)
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise ValueError("a tag that its text does not fit") from error
+    text = json.dumps(mutated(document, random), default=str)
     return text.replace("-Infinity", "-.inf").replace("Infinity", ".inf").replace("NaN", ".nan").encode()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, TypeVar
@@ -42,7 +43,8 @@ def parsed(text: str, fail: Fail, constant: Callable[[str], Any] = float) -> Dic
 def _once(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
-        raise ValueError(f"each key once: {', '.join(name for name, _ in pairs)}")
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the key {twice[:40]!r} twice")
     return record
 
 
