@@ -20,7 +20,7 @@ def test_a_program_s_error_is_one_line_and_no_1(
     def program() -> int:
         raise error
 
-    assert ended(program, "program", []) == status
+    assert ended(program, "program") == status
     told = capsys.readouterr().err
     assert told.startswith("program: ")
     assert told.count("\n") == 1
@@ -28,4 +28,4 @@ def test_a_program_s_error_is_one_line_and_no_1(
 
 
 def test_a_program_s_own_status_is_its_exit_status() -> None:
-    assert (ended(lambda: 1, "program", []), ended(lambda: None, "program", [])) == (1, 0)
+    assert (ended(lambda: 1, "program"), ended(lambda: None, "program")) == (1, 0)
