@@ -34,10 +34,11 @@ from benchmarks.suite_overhead import RECORDING_LIMIT, SHORTEST_STEP_SECONDS
 from helpers.launch.launchers import CHOICES
 from helpers.machine.environment import CPU
 from helpers.plan.perf_yaml import load_config
+from helpers.plan.recipes.common import read_processor
 from helpers.plan.recipes.recipe import settings_for
 from helpers.report.unforeseen import ended
 from helpers.trainers.contract import ROOT
-from helpers.trainers.contract.case import Case
+from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.frameworks import Framework
 
 CASES = {
@@ -58,6 +59,8 @@ CASES = {
         "mxnet-resnet50v1.5-amp-bs4-1x1-synthetic",
     ),
 }
+# Their trainers refuse bfloat16 without it.
+NEEDS_AVX512 = (Framework.PADDLE, Framework.MXNET)
 
 # The trainer fails if it is known to be below this share of the bare loop's speed.
 SPEED_LIMIT = 0.99
@@ -70,9 +73,13 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=4, help="Start N pairs of processes for each case")
     parser.add_argument("--rounds", type=int, default=4, help="Give each loop N turns of one step")
     arguments = parser.parse_args()
+    has_avx512 = "avx512f" in read_processor().instructions
     complaints = []
     for case_id in CASES[Framework(arguments.framework)]:
         case = Case.parse(case_id)
+        if case.framework in NEEDS_AVX512 and case.precision is not Precision.FP32 and not has_avx512:
+            print(f"{case_id}: left out, since this CPU lacks AVX-512", flush=True)
+            continue
         seat = Seat((last_core(),), interpreter_of(case.framework))
         lines, wrong = told(measure(case, arguments.pairs, Turns(arguments.rounds), seat))
         print(f"{case_id}: the trainer's images/s over the bare loop's")
