@@ -81,7 +81,7 @@ def spans(text: str) -> set[str]:
 def test_the_chinese_pages_are_those() -> None:
     names = {page.stem for page in FOLLOWING if page.parent == FOLDER}
     assert names == {"start", "gate", "results", "verdicts", "reference"}
-    assert set(re.findall(r"^\d+\. \[([^]]+)\.md\]", INDEX.read_text(encoding="utf-8"), re.MULTILINE)) == names
+    assert set(re.findall(r"^\d+\. \[[^]]+\]\((\w+)\.md\)", INDEX.read_text(encoding="utf-8"), re.MULTILINE)) == names
     assert 0 < len(_ROW.findall(INDEX.read_text(encoding="utf-8"))) - 2 <= MOST_TERMS
 
 
