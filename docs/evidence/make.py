@@ -41,8 +41,15 @@ def measured(block: re.Match[str]) -> str:
     parts = []
     for command in _COMMAND.findall(block[2]):
         print(f"$ {command}", file=sys.stderr)
-        done = subprocess.run(shlex.split(command), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-        parts.append(f"$ {command}\n{done.stdout.rstrip()}\n")
+        lines = []
+        with subprocess.Popen(shlex.split(command), cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            # As it comes: minutes of it are not lost if the command fails.
+            for line in process.stdout or ():
+                print(line, end="", file=sys.stderr, flush=True)
+                lines.append(line)
+        if process.returncode:
+            sys.exit(f"exit code {process.returncode} of {command}: the page stays as it was")
+        parts.append(f"$ {command}\n{''.join(lines).rstrip()}\n")
     return f"{block[1]}{''.join(parts)}{block[3]}\nMeasured {datetime.date.today()} {here()}\n"
 
 

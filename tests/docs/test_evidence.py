@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import subprocess
 import sys
 from pathlib import Path
 
@@ -28,13 +27,16 @@ def test_a_measured_block_has_what_its_command_prints_now(tmp_path: Path) -> Non
     assert page.read_text() == before + block("print(1)", "1") + new + "\nMore words.\n"
 
 
-def test_a_command_that_fails_leaves_the_page_as_it_was(tmp_path: Path) -> None:
+def test_a_command_that_fails_leaves_the_page_as_it_was_and_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = tmp_path / "page.md"
     text = block("print(1)", "0") + OLD + block("raise SystemExit(1)", "0") + OLD
     page.write_text(text)
-    with pytest.raises(subprocess.CalledProcessError):
+    with pytest.raises(SystemExit, match="exit code 1 of"):
         make.write(page)
     assert page.read_text() == text
+    assert "\n1\n" in capsys.readouterr().err
 
 
 def test_only_pages_with_a_measured_block_can_be_written(tmp_path: Path) -> None:
