@@ -74,7 +74,7 @@ def _folded(report: SessionReport) -> Iterator[str]:
 def _needed(report: SessionReport) -> Iterator[tuple[str, ...]]:
     """Status, case, owner and sentence of each case that needs attention."""
     rules = gate_rules(report)
-    for row in urgent(report.rows):
+    for row in urgent(report.rows, report.gate):
         happened = _what_happened(row, rules.get((row.target, row.case_id), ""))
         yield row.status, f"{row.case_id} [{row.target}]", row.owner or "-", happened
     for case in () if report.busy else lost_cases(report.rows, report.gate):

@@ -44,9 +44,11 @@ def badness(status: str) -> int:
     return _ORDER.index(status) if status in _ORDER else len(_ORDER)
 
 
-def urgent(rows: Iterable[CaseRow]) -> list[CaseRow]:
-    """The cases that need attention, the worst first."""
-    return sorted(filter(needs_someone, rows), key=lambda row: badness(row.status))
+def urgent(rows: Iterable[CaseRow], gate: GateVerdict | None) -> list[CaseRow]:
+    """The cases that need attention, the worst first. A case that only lacked a baseline, and has one now, is none."""
+    recorded = {each.key for each in (gate.recorded if gate else ())}
+    needed = (row for row in rows if needs_someone(row) and (row.target, row.case_id) not in recorded)
+    return sorted(needed, key=lambda row: badness(row.status))
 
 
 def lost_cases(rows: Iterable[CaseRow], gate: GateVerdict | None) -> tuple[GateCase, ...]:

@@ -42,6 +42,7 @@ from helpers.report.sentences import (
     lost_cases,
     needs_someone,
     pairs_in_short,
+    urgent,
 )
 from helpers.report.shown_figures import common_rule, measured_rule, published_rule, recorded_rule, shown_published
 from helpers.report.table import Align
@@ -103,6 +104,7 @@ def page_of(report: SessionReport) -> dict[str, Any]:
         _view(place, row, outcomes.get((row.target, row.case_id)), report, machine, rules)
         for place, row in enumerate(rows, 1)
     )
+    view_of = {(each["row"].target, each["row"].case_id): each for each in cases}
     words, tone = headline(rows, report.gate, report.exit_code, report.frameworks, report.not_reached, report.busy)
     counts = Counter(row.status for row in rows)
     frameworks, notes = frameworks_table(report.frameworks)
@@ -124,9 +126,7 @@ def page_of(report: SessionReport) -> dict[str, Any]:
         },
         "cases": cases,
         # The worst first.
-        "urgent": sorted(
-            (each for each in cases if needs_someone(each["row"])), key=lambda case: badness(case["row"].status)
-        ),
+        "urgent": [view_of[row.target, row.case_id] for row in urgent(rows, report.gate)],
         "busy": report.busy,
         # Nobody answers for a case that the session did not begin.
         "lost": () if report.busy else lost_cases(rows, report.gate),

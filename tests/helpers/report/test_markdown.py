@@ -56,6 +56,16 @@ def test_a_gate_s_line_stands_below_the_verdict_and_a_lost_case_needs_someone() 
     assert "1 case in quarantine" in folded[0] and "| REGRESSION | q-case [v100] | - | known |" in folded[0]
 
 
+def test_a_case_that_was_recorded_needs_nobody() -> None:
+    row = replace(PASSED, status="NO_BASELINE", effect="error")
+    recorded = GateCase(row.case_id, row.target, row.status, "nothing recorded", "")
+    gate = GateVerdict(GateState.RECORDED, 0, 0, (), (), recorded=(recorded,))
+    head, *_ = results_markdown(report_of(row, gate=gate)).split("<details>")
+    assert head.startswith("# The gate recorded 1 of 1 case\n") and row.case_id not in head
+    head, *_ = results_markdown(report_of(row)).split("<details>")
+    assert row.case_id in head
+
+
 def test_the_gate_s_rule_stands_after_the_case_s_own_reason() -> None:
     text = results_markdown(session_of(12, 1, steps=5))
     own = "no such device: 16 cards asked, 8 found"
