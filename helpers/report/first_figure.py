@@ -1,4 +1,4 @@
-"""What a session says as soon as it has its first figure, and what it says at its end to who has just begun."""
+"""What a session says as soon as it has its first figure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ from helpers.plan.published import PublishedFigure
 from helpers.report.row import CaseRow, ReferenceAnswer
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
-
-NEXT_STEPS = (
-    "next: .venv/bin/perfgate init                         writes perf.yaml: what a gate judges here, and who is asked",
-    "      .venv/bin/perfgate gate -- --update-baselines   measures again and records; from then on it is judged",
-    "      .venv/bin/perfgate gate --build BUILD           judges a build; docs/results.md says how to read the result",
-)
 
 
 def first_figure_text(row: CaseRow, cases: Iterable[SuiteCase]) -> str:

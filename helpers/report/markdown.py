@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from helpers.common.words import counted
 from helpers.report.frameworks import frameworks_table
+from helpers.report.next_steps import after_drops
 from helpers.report.reasons import reason_text
 from helpers.report.results import SessionReport
 from helpers.report.row import CaseRow
@@ -45,6 +46,8 @@ def _first(report: SessionReport) -> Iterator[str]:
     if needed := list(_needed(report)):
         yield f"## {counted(len(needed), 'case needs', 'cases need')} someone"
         yield _laid_out(Table.of_texts(("status", "case", "owner", "what happened"), needed))
+    if commands := after_drops(report.outcomes, "perfgate"):
+        yield "\n".join(["```sh", *map(printable, commands), "```"])
     if report.night is not None:
         yield f"The night as a whole: {report.night.status.value}: {markdown_text(reason_text(report.night.reason))}"
     if report.not_reached:

@@ -20,6 +20,7 @@ from helpers.report.explanation_drawing import draw_step
 from helpers.report.html.marks import picture
 from helpers.report.html.night_drawings import LevelLine, draw_nights, draw_small
 from helpers.report.html.run_drawings import DrawnRun, draw_pairs, draw_steps
+from helpers.report.next_steps import after_a_drop
 from helpers.report.nights import NightLine, lines_of_nights
 from helpers.report.reasons import evidence_text
 from helpers.report.row import CaseRow, ReferenceAnswer, reader_note
@@ -98,6 +99,7 @@ def case_view(
         "compared_with": _night_text(known),
         "environment": {name: table for name, table in environment.items() if machine.get(name) != table},
         "command": details.command,
+        "next": () if outcome is None else after_a_drop(outcome, "perfgate"),
         "explained": None if explained is None else _explained(explained),
     }
 

@@ -1,0 +1,48 @@
+"""What to type next: after a first session, and after a drop."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from helpers.judging.case.evidence import Build
+from helpers.judging.case.verdict import Status
+from helpers.session.outcome import CaseOutcome
+
+_DROPS = (Status.REGRESSION, Status.SLOWER)
+
+
+def program_path() -> str:
+    """The program ``perfgate`` of this environment, from the current folder if it lies in it."""
+    path = Path(sys.executable).parent / "perfgate"
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def after_the_first(program: str) -> tuple[str, ...]:
+    return (
+        f"next: {program} init                         writes perf.yaml: what a gate judges here, and who is asked",
+        f"      {program} gate -- --update-baselines   measures again and records; from then on it is judged",
+        f"      {program} gate --build BUILD           judges a build; docs/results.md says how to read the result",
+    )
+
+
+def after_a_drop(outcome: CaseOutcome, program: str) -> tuple[str, ...]:
+    """Two commands with what each says: which part of the step is slower, and which of many builds was the first such
+    one. Empty for a case that is not slower, or of which only one build was run."""
+    source = {run.role: run.build["source"] for run in outcome.runs if run.build and run.build.get("source")}
+    if outcome.status not in _DROPS or len(source) < 2:
+        return ()
+    build, reference = source[Build.CANDIDATE.value], source[Build.REFERENCE.value]
+    explain = ["explain", outcome.case.id, "--target", outcome.target, "--build", build, "--reference-build", reference]
+    bisect = ["bisect", "--case", outcome.case.id, "--target", outcome.target, "--good", reference, "--bad", build]
+    return (
+        f"{program} {shlex.join(explain)}    # which part of a step is slower",
+        f"{program} {shlex.join(bisect)} --builds FILE    # which of the builds in FILE was the first slow one",
+    )
+
+
+def after_drops(outcomes: Iterable[CaseOutcome], program: str) -> tuple[str, ...]:
+    """The commands for the first case that is slower."""
+    return next(filter(None, (after_a_drop(each, program) for each in outcomes)), ())
