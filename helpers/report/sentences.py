@@ -63,7 +63,8 @@ def in_short(report: SessionReport) -> Iterator[str]:
     for outcome in report.outcomes:
         build = next((run.build for run in outcome.runs if run.role == Build.CANDIDATE.value and run.build), None)
         if build is not None:
-            yield f"{build.get('framework', '')} {build_text(build)}"
+            named = f" ({build['source']})" if build.get("source") else ""
+            yield f"{build.get('framework', '')} {build_text(build)}{named}"
             break
     created = max((run.created for outcome in report.outcomes for run in outcome.runs), default="")
     if report.began:
