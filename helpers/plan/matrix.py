@@ -97,7 +97,8 @@ def read_matrix(
     sections: Mapping[str, object], short: Sequence[str], protocols: Sequence[str], about: str
 ) -> tuple[MatrixCase, ...]:
     """Every case of ``matrix`` and ``cases`` in the files' order, with those of ``short`` marked. Raises ConfigError
-    for a case that is there twice."""
+    for a case that is there twice, and for a model or a framework without its entry."""
+    _ = [model.spec for model in Model], [framework.spec for framework in Framework]
     places: dict[tuple[str, str], str] = {}
     found: list[MatrixCase] = []
     for section, content in sections.items():

@@ -89,9 +89,10 @@ def _optimizer(case: Case, on_gpu: bool) -> dict[str, Setting]:
 
 def _learning_rate(case: Case, on_gpu: bool) -> Setting:
     rate, recipe = case.model.spec.learning_rate, published_recipe(case)
+    is_documented = case.model is recipe.documented
     if on_gpu:
-        return Setting(rate, recipe.learning_rate)
-    full = recipe.learning_rate_in_words.format(rate=rate)
+        return Setting(rate, recipe.learning_rate if is_documented else own("the model's entry has it"))
+    full = (recipe.learning_rate_in_words if is_documented else "the {rate:g} of the model's entry").format(rate=rate)
     return Setting(
         rate * min(1.0, case.batch_size_per_card * case.cards / REFERENCE_BATCH),
         own(f"{full} from 256 images a step on, in proportion below: a CPU's batches are small"),

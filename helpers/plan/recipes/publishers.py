@@ -14,10 +14,11 @@ from typing import Any
 from helpers.plan.recipes import Setting, Source, group, own
 from helpers.trainers.contract.case import Case, DataSource, Execution, Precision
 from helpers.trainers.contract.errors import entry_of
-from helpers.trainers.contract.models import Plain, Publisher, Residual
+from helpers.trainers.contract.models import Model, Plain, Publisher, Residual
 
 # The documents' names in the source of a setting.
-RESNET50 = 'docs/published.md, "Paddle ResNet50 v1.5"'
+DOCUMENTS = "docs/published.md"
+RESNET50 = f'{DOCUMENTS}, "Paddle ResNet50 v1.5"'
 COMMON = f"{RESNET50}: Common"
 FP32 = f"{RESNET50}: FP32"
 FP16 = f"{RESNET50}: FP16"
@@ -25,14 +26,14 @@ ENVIRONMENT = f"{RESNET50}: Environment"
 FLEET = f"{RESNET50}: Fleet"
 DALI = f"{RESNET50}: DALI pipeline"
 NATIVE = f"{RESNET50}: Without DALI"
-VGG16 = 'docs/published.md, "Paddle VGG16 (FleetX)"'
-OTHERS = 'docs/published.md, "The other frameworks\' configurations"'
+VGG16 = f'{DOCUMENTS}, "Paddle VGG16 (FleetX)"'
+OTHERS = f'{DOCUMENTS}, "The other frameworks\' configurations"'
 PYTORCH = f"{OTHERS}, PyTorch (NGC 21.03)"
 TENSORFLOW = f"{OTHERS}, TensorFlow (NGC 1.15)"
 DLPERF = f"{OTHERS}, TensorFlow (DLPerf)"
 MXNET = f"{OTHERS}, MXNet (NGC 22.10)"
 DRAFT = f"{OTHERS}, the early draft"
-TRAPS = 'docs/published.md, "Traps in the published tables"'
+TRAPS = f'{DOCUMENTS}, "Traps in the published tables"'
 # The publishers' own code, if the documents are silent.
 PADDLECLAS = "PaddleClas, 2023-07"
 FLEETX = "FleetX, commit 296e0d7"
@@ -60,6 +61,8 @@ class NetworkRecipe:
 class PublishedRecipe:
     """What is special in the recipes of one publisher's models."""
 
+    # The model that its documents are about.
+    documented: Model
     # Optimizer, momentum, weight decay.
     optimizer: str
     # The sources of the epochs at which the learning rate falls, and of the factor.
@@ -185,6 +188,7 @@ _NO_SCHEDULE = own("VGG16's document states no schedule: ResNet50's, never reach
 
 PUBLISHERS: Mapping[Publisher, PublishedRecipe] = {
     Publisher.PADDLECLAS: PublishedRecipe(
+        documented=Model.RESNET50,
         optimizer=COMMON,
         boundaries=Source(COMMON, "in epochs"),
         decay=Source(COMMON, "piecewise; the step of 0.1 is PaddleClas's, the document gives its epochs alone"),
@@ -208,6 +212,7 @@ PUBLISHERS: Mapping[Publisher, PublishedRecipe] = {
         has_other_frameworks=True,
     ),
     Publisher.FLEETX: PublishedRecipe(
+        documented=Model.VGG16,
         optimizer=VGG16,
         boundaries=_NO_SCHEDULE,
         decay=_NO_SCHEDULE,

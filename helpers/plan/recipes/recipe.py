@@ -7,13 +7,14 @@ which of the settings the installed build does not know. Each setting has its so
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from helpers.plan.recipes import Fixed, Setting, SettingsTable, Source, plain_values
 from helpers.plan.recipes.mxnet import mxnet_fixed, mxnet_settings
 from helpers.plan.recipes.paddle import paddle_fixed, paddle_settings
+from helpers.plan.recipes.publishers import DOCUMENTS, published_recipe
 from helpers.plan.recipes.pytorch import pytorch_fixed, pytorch_settings
 from helpers.plan.recipes.tensorflow import tensorflow_fixed, tensorflow_settings
 from helpers.trainers.contract.case import Case
@@ -52,7 +53,8 @@ def sourced_settings(case: Case, device: str, *, launcher: str = "") -> Settings
     own, which is no setting. Raises ConfigError for a framework without a recipe, and for anything that its recipe
     refuses.
     """
-    table = _recipe(case).settings(case, device == "gpu")
+    settings = _recipe(case).settings(case, device == "gpu")
+    table = {key: replace(each, source=_cited(case, each.source)) for key, each in settings.items()}
     if not launcher:
         return table
     return {
@@ -63,7 +65,15 @@ def sourced_settings(case: Case, device: str, *, launcher: str = "") -> Settings
 
 def fixed_of(case: Case, device: str) -> tuple[Fixed, ...]:
     """What the trainer does for this case, whatever its settings are."""
-    return _recipe(case).fixed(case, device == "gpu")
+    return tuple(replace(each, source=_cited(case, each.source)) for each in _recipe(case).fixed(case, device == "gpu"))
+
+
+def _cited(case: Case, source: Source) -> Source:
+    """The source, with the documented model in it if the case has another one that merely follows its publisher."""
+    documented = published_recipe(case).documented
+    if case.model is documented or not source.where.startswith(DOCUMENTS):
+        return source
+    return replace(source, where=f"{source.where}, as for {documented.spec.title}")
 
 
 def _recipe(case: Case) -> Recipe:

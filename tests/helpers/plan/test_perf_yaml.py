@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 import shlex
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from helpers.plan.matrix import ByCase, Tolerances
 from helpers.plan.perf_yaml import SHIPPED, SSH, Config, HostConfig, TimeLimits, load_config
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import ConfigError
-from helpers.trainers.contract.frameworks import Framework
+from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
+from helpers.trainers.contract.models import MODELS, Model
 from tests.hostile_strings import TEXTS
 
 SMALL = """
@@ -239,6 +241,21 @@ def test_a_wrong_value_is_refused_with_its_field(tmp_path: Path, text: str, fiel
     assert error.field == field
     assert got is None or (type(error.got), error.got) == (type(got), got)
     assert error.expected
+
+
+@pytest.mark.parametrize(
+    ("registry", "name", "told"),
+    [
+        (MODELS, Model.VGG16, "model vgg16: got 'no entry', expected an entry in MODELS of "),
+        (FRAMEWORKS, Framework.MXNET, "framework mxnet: got 'no entry', expected an entry in FRAMEWORKS of "),
+    ],
+)
+def test_a_model_or_framework_without_its_entry_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, registry: dict[object, object], name: object, told: str
+) -> None:
+    monkeypatch.delitem(registry, name)
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        load_config(tmp_path / "perf.yaml")
 
 
 @pytest.mark.parametrize(

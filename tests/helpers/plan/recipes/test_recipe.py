@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import itertools
 import json
@@ -16,13 +17,13 @@ from helpers.plan.published import load_published
 from helpers.plan.recipes import plain_values
 from helpers.plan.recipes.common import cpu_environment, read_processor
 from helpers.plan.recipes.departures import departures_of
-from helpers.plan.recipes.recipe import settings_for, sourced_settings
+from helpers.plan.recipes.recipe import fixed_of, settings_for, sourced_settings
 from helpers.trainers.common.settings import Settings
 from helpers.trainers.contract.case import Case, Precision
 from helpers.trainers.contract.errors import ConfigError
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec
-from helpers.trainers.contract.models import MODELS, Model
+from helpers.trainers.contract.models import MODELS, Model, Publisher
 from tests.for_each import for_each
 from tests.helpers.plan.recipes.rows import settings
 
@@ -159,6 +160,22 @@ def test_a_publisher_or_a_network_without_an_entry_is_an_error_that_names_it(
         execution = "-static" if framework == "paddle" else ""
         with pytest.raises(ConfigError, match=f"{named}: got 'no entry'.*publishers.py"):
             settings(f"{framework}-vgg16-amp_o2-bs8-1x1-native{execution}")
+
+
+def test_what_a_model_takes_from_the_documents_of_another_is_cited_as_that_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    follower = dataclasses.replace(MODELS[Model.VGG16], follows=Publisher.PADDLECLAS)
+    monkeypatch.setitem(MODELS, Model.VGG16, follower)
+    case = Case.parse("paddle-vgg16-fp32-bs2-1x1-synthetic-dynamic")
+    for device in ("cpu", "gpu"):
+        sources = [str(each.source) for each in (*sourced_settings(case, device).values(), *fixed_of(case, device))]
+        documented = [each for each in sources if each.startswith("docs/published.md")]
+        assert documented
+        assert all("as for ResNet50 v1.5" in each for each in documented)
+        assert not any("the published 0." in each for each in sources)
+    cited = str(sourced_settings(case, "cpu")["weight_decay"].source)
+    assert cited == 'docs/published.md, "Paddle ResNet50 v1.5": Common, as for ResNet50 v1.5: L2'
 
 
 def test_a_chosen_launcher_is_a_setting_with_its_source_and_keeps_results_apart() -> None:
