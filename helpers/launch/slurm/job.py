@@ -112,9 +112,9 @@ def run_jobs(requests: Sequence[JobRequest], cluster: ClusterConfig, show: Say, 
     """
     log = GrowingFile(requests[0].log)
     processes: list[subprocess.Popen[str]] = []
+    jobs: list[str] = []
     try:
         with signals_interrupt():
-            jobs = []
             for request in requests:
                 make_folder(request.files)
                 write_for_owner(request.command_file, request.command)
@@ -132,7 +132,7 @@ def run_jobs(requests: Sequence[JobRequest], cluster: ClusterConfig, show: Say, 
                 time.sleep(_POLL_SECONDS)
             return [ends[job] for job in jobs]
     except BaseException:
-        _cancel(processes, requests[0].name, say)
+        _cancel(processes, requests[0].name, say, submitted=bool(jobs))
         raise
     finally:
         while len(requests) == 1 and (text := log.read()):
@@ -202,13 +202,16 @@ def _seconds(shown: str, otherwise: float) -> float:
     return 60.0 * (60 * (24 * days + hours) + minutes) + seconds
 
 
-def _cancel(processes: Sequence[subprocess.Popen[str]], name: str, say: Say) -> None:
-    """Cancel all jobs of the name, which is known before their ids, and wait for their end."""
+def _cancel(processes: Sequence[subprocess.Popen[str]], name: str, say: Say, *, submitted: bool) -> None:
+    """Cancel all jobs of the name, which is known before their ids, and wait for their end. An sbatch that failed
+    without an id may have submitted one nevertheless."""
     if not processes:
         return
+    submitted = submitted or any(process.poll() is None for process in processes)
     try:
         ask_slurm("scancel", f"--name={name}", seconds=_ANSWER_SECONDS)
-        say(f"cancelled: scancel --name={name}")
+        if submitted:
+            say(f"cancelled: scancel --name={name}")
         deadline = time.monotonic() + _CANCEL_SECONDS
         for process in processes:
             process.wait(max(0.0, deadline - time.monotonic()))
