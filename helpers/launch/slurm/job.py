@@ -23,6 +23,8 @@ from helpers.plan.clusters import ClusterConfig
 from helpers.trainers.contract.errors import LaunchError
 
 _POLL_SECONDS = 0.5
+# A job that has waited so long is said to wait.
+_QUEUE_SECONDS = 10.0
 # Slurm kills a cancelled job after KillWait (30 s), and sbatch looks at a job every 32 s.
 _CANCEL_SECONDS = 75.0
 _COMPLETING_SECONDS = 60.0
@@ -122,6 +124,7 @@ def run_jobs(requests: Sequence[JobRequest], cluster: ClusterConfig, show: Say, 
                 jobs.append(_submitted(processes[-1]))
                 say(f"job {jobs[-1]} of Slurm ({request.name}); its output: {request.log}")
             ends: dict[str, End] = {}
+            asks_at = time.monotonic() + _QUEUE_SECONDS if len(jobs) == 1 else math.inf
             while len(ends) < len(jobs):
                 # At once: Slurm forgets a job some minutes after its end.
                 for job, process in zip(jobs, processes, strict=True):
@@ -129,6 +132,10 @@ def run_jobs(requests: Sequence[JobRequest], cluster: ClusterConfig, show: Say, 
                         ends[job] = _end_of(job)
                 if len(jobs) == 1:
                     show(log.read())
+                if time.monotonic() >= asks_at and not ends:
+                    asks_at = math.inf
+                    if why := _why_it_waits(jobs[0]):
+                        say(f"waiting in the queue: {why}")
                 time.sleep(_POLL_SECONDS)
             return [ends[job] for job in jobs]
     except BaseException:
@@ -176,6 +183,15 @@ def _submitted(process: subprocess.Popen[str]) -> str:
             remedy="Its own lines stand above. Correct clusters in perf.yaml; --dry-run shows the script",
         )
     return job
+
+
+def _why_it_waits(job: str) -> str:
+    """Slurm's reason why a job is pending; empty if it is not, or Slurm does not answer."""
+    try:
+        words = ("squeue", "--noheader", "--states=PENDING", f"--jobs={job}", "--format=%r")
+        return ask_slurm(*words, seconds=_ANSWER_SECONDS).strip()
+    except LaunchError:
+        return ""
 
 
 def _end_of(job: str) -> End:
