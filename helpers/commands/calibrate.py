@@ -115,6 +115,8 @@ def run(arguments: argparse.Namespace, out: TextIO, load: Callable[[SuiteOptions
         say(
             f"interrupted: the runs made are kept in {suite.store.folder}; "
             f"the same command with --resume {suite.options.session} goes on"
+            if suite.store.begun
+            else "interrupted: nothing was measured"
         )
     for note in suite.history_notes():
         say(note)

@@ -17,7 +17,7 @@ from helpers.common.files import MOST_NIGHT_BYTES, MOST_RESULT_BYTES, make_folde
 from helpers.common.records import WrongRecord, parse
 from helpers.history.nights import NightRecord, night_of, night_text
 from helpers.history.results import RunResult, result_of_record
-from helpers.history.session_file import SessionRecord, begin_session, read_session
+from helpers.history.session_file import SESSION_FILE, SessionRecord, begin_session, read_session
 from helpers.judging.case.verdict import Verdict
 from helpers.judging.rules.rates import rate_unit
 from helpers.trainers.contract.errors import HistoryError, ResultError
@@ -55,6 +55,11 @@ class ResultStore:
     @property
     def folder(self) -> Path:
         return self.root / self.session
+
+    @property
+    def begun(self) -> bool:
+        """Whether the session has begun a run, so that it can be resumed."""
+        return (self.folder / SESSION_FILE).exists()
 
     def begin(self) -> None:
         """Keep what the session is, so that it can be resumed; called before its first run."""

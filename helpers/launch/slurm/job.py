@@ -23,6 +23,8 @@ from helpers.plan.clusters import ClusterConfig
 from helpers.trainers.contract.errors import LaunchError
 
 _POLL_SECONDS = 0.5
+# A job that has waited so long is said to wait.
+_QUEUE_SECONDS = 10.0
 # Slurm kills a cancelled job after KillWait (30 s), and sbatch looks at a job every 32 s.
 _CANCEL_SECONDS = 75.0
 _COMPLETING_SECONDS = 60.0
@@ -112,9 +114,9 @@ def run_jobs(requests: Sequence[JobRequest], cluster: ClusterConfig, show: Say, 
     """
     log = GrowingFile(requests[0].log)
     processes: list[subprocess.Popen[str]] = []
+    jobs: list[str] = []
     try:
         with signals_interrupt():
-            jobs = []
             for request in requests:
                 make_folder(request.files)
                 write_for_owner(request.command_file, request.command)
@@ -122,6 +124,7 @@ def run_jobs(requests: Sequence[JobRequest], cluster: ClusterConfig, show: Say, 
                 jobs.append(_submitted(processes[-1]))
                 say(f"job {jobs[-1]} of Slurm ({request.name}); its output: {request.log}")
             ends: dict[str, End] = {}
+            asks_at = time.monotonic() + _QUEUE_SECONDS if len(jobs) == 1 else math.inf
             while len(ends) < len(jobs):
                 # At once: Slurm forgets a job some minutes after its end.
                 for job, process in zip(jobs, processes, strict=True):
@@ -129,10 +132,14 @@ def run_jobs(requests: Sequence[JobRequest], cluster: ClusterConfig, show: Say, 
                         ends[job] = _end_of(job)
                 if len(jobs) == 1:
                     show(log.read())
+                if time.monotonic() >= asks_at and not ends:
+                    asks_at = math.inf
+                    if why := _why_it_waits(jobs[0]):
+                        say(f"waiting in the queue: {why}")
                 time.sleep(_POLL_SECONDS)
             return [ends[job] for job in jobs]
     except BaseException:
-        _cancel(processes, requests[0].name, say)
+        _cancel(processes, requests[0].name, say, submitted=bool(jobs))
         raise
     finally:
         while len(requests) == 1 and (text := log.read()):
@@ -178,6 +185,15 @@ def _submitted(process: subprocess.Popen[str]) -> str:
     return job
 
 
+def _why_it_waits(job: str) -> str:
+    """Slurm's reason why a job is pending; empty if it is not, or Slurm does not answer."""
+    try:
+        words = ("squeue", "--noheader", "--states=PENDING", f"--jobs={job}", "--format=%r")
+        return ask_slurm(*words, seconds=_ANSWER_SECONDS).strip()
+    except LaunchError:
+        return ""
+
+
 def _end_of(job: str) -> End:
     deadline = time.monotonic() + _COMPLETING_SECONDS
     while True:
@@ -202,13 +218,16 @@ def _seconds(shown: str, otherwise: float) -> float:
     return 60.0 * (60 * (24 * days + hours) + minutes) + seconds
 
 
-def _cancel(processes: Sequence[subprocess.Popen[str]], name: str, say: Say) -> None:
-    """Cancel all jobs of the name, which is known before their ids, and wait for their end."""
+def _cancel(processes: Sequence[subprocess.Popen[str]], name: str, say: Say, *, submitted: bool) -> None:
+    """Cancel all jobs of the name, which is known before their ids, and wait for their end. An sbatch that failed
+    without an id may have submitted one nevertheless."""
     if not processes:
         return
+    submitted = submitted or any(process.poll() is None for process in processes)
     try:
         ask_slurm("scancel", f"--name={name}", seconds=_ANSWER_SECONDS)
-        say(f"cancelled: scancel --name={name}")
+        if submitted:
+            say(f"cancelled: scancel --name={name}")
         deadline = time.monotonic() + _CANCEL_SECONDS
         for process in processes:
             process.wait(max(0.0, deadline - time.monotonic()))

@@ -238,7 +238,9 @@ def node_problems(
     patience_seconds: float = _PATIENCE_SECONDS,
 ) -> tuple[str, ...]:
     """Why configured hosts cannot be used: a name does not resolve in time, the rendezvous port is taken, or the first
-    host is not this machine. All names are resolved in parallel."""
+    host is not this machine. All names are resolved in parallel. Nobody reaches the only node of a Slurm job."""
+    if nodes.of_slurm and len(nodes.hosts) == 1:
+        return ()
     answers: dict[str, str] = {}
     addresses: dict[str, str] = {}
 

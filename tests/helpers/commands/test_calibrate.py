@@ -158,6 +158,15 @@ def test_an_interruption_keeps_what_was_made_and_says_how_to_go_on(
     assert len(bench.runner.made) - before == 3
 
 
+def test_an_interruption_before_the_first_run_promises_no_resume(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.runner.answers = {0: KeyboardInterrupt()}
+    assert bench.calibrate(SYNTHETIC)[0] == INTERRUPTED
+    told = capsys.readouterr().err
+    assert "interrupted: nothing was measured" in told and "--resume" not in told
+
+
 def test_disturbed_runs_are_calibrated_on_demand_and_not_stored(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
 import signal
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import helpers.launch.slurm.job
 from helpers.commands.main import main
 from helpers.launch.slurm.job import End
 from helpers.launch.slurm.script import variables_of_job, withheld_settings
@@ -198,10 +201,29 @@ def test_the_exit_status_is_never_sbatch_s_own(
 ) -> None:  # fmt: skip
     with_sbatch(workshop.folder, end, squeue, monkeypatch)
     assert main(words(workshop, "gate")) == status
-    assert told in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert told in said and "cancelled" not in said
 
 
 # ---- a real Slurm
+
+
+@pytest.mark.slow
+def test_a_job_that_waits_in_the_queue_says_why_once(
+    slurm: SlurmCluster, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, slurm.variables[name])
+    monkeypatch.setattr(helpers.launch.slurm.job, "_QUEUE_SECONDS", 0.5)
+    slurm.command("scontrol", "update", "partitionname=perf", "state=down")
+    raised = threading.Timer(6.0, lambda: slurm.command("scancel", "--state=PENDING", f"--user={getpass.getuser()}"))
+    raised.start()
+    try:
+        assert main(words(workshop, "calibrate", ONE_CARD)) == 6
+    finally:
+        raised.join()
+        slurm.command("scontrol", "update", "partitionname=perf", "state=up")
+    assert capsys.readouterr().err.count("waiting in the queue: PartitionDown\n") == 1
 
 
 def submitted(slurm: SlurmCluster, workshop: Workshop, *command: str) -> Submitted:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from helpers.launch.nodes.slurm import with_hosts_of_job
 from helpers.machine.doctor import diagnose
 from helpers.machine.doctor.finding import Context
 from helpers.machine.frameworks import BuildFinder, FrameworkBuild
@@ -214,6 +215,13 @@ def test_a_name_service_that_hangs_does_not_keep_the_doctor() -> None:
         "host a: 127.0.0.1 is not resolved within 0.05 s",
         "host b: b is not resolved within 0.05 s",
     )
+
+
+def test_the_only_node_of_a_slurm_job_needs_no_name_that_resolves() -> None:
+    variables = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n0.invalid", "SLURM_JOB_NUM_NODES": "1"}
+    nodes = with_hosts_of_job(NodesConfig(), variables)
+    assert node_problems(nodes) == ()
+    assert node_problems(replace(nodes, of_slurm=False))
 
 
 @pytest.mark.slow
