@@ -59,6 +59,11 @@ class Ending:
     def failed(failure: Failure, reason: str, rank: int | None = None) -> Ending:
         return Ending(OutcomeKind.FAILED, reason, rank, failure=failure)
 
+    @property
+    def what(self) -> str:
+        """What ended a FAILED job."""
+        return "" if self.failure is None else self.failure.what
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutcome(Ending):
