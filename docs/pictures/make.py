@@ -135,6 +135,7 @@ def main() -> None:
     into = parser.parse_args().sample
     with tempfile.TemporaryDirectory() as name:
         page_file, shown = nights(Path(name))
+        page_file.write_text(page_file.read_text(encoding="utf-8").replace(f"{name}/", "../"), encoding="utf-8")
         if into is None:
             take(page_file, table_of(shown.replace(f"{name}/", "../")))
         else:

@@ -31,10 +31,13 @@ def after_the_first(program: str) -> tuple[str, ...]:
 def after_a_drop(outcome: CaseOutcome, program: str) -> tuple[str, ...]:
     """Two commands with what each says: which part of the step is slower, and which of many builds was the first such
     one. Empty for a case that is not slower, or of which only one build was run."""
-    source = {run.role: run.build["source"] for run in outcome.runs if run.build and run.build.get("source")}
-    if outcome.status not in _DROPS or len(source) < 2:
+    if outcome.status not in _DROPS:
         return ()
-    build, reference = source[Build.CANDIDATE.value], source[Build.REFERENCE.value]
+    # A build that no option named is known by its Python.
+    named = {run.role: run.build.get("source") or run.build.get("interpreter", "") for run in outcome.runs if run.build}
+    build, reference = (named.get(each.value, "") for each in (Build.CANDIDATE, Build.REFERENCE))
+    if not (build and reference):
+        return ()
     explain = ["explain", outcome.case.id, "--target", outcome.target, "--build", build, "--reference-build", reference]
     bisect = ["bisect", "--case", outcome.case.id, "--target", outcome.target, "--good", reference, "--bad", build]
     return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from helpers.judging.case.evidence import Build
@@ -26,6 +28,13 @@ def test_a_drop_is_explained_and_searched_with_the_builds_that_ran(status: Statu
     builds = "--build '/builds/to night' --reference-build paddlepaddle==3.3.0"
     assert explain.startswith(f"perfgate explain {CASE.id} --target cpu {builds} ")
     assert "--good paddlepaddle==3.3.0 --bad '/builds/to night' --builds FILE" in bisect
+
+
+def test_a_build_that_no_option_named_is_its_python() -> None:
+    usual = run("u", build={"interpreter": "/own/bin/python", "source": ""})
+    both = replace(outcome(Status.REGRESSION, *BUILDS), runs=(usual, *outcome(Status.PASS, Build.REFERENCE).runs))
+    explain, _ = after_a_drop(both, "perfgate")
+    assert "--build /own/bin/python --reference-build paddlepaddle==3.3.0" in explain
 
 
 def test_nothing_follows_without_a_drop_or_without_a_second_build() -> None:
