@@ -31,12 +31,13 @@ class Made(NamedTuple):
 @dataclass
 class DrawnRunner:
     """Scatters runs by ``sigma`` around 100 images/s; ``answers`` replaces what single runs say, by number, or
-    raises."""
+    raises. Which build of a pair runs first follows from the session's name, so the number of a run among those of its
+    case and build decides what is drawn, not its place among all."""
 
     make_run: MakeRun
     runs_folder: Path
     sigma: float
-    source: random.Random
+    seed: int
     # How much slower a build is, as a fraction, and what all of its runs say, by its name.
     drops: dict[str, float] = field(default_factory=dict)
     always: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -49,10 +50,12 @@ class DrawnRunner:
         record = plan.build if build is Build.CANDIDATE else plan.reference
         name = record.get("source", "")
         answer = self.answers.get(len(self.made), {})
+        number = sum((each.case_id, each.source, each.build) == (plan.case.id, name, build) for each in self.made)
         self.made.append(Made(plan.case.id, name, replicate, build, stage))
         if isinstance(answer, BaseException):
             raise answer
-        rate = 100 * (1 - self.drops.get(name, 0.0)) * math.exp(self.source.gauss(0, self.sigma))
+        source = random.Random(f"{self.seed} {plan.case.id} {name} {build} {number}")
+        rate = 100 * (1 - self.drops.get(name, 0.0)) * math.exp(source.gauss(0, self.sigma))
         given = {"figures": {plan.rule: rate, MEDIAN_STEP: rate}, "session": self.session}
         given |= {"uuid": f"{self.session} {plan.case.id} {replicate} {len(self.made)}", **roles(plan, build, stage)}
         result = self.make_run(plan, replicate, **{**given, **self.always.get(name, {}), **answer})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import random
 import re
 import sys
 from collections.abc import Iterator
@@ -113,7 +112,7 @@ def bench(machine: Machine, make_run: MakeRun, tmp_path: Path, empty_baselines: 
     runs.mkdir()
     # Builds from the sixth on are 5% slower.
     drops = dict.fromkeys(NAMES[5:], 0.05)
-    return Bench(DrawnRunner(make_run, runs, 0.004, random.Random(5), drops), runs, empty_baselines)
+    return Bench(DrawnRunner(make_run, runs, 0.004, 5, drops), runs, empty_baselines)
 
 
 def test_the_first_bad_of_nine_builds_is_found_written_and_kept(bench: Bench) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import random
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +59,7 @@ class Bench:
 def bench(machine: Machine, make_run: MakeRun, tmp_path: Path, empty_baselines: Path) -> Bench:
     runs = tmp_path / "runs"
     runs.mkdir()
-    return Bench(DrawnRunner(make_run, runs, 0.002, random.Random(3)), runs, empty_baselines)
+    return Bench(DrawnRunner(make_run, runs, 0.002, 3), runs, empty_baselines)
 
 
 def test_ten_restarts_are_measured_stored_and_told(bench: Bench) -> None:
