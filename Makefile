@@ -29,8 +29,8 @@ NEVER_HANGS = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true 
 SIDE_BY_SIDE = --dist worksteal $(NEVER_HANGS) 300 $(PYTEST_ARGS)
 QUICK = $(TESTS) tests -m "not training and not slow" -n $(WORKERS) $(SIDE_BY_SIDE)
 SLOW = $(TESTS) $(call MARKED,slow) -m "slow and not training" -n $(shell echo $$((2 * $(WORKERS)))) $(SIDE_BY_SIDE)
-# The files that name a mark: all others would be imported to be left out.
-MARKED = $$(grep -rlE --include='test_*.py' 'mark\.($(1))' tests)
+# The files that name a mark, and the folders whose conftest.py does: all others would be imported to be left out.
+MARKED = $$(grep -rlE --include='test_*.py' --include=conftest.py 'mark\.($(1))' tests | sed 's:/conftest\.py$$::')
 TRAINING = $(call MARKED,training|untimed)
 # With arguments of the caller's own, one of the four may have no test left.
 OR_NONE = $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
