@@ -70,3 +70,11 @@ def test_what_the_frameworks_pythons_run_is_python_3_8() -> None:
     files = [*ROOT.glob("helpers/trainers/**/*.py"), ROOT / "helpers/machine/framework_probe.py"]
     for path in files:
         ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 8))
+
+
+def test_a_mark_stands_where_make_test_looks_for_it() -> None:
+    """``MARKED`` of the Makefile: in a test file, or in the conftest.py of a folder of tests."""
+    marks = re.compile(r"mark\.(?:slow|training|untimed)\b")
+    naming = {path.name for path in ROOT.glob("tests/**/*.py") if marks.search(path.read_text(encoding="utf-8"))}
+    assert "conftest.py" in naming
+    assert [name for name in naming if name != "conftest.py" and not name.startswith("test_")] == []
