@@ -81,7 +81,7 @@ def _tell(what: str, ratios: list[float]) -> None:
 def _tell_session(runs_folder: Path) -> None:
     newest = sessions(runs_folder)[-1:]
     if not newest:
-        print(f"no session in {runs_folder}: 'make perf' makes one")
+        print(f"no session in {runs_folder}: 'make perf' makes one", file=sys.stderr)
     try:
         results = [
             read_result(path) for each in newest for path in sorted((runs_folder / each).glob("*/r*/result.json"))

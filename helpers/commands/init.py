@@ -10,6 +10,7 @@ from typing import TextIO
 
 from helpers.commands.loading import load_suite, user_name
 from helpers.common.files import write_whole
+from helpers.common.own_folder import is_installed, program_path
 from helpers.common.wall_clock import utc_now
 from helpers.machine.devices import Machine, why_not_run
 from helpers.machine.environment import CPU, GPU
@@ -85,7 +86,9 @@ def run(arguments: argparse.Namespace, out: TextIO, machine: Machine | None = No
     )
     write_whole(path, text.encode())
     print(f"{path} is written: {len(rules)} gate rules for {machine.describe()}", file=out)
-    print("next: perfgate doctor, then perfgate gate -- --update-baselines, then perfgate gate", file=out)
+    # Only a checkout has an environment with Paddle in it.
+    gate = f"{program_path()} gate{' --build BUILD' if is_installed() else ''}"
+    print(f"next: {program_path()} doctor, then {gate} -- --update-baselines, then {gate}", file=out)
     return EXIT_OK
 
 

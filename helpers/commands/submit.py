@@ -30,7 +30,7 @@ from helpers.trainers.contract.errors import ConfigError
 NAME = "submit"
 HELP = "Run a command as a job of Slurm: show its output, wait, end with its exit status"
 EXITS = {
-    0: "the command ended with 0; each other status is the command's own, too",
+    0: "the command ended with 0; each other status is the command's own",
     6: "Slurm ended the job before the command ended: its time was over, a node was lost, somebody cancelled it",
     EXIT_INTERRUPTED: "interrupted: the job was cancelled, and nothing of it is left unless the last lines say so",
 }

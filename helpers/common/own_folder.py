@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from helpers.trainers.contract import ROOT
@@ -19,3 +20,18 @@ def own_folder() -> Path:
     """The checkout; for a suite that a wheel installed, the folder in which it is called. Raises OSError if that folder
     is gone."""
     return Path.cwd() if is_installed() else ROOT
+
+
+def program_path() -> str:
+    """The program ``perfgate`` of this environment, as it is typed in the current folder."""
+    return _from_here(Path(sys.executable).with_name("perfgate"))
+
+
+def pytest_words(*tests: str) -> tuple[str, ...]:
+    """What runs tests of the suite, as it is typed in the current folder: ``tests`` are paths from its root, each maybe
+    with a test's name."""
+    return _from_here(Path(sys.executable)), "-m", "pytest", *(_from_here(ROOT / each) for each in tests)
+
+
+def _from_here(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import datetime
 import json
+import shlex
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from helpers.common.files import MOST_INDEX_BYTES, make_folder, read_text_limited, write_whole
+from helpers.common.own_folder import program_path, pytest_words
 from helpers.common.records import WrongRecord, parse, read_as
 from helpers.common.wall_clock import local_now, night_number
 from helpers.trainers.contract.errors import ResultError
@@ -44,8 +46,8 @@ class SessionRecord:
 
     def going_on(self, session: str) -> str:
         """The command that goes on with the session."""
-        command = "pytest perf_tests" if self.kind == NIGHT else f"perfgate {self.kind}"
-        return f"{command} --resume={session}"
+        words = pytest_words("perf_tests") if self.kind == NIGHT else (program_path(), self.kind)
+        return shlex.join([*words, f"--resume={session}"])
 
 
 def begin_session(folder: Path, record: SessionRecord) -> None:

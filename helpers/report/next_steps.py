@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 from helpers.judging.case.evidence import Build
 from helpers.judging.case.verdict import Status
@@ -14,18 +12,13 @@ from helpers.session.outcome import CaseOutcome
 _DROPS = (Status.REGRESSION, Status.SLOWER)
 
 
-def program_path() -> str:
-    """The program ``perfgate`` of this environment, from the current folder if it lies in it."""
-    path = Path(sys.executable).parent / "perfgate"
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def after_the_first(program: str) -> tuple[str, ...]:
-    return (
-        f"next: {program} init                         writes perf.yaml: what a gate judges here, and who is asked",
-        f"      {program} gate -- --update-baselines   measures again and records; from then on it is judged",
-        f"      {program} gate --build BUILD           judges a build; docs/results.md says how to read the result",
-    )
+def after_the_first(program: str, configured: bool) -> tuple[str, ...]:
+    """The commands for a machine that has a perf.yaml already, or has none."""
+    init = f"{program} init                         writes perf.yaml: what a gate judges here, and who is asked"
+    record = f"{program} gate -- --update-baselines   measures again and records; from then on it is judged"
+    judge = f"{program} gate --build BUILD           judges a build; docs/results.md says how to read the result"
+    lines = (record, judge) if configured else (init, record, judge)
+    return tuple(f"{'next: ' if each is lines[0] else '      '}{each}" for each in lines)
 
 
 def after_a_drop(outcome: CaseOutcome, program: str) -> tuple[str, ...]:

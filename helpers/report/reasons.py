@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import shlex
 import string
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from helpers.common.own_folder import pytest_words
 from helpers.common.words import counted, first_few
 from helpers.judging.case.noise import KNOWN_NIGHTS
 from helpers.judging.case.verdict import LARGEST_REPORTED, Reason
@@ -52,6 +54,10 @@ class _Words(string.Formatter):
 
 
 _WORDS = _Words()
+
+
+def _suite_command(options: str) -> str:
+    return f"{shlex.join(pytest_words('perf_tests'))} {options}"
 
 
 def effect_text(effect: tuple[float, float, float]) -> str:
@@ -307,6 +313,7 @@ _SPECS: Mapping[str, Callable[[Any], str]] = {
     "effect": effect_text,
     "list": first_few,
     "cases": _first_cases,
+    "suite": _suite_command,
 }
 _TEXTS: Mapping[Code, _Text] = {
     Code.BELOW_REFERENCE: (
@@ -370,7 +377,7 @@ _TEXTS: Mapping[Code, _Text] = {
     Code.ONE_SIDED: "{side} has no usable run of this case",
     Code.OTHER_STACK: (
         "not of one stack and protocol ({differences:list}): run them in turn on the same cards, and pairs decide "
-        "whatever else differs: pytest perf_tests --build B --reference-build A"
+        "whatever else differs: --build B --reference-build A"
     ),
     Code.TOO_FEW_RUNS: "fewer than {needed} runs on a side",
     Code.WITHIN_TOLERANCE: "a change, within the tolerance",
@@ -415,7 +422,7 @@ _TEXTS: Mapping[Code, _Text] = {
     Code.SUSPECTED: _suspected,
     Code.WITH_WAITS: _with_waits,
     Code.ATTEMPT_ENDED: lambda of: f"attempt {of['attempt']} of {of['most']} ended: {_whose(of)}",
-    Code.ACCEPT: 'to record this level: {command} --accept-regression "{case}=REASON"',
+    Code.ACCEPT: 'to record this level: {options:suite} --accept-regression "{case}=REASON"',
     Code.BUILD_OR_MACHINE: lambda of: (
         f"{of['why'] or 'no reference build was given'}, so build and machine cannot be told apart: run it again "
         "beside a build that is known to be good (--reference-build BUILD)"
@@ -425,19 +432,20 @@ _TEXTS: Mapping[Code, _Text] = {
         "nobody knows where those nights stand against {build}: compare a build of those nights with it "
         "(--reference-build)"
     ),
-    Code.MAKE_REFERENCE: "make it the reference: {command}",
+    Code.MAKE_REFERENCE: "make it the reference: {options:suite}",
     Code.NAME_REFERENCE: lambda of: (
-        f"{_no_reference(of)}: name one (--reference-build BUILD), and pairs decide; or record again: {of['command']}"
+        f"{_no_reference(of)}: name one (--reference-build BUILD), and pairs decide; or record again: "
+        f"{_suite_command(of['options'])}"
     ),
     Code.NOT_CONFIRMED: lambda of: (
         f"not confirmed ({_no_reference(of)}): run it again beside a build that is known to be good (--reference-build "
         "BUILD)"
     ),
     Code.ONLY_SHOWN: "not confirmed: the recorded figure is only shown",
-    Code.RECORD: "record it: {command}",
-    Code.RECORD_AGAIN: "record it again: {command}",
+    Code.RECORD: "record it: {options:suite}",
+    Code.RECORD_AGAIN: "record it again: {options:suite}",
     Code.RECORD_WITHOUT_SET: (
-        "settings changed ({settings}), so this is not recorded; without --set, record it: {command}"
+        "settings changed ({settings}), so this is not recorded; without --set, record it: {options:suite}"
     ),
     Code.SESSION_RECORDS: "this session records it, or says under Baselines why not",
     Code.CALIBRATION_RUN: "A/A run {run} of {most}",

@@ -10,11 +10,11 @@ from tests.for_each import for_each
 # What the figure is: the pages, each with a pattern whose groups are the figure.
 PLACES: dict[str, dict[str, str]] = {
     "share of 2% drops found at once": {
-        "README.md": r"(\d+)% of 2% drops on the first night",
-        "docs/accuracy.md": r"Drops of 2% found at once: \.(\d+)",
+        "README.md": r"(\d+)% \(95%: (\d+)% to\s+(\d+)%\) of 2% drops",
+        "docs/accuracy.md": r"Drops of 2% found at once: \.(\d+) \(95% \.(\d+) to \.(\d+)",
     },
     "false alarms and nights": {
-        "README.md": r"with (\d) false alarm in (\d+) nights",
+        "README.md": r"with (\d) false alarm\s+in (\d+) nights",
         "docs/accuracy.md": r"that is (\d) on (\d+) nights",
     },
     "most false alarms a night": {

@@ -216,7 +216,7 @@ def _learn_level(evidence: Evidence) -> tuple[Finding, Finding]:
 
 def _accept(evidence: Evidence) -> Finding:
     """How a lower level is recorded."""
-    return found(Code.ACCEPT, command=evidence.record_command, case=evidence.case_id)
+    return found(Code.ACCEPT, options=evidence.record_options, case=evidence.case_id)
 
 
 def _below_though_alike(confirmation: Confirmation, beside: Beside, doubtless: Finding | None) -> _Claim:
@@ -252,4 +252,4 @@ def _faster(evidence: Evidence, point: float) -> _Claim:
             return Status.INCONCLUSIVE, found(Code.WORK_UNCHECKED, gain=LARGE_GAIN, losses=True)
         if work_changed(*losses):
             return Status.INCONCLUSIVE, found(Code.WORK_CHANGED, new=losses[0], good=losses[1])
-    return Status.IMPROVEMENT, found(Code.IMPROVEMENT), found(Code.MAKE_REFERENCE, command=evidence.record_command)
+    return Status.IMPROVEMENT, found(Code.IMPROVEMENT), found(Code.MAKE_REFERENCE, options=evidence.record_options)

@@ -289,9 +289,9 @@ class Evidence:
     band: float = 0.05
 
     @property
-    def record_command(self) -> str:
-        """What records the case."""
-        return f"pytest perf_tests --update-baselines -k {self.case_id}"
+    def record_options(self) -> str:
+        """The options of pytest with which the case is recorded."""
+        return f"--update-baselines -k {self.case_id}"
 
     @property
     def entry(self) -> RecordedReference:

@@ -133,7 +133,7 @@ def _aside(evidence: Evidence, apart: Sequence[Finding]) -> tuple[Finding, ...]:
         return found(Code.NOTHING_RECORDED), to_record(evidence)
     rate, unit = evidence.entry.samples_per_s, rate_unit(evidence.case_id)
     why = found(Code.NOT_COMPARED, *apart, recorded=rate, unit=unit, label=evidence.entry.label)
-    return why, found(Code.RECORD_AGAIN, command=evidence.record_command)
+    return why, found(Code.RECORD_AGAIN, options=evidence.record_options)
 
 
 def _apart(evidence: Evidence) -> list[Finding]:
@@ -155,7 +155,7 @@ def _incomparable(evidence: Evidence, apart: Sequence[Finding], measured: float)
         )
     else:
         first, *others = apart
-        missing = found(Code.NAME_REFERENCE, why=evidence.why_no_reference, command=evidence.record_command)
+        missing = found(Code.NAME_REFERENCE, why=evidence.why_no_reference, options=evidence.record_options)
         reason = Reason.of(first.by(*others, numbers), missing)
     return answer_about(evidence.entry, Status.INCOMPARABLE, reason, measured)
 

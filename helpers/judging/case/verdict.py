@@ -162,13 +162,13 @@ def no_baseline(what: Finding, evidence: Evidence) -> SubVerdict:
     """The answer if no recorded figure decides; ``what`` says so, and a further finding how one is recorded."""
     how = to_record(evidence)
     if evidence.overrides:
-        how = found(Code.RECORD_WITHOUT_SET, settings=", ".join(evidence.overrides), command=evidence.record_command)
+        how = found(Code.RECORD_WITHOUT_SET, settings=", ".join(evidence.overrides), options=evidence.record_options)
     return SubVerdict(Status.NO_BASELINE, Reason(Code.NO_BASELINE.value, findings=(what, how)))
 
 
 def to_record(evidence: Evidence) -> Finding:
     """How tonight's figure is recorded."""
-    return found(Code.SESSION_RECORDS) if evidence.to_record else found(Code.RECORD, command=evidence.record_command)
+    return found(Code.SESSION_RECORDS) if evidence.to_record else found(Code.RECORD, options=evidence.record_options)
 
 
 def answer_about(

@@ -241,7 +241,8 @@ def missing_frameworks(context: Context) -> Iterator[Finding]:
             f"{name} is missing",
             problem,
             f"No case of {name} can run",
-            "make env installs Paddle, make env-NAME others; or name one: frameworks.NAME.interpreter in perf.yaml",
+            "Name a build (perfgate gate --build BUILD) or an interpreter (frameworks.NAME.interpreter in perf.yaml); "
+            "in a checkout make env installs Paddle, make env-NAME others",
         )
 
 

@@ -182,10 +182,6 @@ class Site:
         bound = days_before(self.newest, STALE_DAYS)
         return tuple(each for each in self.cases if each.newest.line.date >= bound)
 
-    @property
-    def nights(self) -> int:
-        return sum(len(each.nights) for each in self.cases)
-
     def headline(self) -> tuple[str, str]:
         """The state of the cases in words, and its tone. It is not good if a case that is no longer measured needed
         someone."""
@@ -204,7 +200,7 @@ class Site:
     def extent(self) -> str:
         """How much the site shows, in words."""
         machines, stale = {each.newest.host for each in self.cases}, len(self.cases) - len(self.current)
-        text = f"{counted(self.nights, 'night')} of {counted(len(self.cases), 'case')}"
+        text = f"{counted(len(self.sessions), 'night')} of {counted(len(self.cases), 'case')}"
         text += f" on {counted(len(machines), 'machine')}" + (f", the newest {self.newest}" if self.newest else "")
         if not stale:
             return text

@@ -75,7 +75,7 @@ def publish(history: History, folder: Path, look: Look, say: Callable[[str], Non
         say(f"note: {note}")
     site = site_of(history)
     files = files_of(site, history, look)
-    return Published(site.nights, len(files), _write(folder, files))
+    return Published(len(site.sessions), len(files), _write(folder, files))
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> int:

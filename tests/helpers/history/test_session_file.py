@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from helpers.history.run_folders import ResultStore, session_record, sessions_of
 from helpers.history.session_file import SESSION_FILE, SessionRecord
+from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.errors import ResultError
 
 LATE = SessionRecord("night", "2026-11-20T23:50:00-08:00")
@@ -31,9 +33,14 @@ def test_sessions_are_told_by_kind(tmp_path: Path) -> None:
     assert session_record(tmp_path / "a", "../b") is None
 
 
-def test_a_session_says_which_command_goes_on_with_it() -> None:
-    assert SessionRecord("night").going_on("s") == "pytest perf_tests --resume=s"
-    assert SessionRecord("bisect").going_on("s") == "perfgate bisect --resume=s"
+def test_a_session_says_which_command_goes_on_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is typed: no path of this machine in the checkout, and what is there from anywhere else."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "executable", str(ROOT / ".venv/bin/python"))
+    assert SessionRecord("night").going_on("s") == ".venv/bin/python -m pytest perf_tests --resume=s"
+    assert SessionRecord("bisect").going_on("s") == ".venv/bin/perfgate bisect --resume=s"
+    monkeypatch.chdir(tmp_path)
+    assert SessionRecord("night").going_on("s") == f"{sys.executable} -m pytest {ROOT}/perf_tests --resume=s"
 
 
 @pytest.mark.parametrize(
