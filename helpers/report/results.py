@@ -67,8 +67,8 @@ def results_json(report: SessionReport) -> str:
       how many ``cases`` can fail it, how many ``passed``, those that ``failed``, are ``quarantined``, ``not_tonight``
       or ``recorded``, each with status, reason and owner; null without ``--gate``
     - ``session``, ``exit_code``: the session's name and pytest's exit code
-    - ``machine``: ``host``, the devices ``found`` on it and the ``suite``'s version; ``command``: the command line, word
-      by word
+    - ``machine``: ``host``, the devices ``found`` on it and the ``suite``'s version; ``command``: the command line,
+      word by word
     - ``cases``: a record for each case (CaseRow, and ``reader_bound``: whether it waited for data for
       ``reader_bound_share`` of its window or more); ``totals``: the number of cases by status
     - ``scaling``: speed-up and efficiency, a record for each configuration (Scaling)
