@@ -74,3 +74,24 @@ def test_the_commands_and_options_exist() -> None:
     for line in lines:
         words = shlex.split(line.partition("|")[0])[1:]
         assert parser_of(commands()).parse_args(words).command == words[0]
+
+
+def test_the_action_gates_a_wheel_of_the_workspace_in_its_own_folder(tmp_path: Path) -> None:
+    workspace, folder = tmp_path / "workspace", tmp_path / "state"
+    program = folder / ".venv-gate/bin/perfgate"
+    for each in (workspace / "dist", program.parent):
+        each.mkdir(parents=True)
+    (workspace / "dist/paddle.whl").touch()
+    program.write_text('#!/bin/sh\npwd\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    (step,) = [each for each in yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"] if "id" in each]
+    given = {"FOLDER": f"{folder}", "BUILD": "dist/paddle.whl", "REFERENCE": "paddlepaddle==3.3.1"}
+    given |= {"OPTIONS": "--history 'a b' -- -n 2", "GITHUB_OUTPUT": f"{tmp_path}/output"}
+    done = subprocess.run(
+        ["bash", "-e", "-c", step["run"]], cwd=workspace, env={**os.environ, **given}, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == [
+        f"{folder}", "gate", "--build", f"{workspace}/dist/paddle.whl", "--reference-build", "paddlepaddle==3.3.1",
+        "--history", "a b", "--", "-n", "2",
+    ]  # fmt: skip
+    assert (tmp_path / "output").read_text() == f"page={folder}/gate/night.html\n"
