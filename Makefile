@@ -26,7 +26,9 @@ NEVER_HANGS = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true 
 # training runs two at a time, as that takes gigabytes, and a measured one alone: it takes the whole machine. Each
 # worker begins with a part of the files (worksteal), so that servers and other programs that a module's tests share are
 # started once, and takes tests of others when it has done its own.
-SIDE_BY_SIDE = --dist worksteal $(NEVER_HANGS) 300 $(PYTEST_ARGS)
+# What was skipped is listed with its reason.
+SHOWN = -rs $(PYTEST_ARGS)
+SIDE_BY_SIDE = --dist worksteal $(NEVER_HANGS) 300 $(SHOWN)
 QUICK = $(TESTS) tests -m "not training and not slow" -n $(WORKERS) $(SIDE_BY_SIDE)
 SLOW = $(TESTS) $(call MARKED,slow) -m "slow and not training" -n $(shell echo $$((2 * $(WORKERS)))) $(SIDE_BY_SIDE)
 # The files that name a mark, and the folders whose conftest.py does: all others would be imported to be left out.
@@ -78,8 +80,8 @@ perf: env
 test: env-test
 	$(QUICK) $(OR_NONE)
 	$(SLOW) $(OR_NONE)
-	$(TESTS) $(TRAINING) -m untimed -n 2 --dist worksteal $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
-	$(TESTS) $(TRAINING) -m "training and not untimed" $(NEVER_HANGS) 900 $(PYTEST_ARGS) $(OR_NONE)
+	$(TESTS) $(TRAINING) -m untimed -n 2 --dist worksteal $(NEVER_HANGS) 900 $(SHOWN) $(OR_NONE)
+	$(TESTS) $(TRAINING) -m "training and not untimed" $(NEVER_HANGS) 900 $(SHOWN) $(OR_NONE)
 
 # The environment first: its Pythons are fewer, and it says so before anything is downloaded.
 test-paddle26: env-paddle26 env-dev

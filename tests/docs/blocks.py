@@ -4,8 +4,7 @@ The words behind a block's opening fence say it: a language, and for commands a 
 
 - ``sh run``, ``console run``: each command runs on made nights, or from the checkout if it is a module of
   ``benchmarks`` (test_blocks.py); of ``console`` the output is compared.
-- ``console stand-in``: as a session of pytest in which a stand-in trains (test_sessions.py), or a
-  comparison of frameworks (test_comparison.py).
+- ``console stand-in``: as a session of pytest in which a stand-in trains (test_sessions.py).
 - ``console training``: the same with real training.
 - ``sh parsed``: the command's own parser reads the line, make says what it would do, and pytest selects cases. To run
   it would take minutes of training or of downloads.

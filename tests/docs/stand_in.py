@@ -90,9 +90,10 @@ class Trainer:
     def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
         uuid = f"{self.store.session}-{plan.case.id}-{replicate}"
         record = plan.build if build is Build.CANDIDATE else plan.reference
-        # By the number of the session, since its name has the time in it.
-        number = sum(each.is_dir() for each in self.store.root.iterdir())
-        drawn = random.Random(f"{number} {plan.case.id} {replicate}").gauss(1.0, SPREAD)
+        # By numbers of sessions and runs: the time in a session's name also decides which build of a pair runs first.
+        session = sum(each.is_dir() for each in self.store.root.iterdir())
+        run = sum(each.role == build.value for each in self.store.results(plan.case.id))
+        drawn = random.Random(f"{session} {plan.case.id} {build} {run}").gauss(1.0, SPREAD)
         rate = _images_per_s(plan.case, record["commit"]) * drawn
         return trained_run(self.store, plan, replicate, build, stage, uuid=uuid, images_per_s=rate)
 

@@ -73,9 +73,10 @@ def trained(
     """In the place of ``JobRunner.run`` in the clone: a run's step logs and result, as fast as the build's commit
     says."""
     name = uuid.uuid4().hex
-    # By the number of the session, since its name has the time in it.
-    number = sum(each.is_dir() for each in store.root.iterdir())
-    drawn = random.Random(f"{number} {plan.case.id} {build} {replicate}").gauss(1.0, SPREAD)
+    # By numbers of sessions and runs: the time in a session's name also decides which build of a pair runs first.
+    session = sum(each.is_dir() for each in store.root.iterdir())
+    run = sum(each.role == build.value for each in store.results(plan.case.id))
+    drawn = random.Random(f"{session} {plan.case.id} {build} {run}").gauss(1.0, SPREAD)
     commit = (plan.build if build is Build.CANDIDATE else plan.reference)["commit"]
     rate = IMAGES_PER_S * (SLOWER if commit.startswith(SLOW) else 1.0) * drawn
     return trained_run(store, plan, replicate, build, stage, uuid=name, images_per_s=rate)

@@ -216,12 +216,19 @@ def test_a_job_that_waits_in_the_queue_says_why_once(
         monkeypatch.setenv(name, slurm.variables[name])
     monkeypatch.setattr(helpers.launch.slurm.job, "_QUEUE_SECONDS", 0.5)
     slurm.command("scontrol", "update", "partitionname=perf", "state=down")
-    raised = threading.Timer(6.0, lambda: slurm.command("scancel", "--state=PENDING", f"--user={getpass.getuser()}"))
-    raised.start()
+    ended = threading.Event()
+
+    def cancel() -> None:
+        while not ended.wait(6.0):
+            slurm.command("scancel", "--state=PENDING", f"--user={getpass.getuser()}")
+
+    cancelling = threading.Thread(target=cancel)
+    cancelling.start()
     try:
         assert main(words(workshop, "calibrate", ONE_CARD)) == 6
     finally:
-        raised.join()
+        ended.set()
+        cancelling.join()
         slurm.command("scontrol", "update", "partitionname=perf", "state=up")
     assert capsys.readouterr().err.count("waiting in the queue: PartitionDown\n") == 1
 

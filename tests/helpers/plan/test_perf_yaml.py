@@ -362,7 +362,7 @@ nodes:
 SMUGGLED = ["-oProxyCommand=touch owned", "-F/tmp/x", "--", "n1 -o=x", "a@b", "n1;true", "n1\n", "$(x)", "~", "::1"]
 
 
-@pytest.mark.parametrize("text", [*SMUGGLED, *TEXTS.values()])
+@pytest.mark.parametrize("text", [*SMUGGLED, *TEXTS.values(), "n1.example"])
 def test_no_name_or_address_of_a_host_is_an_option_or_a_word_for_a_shell(tmp_path: Path, text: str) -> None:
     for key in ("name", "address"):
         hosts = [{"name": "n0", "address": "10.0.0.1"}, {"name": "n1", "address": "n1", key: text}]
@@ -370,6 +370,7 @@ def test_no_name_or_address_of_a_host_is_an_option_or_a_word_for_a_shell(tmp_pat
             nodes = load(tmp_path, SMALL + json.dumps({"nodes": {"hosts": hosts}})[1:-1]).nodes
         except ConfigError as error:
             assert str(error).isprintable()
+            assert text not in SMUGGLED or f"hosts[1].{key}" in str(error)
             continue
         taken = getattr(nodes.hosts[1], key)
         assert shlex.quote(taken) == taken and not taken.startswith("-")
