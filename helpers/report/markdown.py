@@ -46,7 +46,7 @@ def _first(report: SessionReport) -> Iterator[str]:
     if needed := list(_needed(report)):
         yield f"## {counted(len(needed), 'case needs', 'cases need')} someone"
         yield _laid_out(Table.of_texts(("status", "case", "owner", "what happened"), needed))
-    if commands := after_drops(report.outcomes, "perfgate"):
+    if commands := after_drops(report.outcomes):
         yield "\n".join(["```sh", *map(printable, commands), "```"])
     if report.night is not None:
         yield f"The night as a whole: {report.night.status.value}: {markdown_text(reason_text(report.night.reason))}"

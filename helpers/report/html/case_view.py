@@ -99,7 +99,7 @@ def case_view(
         "compared_with": _night_text(known),
         "environment": {name: table for name, table in environment.items() if machine.get(name) != table},
         "command": details.command,
-        "next": () if outcome is None else after_a_drop(outcome, "perfgate"),
+        "next": () if outcome is None else after_a_drop(outcome),
         "explained": None if explained is None else _explained(explained),
     }
 
