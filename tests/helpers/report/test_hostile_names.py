@@ -22,7 +22,7 @@ from helpers.judging.case.verdict import Reason, Status
 from helpers.judging.finding import Code, found
 from helpers.judging.night.verdict import NightVerdict
 from helpers.machine.doctor import Diagnosis
-from helpers.machine.doctor.finding import Finding, Severity
+from helpers.machine.doctor.issue import Issue, Severity
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.report.frameworks import render_frameworks
 from helpers.report.html.night_drawings import draw_nights
@@ -56,7 +56,7 @@ def texts(name: str) -> dict[str, str]:
     skipped = replace(PASSED, status="not run", effect="skip", reason=name, samples_per_s=None, recorded=None)
     line = replace(LINE, session=name, build=name, reason=name, notes=(name,))
     report = {"CPU": {"CPU": name, printable(name)[:20]: "x"}}
-    diagnosis = Diagnosis(report, (Finding(Severity.WARNING, "x", name, name, name),))
+    diagnosis = Diagnosis(report, (Issue(Severity.WARNING, "x", name, name, name),))
     refused = replace(REFUSED, here=name, needs=name)
     night = NightVerdict(Status.INCONCLUSIVE, Reason("c", name), 3)
     compared = replace(ANSWER, reason=Reason("c", name))
@@ -158,5 +158,5 @@ def test_json_holds_what_there_was_in_ascii(name: str) -> None:
     assert text.isascii() and all(line.isprintable() for line in text.split("\n"))
     record = json.loads(text)
     assert (record["machine"]["host"], record["command"][1], record["cases"][0]["reason"]) == (name, name, name)
-    diagnosis = Diagnosis({"CPU": {"CPU": name}}, (Finding(Severity.NOTE, "x", name, name, name),))
+    diagnosis = Diagnosis({"CPU": {"CPU": name}}, (Issue(Severity.NOTE, "x", name, name, name),))
     assert json.loads(json.dumps(doctor_record(diagnosis)))["findings"][0]["found"] == name
