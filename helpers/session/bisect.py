@@ -49,7 +49,6 @@ from helpers.judging.rules.rates import rate_unit
 from helpers.launch.failure import is_of_machine
 from helpers.machine.environment import differences
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.installed import CANDIDATE, REFERENCE
 from helpers.plan.overrides import segment_of
 from helpers.plan.perf_yaml import Config
 from helpers.session import SuiteOptions
@@ -150,7 +149,7 @@ def workshop(options: SuiteOptions, config: Config, say: Callable[[str], None]) 
         try:
             yield found
         finally:
-            candidate, reference = found[CANDIDATE], found[REFERENCE]
+            candidate, reference = found[Build.CANDIDATE.value], found[Build.REFERENCE.value]
             if candidate["made"] and candidate["digest"] != reference["digest"]:
                 cache.release(candidate["digest"])
 
@@ -240,7 +239,9 @@ class BuildSearch:
 
     def _stack_of(self, place: int, suite_case: SuiteCase) -> dict[str, str]:
         """The facts of the build's newest usable run; empty without one."""
-        mine = [each for each in self._runs_of(place, suite_case) if each.measured and each.role == CANDIDATE]
+        mine = [
+            each for each in self._runs_of(place, suite_case) if each.measured and each.role == Build.CANDIDATE.value
+        ]
         return segment_of(mine[-1].environment, mine[-1].settings, suite_case.case.id) if mine else {}
 
     def _bisection(self, suite_case: SuiteCase, found: Sequence[CaseSearch]) -> Bisection:

@@ -20,13 +20,14 @@ from helpers.common.files import of_everybody
 from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
 from helpers.common.words import counted
+from helpers.judging.case.evidence import Build
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
 from helpers.machine.environment import device_of
 from helpers.machine.frameworks import BuildFinder
 from helpers.plan.baseline_files import BASELINES, PUBLISHED
 from helpers.plan.case_plan import CPU, SuiteCase, matrix, usual_targets
-from helpers.plan.installed import CANDIDATE, Installed
+from helpers.plan.installed import Installed
 from helpers.plan.perf_yaml import Config, MachineConfig, load_config
 from helpers.plan.published import PublishedSet, load_all_published
 from helpers.plan.recorded import RecordedEntry
@@ -275,7 +276,7 @@ class Suite:
 
         reference = reference_line(self.options, self.config)
         data = self.options.data_root or self.config.data.root or f"made by the suite in {MADE_IMAGES}"
-        tested = self.options.builds.get(CANDIDATE)
+        tested = self.options.builds.get(Build.CANDIDATE.value)
         build = f"build: {tested['name']} @{tested['commit'][:12]} ({tested['source_text']})" if tested else ""
         return [
             f"machine: {self.machine.describe()}",
