@@ -40,7 +40,7 @@ from helpers.judging.bisect.search import (
     no_drop_probability,
 )
 from helpers.judging.case.confirm import next_runs
-from helpers.judging.case.evidence import Build, Evidence
+from helpers.judging.case.evidence import Build, CaseKey, Evidence
 from helpers.judging.case.judge import end_without_comparison, failed_run, no_median_step
 from helpers.judging.case.noise import usual_sigma
 from helpers.judging.case.verdict import NeedRuns, Reason, Status, Verdict
@@ -95,8 +95,7 @@ class SearchPlan:
     """The builds and cases of a search. They stay the same when it is resumed."""
 
     builds: tuple[str, ...]
-    # Target and id of each case.
-    cases: tuple[tuple[str, str], ...]
+    cases: tuple[CaseKey, ...]
     # Of the machine.
     host_id: str
     most_runs: int

@@ -20,7 +20,7 @@ from helpers.common.files import of_everybody
 from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
 from helpers.common.words import counted
-from helpers.judging.case.evidence import Build
+from helpers.judging.case.evidence import Build, CaseKey
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
 from helpers.machine.environment import device_of
@@ -236,7 +236,7 @@ class Suite:
 
         self.options, self.config = options, with_builds(self.config, options.builds)
 
-    def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
+    def selection_here(self) -> tuple[frozenset[CaseKey], str]:
         """The cases that run without a marker, and a line that names the selection. Under ``--gate`` they are the
         gate's cases, else the GPU cases that this machine can run (the cases for any card if its model has none), else
         the short CPU selection.
@@ -260,7 +260,7 @@ class Suite:
             f"no marker given: {what}; {left} left out (-m cpu, -m gpu, -m v100 …); found {self.machine.describe()}",
         )
 
-    def begin_night(self, here: Collection[tuple[str, str]]) -> NightLimit | None:
+    def begin_night(self, here: Collection[CaseKey]) -> NightLimit | None:
         """The limit of tonight's cases ``here``, whose time runs from now on; None if perf.yaml does not limit it."""
         from helpers.session.night_limit import begin_night
 

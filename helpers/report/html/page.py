@@ -22,6 +22,7 @@ from markupsafe import Markup
 from helpers.common.words import counted
 from helpers.drawing.axes import shortened
 from helpers.drawing.axes import style as drawing_style
+from helpers.judging.case.evidence import CaseKey
 from helpers.judging.case.verdict import Status
 from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
@@ -149,7 +150,7 @@ def _view(
     outcome: CaseOutcome | None,
     report: SessionReport,
     machine: Mapping[str, Any],
-    rules: Mapping[tuple[str, str], str],
+    rules: Mapping[CaseKey, str],
 ) -> dict[str, Any]:
     details, key = report.details(outcome) if outcome is not None else CaseDetails(), (row.target, row.case_id)
     return case_view(place, row, outcome, details, report.explanations.get(key), machine, rules.get(key, ""))
