@@ -26,7 +26,7 @@ from helpers.builds.uv import Uv
 from helpers.common.inherited import passed_on
 from helpers.common.wall_clock import utc_now
 from helpers.machine.drivers import kernel_driver
-from helpers.machine.frameworks import BuildFinder
+from helpers.machine.framework_builds import BuildFinder
 from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import open_nvml
 from helpers.machine.surroundings import home_problem, refuse_home

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from helpers.judging.case.evidence import Build
 from helpers.machine.devices import Machine, why_not_run
 from helpers.machine.drivers import why_build_runs_on_none
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild, find_framework
+from helpers.machine.framework_builds import BuildFinder, FrameworkBuild, find_framework
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CPU, SuiteCase, build_label
 from helpers.plan.perf_yaml import Config

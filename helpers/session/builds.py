@@ -10,7 +10,7 @@ from helpers.builds.cache import BuildCache
 from helpers.builds.making import PreparedBuild, import_build, prepare
 from helpers.builds.naming import NONE, parse_build
 from helpers.judging.case.evidence import Build
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.framework_builds import BuildFinder, FrameworkBuild
 from helpers.plan.case_plan import build_label
 from helpers.plan.installed import BUILD, REFERENCE_BUILD
 from helpers.plan.perf_yaml import Config

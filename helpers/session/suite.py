@@ -24,7 +24,7 @@ from helpers.judging.case.evidence import Build, CaseKey
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
 from helpers.machine.environment import device_of
-from helpers.machine.frameworks import BuildFinder
+from helpers.machine.framework_builds import BuildFinder
 from helpers.plan.baseline_files import BASELINES, PUBLISHED
 from helpers.plan.case_plan import CPU, SuiteCase, matrix, usual_targets
 from helpers.plan.installed import Installed

@@ -26,7 +26,6 @@ from helpers.judging.case.evidence import CaseKey
 from helpers.judging.case.verdict import Status
 from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
-from helpers.report.frameworks import frameworks_table
 from helpers.report.html.case_view import case_view
 from helpers.report.html.comparison_drawings import draw_efficiency, draw_ratios
 from helpers.report.html.marks import badge_shape, definitions, markup, name_of, picture
@@ -46,6 +45,7 @@ from helpers.report.sentences import (
     urgent,
 )
 from helpers.report.shown_figures import common_rule, measured_rule, published_rule, recorded_rule, shown_published
+from helpers.report.side_by_side import frameworks_table
 from helpers.report.table import Align
 from helpers.report.text import summary_line
 from helpers.session.case_details import RUN_SECTION, CaseDetails, environment_of

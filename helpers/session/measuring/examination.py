@@ -23,7 +23,7 @@ from helpers.launch.nodes.connected import open_port, resolve
 from helpers.machine.devices import CpuCard, Machine, discover, hides_all_gpus
 from helpers.machine.doctor.issue import Context
 from helpers.machine.facts import SystemFacts, gather, nvidia_cards_on_bus
-from helpers.machine.frameworks import BuildFinder, find_framework
+from helpers.machine.framework_builds import BuildFinder, find_framework
 from helpers.machine.host import probe_host_state, space
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Nvml, open_nvml

@@ -24,10 +24,10 @@ from helpers.judging.night.verdict import NightVerdict
 from helpers.machine.doctor import Diagnosis
 from helpers.machine.doctor.issue import Issue, Severity
 from helpers.plan.matrix import MeasuringProtocol
-from helpers.report.frameworks import render_frameworks
 from helpers.report.html.night_drawings import draw_nights
 from helpers.report.results import SessionReport, results_json
 from helpers.report.scaling import scalings, to_text
+from helpers.report.side_by_side import render_frameworks
 from helpers.report.text import night_lines, render
 from helpers.session.side_by_side.comparison import Cell
 from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError, SuiteError, printable
@@ -37,9 +37,9 @@ from tests.helpers.commands.test_calibrate import NOISE
 from tests.helpers.commands.test_cases_text import REFUSED
 from tests.helpers.commands.test_compare_text import ANSWER
 from tests.helpers.commands.test_history_text import LINE
-from tests.helpers.report.test_frameworks import PADDLE, PYTORCH
-from tests.helpers.report.test_frameworks import ROW as FRAMEWORKS_ROW
 from tests.helpers.report.test_scaling import row
+from tests.helpers.report.test_side_by_side import PADDLE, PYTORCH
+from tests.helpers.report.test_side_by_side import ROW as FRAMEWORKS_ROW
 from tests.helpers.report.test_text import PASSED, comparison
 from tests.hostile_strings import TEXTS, check_json, check_lines, check_markdown, check_xml
 

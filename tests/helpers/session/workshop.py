@@ -12,7 +12,7 @@ from helpers.history.run_folders import ResultStore
 from helpers.judging.case.evidence import Build, Stage
 from helpers.launch.nodes.connected import ConnectedNodes
 from helpers.machine.devices import CpuCard, Machine
-from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
+from helpers.machine.framework_builds import BuildIdentity, FrameworkBuild
 from helpers.machine.host import Host
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CasePlan, SuiteCase

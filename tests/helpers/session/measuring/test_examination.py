@@ -17,7 +17,7 @@ import pytest
 from helpers.launch.nodes.slurm import with_hosts_of_job
 from helpers.machine.doctor import diagnose
 from helpers.machine.doctor.issue import Context
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.framework_builds import BuildFinder, FrameworkBuild
 from helpers.machine.watch.contention import ContentionSample
 from helpers.machine.watch.processes import Process, Processes
 from helpers.plan.perf_yaml import Config, HostConfig, NodesConfig, load_config
