@@ -61,10 +61,8 @@ from helpers.session.suite_history import history_url
 from helpers.trainers.contract.errors import ConfigError, NoHistory, SuiteError
 
 STATE_FILE = "bisect.json"
-# The code of the night of a build's pairs. No later night is compared with it, nor with the nights of other commands
-# that compare nothing with the recorded figure.
-BISECTED = Code.BISECTED.value
-_COMMANDS = (BISECTED, "calibrated", "compared")
+# The codes of nights that are compared with no recorded figure: no later night is compared with them.
+_COMMANDS = (Code.BISECTED, Code.CALIBRATED, Code.COMPARED)
 _REGRESSED = (Status.REGRESSION.value, Status.SLOWER.value)
 _UNHEALTHY = "device unhealthy"
 # A limit in case a judge goes wrong: no judge requests so many times the budget.
@@ -301,7 +299,7 @@ class BuildSearch:
         request = MeasureRequest(by=by, most=_MOST_ATTEMPTS * self.plan.most_runs)
         result = suite.measurer.make_runs(suite_case, request, self.on_progress)
         self._runs.pop((step.build, case_id), None)
-        if result.verdict.reason.code == BISECTED:
+        if result.verdict.reason.code == Code.BISECTED:
             self._learn_sigma(suite, result)
             return
         reason = f"{result.verdict.status.value}: {self.tell(result.verdict.reason)}"

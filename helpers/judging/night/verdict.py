@@ -202,20 +202,20 @@ def _verdict(
         parts.append(found(Code.LOOK_AT, changed=tuple(changed)))
     status = Status.PASS
     if build:
-        status, code = Status.REGRESSION, "group-regression"
+        status, code = Status.REGRESSION, Code.GROUP_REGRESSION
     elif Cause.UNCONFIRMED in causes:
-        status, code = Status.INCONCLUSIVE, "unconfirmed-group-drop"
+        status, code = Status.INCONCLUSIVE, Code.UNCONFIRMED_GROUP_DROP
     elif machine:
-        code = "machine-suspect"
+        code = Code.MACHINE_SUSPECT
     elif faster:
-        code = "builds-faster"
+        code = Code.BUILDS_FASTER
     elif findings:
-        code = "group-not-confirmed"
+        code = Code.GROUP_NOT_CONFIRMED
     else:
-        code = "quiet"
+        code = Code.QUIET
         parts = [_quiet(cases)]
     suspect = "build" if build or faster else "machine" if machine else ""
-    return NightVerdict(status, Reason(code, findings=tuple(parts)), len(cases), suspect, findings, common)
+    return NightVerdict(status, Reason(code.value, findings=tuple(parts)), len(cases), suspect, findings, common)
 
 
 def _builds_are_faster(common: CommonMove, cases: Sequence[NightCase]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from helpers.judging.case.noise import learn
 from helpers.judging.case.verdict import Reason, Status
+from helpers.judging.finding import Code
 from helpers.judging.statistics import effect_of, summarise
 from helpers.plan.baseline_files import FigureStatus
 from helpers.session.measuring.case_loop import CaseResult
@@ -16,8 +17,6 @@ from helpers.session.side_by_side.configurations import COMPARED_WITH, Configura
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING
 
-# The code of a verdict on a case that was measured beside other frameworks and compared with no reference.
-COMPARED = "compared"
 # The settings that say what a step computes, and in how many processes; below, what a recipe without one of them does.
 _TRAINING = (
     "optimizer", "learning_rate", "momentum", "weight_decay", "decay_norms", "label_smoothing", "layout",
@@ -135,7 +134,7 @@ def _cell(
         build=" ".join(filter(None, (build.get("framework", ""), build.get("version", "")))),
         marks=tuple(dict.fromkeys(mark for run in usable for mark in run.marks)),
     )
-    if verdict.reason.code != COMPARED:
+    if verdict.reason.code != Code.COMPARED:
         return known
     rates = tuple(rate for run in usable if isinstance(rate := run.figures.get(result.plan.rule), float))
     summary = summarise(rates)
