@@ -15,10 +15,10 @@ from helpers.history import Memory
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.history.session_file import SessionRecord
-from helpers.judging.case.evidence import Budget, Build, Stage
+from helpers.judging.case.evidence import Budget, Build, CaseKey, Stage
 from helpers.judging.case.verdict import Status, Verdict
 from helpers.judging.finding import Finding
-from helpers.judging.night.groups import Key, NightCase
+from helpers.judging.night.groups import NightCase
 from helpers.judging.night.verdict import NeedConfirmation, NightVerdict, judge_night
 from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK
 from helpers.judging.statistics import summarise
@@ -177,7 +177,7 @@ class Machine:
         results = {plan.case.id: measure(plan) for plan in plans}
         screened = [case for result in results.values() if (case := night_case(_UNGATED.outcome(result))) is not None]
         before = {case.key: case for case in screened}
-        confirmed: dict[Key, NightCase] = {}
+        confirmed: dict[CaseKey, NightCase] = {}
         while isinstance(answer := judge_night(screened, confirmed), NeedConfirmation):
             result = measure(results[answer.case_id].plan, answer.why)
             results[answer.case_id] = result

@@ -3,7 +3,7 @@ docs/frameworks.md)."""
 
 import pytest
 
-from fixtures.frameworks import ComparedFrameworks
+from fixtures.side_by_side import ComparedFrameworks
 
 
 @pytest.mark.frameworks

@@ -29,7 +29,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"{text}: expected one exact version, as numpy==2.2.6")
 
 
-class Part(_Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class OptionalPackages(_Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Packages without which an environment is complete."""
 
     # In words.
@@ -64,7 +64,7 @@ class Companions(_Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     # Ranges of versions, separated by ``||``.
     versions: str
     why: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[OptionalPackages, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,14 +19,14 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from helpers.builds.cache import BuildCache, KeptBuild, removed
-from helpers.builds.companions import COMPANIONS, Companions, Part, companions_for
+from helpers.builds.companions import COMPANIONS, Companions, OptionalPackages, companions_for
 from helpers.builds.fetching import Fetched, Wheel, check_python, digest_of, fetch, open_wheel, wheel_name
 from helpers.builds.naming import BuildSource, BuildUnavailable, Why, exact_version
 from helpers.builds.uv import Uv
 from helpers.common.inherited import passed_on
 from helpers.common.wall_clock import utc_now
 from helpers.machine.drivers import kernel_driver
-from helpers.machine.frameworks import BuildFinder
+from helpers.machine.framework_builds import BuildFinder
 from helpers.machine.libraries import with_libraries
 from helpers.machine.nvml import open_nvml
 from helpers.machine.surroundings import home_problem, refuse_home
@@ -206,7 +206,7 @@ class _Making:
         found = self._companions(version)
         return (*found.requirements, *(each for part in self._parts(version) for each in part.requirements))
 
-    def _parts(self, version: str) -> list[Part]:
+    def _parts(self, version: str) -> list[OptionalPackages]:
         return [part for part in self._companions(version).parts if part.name not in self.missing]
 
     def _companions(self, version: str) -> Companions:

@@ -30,6 +30,7 @@ from helpers.history import open_history
 from helpers.history.results import RunResult
 from helpers.history.stored import Calibration
 from helpers.judging.case.calibrate import LEAST_RUNS, CaseNoise, Deviation, calibrating, noise_of
+from helpers.judging.finding import Code
 from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
 from helpers.plan.case_plan import SuiteCase
@@ -140,7 +141,7 @@ def _calibrated(suite: Suite, suite_case: SuiteCase, runs: int) -> CaseNoise | s
     request = MeasureRequest(by=calibrating(runs), most=_MOST_MADE)
     tell = say_each_run(lambda run: f"  run {run.replicate + 1} of {runs}")
     result = suite.measurer.make_runs(suite_case, request, tell)
-    if result.verdict.reason.code != "calibrated":
+    if result.verdict.reason.code != Code.CALIBRATED:
         return f"{result.verdict.status.value}: {reason_text(result.verdict.reason)}"
     try:
         return _noise(suite, result)

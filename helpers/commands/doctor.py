@@ -12,7 +12,7 @@ from helpers.commands.loading import add_json, add_runs_folder, history_option, 
 from helpers.history.address import history_problem, named_address
 from helpers.machine.devices import Machine
 from helpers.machine.doctor import Diagnosis, diagnose
-from helpers.machine.doctor.finding import Finding
+from helpers.machine.doctor.issue import Issue
 from helpers.machine.tables import COLUMNS, TOPOLOGY, Tables
 from helpers.report.table import Table
 from helpers.report.text import hanging
@@ -50,7 +50,7 @@ _STEP_BYTES = 256
 
 
 def run(arguments: argparse.Namespace, out: TextIO, io: ExaminationIO | None = None) -> int:
-    """Print tables, findings and verdict. Exit status 1 if a finding makes measurements worthless."""
+    """Print tables, issues and verdict. Exit status 1 if an issue makes measurements worthless."""
     suite = load_suite(arguments)
     named = named_address(arguments.history, suite.config.history.url, suite.config.path)
     diagnosis = diagnosis_of(suite, arguments.runs_dir, arguments.data, history_url=named, io=io)
@@ -91,22 +91,22 @@ def night_bytes(suite: Suite, machine: Machine) -> int:
 
 
 def doctor_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
-    """Tables, findings, and the verdict as the last line."""
-    parts = [report_text(diagnosis.tables, width), "", *_findings_text(diagnosis.findings, width)]
+    """Tables, issues, and the verdict as the last line."""
+    parts = [report_text(diagnosis.tables, width), "", *_issues_text(diagnosis.issues, width)]
     parts.extend(_wrapped(diagnosis.verdict, "    ", width))
     return "\n".join(parts)
 
 
 def doctor_record(diagnosis: Diagnosis) -> dict[str, Any]:
     """Plain JSON values; ``schema_version`` is DOCTOR_SCHEMA_VERSION."""
-    findings = [
+    issues = [
         {"severity": f.severity.value, "name": f.name, "found": f.found, "why": f.why, "remedy": f.remedy}
-        for f in diagnosis.findings
+        for f in diagnosis.issues
     ]
     return {
         "schema_version": DOCTOR_SCHEMA_VERSION,
         "system": diagnosis.tables,
-        "findings": findings,
+        "findings": issues,
         "fit": diagnosis.fit,
         "verdict": diagnosis.verdict,
     }
@@ -138,15 +138,15 @@ def _matrix_text(rows: Mapping[str, str]) -> list[str]:
     return [grid.heading, *grid.lines]
 
 
-def _findings_text(findings: Sequence[Finding], width: int) -> list[str]:
-    if not findings:
+def _issues_text(issues: Sequence[Issue], width: int) -> list[str]:
+    if not issues:
         return []
     lines = ["what spoils a measurement here"]
-    for finding in findings:
-        head = f"  {finding.severity.value.upper()} {finding.name}: {finding.found}"
+    for issue in issues:
+        head = f"  {issue.severity.value.upper()} {issue.name}: {issue.found}"
         lines += _wrapped(head, "      ", width)
-        lines += _wrapped(f"    why: {finding.why}", "      ", width)
-        lines += _wrapped(f"    do:  {finding.remedy}", "         ", width)
+        lines += _wrapped(f"    why: {issue.why}", "      ", width)
+        lines += _wrapped(f"    do:  {issue.remedy}", "         ", width)
     return [*lines, ""]
 
 

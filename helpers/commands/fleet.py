@@ -22,8 +22,8 @@ from helpers.common.wall_clock import utc_now
 from helpers.common.words import counted
 from helpers.history.run_folders import JOBS_FOLDER
 from helpers.judging.fleet import LEAST_NODES, judge_fleet
-from helpers.launch.slurm.job import run_jobs
 from helpers.launch.slurm.nodes import SlurmNode, nodes_of
+from helpers.launch.slurm.sbatch import run_jobs
 from helpers.launch.slurm.script import JobRequest, Shape, parse_limit, parse_minutes, python_command
 from helpers.plan.clusters import ClusterConfig
 from helpers.report.fleet import FleetAnswer, fleet_record, fleet_text

@@ -25,6 +25,7 @@ from helpers.history.address import named_address, refuse_in_command_line
 from helpers.history.run_folders import is_session, session_record
 from helpers.history.session_file import SessionRecord
 from helpers.history.unwritten import Unwritten
+from helpers.judging.case.evidence import CaseKey
 from helpers.launch.launchers import CHOICES
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import SuiteCase
@@ -258,7 +259,7 @@ def find_cases(
 def cases_named(suite: Suite, wanted: Iterable[str], target: str | None) -> tuple[SuiteCase, ...]:
     """The cases of the ids and patterns, in the order of the matrix. Of the cases that a pattern matches, only those
     that run here are taken, if there are any. Raises ConfigError if one of ``wanted`` matches no case."""
-    keys: set[tuple[str, str]] = set()
+    keys: set[CaseKey] = set()
     for each in wanted:
         matching = matching_cases(suite.cases, each, target)
         if matching is None:

@@ -14,7 +14,7 @@ from helpers.common.words import counted
 from helpers.history.results import IMPORTED, RunResult
 from helpers.history.stored import StoredNight, StoredResult
 from helpers.judging.case.compare_sides import KeptRun
-from helpers.judging.case.evidence import Build, Stage
+from helpers.judging.case.evidence import Build, CaseKey, Stage
 from helpers.judging.rules.own import MEDIAN_STEP, WALL_CLOCK, run_figure
 from helpers.judging.rules.rates import rate_unit
 from helpers.logs.record import HONEST
@@ -78,7 +78,7 @@ class Selection:
     selector: Selector
     runs: tuple[KeptRun, ...] = ()
     left_out: tuple[str, ...] = ()
-    refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    refused: Mapping[CaseKey, str] = field(default_factory=dict)
     # Why a log has no figure by the rule; empty if each has one.
     lacks: str = ""
 
@@ -173,7 +173,7 @@ def baseline_runs(others: Sequence[KeptRun], entry_of: Callable[[str, str], Reco
     """This machine's recorded entries for the cases of the other side's runs. ``refused`` has the cases without an
     entry, and those whose figures are by another rule than MEDIAN_STEP, with the reasons."""
     runs: list[KeptRun] = []
-    refused: dict[tuple[str, str], str] = {}
+    refused: dict[CaseKey, str] = {}
     protocols = {run.key: run.protocol for run in sorted(others, key=lambda run: run.created)}
     for (target, case_id), protocol in sorted(protocols.items()):
         entry = entry_of(target, case_id)

@@ -14,7 +14,7 @@ from helpers.commands.option_types import typed
 from helpers.common.masking import shown_words
 from helpers.history.run_folders import JOBS_FOLDER
 from helpers.launch.launchers import CHOICES
-from helpers.launch.slurm.job import run_jobs
+from helpers.launch.slurm.sbatch import run_jobs
 from helpers.launch.slurm.script import (
     JobRequest,
     Shape,

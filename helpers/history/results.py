@@ -45,7 +45,7 @@ IMAGES_FACT = "images made"
 # No hardware trains slower or faster.
 LEAST_SAMPLES_PER_S, MOST_SAMPLES_PER_S = 1e-4, 1e9
 # images/s by a rule, or why there are none.
-Figure = Annotated[float, Meta(ge=LEAST_SAMPLES_PER_S, le=MOST_SAMPLES_PER_S)] | str
+RuleFigure = Annotated[float, Meta(ge=LEAST_SAMPLES_PER_S, le=MOST_SAMPLES_PER_S)] | str
 # Settings are no deeper than lists of numbers.
 _MOST_LEVELS = 8
 
@@ -74,7 +74,7 @@ class RunResult:
     # The environment tables of the machine (system_report), by section.
     system: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # The samples/s by each rule, or the reason why it does not apply.
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, RuleFigure] = field(default_factory=dict)
     # The steps of the window: seconds (the maximum over ranks), and the samples of all ranks.
     step_seconds: tuple[Annotated[float, Meta(gt=0, le=MOST)], ...] = ()
     samples_per_step: tuple[Count, ...] = ()

@@ -66,6 +66,13 @@ class Code(enum.StrEnum):
     OTHER_STACK = "other-stack"
     TOO_FEW_RUNS = "too-few-runs"
     WITHIN_TOLERANCE = "within-tolerance"
+    # ---- verdicts on a night
+    BUILDS_FASTER = "builds-faster"
+    GROUP_NOT_CONFIRMED = "group-not-confirmed"
+    GROUP_REGRESSION = "group-regression"
+    MACHINE_SUSPECT = "machine-suspect"
+    QUIET = "quiet"
+    UNCONFIRMED_GROUP_DROP = "unconfirmed-group-drop"
     # ---- what tonight's runs, the pairs and the references show
     ALL_BELOW = "all-below"
     BEFORE_PAIRS = "before-pairs"
@@ -142,7 +149,6 @@ class Code(enum.StrEnum):
     LOOK_AT = "look-at"
     NOT_SETTLED_IN = "not-settled-in"
     NO_REFERENCE = "no-reference"
-    QUIET = "quiet"
     QUIETEST = "quietest"
     REFERENCE_SLOW_IN = "reference-slow-in"
     # ---- the search for the first bad build

@@ -34,7 +34,6 @@ class Summary:
     # The largest distance of a run from the median, as a fraction of the median; None for one run.
     spread: float | None
     n: int
-    warnings: tuple[str, ...] = ()
 
 
 def summarise(samples_per_s: tuple[float, ...]) -> Summary:
@@ -47,11 +46,10 @@ def summarise(samples_per_s: tuple[float, ...]) -> Summary:
     centre = statistics.median(samples_per_s)
     n = len(samples_per_s)
     if n == 1:
-        return Summary(centre, None, None, None, 1, ("one run: no spread between runs is known",))
+        return Summary(centre, None, None, None, 1)
     low, high = median_interval([math.log(value) for value in samples_per_s])
     spread = max(abs(value - centre) for value in samples_per_s) / centre
-    warnings = (f"{n} runs: the interval is wide, 3 or more narrow it",) if n < 3 else ()
-    return Summary(centre, math.exp(low), math.exp(min(high, _LARGEST)), spread, n, warnings)
+    return Summary(centre, math.exp(low), math.exp(min(high, _LARGEST)), spread, n)
 
 
 def student_t_95(degrees_of_freedom: int) -> float:

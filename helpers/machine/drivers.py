@@ -8,7 +8,7 @@ import runpy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from helpers.machine.frameworks import FrameworkBuild
+from helpers.machine.framework_builds import FrameworkBuild
 from helpers.machine.nvml import Gpu
 from helpers.trainers.contract import ROOT
 

@@ -16,7 +16,7 @@ from helpers.common.inherited import passed_on
 from helpers.common.own_folder import is_installed
 from helpers.common.unknown import Unknown, ask
 from helpers.machine.devices import Machine
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.framework_builds import BuildFinder, FrameworkBuild
 from helpers.machine.host import HostState, probe_host_state
 from helpers.machine.libraries import LibraryFile, find_library, library_versions
 from helpers.machine.nvml import GpuDetails, Nvml

@@ -14,7 +14,7 @@ from typing import TypeVar
 from helpers.common.unknown import Unknown, ask
 from helpers.machine.devices import GIB, Machine
 from helpers.machine.facts import FrameworkFacts, SystemFacts, cpu_list, gather
-from helpers.machine.frameworks import BuildFinder
+from helpers.machine.framework_builds import BuildFinder
 from helpers.machine.nvml import GpuDetails, open_nvml
 from helpers.trainers.contract.frameworks import Framework
 

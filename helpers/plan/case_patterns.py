@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 from helpers.common.records import one_of
+from helpers.judging.case.evidence import CaseKey
 from helpers.plan.yaml_file import Pattern, Text
 from helpers.trainers.contract.errors import ConfigError
 
@@ -18,7 +19,7 @@ from helpers.trainers.contract.errors import ConfigError
 TARGETS = ("cpu", "v100", "a100", "gpu")
 Target = Annotated[str, one_of(*TARGETS)]
 
-Entry = TypeVar("Entry", bound="CasePattern")
+_Entry = TypeVar("_Entry", bound="CasePattern")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +52,12 @@ class Quarantine(CasePattern):
     until: datetime.date
 
 
-def last_match(entries: Iterable[Entry], case_id: str, target: str) -> Entry | None:
+def last_match(entries: Iterable[_Entry], case_id: str, target: str) -> _Entry | None:
     """The entry that counts for the case; None if none matches it."""
     return next((each for each in reversed(tuple(entries)) if each.matches(case_id, target)), None)
 
 
-def refuse_unmatched(file: Path, field: str, entry: CasePattern, cases: Iterable[tuple[str, str]]) -> None:
+def refuse_unmatched(file: Path, field: str, entry: CasePattern, cases: Iterable[CaseKey]) -> None:
     """Raises ConfigError if the pattern in ``field`` of perf.yaml matches none of ``cases``, pairs of target and id."""
     cases = tuple(cases)
     if any(entry.matches(case_id, target) for target, case_id in cases):

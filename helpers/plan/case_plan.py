@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from helpers.judging.case.evidence import Budget, PublishedReference, RecordedReference
+from helpers.judging.case.evidence import Budget, CaseKey, PublishedReference, RecordedReference
 from helpers.judging.rules.own import WALL_CLOCK
 from helpers.machine.environment import CPU as CPU
 from helpers.machine.environment import GPU, device_of, differences
@@ -47,7 +47,7 @@ class SuiteCase:
     quarantine: Quarantine | None = None
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> CaseKey:
         return self.target, self.case.id
 
     @property

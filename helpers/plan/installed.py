@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
+from helpers.judging.case.evidence import Build
 from helpers.machine.devices import Machine, why_not_run
 from helpers.machine.drivers import why_build_runs_on_none
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild, find_framework
+from helpers.machine.framework_builds import BuildFinder, FrameworkBuild, find_framework
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CPU, SuiteCase, build_label
 from helpers.plan.perf_yaml import Config
@@ -16,8 +17,6 @@ from helpers.trainers.contract.case import DataSource
 from helpers.trainers.contract.errors import ConfigError
 
 BUILD, REFERENCE_BUILD = "--build", "--reference-build"
-# The two sides of SuiteOptions.builds.
-CANDIDATE, REFERENCE = "candidate", "reference"
 SAME_BUILD = "the build under test itself"
 _NAMED_BY = ("version", "commit")
 
@@ -64,7 +63,7 @@ class Installed:
     def record(self, build: FrameworkBuild, *, of_reference: bool = False) -> dict[str, str]:
         """The names of a build in results, with the digest of its installed files."""
         finder = self.references if of_reference else self.builds
-        named = self.named.get(REFERENCE if of_reference else CANDIDATE, {})
+        named = self.named.get((Build.REFERENCE if of_reference else Build.CANDIDATE).value, {})
         ours = named.get("interpreter") == build.interpreter
         source = {"source": named["source_text"], "environment": named["digest"]} if ours else {}
         return {**build_record(build), "digest": finder.find_identity(build).digest, **source}
@@ -72,7 +71,7 @@ class Installed:
     @property
     def _named_reference(self) -> Mapping[str, str]:
         """The named reference build; empty if none was named."""
-        return self.named.get(REFERENCE, {})
+        return self.named.get(Build.REFERENCE.value, {})
 
     @property
     def _reference_option(self) -> str:

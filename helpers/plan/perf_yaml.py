@@ -21,7 +21,7 @@ from helpers.common.own_folder import own_folder
 from helpers.common.records import matching, member_of, one_of
 from helpers.judging.case.evidence import Budget
 from helpers.judging.parts.beyond_chance import LEAST_PAIRS, MOST_PAIRS, USUAL_PAIRS
-from helpers.machine.frameworks import FrameworkConfig
+from helpers.machine.framework_builds import FrameworkConfig
 from helpers.plan.case_patterns import Owner, Quarantine, Target
 from helpers.plan.clusters import ClusterConfig, refuse_own_options
 from helpers.plan.matrix import (

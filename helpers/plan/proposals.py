@@ -33,7 +33,7 @@ class ProposalKind(enum.Enum):
     UNUSED = "unused"
 
 
-class RecordedAnswer(enum.Enum):
+class AgainstEntry(enum.Enum):
     """The verdict's answer on a case against its recorded entry (docs/verdicts.md, "One case, one night")."""
 
     NOTHING_RECORDED = "nothing recorded"
@@ -45,7 +45,7 @@ class RecordedAnswer(enum.Enum):
     INCOMPARABLE = "not comparable"
 
 
-_NOT_AS_GOOD = (RecordedAnswer.SLOWER, RecordedAnswer.SLOWER_UNCONFIRMED, RecordedAnswer.UNSETTLED)
+_NOT_AS_GOOD = (AgainstEntry.SLOWER, AgainstEntry.SLOWER_UNCONFIRMED, AgainstEntry.UNSETTLED)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Candidate:
     refusal: str | None = None
     case_id: str = ""
     # The verdict's answer to the recorded question, and its reason.
-    answer: RecordedAnswer = RecordedAnswer.NOTHING_RECORDED
+    answer: AgainstEntry = AgainstEntry.NOTHING_RECORDED
     why: str = ""
     # What speaks against the figure as a reference, until a user says why it is right: it is below the published
     # figure, or the runs scatter.
@@ -141,14 +141,14 @@ def _decide(
     if case_id not in measured:
         return outcome(ProposalKind.REFUSED, "not measured in this session")
     # Where nothing is recorded, only pairs with a reference build give an answer.
-    by_entry = candidate.answer is not RecordedAnswer.NOTHING_RECORDED
+    by_entry = candidate.answer is not AgainstEntry.NOTHING_RECORDED
     if (by_entry and before is None and not candidate.beside) or (before is not None and not by_entry):
         return outcome(ProposalKind.REFUSED, overtaken(before))
     apart = "" if before is None else _incomparable(before, new)
     if before is not None and not apart:
-        if candidate.answer is RecordedAnswer.NO_WORSE:
+        if candidate.answer is AgainstEntry.NO_WORSE:
             return outcome(ProposalKind.UNCHANGED, f"{candidate.answer.value}; the file keeps the old figure")
-        if candidate.answer is RecordedAnswer.INCOMPARABLE:
+        if candidate.answer is AgainstEntry.INCOMPARABLE:
             return outcome(ProposalKind.REFUSED, _answer_text(candidate))
     if len(new.replicates) < LEAST_RUNS:
         return outcome(ProposalKind.REFUSED, _too_few(new))
@@ -180,7 +180,7 @@ def _worse(before: RecordedEntry | None, new: RecordedEntry, candidate: Candidat
     change = new.samples_per_s / before.samples_per_s - 1
     lower = f"{change:+.1%} against the recorded {figure_text(before)} {UNIT}"
     tolerance = candidate.tolerance if before.tolerance is None else before.tolerance
-    if not apart and candidate.answer is RecordedAnswer.FASTER and change < 0:
+    if not apart and candidate.answer is AgainstEntry.FASTER and change < 0:
         return [f"faster than the reference build, but lower than what is recorded: {lower}"]
     return [f"lower: {lower}"] if change < -tolerance else []
 
@@ -250,7 +250,7 @@ def reason_for(case_id: str, accepted: Sequence[Accepted]) -> str | None:
     return next((each.reason for each in reversed(accepted) if each.means(case_id)), None)
 
 
-def refuse_unmatched(accepted: Sequence[Accepted], case_ids: Collection[str]) -> None:
+def refuse_unmatched_reasons(accepted: Sequence[Accepted], case_ids: Collection[str]) -> None:
     """Raises BaselineError for a reason that matches no case of this session: a typing error would show after hours of
     measuring."""
     for each in accepted:

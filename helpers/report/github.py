@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from helpers.common.files import check_not_planted
+from helpers.judging.case.evidence import CaseKey
 from helpers.session.gate_verdict import GateCase, GateState, GateVerdict
 from helpers.trainers.contract.errors import printable
 
@@ -21,7 +22,7 @@ _MOST_SUMMARY_BYTES = 1 << 20
 _CUT = "\n\n(cut: GitHub takes 1 MiB; the whole report is in the results file)\n"
 
 
-def annotation_lines(gate: GateVerdict, places: Mapping[tuple[str, str], tuple[str, int]]) -> list[str]:
+def annotation_lines(gate: GateVerdict, places: Mapping[CaseKey, tuple[str, int]]) -> list[str]:
     """A workflow command for each case that fails the gate or is in quarantine and did not pass; one command for the
     gate itself if it failed without such a case.
 
@@ -55,7 +56,7 @@ def append_summary(file: Path, markdown: str) -> None:
         summary.write(content)
 
 
-def _command(kind: str, case: GateCase, places: Mapping[tuple[str, str], tuple[str, int]]) -> str:
+def _command(kind: str, case: GateCase, places: Mapping[CaseKey, tuple[str, int]]) -> str:
     title = f"title={_property(f'{case.status} {case.case_id} [{case.target}]')}"
     where = []
     if (place := places.get(case.key)) is not None:

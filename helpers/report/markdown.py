@@ -7,7 +7,6 @@ import html
 from collections.abc import Iterator, Sequence
 
 from helpers.common.words import counted
-from helpers.report.frameworks import frameworks_table
 from helpers.report.next_steps import after_drops
 from helpers.report.reasons import reason_text
 from helpers.report.results import SessionReport
@@ -23,6 +22,7 @@ from helpers.report.sentences import (
     sentence_of,
     urgent,
 )
+from helpers.report.side_by_side import frameworks_table
 from helpers.report.table import Column, Table, markdown_list, markdown_text
 from helpers.report.text import case_table, summary_line
 from helpers.session.gate_verdict import GateCase

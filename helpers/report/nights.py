@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from helpers.common.words import first_few
 from helpers.history.stored import SegmentStart, StoredNight
 from helpers.judging.case.verdict import Reason
+from helpers.judging.finding import Code
 from helpers.judging.statistics import median_interval, theil_sen
 from helpers.machine.environment import differences
 from helpers.report.reasons import reason_text
 
 # In place of the status of a night that calibrated the case; also the code of such a verdict.
-CALIBRATED = "calibrated"
+CALIBRATED = Code.CALIBRATED.value
 _SHOWN_DIFFERENCES = 3
 # The smallest change over a segment that is worth a line, as a fraction: the smallest that a tolerance can have.
 SHOWN_SLOPE = 0.005

@@ -381,6 +381,12 @@ _TEXTS: Mapping[Code, _Text] = {
     ),
     Code.TOO_FEW_RUNS: "fewer than {needed} runs on a side",
     Code.WITHIN_TOLERANCE: "a change, within the tolerance",
+    Code.BUILDS_FASTER: "most cases are faster",
+    Code.GROUP_NOT_CONFIRMED: "cases fell together by chance",
+    Code.GROUP_REGRESSION: "cases fell together, by the build",
+    Code.MACHINE_SUSPECT: "the machine or the environment is suspected",
+    Code.QUIET: _quiet,
+    Code.UNCONFIRMED_GROUP_DROP: "cases fell together, unconfirmed",
     Code.ALL_BELOW: (
         "each of {n} runs lies {drop:.1%} or more below the recorded {recorded:rate} {unit} ({label}; band {band:.1%}, "
         "evidence {evidence:e}, threshold {threshold:.0f})"
@@ -478,7 +484,6 @@ _TEXTS: Mapping[Code, _Text] = {
     Code.NO_REFERENCE: lambda of: (
         f"no reference build could confirm it ({of['why'] or 'give --reference-build BUILD'})"
     ),
-    Code.QUIET: _quiet,
     Code.QUIETEST: "this is their quietest",
     Code.REFERENCE_SLOW_IN: "the reference build is as slow tonight in {cases:cases}: the machine or the environment",
     Code.SEARCH_BAD: "{bad} beside {good}: bad must be bad",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from helpers.judging.case.evidence import CaseKey
 from helpers.judging.night.verdict import NightVerdict
 from helpers.report.row import READER_BOUND_SHARE, CaseRow, is_reader_bound
 from helpers.report.scaling import Scaling
@@ -46,7 +47,7 @@ class SessionReport:
     outcomes: Sequence[CaseOutcome] = ()
     details: Callable[[CaseOutcome], CaseDetails] = lambda outcome: CaseDetails()
     # Which part of a step is slower in the cases that were explained, by the cases' keys.
-    explanations: Mapping[tuple[str, str], CaseExplanation] = field(default_factory=dict)
+    explanations: Mapping[CaseKey, CaseExplanation] = field(default_factory=dict)
     # Comparisons of frameworks (``-m frameworks``).
     frameworks: Sequence[ConfigurationOutcome] = ()
     # When the session began: ISO 8601 in the time zone of its machine; empty where several machines are reported.

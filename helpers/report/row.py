@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -176,7 +176,7 @@ def row_of(outcome: CaseOutcome) -> CaseRow:
         recorded=ReferenceAnswer.of(verdict.recorded) if verdict.recorded else None,
         overrides=_overrides_that_matter(outcome.runs),
         marks=outcome.marks,
-        warnings=(*(summary.warnings if summary else ()), *_image_remarks(measured)),
+        warnings=(*_of_few_runs(len(rates)), *_image_remarks(measured)),
         reader_share=statistics.median(shares) if shares else None,
         loader=next((run.facts["loader"] for run in measured if "loader" in run.facts), ""),
         foreign_share=outcome.foreign_share,
@@ -247,6 +247,13 @@ def _segment(run: RunResult) -> dict[str, str]:
 def _figure(run: RunResult, rule: str) -> str:
     figure = run_figure(rule, run.figures)
     return figure if isinstance(figure, str) else f"{number(figure)} {rate_unit(run.case_id)} by {rule}"
+
+
+def _of_few_runs(runs: int) -> Iterator[str]:
+    if runs == 1:
+        yield "one run: no spread between runs is known"
+    elif runs == 2:
+        yield "2 runs: the interval is wide, 3 or more narrow it"
 
 
 def _image_remarks(runs: Sequence[RunResult]) -> tuple[str, ...]:

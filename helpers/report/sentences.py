@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from helpers.common.words import counted
-from helpers.judging.case.evidence import Build
+from helpers.judging.case.evidence import Build, CaseKey
 from helpers.judging.case.verdict import Standing, Status
 from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import EffectSize, number
@@ -110,7 +110,7 @@ def pairs_in_short(row: CaseRow) -> str:
     return f"slower in {slower} of {counted(len(row.pairs), 'pair')}"
 
 
-def gate_rules(report: SessionReport) -> dict[tuple[str, str], str]:
+def gate_rules(report: SessionReport) -> dict[CaseKey, str]:
     """The gate's rule for each case whose effect it changes, by SuiteCase.key, as a sentence."""
     return {each.key: f"{rule[0].upper()}{rule[1:]}." for each in report.outcomes if (rule := each.gating.rule)}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.history.session_file import SessionRecord
+from helpers.judging.case.evidence import CaseKey
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class NightLimit:
     # In UTC.
     ends: datetime.datetime
     # The cases in the order of measuring.
-    order: tuple[tuple[str, str], ...]
+    order: tuple[CaseKey, ...]
     # Why nobody knows which case waited longest; empty if it is known.
     note: str = ""
 

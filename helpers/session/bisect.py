@@ -40,7 +40,7 @@ from helpers.judging.bisect.search import (
     no_drop_probability,
 )
 from helpers.judging.case.confirm import next_runs
-from helpers.judging.case.evidence import Build, Evidence
+from helpers.judging.case.evidence import Build, CaseKey, Evidence
 from helpers.judging.case.judge import end_without_comparison, failed_run, no_median_step
 from helpers.judging.case.noise import usual_sigma
 from helpers.judging.case.verdict import NeedRuns, Reason, Status, Verdict
@@ -49,7 +49,6 @@ from helpers.judging.rules.rates import rate_unit
 from helpers.launch.failure import is_of_machine
 from helpers.machine.environment import differences
 from helpers.plan.case_plan import SuiteCase
-from helpers.plan.installed import CANDIDATE, REFERENCE
 from helpers.plan.overrides import segment_of
 from helpers.plan.perf_yaml import Config
 from helpers.session import SuiteOptions
@@ -62,10 +61,8 @@ from helpers.session.suite_history import history_url
 from helpers.trainers.contract.errors import ConfigError, NoHistory, SuiteError
 
 STATE_FILE = "bisect.json"
-# The code of the night of a build's pairs. No later night is compared with it, nor with the nights of other commands
-# that compare nothing with the recorded figure.
-BISECTED = Code.BISECTED.value
-_COMMANDS = (BISECTED, "calibrated", "compared")
+# The codes of nights that are compared with no recorded figure: no later night is compared with them.
+_COMMANDS = (Code.BISECTED, Code.CALIBRATED, Code.COMPARED)
 _REGRESSED = (Status.REGRESSION.value, Status.SLOWER.value)
 _UNHEALTHY = "device unhealthy"
 # A limit in case a judge goes wrong: no judge requests so many times the budget.
@@ -96,8 +93,7 @@ class SearchPlan:
     """The builds and cases of a search. They stay the same when it is resumed."""
 
     builds: tuple[str, ...]
-    # Target and id of each case.
-    cases: tuple[tuple[str, str], ...]
+    cases: tuple[CaseKey, ...]
     # Of the machine.
     host_id: str
     most_runs: int
@@ -150,7 +146,7 @@ def workshop(options: SuiteOptions, config: Config, say: Callable[[str], None]) 
         try:
             yield found
         finally:
-            candidate, reference = found[CANDIDATE], found[REFERENCE]
+            candidate, reference = found[Build.CANDIDATE.value], found[Build.REFERENCE.value]
             if candidate["made"] and candidate["digest"] != reference["digest"]:
                 cache.release(candidate["digest"])
 
@@ -240,7 +236,9 @@ class BuildSearch:
 
     def _stack_of(self, place: int, suite_case: SuiteCase) -> dict[str, str]:
         """The facts of the build's newest usable run; empty without one."""
-        mine = [each for each in self._runs_of(place, suite_case) if each.measured and each.role == CANDIDATE]
+        mine = [
+            each for each in self._runs_of(place, suite_case) if each.measured and each.role == Build.CANDIDATE.value
+        ]
         return segment_of(mine[-1].environment, mine[-1].settings, suite_case.case.id) if mine else {}
 
     def _bisection(self, suite_case: SuiteCase, found: Sequence[CaseSearch]) -> Bisection:
@@ -301,7 +299,7 @@ class BuildSearch:
         request = MeasureRequest(by=by, most=_MOST_ATTEMPTS * self.plan.most_runs)
         result = suite.measurer.make_runs(suite_case, request, self.on_progress)
         self._runs.pop((step.build, case_id), None)
-        if result.verdict.reason.code == BISECTED:
+        if result.verdict.reason.code == Code.BISECTED:
             self._learn_sigma(suite, result)
             return
         reason = f"{result.verdict.status.value}: {self.tell(result.verdict.reason)}"

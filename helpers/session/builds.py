@@ -9,9 +9,10 @@ from pathlib import Path
 from helpers.builds.cache import BuildCache
 from helpers.builds.making import PreparedBuild, import_build, prepare
 from helpers.builds.naming import NONE, parse_build
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.judging.case.evidence import Build
+from helpers.machine.framework_builds import BuildFinder, FrameworkBuild
 from helpers.plan.case_plan import build_label
-from helpers.plan.installed import BUILD, CANDIDATE, REFERENCE, REFERENCE_BUILD
+from helpers.plan.installed import BUILD, REFERENCE_BUILD
 from helpers.plan.perf_yaml import Config
 from helpers.session import SuiteOptions
 from helpers.trainers.contract.errors import ConfigError
@@ -39,18 +40,18 @@ def named_builds(options: SuiteOptions, config: Config, cache: BuildCache, say: 
     reference = None if reference_name is None else parse_build(reference_name, folder, config)
     found = {}
     if candidate is not None:
-        found[CANDIDATE] = _record(prepare(candidate, cache=cache, progress=say, settings=config.builds))
+        found[Build.CANDIDATE.value] = _record(prepare(candidate, cache=cache, progress=say, settings=config.builds))
     if reference is not None:
         made = prepare(reference, cache=cache, progress=say, settings=config.builds)
         pinned = "" if options.reference_build is not None else "yes"
-        found[REFERENCE] = {**_record(made), "pinned": pinned}
+        found[Build.REFERENCE.value] = {**_record(made), "pinned": pinned}
         _refuse_same(found, options)
     return found
 
 
 def with_builds(config: Config, builds: NamedBuilds) -> Config:
     """perf.yaml, with the interpreter of the named build under test for the frameworks that it has."""
-    named = builds.get(CANDIDATE)
+    named = builds.get(Build.CANDIDATE.value)
     if named is None:
         return config
     own = named["frameworks"].split()
@@ -91,7 +92,7 @@ def _record(build: PreparedBuild) -> dict[str, str]:
 def _refuse_same(builds: NamedBuilds, options: SuiteOptions) -> None:
     """Raises ConfigError if one build is named twice. Whether two names mean the same files is checked before
     measuring."""
-    candidate, reference = builds.get(CANDIDATE), builds[REFERENCE]
+    candidate, reference = builds.get(Build.CANDIDATE.value), builds[Build.REFERENCE.value]
     if candidate is None or options.same_build or reference["pinned"]:
         return
     if candidate["interpreter"] == reference["interpreter"]:
@@ -104,7 +105,7 @@ def _refuse_same(builds: NamedBuilds, options: SuiteOptions) -> None:
 
 def reference_line(options: SuiteOptions, config: Config) -> str:
     """A line for the header on the reference build."""
-    named = options.builds.get(REFERENCE)
+    named = options.builds.get(Build.REFERENCE.value)
     if named is None:
         return f"no reference build ({REFERENCE_BUILD}), so a drop cannot be confirmed"
     pinned = f", pinned: {config.builds.reason or 'without a reason'}" if named["pinned"] else ""

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from helpers.judging.case.evidence import CaseKey
 from helpers.judging.case.verdict import Status
 from helpers.plan.proposals import ProposalKind
 from helpers.session.gate import EXIT_NOT_JUDGED, SLOWER, Gate, effect
@@ -54,7 +55,7 @@ class GateCase:
     owner: str
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> CaseKey:
         """SuiteCase.key of the case."""
         return self.target, self.case_id
 
@@ -132,11 +133,11 @@ class GateVerdict:
 def verdict_of(
     gate: Gate,
     cases: Iterable[SuiteCase],
-    chosen: Collection[tuple[str, str]],
+    chosen: Collection[CaseKey],
     outcomes: Iterable[CaseOutcome],
     exit_code: int,
     other: Sequence[str] = (),
-    unfinished: Mapping[tuple[str, str], str] = MappingProxyType({}),
+    unfinished: Mapping[CaseKey, str] = MappingProxyType({}),
     tell: Tell = code_of,
     proposals: Iterable[Proposal] = (),
 ) -> GateVerdict:
@@ -200,9 +201,7 @@ def _lacks_baseline(case: SuiteCase, outcome: CaseOutcome | None) -> bool:
     return outcome is not None and outcome.status in _WITHOUT_BASELINE and case.quarantine is None
 
 
-def _gate_case(
-    case: SuiteCase, outcome: CaseOutcome | None, unfinished: Mapping[tuple[str, str], str], tell: Tell
-) -> GateCase:
+def _gate_case(case: SuiteCase, outcome: CaseOutcome | None, unfinished: Mapping[CaseKey, str], tell: Tell) -> GateCase:
     status, reason = NOT_REACHED, unfinished.get(case.key, "")
     if outcome is not None:
         status, reason = outcome.status.value, outcome.told(tell)

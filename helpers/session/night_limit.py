@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from helpers.history import open_history
+from helpers.judging.case.evidence import CaseKey
 from helpers.judging.case.verdict import Reason, Status, Verdict
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.session import NightLimit
@@ -19,10 +20,8 @@ from helpers.trainers.contract.errors import HistoryUnreachable, NoHistory
 if TYPE_CHECKING:
     from helpers.session.suite import Suite
 
-Key = tuple[str, str]
 
-
-def begin_night(suite: Suite, here: Collection[Key], now: datetime.datetime) -> NightLimit | None:
+def begin_night(suite: Suite, here: Collection[CaseKey], now: datetime.datetime) -> NightLimit | None:
     """The limit of a night of the cases of ``here`` that begins now. None if perf.yaml limits no night, and for a
     session that records baselines. A session that is resumed has the whole time again."""
     minutes = suite.config.night_minutes
@@ -39,7 +38,7 @@ def begin_night(suite: Suite, here: Collection[Key], now: datetime.datetime) -> 
     return NightLimit(minutes, now + datetime.timedelta(minutes=minutes), tuple(case.key for case in order), note)
 
 
-def _last_measured(suite: Suite, cases: Iterable[SuiteCase]) -> dict[Key, str]:
+def _last_measured(suite: Suite, cases: Iterable[SuiteCase]) -> dict[CaseKey, str]:
     """When each case was last measured here before this session; without those that never were."""
     options, place = suite.options, suite.machine.place
     found = {}

@@ -20,6 +20,7 @@ from helpers.history.results import (
     RunResult,
     result_of_record,
 )
+from helpers.judging.case.evidence import CaseKey
 from helpers.judging.case.verdict import Reason, Status, Verdict
 from helpers.machine.environment import device_of
 from helpers.trainers.contract.case import Case
@@ -93,7 +94,7 @@ class CaseOutcome:
     owner: str = ""
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> CaseKey:
         """SuiteCase.key of the case."""
         return self.target, self.case.id
 

@@ -25,7 +25,7 @@ from helpers.machine.devices import Machine
 from helpers.machine.environment import CPU, GPU, Environment, clocks_of, differences
 from helpers.plan.matrix import Tolerances
 from helpers.plan.overrides import segment_of
-from helpers.plan.proposals import Accepted, Candidate, Proposal, ProposalKind, RecordedAnswer, propose, write_recorded
+from helpers.plan.proposals import Accepted, AgainstEntry, Candidate, Proposal, ProposalKind, propose, write_recorded
 from helpers.plan.recorded import Provenance, RecordedEntry, RecordedSet, load_recorded
 from helpers.session.outcome import CaseOutcome, Tell, code_of
 from helpers.session.suite_history import start_segments
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 # What the answer to the recorded question means for the entry. A status that is not here was not judged.
 _ANSWERS = {
-    Status.NO_BASELINE: RecordedAnswer.NOTHING_RECORDED,
-    Status.PASS: RecordedAnswer.NO_WORSE,
-    Status.IMPROVEMENT: RecordedAnswer.FASTER,
-    Status.REGRESSION: RecordedAnswer.SLOWER,
-    Status.SLOWER: RecordedAnswer.SLOWER_UNCONFIRMED,
-    Status.INCONCLUSIVE: RecordedAnswer.UNSETTLED,
-    Status.INCOMPARABLE: RecordedAnswer.INCOMPARABLE,
+    Status.NO_BASELINE: AgainstEntry.NOTHING_RECORDED,
+    Status.PASS: AgainstEntry.NO_WORSE,
+    Status.IMPROVEMENT: AgainstEntry.FASTER,
+    Status.REGRESSION: AgainstEntry.SLOWER,
+    Status.SLOWER: AgainstEntry.SLOWER_UNCONFIRMED,
+    Status.INCONCLUSIVE: AgainstEntry.UNSETTLED,
+    Status.INCOMPARABLE: AgainstEntry.INCOMPARABLE,
 }
 # A case's nights before this session in a segment.
 PastOf = Callable[[CaseOutcome, Mapping[str, str]], Past]

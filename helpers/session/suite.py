@@ -20,13 +20,14 @@ from helpers.common.files import of_everybody
 from helpers.common.own_folder import own_folder
 from helpers.common.wall_clock import utc_now
 from helpers.common.words import counted
+from helpers.judging.case.evidence import Build, CaseKey
 from helpers.launch.launchers import CHOICES
 from helpers.machine.devices import Machine, discover
 from helpers.machine.environment import device_of
-from helpers.machine.frameworks import BuildFinder
+from helpers.machine.framework_builds import BuildFinder
 from helpers.plan.baseline_files import BASELINES, PUBLISHED
 from helpers.plan.case_plan import CPU, SuiteCase, matrix, usual_targets
-from helpers.plan.installed import CANDIDATE, Installed
+from helpers.plan.installed import Installed
 from helpers.plan.perf_yaml import Config, MachineConfig, load_config
 from helpers.plan.published import PublishedSet, load_all_published
 from helpers.plan.recorded import RecordedEntry
@@ -235,7 +236,7 @@ class Suite:
 
         self.options, self.config = options, with_builds(self.config, options.builds)
 
-    def selection_here(self) -> tuple[frozenset[tuple[str, str]], str]:
+    def selection_here(self) -> tuple[frozenset[CaseKey], str]:
         """The cases that run without a marker, and a line that names the selection. Under ``--gate`` they are the
         gate's cases, else the GPU cases that this machine can run (the cases for any card if its model has none), else
         the short CPU selection.
@@ -259,7 +260,7 @@ class Suite:
             f"no marker given: {what}; {left} left out (-m cpu, -m gpu, -m v100 …); found {self.machine.describe()}",
         )
 
-    def begin_night(self, here: Collection[tuple[str, str]]) -> NightLimit | None:
+    def begin_night(self, here: Collection[CaseKey]) -> NightLimit | None:
         """The limit of tonight's cases ``here``, whose time runs from now on; None if perf.yaml does not limit it."""
         from helpers.session.night_limit import begin_night
 
@@ -275,7 +276,7 @@ class Suite:
 
         reference = reference_line(self.options, self.config)
         data = self.options.data_root or self.config.data.root or f"made by the suite in {MADE_IMAGES}"
-        tested = self.options.builds.get(CANDIDATE)
+        tested = self.options.builds.get(Build.CANDIDATE.value)
         build = f"build: {tested['name']} @{tested['commit'][:12]} ({tested['source_text']})" if tested else ""
         return [
             f"machine: {self.machine.describe()}",

@@ -33,7 +33,7 @@ from helpers.common.wall_clock import utc_now
 from helpers.history.results import RunResult
 from helpers.history.run_folders import ResultStore
 from helpers.judging.case.evidence import Build, Stage
-from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
+from helpers.machine.framework_builds import BuildIdentity, FrameworkBuild
 from helpers.plan.case_plan import CasePlan
 from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT

@@ -13,7 +13,7 @@ from helpers.history.run_folders import ResultStore
 from helpers.history.session_file import SessionRecord
 from helpers.judging.case.evidence import Build, Stage
 from helpers.judging.rules.own import MEDIAN_STEP
-from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
+from helpers.machine.framework_builds import BuildIdentity, FrameworkBuild
 from helpers.plan.case_plan import CasePlan
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.conftest import ENVIRONMENT

@@ -13,7 +13,7 @@ from helpers.history.run_folders import ResultStore
 from helpers.judging.case.evidence import Build, Stage
 from helpers.judging.rules.own import figures, reader_share, samples_per_step, step_seconds, window_seconds
 from helpers.launch.steplog_reader import read_step_log
-from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
+from helpers.machine.framework_builds import BuildIdentity, FrameworkBuild
 from helpers.plan.case_plan import CasePlan
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.history.made import ENVIRONMENT

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from helpers.judging.case.evidence import Build, Stage
+from helpers.judging.case.evidence import Build, CaseKey, Stage
 from helpers.machine.environment import differences
 
 
@@ -36,7 +36,7 @@ class KeptRun:
         return {**self.segment, **{f"protocol {name}": str(steps) for name, steps in self.protocol.items()}}
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> CaseKey:
         return self.target, self.case_id
 
 
@@ -63,7 +63,7 @@ class Pairing:
     apart: tuple[str, ...] = ()
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> CaseKey:
         return self.target, self.case_id
 
     @property
@@ -94,7 +94,7 @@ def pair_up(a: Iterable[KeptRun], b: Iterable[KeptRun]) -> tuple[Pairing, ...]:
     there is one pairing for each two stacks. A case whose sides share neither pairs nor a segment has one pairing.
     ``apart`` says how its newest runs differ. If only one side has a case, the other side is empty.
     """
-    sides: dict[tuple[str, str], tuple[list[KeptRun], list[KeptRun]]] = {}
+    sides: dict[CaseKey, tuple[list[KeptRun], list[KeptRun]]] = {}
     for side, runs in enumerate((a, b)):
         for run in runs:
             sides.setdefault(run.key, ([], []))[side].append(run)

@@ -17,6 +17,9 @@ from helpers.judging.rules.own import MEDIAN_STEP
 from helpers.trainers.contract.errors import SuiteError
 from helpers.trainers.contract.records import finite
 
+# A case's target and id, by which results, reports and baselines name it.
+CaseKey = tuple[str, str]
+
 
 @dataclass(frozen=True)
 class Budget:

@@ -20,6 +20,7 @@ import statistics
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from helpers.judging.case.evidence import CaseKey
 from helpers.judging.case.verdict import Standing, Status
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import SuiteError
@@ -27,8 +28,6 @@ from helpers.trainers.contract.records import finite
 
 # The label of the group of all cases.
 ALL_CASES = ""
-
-Key = tuple[str, str]
 
 # The largest e-value that is used, so that sums and means stay finite.
 _LARGEST_LOG = 690.0
@@ -97,7 +96,7 @@ class NightCase:
                 raise SuiteError(f"night of {self.case_id}", field=name, got=value, expected="finite, not negative")
 
     @property
-    def key(self) -> Key:
+    def key(self) -> CaseKey:
         return self.target, self.case_id
 
     @property
@@ -153,10 +152,10 @@ class Alarm:
 
     label: str
     # All cases of the group.
-    members: tuple[Key, ...]
+    members: tuple[CaseKey, ...]
     # The cases of the e-value: the members of the group, or of a smaller one inside it, that no comparison had found
     # slower before.
-    tested: tuple[Key, ...]
+    tested: tuple[CaseKey, ...]
     # The members' median shift, as a fraction.
     shift: float
     e_value: float
@@ -170,7 +169,7 @@ class CommonMove:
 
     # How many cases were looked at, and those that moved in that direction beyond their own noise.
     cases: int
-    moved: tuple[Key, ...]
+    moved: tuple[CaseKey, ...]
     # The median shift of all cases, as a fraction.
     shift: float
 
@@ -267,7 +266,7 @@ def _groups(cases: Sequence[NightCase], rules: NightRules) -> dict[str, tuple[Ni
     for case in cases:
         for label in case.labels:
             by_label.setdefault(label, []).append(case)
-    distinct: dict[frozenset[Key], str] = {}
+    distinct: dict[frozenset[CaseKey], str] = {}
     for label, members in by_label.items():
         if len(_open(members)) >= rules.least_members:
             distinct.setdefault(frozenset(case.key for case in members), label)
@@ -315,7 +314,7 @@ def _widened(alarm: Alarm, cases: Sequence[NightCase], rules: NightRules) -> Ala
     return replace(alarm, label=label, members=keys, shift=alarm.shift if shift is None else shift)
 
 
-def _rest_fell(narrow: Alarm, wide: Collection[Key], cases: Sequence[NightCase], rules: NightRules) -> bool:
+def _rest_fell(narrow: Alarm, wide: Collection[CaseKey], cases: Sequence[NightCase], rules: NightRules) -> bool:
     """Whether the members of ``wide`` outside ``narrow`` fell too, judged by the quietest third of them."""
     rest = [case for case in _open(cases) if case.key in wide and case.key not in narrow.members]
     rest = sorted(rest, key=lambda case: case.noise)[: max(rules.least_members, len(rest) // 3)]

@@ -13,13 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from helpers.judging.case.evidence import CaseKey
 from helpers.judging.case.verdict import Reason, Status
 from helpers.judging.finding import Code, Finding, found
 from helpers.judging.night.groups import (
     RULES,
     Alarm,
     CommonMove,
-    Key,
     NightCase,
     NightRules,
     common_move,
@@ -54,7 +54,7 @@ class NeedConfirmation:
     why: Finding
 
     @property
-    def key(self) -> Key:
+    def key(self) -> CaseKey:
         return self.target, self.case_id
 
 
@@ -95,7 +95,7 @@ class NightVerdict:
 
 def judge_night(
     screened: Sequence[NightCase],
-    confirmed: Mapping[Key, NightCase],
+    confirmed: Mapping[CaseKey, NightCase],
     *,
     changed: Sequence[str] = (),
     rules: NightRules = RULES,
@@ -128,7 +128,7 @@ def _most_cases(common: CommonMove, cases: Sequence[NightCase], rules: NightRule
 
 
 def _finding(
-    alarm: Alarm, now: Mapping[Key, NightCase], confirmed: Collection[Key], rules: NightRules
+    alarm: Alarm, now: Mapping[CaseKey, NightCase], confirmed: Collection[CaseKey], rules: NightRules
 ) -> GroupFinding | NeedConfirmation:
     members = [now[key] for key in alarm.members]
     asked = [case for case in members if case.key in confirmed]
@@ -164,7 +164,7 @@ def _finding(
     return finding(Cause.UNCONFIRMED, found(Code.NO_REFERENCE, why=why))
 
 
-def _quietest(members: Sequence[NightCase], confirmed: Collection[Key]) -> NightCase | None:
+def _quietest(members: Sequence[NightCase], confirmed: Collection[CaseKey]) -> NightCase | None:
     """The member with the least noise between runs, of those that can be confirmed and were not confirmed tonight."""
     able = [case for case in members if case.can_confirm and case.standing.pairs is None and case.key not in confirmed]
     return min(able, key=lambda case: (case.standing.sigma, case.key), default=None)
@@ -202,20 +202,20 @@ def _verdict(
         parts.append(found(Code.LOOK_AT, changed=tuple(changed)))
     status = Status.PASS
     if build:
-        status, code = Status.REGRESSION, "group-regression"
+        status, code = Status.REGRESSION, Code.GROUP_REGRESSION
     elif Cause.UNCONFIRMED in causes:
-        status, code = Status.INCONCLUSIVE, "unconfirmed-group-drop"
+        status, code = Status.INCONCLUSIVE, Code.UNCONFIRMED_GROUP_DROP
     elif machine:
-        code = "machine-suspect"
+        code = Code.MACHINE_SUSPECT
     elif faster:
-        code = "builds-faster"
+        code = Code.BUILDS_FASTER
     elif findings:
-        code = "group-not-confirmed"
+        code = Code.GROUP_NOT_CONFIRMED
     else:
-        code = "quiet"
+        code = Code.QUIET
         parts = [_quiet(cases)]
     suspect = "build" if build or faster else "machine" if machine else ""
-    return NightVerdict(status, Reason(code, findings=tuple(parts)), len(cases), suspect, findings, common)
+    return NightVerdict(status, Reason(code.value, findings=tuple(parts)), len(cases), suspect, findings, common)
 
 
 def _builds_are_faster(common: CommonMove, cases: Sequence[NightCase]) -> bool:

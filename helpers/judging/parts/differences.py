@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from helpers.judging.parts.beyond_chance import PARTS_ERROR_RATE, SURE_PARTS_ERROR_RATE, adjusted_p_values
 from helpers.judging.parts.shared_speed import differences_beside, may_be_the_builds
-from helpers.judging.parts.step_parts import AS_IT_WAS, Amount, Compared, Exchange, Grain, Part
+from helpers.judging.parts.step_parts import AS_IT_WAS, Amount, ComparedPart, Exchange, Grain, Part
 from helpers.judging.statistics import Interval, mean_interval
 from helpers.trainers.contract.step_profile import HOST, Phase
 
@@ -59,7 +59,7 @@ KIND_OF_PHASE: Mapping[Phase, Kind] = {
 }
 
 
-def kind_of(compared: Compared, reference: Amount, candidate: Amount, seconds: float) -> Kind:
+def kind_of(compared: ComparedPart, reference: Amount, candidate: Amount, seconds: float) -> Kind:
     """The kind of a part that takes ``seconds`` longer, with the means of both builds."""
     part = compared.part
     longer = Kind.SLOWER if seconds > 0 else Kind.FASTER
@@ -70,7 +70,7 @@ def kind_of(compared: Compared, reference: Amount, candidate: Amount, seconds: f
     return _kind_of_operator(compared, reference, candidate, longer)
 
 
-def _kind_of_operator(compared: Compared, reference: Amount, candidate: Amount, longer: Kind) -> Kind:
+def _kind_of_operator(compared: ComparedPart, reference: Amount, candidate: Amount, longer: Kind) -> Kind:
     part, exchange = compared.part, compared.exchange
     # Also where one of the builds has no call, as an operator that only some runs of the other have.
     other_calls = abs(candidate.calls - reference.calls) > _SAME_CALLS * reference.calls
@@ -125,7 +125,7 @@ class Difference:
         return self.seconds.mean / self.reference.seconds if self.reference.seconds > 0 else None
 
 
-def differences_of(parts: Sequence[Compared], speeds: Sequence[float]) -> list[Difference]:
+def differences_of(parts: Sequence[ComparedPart], speeds: Sequence[float]) -> list[Difference]:
     """Each part beside the speed of its pair's runs; without speeds as it was measured.
 
     What is shorter beside the speed may be what a slower part has left behind, if that has moved the speed. So it is
@@ -147,7 +147,7 @@ def differences_of(parts: Sequence[Compared], speeds: Sequence[float]) -> list[D
     return [_difference(*each) for each in zip(parts, beside, p_values, strict=True)]
 
 
-def _noise_sizes(parts: Sequence[Compared]) -> list[float]:
+def _noise_sizes(parts: Sequence[ComparedPart]) -> list[float]:
     """To what each part's noise is in proportion. A network, or a rank beside the others, is not as noisy as one row of
     its size would be: it is taken as so many usual rows, whose noises do not depend on each other and partly cancel."""
     rows = [each.size_seconds for each in parts if each.part.level is Grain.ROW and each.part.is_of_the_cores]
@@ -163,7 +163,7 @@ def _p_of_both(beside: Sequence[float], p_beside: float, measured: Sequence[floa
     return max(p_beside, p_measured) if math.fsum(beside) * math.fsum(measured) > 0 else 1.0
 
 
-def _difference(compared: Compared, differences: Sequence[float], p_value: float) -> Difference:
+def _difference(compared: ComparedPart, differences: Sequence[float], p_value: float) -> Difference:
     reference, candidate = _mean_amount(compared.reference), _mean_amount(compared.candidate)
     seconds = mean_interval(differences)
     kind = kind_of(compared, reference, candidate, seconds.mean)

@@ -21,7 +21,7 @@ from helpers.judging.parts.differences import (
     place_in_step,
 )
 from helpers.judging.parts.ranks import not_of_ranks, parts_and_ranks, slow_ranks
-from helpers.judging.parts.run_facts import Fact, cost_of, facts_of
+from helpers.judging.parts.run_facts import FactChange, cost_of, facts_of
 from helpers.judging.parts.shared_speed import shared_speeds
 from helpers.judging.parts.step_parts import LEAST_SHARE, Grain, ProfiledPair
 from helpers.judging.statistics import Interval, mean_interval
@@ -49,7 +49,7 @@ class Explanation:
     # Each phase, whether named or not, in the order of a step.
     phases: tuple[Difference, ...]
     # In what all runs of one build differ from all runs of the other, besides times.
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[FactChange, ...] = ()
     # For each pair, how many times as long the candidate's run took as a whole, which the parts' differences leave out;
     # empty if the builds differ in it beyond chance, and the parts' differences are as measured.
     shared_speeds: tuple[float, ...] = ()

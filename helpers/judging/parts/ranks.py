@@ -16,7 +16,7 @@ from helpers.judging.parts.shared_speed import differences_beside, shared_speeds
 from helpers.judging.parts.step_parts import (
     LEAST_SHARE,
     Amount,
-    Compared,
+    ComparedPart,
     Grain,
     Part,
     ProfiledPair,
@@ -34,7 +34,7 @@ _WAITS = (Phase.DATA_WAIT, Phase.TRANSFER, Phase.HOST_GAP)
 _MOST_OF_IT = 0.5
 
 
-def parts_and_ranks(pairs: Sequence[ProfiledPair]) -> tuple[Compared, ...]:
+def parts_and_ranks(pairs: Sequence[ProfiledPair]) -> tuple[ComparedPart, ...]:
     """All parts that take enough of a step to explain something, and each rank that does."""
     least = LEAST_SHARE * step_seconds_of(pairs)
     runs = [pair.reference for pair in pairs] + [pair.candidate for pair in pairs]
@@ -48,7 +48,7 @@ def _ranks_of(runs: Sequence[ProfiledRun]) -> list[int]:
     return sorted(ranks) if len(ranks) > 1 else []
 
 
-def _beside_others(rank: int, runs: Sequence[ProfiledRun]) -> Compared | None:
+def _beside_others(rank: int, runs: Sequence[ProfiledRun]) -> ComparedPart | None:
     """By how much the rank takes longer than the median of the others, in each run: what it computes, and its waits.
 
     A slow core, or one with other work, makes all that a rank computes longer. The median over the rows that it and
@@ -59,7 +59,7 @@ def _beside_others(rank: int, runs: Sequence[ProfiledRun]) -> Compared | None:
     computed = [_rows(each) for each in mine]
     rows_of_others = [[_rows(each) for each in of_run] for of_run in others]
     beside = [
-        Compared(
+        ComparedPart(
             part,
             tuple(Amount(_median([rows.get(part, 0.0) for rows in each])) for each in rows_of_others),
             tuple(Amount(rows.get(part, 0.0)) for rows in computed),
@@ -75,7 +75,7 @@ def _beside_others(rank: int, runs: Sequence[ProfiledRun]) -> Compared | None:
         return None
     pairs = len(runs) // 2
     whole = usual + statistics.fmean(map(_waits, mine))
-    return Compared(Part(Grain.RANK, rank=rank), amounts[:pairs], amounts[pairs:], whole_seconds=whole)
+    return ComparedPart(Part(Grain.RANK, rank=rank), amounts[:pairs], amounts[pairs:], whole_seconds=whole)
 
 
 def _median(seconds: Sequence[float]) -> float:

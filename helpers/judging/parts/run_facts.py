@@ -19,7 +19,7 @@ CLOCKS = (SM_MHZ, MEMORY_MHZ, CPU_MHZ)
 _LEAST_CLOCK = 0.005
 
 # A fact's name, and its value with each build.
-Fact = tuple[str, str, str]
+FactChange = tuple[str, str, str]
 
 
 def cost_of(runs: Iterable[ProfiledRun]) -> float | None:
@@ -34,7 +34,7 @@ def profiling_cost(run: ProfiledRun) -> float | None:
     return statistics.median(known) if known else None
 
 
-def facts_of(pairs: Sequence[ProfiledPair]) -> tuple[Fact, ...]:
+def facts_of(pairs: Sequence[ProfiledPair]) -> tuple[FactChange, ...]:
     """The facts that each build's runs agree on and the builds do not, and the clocks that are higher in all runs of
     one build than in any of the other; the number of busy threads is the first."""
     sides = [[_own_facts(pair.reference) for pair in pairs], [_own_facts(pair.candidate) for pair in pairs]]
@@ -48,7 +48,7 @@ def facts_of(pairs: Sequence[ProfiledPair]) -> tuple[Fact, ...]:
     return tuple(found)
 
 
-def _clock(name: str, old: Sequence[float], new: Sequence[float]) -> list[Fact]:
+def _clock(name: str, old: Sequence[float], new: Sequence[float]) -> list[FactChange]:
     """With 6 runs of each build, equal ones are apart in 2 of 924 cases."""
     if not all((*old, *new)) or not (max(old) < min(new) or max(new) < min(old)):
         return []

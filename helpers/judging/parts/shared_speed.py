@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from helpers.judging.parts.beyond_chance import SPEED_ERROR_RATE, adjusted_p_values
-from helpers.judging.parts.step_parts import Compared, Grain, Part
+from helpers.judging.parts.step_parts import ComparedPart, Grain, Part
 
 
-def speeds_of(parts: Sequence[Compared]) -> tuple[float, ...]:
+def speeds_of(parts: Sequence[ComparedPart]) -> tuple[float, ...]:
     """For each pair the logarithm of how much longer the second side's run takes as a whole: the median over the rows
     that both have, weighted by their time, so that a change of a few rows does not move it. All rows of an operator
     count at most half as much as all others together: if one that takes most of the step were the speed, and it became
@@ -26,7 +26,7 @@ def speeds_of(parts: Sequence[Compared]) -> tuple[float, ...]:
     return () if any(math.isnan(speed) for speed in speeds) else speeds
 
 
-def shared_speeds(parts: Sequence[Compared]) -> tuple[float, ...]:
+def shared_speeds(parts: Sequence[ComparedPart]) -> tuple[float, ...]:
     """The speeds of ``speeds_of``; empty if they differ beyond chance: then it may be the build that is slower as a
     whole."""
     speeds = speeds_of(parts)
@@ -40,7 +40,7 @@ def may_be_the_builds(speeds: Sequence[float]) -> bool:
     return too_few and (min(speeds) > 0 or max(speeds) < 0)
 
 
-def speeds_beside(parts: Sequence[Compared], speeds: Sequence[float]) -> list[tuple[float, ...]]:
+def speeds_beside(parts: Sequence[ComparedPart], speeds: Sequence[float]) -> list[tuple[float, ...]]:
     """For each part the speed of the rows beside it, without its own and without those of its operator: a slower
     operator that takes most of a step would else be compared with itself. ``speeds`` where no other row is left."""
     rows = _rows(parts)
@@ -54,7 +54,7 @@ def speeds_beside(parts: Sequence[Compared], speeds: Sequence[float]) -> list[tu
     return found
 
 
-def differences_beside(parts: Sequence[Compared], speeds: Sequence[float]) -> list[tuple[float, ...]]:
+def differences_beside(parts: Sequence[ComparedPart], speeds: Sequence[float]) -> list[tuple[float, ...]]:
     """Each part's differences, in seconds per step at the speed halfway between the runs of each pair."""
     return [
         _beside(each, around) if each.part.is_of_the_cores else each.differences
@@ -62,7 +62,7 @@ def differences_beside(parts: Sequence[Compared], speeds: Sequence[float]) -> li
     ]
 
 
-def _beside(compared: Compared, speeds: Sequence[float]) -> tuple[float, ...]:
+def _beside(compared: ComparedPart, speeds: Sequence[float]) -> tuple[float, ...]:
     sides = zip(compared.reference, compared.candidate, speeds, strict=True)
     return tuple(new.seconds * math.exp(-speed / 2) - old.seconds * math.exp(speed / 2) for old, new, speed in sides)
 
@@ -71,12 +71,12 @@ def _of_one_operator(part: Part, row: Part) -> bool:
     return part.phase is row.phase and part.operator == row.operator
 
 
-def _rows(parts: Sequence[Compared]) -> list[Compared]:
+def _rows(parts: Sequence[ComparedPart]) -> list[ComparedPart]:
     """What the machine computes: how long an all-reduce takes, is no matter of its cores alone."""
     return [each for each in parts if each.part.level is Grain.ROW and each.part.is_of_the_cores]
 
 
-def _weights(rows: Sequence[Compared]) -> list[float]:
+def _weights(rows: Sequence[ComparedPart]) -> list[float]:
     of_operator: dict[tuple[str, str], float] = defaultdict(float)
     for each in rows:
         of_operator[_operator(each)] += each.mean_seconds
@@ -89,11 +89,11 @@ def _weights(rows: Sequence[Compared]) -> list[float]:
     ]
 
 
-def _operator(row: Compared) -> tuple[str, str]:
+def _operator(row: ComparedPart) -> tuple[str, str]:
     return row.part.phase.value, row.part.operator
 
 
-def _median(rows: Sequence[Compared], weights: Sequence[float], pair: int) -> float:
+def _median(rows: Sequence[ComparedPart], weights: Sequence[float], pair: int) -> float:
     ratios = sorted(
         (math.log(each.candidate[pair].seconds / each.reference[pair].seconds), weight)
         for each, weight in zip(rows, weights, strict=True)

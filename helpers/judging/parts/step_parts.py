@@ -118,7 +118,7 @@ AS_IT_WAS = Exchange()
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedPart:
     """A part in all pairs."""
 
     part: Part
@@ -152,7 +152,7 @@ class Compared:
         return _everywhere(self.reference) and not _anywhere(self.candidate)
 
 
-def compared_parts(pairs: Sequence[ProfiledPair]) -> tuple[Compared, ...]:
+def compared_parts(pairs: Sequence[ProfiledPair]) -> tuple[ComparedPart, ...]:
     """All parts that take enough of a step to explain something. Which these are does not depend on which build is
     which, as the test of all of them together requires."""
     reference = [_amounts(pair.reference) for pair in pairs]
@@ -160,7 +160,7 @@ def compared_parts(pairs: Sequence[ProfiledPair]) -> tuple[Compared, ...]:
     parts = sorted({part for run in (*reference, *candidate) for part in run}, key=_order)
     exchanges = _exchanges(pairs)
     found = [
-        Compared(part, _series(part, reference), _series(part, candidate), exchanges.get(part, AS_IT_WAS))
+        ComparedPart(part, _series(part, reference), _series(part, candidate), exchanges.get(part, AS_IT_WAS))
         for part in parts
     ]
     rows: dict[Part, int] = defaultdict(int)

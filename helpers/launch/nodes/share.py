@@ -26,7 +26,7 @@ from helpers.launch.steplog_reader import read_step_log
 from helpers.launch.tail import RankWatch
 from helpers.machine.devices import Card, Machine, discover
 from helpers.machine.environment import CPU, flag_variables, flags_of
-from helpers.machine.frameworks import BuildFinder
+from helpers.machine.framework_builds import BuildFinder
 from helpers.machine.host import oom_evidence, read_oom_kills
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.near_cores import cores_of

@@ -31,7 +31,7 @@ _GPUS = "v100|a100|a800|a10|a30|a40|h100|h800|h200|h20|p100|p40|k80|t4|l40s|l40|
 Found = tuple[LogSetting, str]
 # A pattern for a part of a name (between characters that are neither letters nor digits), and the settings that a match
 # states.
-Part = tuple[re.Pattern[str], Callable[[re.Match[str]], Iterator[Found]]]
+_NameRule = tuple[re.Pattern[str], Callable[[re.Match[str]], Iterator[Found]]]
 
 
 def settings_of_name(name: str) -> dict[LogSetting, Stated]:
@@ -83,7 +83,7 @@ def _narrowed(precisions: set[str]) -> set[str]:
     return precisions - {"amp"} if exact else precisions
 
 
-def _found(text: str, parts: tuple[Part, ...]) -> list[Found]:
+def _found(text: str, parts: tuple[_NameRule, ...]) -> list[Found]:
     """What the patterns find, tried in their order. A match is removed from the text, so that ``pure_fp16`` is not
     found as ``fp16`` too."""
     found: list[Found] = []
@@ -94,7 +94,7 @@ def _found(text: str, parts: tuple[Part, ...]) -> list[Found]:
     return found
 
 
-def _part(pattern: str, states: Callable[[re.Match[str]], Iterator[Found]]) -> Part:
+def _part(pattern: str, states: Callable[[re.Match[str]], Iterator[Found]]) -> _NameRule:
     return re.compile(rf"(?<![A-Za-z0-9])(?:{pattern})(?![A-Za-z0-9])", re.ASCII), states
 
 

@@ -1,4 +1,4 @@
-"""Runs all checks of ``perfgate doctor`` on the facts of one look at the machine. Sorts the findings, worst first, and
+"""Runs all checks of ``perfgate doctor`` on the facts of one look at the machine. Sorts the issues, worst first, and
 sums them up."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 from helpers.common.unknown import Unknown
 from helpers.machine.doctor import cpu_checks, gpu_checks, setup_checks
-from helpers.machine.doctor.finding import Check, Context, Finding, Severity, note
+from helpers.machine.doctor.issue import Check, Context, Issue, Severity, note
 from helpers.machine.tables import Tables, tables_of
 
 _RANK = {severity: number for number, severity in enumerate(Severity)}
@@ -16,21 +16,21 @@ _RANK = {severity: number for number, severity in enumerate(Severity)}
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The tables and the findings. A machine is fit to measure if no finding is a blocker; warnings do not count."""
+    """The tables and the issues. A machine is fit to measure if no issue is a blocker; warnings do not count."""
 
     tables: Tables
-    findings: tuple[Finding, ...]
+    issues: tuple[Issue, ...]
 
     @property
     def fit(self) -> bool:
         return not self.count(Severity.BLOCKER)
 
     def count(self, severity: Severity) -> int:
-        return sum(finding.severity is severity for finding in self.findings)
+        return sum(issue.severity is severity for issue in self.issues)
 
     @property
     def verdict(self) -> str:
-        """Whether the machine is fit to measure, and the count of findings, in one line."""
+        """Whether the machine is fit to measure, and the count of issues, in one line."""
         counts = ", ".join(
             f"{number} {severity.value}{'s' if number > 1 else ''}" for severity in Severity
             if (number := self.count(severity))
@@ -42,7 +42,7 @@ class Diagnosis:
         return f"FIT to measure: {counts or 'nothing found'}"
 
 
-def not_looked_at(context: Context) -> Iterator[Finding]:
+def not_looked_at(context: Context) -> Iterator[Issue]:
     """Reports the facts that are not known, so that a missing answer never looks like a good one."""
     state = context.facts.host
     unseen = {item.name: getattr(state, item.name) for item in fields(state)}
@@ -70,6 +70,6 @@ CHECKS: tuple[Check, ...] = (
 
 
 def diagnose(context: Context, checks: Sequence[Check] = CHECKS) -> Diagnosis:
-    """Run every check; findings of one severity stay in the order of the checks."""
-    found = [finding for check in checks for finding in check(context)]
-    return Diagnosis(tables_of(context.facts), tuple(sorted(found, key=lambda finding: _RANK[finding.severity])))
+    """Run every check; issues of one severity stay in the order of the checks."""
+    found = [issue for check in checks for issue in check(context)]
+    return Diagnosis(tables_of(context.facts), tuple(sorted(found, key=lambda issue: _RANK[issue.severity])))

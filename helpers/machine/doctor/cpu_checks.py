@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from helpers.common.unknown import Unknown
-from helpers.machine.doctor.finding import Check, Context, Finding, blocker, warning
+from helpers.machine.doctor.issue import Check, Context, Issue, blocker, warning
 from helpers.machine.facts import cpu_list
 
 # Reading these clocks takes tens of nanoseconds; other clocks take microseconds, at every step and every event.
 _FAST_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
 
 
-def others_on_the_cores(context: Context) -> Iterator[Finding]:
+def others_on_the_cores(context: Context) -> Iterator[Issue]:
     sample, limit = context.contention, context.max_foreign_share
     if sample.is_quiet(limit):
         return
@@ -41,7 +41,7 @@ def others_on_the_cores(context: Context) -> Iterator[Finding]:
     )
 
 
-def governor(context: Context) -> Iterator[Finding]:
+def governor(context: Context) -> Iterator[Issue]:
     names = context.facts.host.governors
     if not isinstance(names, Unknown) and (slow := sorted(names - {"performance"})):
         yield warning(
@@ -52,7 +52,7 @@ def governor(context: Context) -> Iterator[Finding]:
         )
 
 
-def wall_clock(context: Context) -> Iterator[Finding]:
+def wall_clock(context: Context) -> Iterator[Issue]:
     if context.files_from_the_future:
         yield warning(
             "wall clock",
@@ -62,7 +62,7 @@ def wall_clock(context: Context) -> Iterator[Finding]:
         )
 
 
-def quota(context: Context) -> Iterator[Finding]:
+def quota(context: Context) -> Iterator[Issue]:
     state = context.facts.host
     cores = state.quota_cores
     if isinstance(cores, Unknown) or cores is None:
@@ -83,7 +83,7 @@ def quota(context: Context) -> Iterator[Finding]:
         )
 
 
-def threads_of_a_core(context: Context) -> Iterator[Finding]:
+def threads_of_a_core(context: Context) -> Iterator[Issue]:
     state = context.facts.host
     outside = {cpu for cpu in state.allowed_cpus if state.siblings.get(cpu, frozenset()) - state.allowed_cpus}
     if outside:
@@ -95,7 +95,7 @@ def threads_of_a_core(context: Context) -> Iterator[Finding]:
         )
 
 
-def memory_nodes(context: Context) -> Iterator[Finding]:
+def memory_nodes(context: Context) -> Iterator[Issue]:
     state = context.facts.host
     if isinstance(state.numa_nodes, Unknown) or len(state.numa_nodes) < 2:
         return
@@ -121,7 +121,7 @@ def memory_nodes(context: Context) -> Iterator[Finding]:
         )
 
 
-def clock(context: Context) -> Iterator[Finding]:
+def clock(context: Context) -> Iterator[Issue]:
     source = context.facts.host.clock_source
     if not isinstance(source, Unknown) and source not in _FAST_CLOCKS:
         yield warning(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from helpers.common.unknown import Unknown
 from helpers.machine.devices import GIB
-from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
+from helpers.machine.doctor.issue import Check, Context, Issue, blocker, note, warning
 from helpers.machine.facts import FrameworkFacts
 from helpers.machine.libraries import LibraryFile
 from helpers.machine.nvml import Gpu, GpuDetails
@@ -30,7 +30,7 @@ _LIBRARY_REMEDY = (
 )
 
 
-def driver(context: Context) -> Iterator[Finding]:
+def driver(context: Context) -> Iterator[Issue]:
     if (failure := context.gpu_failure) is not None:
         yield blocker(
             "NVIDIA driver" if failure.about.startswith("NVML") else failure.about,
@@ -62,7 +62,7 @@ def driver(context: Context) -> Iterator[Finding]:
         )
 
 
-def left_out(context: Context) -> Iterator[Finding]:
+def left_out(context: Context) -> Iterator[Issue]:
     machine = context.facts.machine
     for gpu in machine.faulty:
         yield warning(
@@ -80,7 +80,7 @@ def left_out(context: Context) -> Iterator[Finding]:
         )
 
 
-def foreign_processes(context: Context) -> Iterator[Finding]:
+def foreign_processes(context: Context) -> Iterator[Issue]:
     for gpu, details in _cards(context):
         if isinstance(details.processes, Unknown):
             continue
@@ -112,7 +112,7 @@ def foreign_processes(context: Context) -> Iterator[Finding]:
             )
 
 
-def throttled(context: Context) -> Iterator[Finding]:
+def throttled(context: Context) -> Iterator[Issue]:
     for gpu, details in _cards(context):
         state = details.state
         if isinstance(state, Unknown):
@@ -127,7 +127,7 @@ def throttled(context: Context) -> Iterator[Finding]:
             )
 
 
-def memory_errors(context: Context) -> Iterator[Finding]:
+def memory_errors(context: Context) -> Iterator[Issue]:
     if pending := _with(context, lambda d: d.pages_pending is True):
         yield blocker(
             "memory to be retired",
@@ -155,7 +155,7 @@ def memory_errors(context: Context) -> Iterator[Finding]:
         )
 
 
-def power_and_clocks(context: Context) -> Iterator[Finding]:
+def power_and_clocks(context: Context) -> Iterator[Issue]:
     if off := _with(context, lambda d: d.persistence is False):
         yield warning(
             "persistence mode off",
@@ -183,7 +183,7 @@ def power_and_clocks(context: Context) -> Iterator[Finding]:
             )
 
 
-def links(context: Context) -> Iterator[Finding]:
+def links(context: Context) -> Iterator[Issue]:
     narrow = [
         (gpu, d)
         for gpu, d in _cards(context)
@@ -208,7 +208,7 @@ def links(context: Context) -> Iterator[Finding]:
         )
 
 
-def affinity(context: Context) -> Iterator[Finding]:
+def affinity(context: Context) -> Iterator[Issue]:
     allowed = context.facts.host.allowed_cpus
     if far := _with(context, lambda d: not isinstance(d.cpus, Unknown) and bool(d.cpus) and not d.cpus & allowed):
         yield warning(
@@ -219,7 +219,7 @@ def affinity(context: Context) -> Iterator[Finding]:
         )
 
 
-def libraries(context: Context) -> Iterator[Finding]:
+def libraries(context: Context) -> Iterator[Issue]:
     cards = len(context.facts.machine.gpus)
     for framework in context.facts.frameworks:
         if not cards or not framework.stated("cuda"):
@@ -243,7 +243,7 @@ def _is_there(context: Context, framework: FrameworkFacts, library: str) -> bool
     return bool(framework.stated(f"{library}_wheel") or context.facts.machine_libraries.get(library))
 
 
-def _opened(framework: FrameworkFacts, library: str, file: LibraryFile) -> Iterator[Finding]:
+def _opened(framework: FrameworkFacts, library: str, file: LibraryFile) -> Iterator[Issue]:
     title, build = _LIBRARIES[library][0], f"{framework.build.distribution} {framework.build.version}"
     if file.path is None:
         others = f"; there is {', '.join(map(str, file.others))}" if file.others else ""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from helpers.common.inherited import withheld
 from helpers.common.unknown import Unknown
 from helpers.machine.devices import GIB
-from helpers.machine.doctor.finding import Check, Context, Finding, blocker, note, warning
+from helpers.machine.doctor.issue import Check, Context, Issue, blocker, note, warning
 from helpers.machine.drivers import driver_numbers, least_driver, why_driver_too_old, why_no_kernels
 from helpers.machine.environment import flags_of
 from helpers.machine.facts import FrameworkFacts
@@ -44,7 +44,7 @@ _DEBUG_SWITCHES = (
 _OFF = ("", "0", "false", "False")
 
 
-def memory(context: Context) -> Iterator[Finding]:
+def memory(context: Context) -> Iterator[Issue]:
     state = context.facts.host
     free = state.memory_available_bytes
     limit = state.memory_limit_bytes
@@ -66,7 +66,7 @@ def memory(context: Context) -> Iterator[Finding]:
         )
 
 
-def shared_memory(context: Context) -> Iterator[Finding]:
+def shared_memory(context: Context) -> Iterator[Issue]:
     if problem := context.facts.machine.shared_memory_problem:
         yield blocker(
             "/dev/shm",
@@ -88,13 +88,13 @@ def shared_memory(context: Context) -> Iterator[Finding]:
         yield warning("/dev/shm", found, why, remedy)
 
 
-def home(context: Context) -> Iterator[Finding]:
+def home(context: Context) -> Iterator[Issue]:
     if problem := context.facts.machine.home_problem:
         why = "Paddle makes ~/.cache/paddle/dataset when it is imported: no case of it can run"
         yield blocker("home", problem, why, HOME_REMEDY)
 
 
-def disk(context: Context) -> Iterator[Finding]:
+def disk(context: Context) -> Iterator[Issue]:
     if context.runs_problem:
         yield blocker(
             "run folder", context.runs_problem, "Results cannot be kept", "Set --runs-dir to a writable folder"
@@ -114,7 +114,7 @@ def disk(context: Context) -> Iterator[Finding]:
         )
 
 
-def limits(context: Context) -> Iterator[Finding]:
+def limits(context: Context) -> Iterator[Issue]:
     state = context.facts.host
     if state.open_files != UNLIMITED and state.open_files < _OPEN_FILES:
         yield warning(
@@ -142,7 +142,7 @@ def limits(context: Context) -> Iterator[Finding]:
         )
 
 
-def network(context: Context) -> Iterator[Finding]:
+def network(context: Context) -> Iterator[Issue]:
     if problem := context.facts.machine.loopback_problem:
         yield blocker("ports", problem, "Ranks meet at a port of this machine", LOOPBACK_REMEDY)
     for problem in context.node_problems:
@@ -154,7 +154,7 @@ def network(context: Context) -> Iterator[Finding]:
         )
 
 
-def history(context: Context) -> Iterator[Finding]:
+def history(context: Context) -> Iterator[Issue]:
     if context.history_problem:
         yield warning(
             "history",
@@ -164,7 +164,7 @@ def history(context: Context) -> Iterator[Finding]:
         )
 
 
-def data(context: Context) -> Iterator[Finding]:
+def data(context: Context) -> Iterator[Issue]:
     if context.data_problem:
         yield blocker("dataset", context.data_problem, "No case with images can run", "Correct --data or data.root")
         return
@@ -186,7 +186,7 @@ def data(context: Context) -> Iterator[Finding]:
         )
 
 
-def other_sessions(context: Context) -> Iterator[Finding]:
+def other_sessions(context: Context) -> Iterator[Issue]:
     if context.leases:
         yield warning(
             "another session",
@@ -203,7 +203,7 @@ def other_sessions(context: Context) -> Iterator[Finding]:
         )
 
 
-def shell(context: Context) -> Iterator[Finding]:
+def shell(context: Context) -> Iterator[Issue]:
     """Variables that reach the trainer, and the names of those that do not."""
     found = [each.build.framework for each in context.facts.frameworks]
     frameworks = [each.value for each in found or FRAMEWORKS]
@@ -235,7 +235,7 @@ def shell(context: Context) -> Iterator[Finding]:
         )
 
 
-def missing_frameworks(context: Context) -> Iterator[Finding]:
+def missing_frameworks(context: Context) -> Iterator[Issue]:
     for name, problem in context.framework_problems.items():
         yield (note if context.facts.frameworks else blocker)(
             f"{name} is missing",
@@ -246,7 +246,7 @@ def missing_frameworks(context: Context) -> Iterator[Finding]:
         )
 
 
-def frameworks(context: Context) -> Iterator[Finding]:
+def frameworks(context: Context) -> Iterator[Issue]:
     for each in context.facts.frameworks:
         if isinstance(each.libraries, str):
             yield warning(
@@ -267,7 +267,7 @@ def frameworks(context: Context) -> Iterator[Finding]:
             )
 
 
-def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
+def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Issue]:
     machine, build, cuda = context.facts.machine, framework.build, framework.stated("cuda")
     name = build.framework.value
     served = f"driver {machine.driver} serves CUDA {machine.cuda_driver}"
@@ -300,7 +300,7 @@ def _on_gpus(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
         )
 
 
-def _kernels_for_the_cards(context: Context, framework: FrameworkFacts) -> Iterator[Finding]:
+def _kernels_for_the_cards(context: Context, framework: FrameworkFacts) -> Iterator[Issue]:
     build, cuda = framework.build, framework.stated("cuda")
     for capability in sorted({gpu.compute_capability for gpu in context.facts.machine.gpus}):
         why_not = why_no_kernels(build, cuda, framework.stated("archs"), capability)

@@ -47,7 +47,7 @@ class ForeignProcess(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Interval:
+class TimeInterval:
     """The processes that worked between two surveys and were seen on a leased core."""
 
     start: float
@@ -87,7 +87,7 @@ class Surveyor:
         self.kernel_seconds = 0.0
         self._before: dict[int, Process] = {}
         self._at: float | None = None
-        self.intervals: list[Interval] = []
+        self.intervals: list[TimeInterval] = []
 
     def survey(self, at: float, others: Collection[Process]) -> None:
         """Add a survey. ``others`` are all processes except the job's; a new one counts with all its CPU time."""
@@ -103,7 +103,7 @@ class Surveyor:
                     # Asked while the process is there, unless it has worked too little to be named.
                     user = self._owner(process.pid) if process.cpu_seconds >= _NAMED_SECONDS else ""
                     worked.append(ForeignProcess(process.name, process.pid, seconds, user))
-            self.intervals.append(Interval(self._at, at, tuple(worked)))
+            self.intervals.append(TimeInterval(self._at, at, tuple(worked)))
         self._at, self._before = at, found
 
     def _worked(self, process: Process) -> float:
@@ -116,7 +116,7 @@ class Surveyor:
         return process.cpu_seconds - (before.cpu_seconds if before else 0.0)
 
 
-def named(intervals: Sequence[Interval], window: tuple[float, float]) -> tuple[ForeignProcess, ...]:
+def named(intervals: Sequence[TimeInterval], window: tuple[float, float]) -> tuple[ForeignProcess, ...]:
     """The processes that worked in the window, those with most seconds first. An interval that is partly in the window
     counts in proportion."""
     found: dict[int, ForeignProcess] = {}
@@ -198,7 +198,7 @@ def contention_of(
     samples: Sequence[CpuSample],
     cores: Collection[int],
     window: tuple[float, float] | None,
-    intervals: Sequence[Interval] = (),
+    intervals: Sequence[TimeInterval] = (),
 ) -> ContentionSample:
     """The share of ``window`` x cores in which the cores neither worked for the job nor were idle.
 

@@ -8,8 +8,8 @@ import svg
 
 from helpers.common.words import counted
 from helpers.drawing.axes import LABEL_HEIGHT, Scale, drawing, grid, label, level_line, line, round_numbers, span_of
-from helpers.report.frameworks import NAMES
 from helpers.report.scaling import Scaling
+from helpers.report.side_by_side import NAMES
 from helpers.session.side_by_side.comparison import ConfigurationOutcome, Ratio
 
 _WIDTH, _HEIGHT = 380, 200

@@ -22,10 +22,10 @@ from markupsafe import Markup
 from helpers.common.words import counted
 from helpers.drawing.axes import shortened
 from helpers.drawing.axes import style as drawing_style
+from helpers.judging.case.evidence import CaseKey
 from helpers.judging.case.verdict import Status
 from helpers.judging.rules.rates import rate_unit
 from helpers.judging.statistics import number
-from helpers.report.frameworks import frameworks_table
 from helpers.report.html.case_view import case_view
 from helpers.report.html.comparison_drawings import draw_efficiency, draw_ratios
 from helpers.report.html.marks import badge_shape, definitions, markup, name_of, picture
@@ -45,6 +45,7 @@ from helpers.report.sentences import (
     urgent,
 )
 from helpers.report.shown_figures import common_rule, measured_rule, published_rule, recorded_rule, shown_published
+from helpers.report.side_by_side import frameworks_table
 from helpers.report.table import Align
 from helpers.report.text import summary_line
 from helpers.session.case_details import RUN_SECTION, CaseDetails, environment_of
@@ -149,7 +150,7 @@ def _view(
     outcome: CaseOutcome | None,
     report: SessionReport,
     machine: Mapping[str, Any],
-    rules: Mapping[tuple[str, str], str],
+    rules: Mapping[CaseKey, str],
 ) -> dict[str, Any]:
     details, key = report.details(outcome) if outcome is not None else CaseDetails(), (row.target, row.case_id)
     return case_view(place, row, outcome, details, report.explanations.get(key), machine, rules.get(key, ""))

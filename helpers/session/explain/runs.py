@@ -22,7 +22,7 @@ from helpers.judging.case.evidence import Build, Stage
 from helpers.judging.parts.beyond_chance import LEAST_PAIRS, MOST_PAIRS
 from helpers.judging.parts.run_facts import MOST_COST, profiling_cost
 from helpers.judging.parts.step_parts import ProfiledPair, ProfiledRun
-from helpers.launch.step_profiles import NO_ANSWER, step_profiles
+from helpers.launch.step_profile_reader import NO_ANSWER, read_step_profiles
 from helpers.plan.case_plan import CasePlan
 from helpers.session.measuring.case_loop import Runner, is_of_plan
 from helpers.session.measuring.run_label import again_text
@@ -270,7 +270,7 @@ class ExplainRuns:
     def _profiled(self, result: RunResult) -> ProfiledRun | None:
         """The run with its profiles; None if it has none. Raises ExplainStopped after too many of those."""
         folder, build = self._folder(result.replicate), Build(result.role)
-        found = step_profiles(folder)
+        found = read_step_profiles(folder)
         profiles = tuple(each for each in found if isinstance(each, StepProfile))
         # A rank that said what is wrong comes before those that waited for it.
         without = sorted(

@@ -13,8 +13,8 @@ from helpers.common.unknown import Unknown
 from helpers.history.run_folders import ResultStore
 from helpers.machine.devices import Card, CpuCard, Machine
 from helpers.machine.doctor.cpu_checks import others_on_the_cores
-from helpers.machine.doctor.finding import Context, Severity
 from helpers.machine.doctor.gpu_checks import foreign_processes
+from helpers.machine.doctor.issue import Context, Severity
 from helpers.machine.environment import CPU, GPU
 from helpers.machine.facts import SystemFacts, gather
 from helpers.machine.nvml import Gpu

@@ -21,9 +21,9 @@ from helpers.common.files import named_by_user, open_regular
 from helpers.common.unknown import Unknown, ask
 from helpers.launch.nodes.connected import open_port, resolve
 from helpers.machine.devices import CpuCard, Machine, discover, hides_all_gpus
-from helpers.machine.doctor.finding import Context
+from helpers.machine.doctor.issue import Context
 from helpers.machine.facts import SystemFacts, gather, nvidia_cards_on_bus
-from helpers.machine.frameworks import BuildFinder, find_framework
+from helpers.machine.framework_builds import BuildFinder, find_framework
 from helpers.machine.host import probe_host_state, space
 from helpers.machine.leases import Leases, default_folder
 from helpers.machine.nvml import Nvml, open_nvml
@@ -70,7 +70,7 @@ def examine(
     history_problem: Callable[[], str] = lambda: "",
     io: ExaminationIO | None = None,
 ) -> Context:
-    """Look at the machine. A check that fails becomes a finding or an Unknown; only a wrong perf.yaml raises
+    """Look at the machine. A check that fails becomes an issue or an Unknown; only a wrong perf.yaml raises
     (ConfigError).
 
     ``history_problem`` says why the history's database does not answer; empty if it does.

@@ -17,7 +17,7 @@ from helpers.judging.case.verdict import NeedRuns, Reason, Status, Verdict
 from helpers.judging.finding import Finding
 from helpers.launch.failure import DISK_FULL, failure_in
 from helpers.launch.tail import Progress
-from helpers.machine.frameworks import FrameworkBuild
+from helpers.machine.framework_builds import FrameworkBuild
 from helpers.plan.case_plan import CasePlan, SuiteCase, refuse_two_targets
 from helpers.plan.overrides import with_overrides
 from helpers.plan.recipes.recipe import settings_for

@@ -9,15 +9,14 @@ from typing import Any
 
 from helpers.judging.case.noise import learn
 from helpers.judging.case.verdict import Reason, Status
+from helpers.judging.finding import Code
 from helpers.judging.statistics import effect_of, summarise
 from helpers.plan.baseline_files import FigureStatus
 from helpers.session.measuring.case_loop import CaseResult
-from helpers.session.side_by_side.configurations import REFERENCE, Configuration
+from helpers.session.side_by_side.configurations import COMPARED_WITH, Configuration
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import CARDS_PER_PROCESS_SETTING
 
-# The code of a verdict on a case that was measured beside other frameworks and compared with no reference.
-COMPARED = "compared"
 # The settings that say what a step computes, and in how many processes; below, what a recipe without one of them does.
 _TRAINING = (
     "optimizer", "learning_rate", "momentum", "weight_decay", "decay_norms", "label_smoothing", "layout",
@@ -102,7 +101,7 @@ def outcome_of(
         each.case.framework: _cell(each.case.framework, each.case.id, results, not_here)
         for each in configuration.members
     }
-    reference = cells[REFERENCE] if REFERENCE in cells else Cell(REFERENCE)
+    reference = cells[COMPARED_WITH] if COMPARED_WITH in cells else Cell(COMPARED_WITH)
     shown = [_published(_with_ratio(each, reference), configuration) for each in cells.values()]
     measured = [each.framework for each in shown if each.measured]
     unlike = _unlike({each.value: results[each].plan.settings for each in measured})
@@ -135,7 +134,7 @@ def _cell(
         build=" ".join(filter(None, (build.get("framework", ""), build.get("version", "")))),
         marks=tuple(dict.fromkeys(mark for run in usable for mark in run.marks)),
     )
-    if verdict.reason.code != COMPARED:
+    if verdict.reason.code != Code.COMPARED:
         return known
     rates = tuple(rate for run in usable if isinstance(rate := run.figures.get(result.plan.rule), float))
     summary = summarise(rates)
@@ -143,15 +142,15 @@ def _cell(
 
 
 def _with_ratio(cell: Cell, reference: Cell) -> Cell:
-    if cell.framework is REFERENCE or not (cell.measured and reference.measured):
+    if cell.framework is COMPARED_WITH or not (cell.measured and reference.measured):
         return cell
     return replace(cell, ratio=ratio_of(cell.run_samples_per_s, reference.run_samples_per_s))
 
 
 def _published(cell: Cell, configuration: Configuration) -> Cell:
     figures = configuration.figures
-    if figures is None or cell.framework is REFERENCE:
+    if figures is None or cell.framework is COMPARED_WITH:
         return cell
-    ours, paddle = figures[cell.framework], figures[REFERENCE]
+    ours, paddle = figures[cell.framework], figures[COMPARED_WITH]
     disputed = FigureStatus.DISPUTED in (ours.status, paddle.status)
     return replace(cell, published=ours.samples_per_s / paddle.samples_per_s, disputed=disputed)

@@ -20,7 +20,7 @@ SINGLE, HALF = "FP32", "AMP"
 # The documents have two tables for each card: what an A100 computes in TF32 stands under FP32.
 _CLASS_OF: Mapping[Precision, str] = {Precision.FP32: SINGLE, Precision.TF32: SINGLE, Precision.UNSTATED: "unstated"}
 # The framework that the documents compare the others with.
-REFERENCE = Framework.PADDLE
+COMPARED_WITH = Framework.PADDLE
 # How often each framework of a configuration runs, in turn with the others.
 PAIRS = 3
 # The other frameworks train step by step from Python, as Paddle's dynamic execution does. Paddle's compiled execution
@@ -94,7 +94,7 @@ def _documented(cases: Iterable[SuiteCase]) -> list[Configuration]:
 
 def _is_comparison(configuration: Configuration) -> bool:
     """Ratios are to Paddle, which stands first."""
-    return len(configuration.members) > 1 and configuration.first.framework is REFERENCE
+    return len(configuration.members) > 1 and configuration.first.framework is COMPARED_WITH
 
 
 def _document_row(figure: PublishedFigure) -> tuple[object, ...]:

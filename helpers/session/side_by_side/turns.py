@@ -12,13 +12,14 @@ from helpers.history.run_folders import write_night
 from helpers.judging.case.evidence import Build, Evidence, Stage
 from helpers.judging.case.judge import attempts_used_up, end_without_comparison
 from helpers.judging.case.verdict import Reason, Status, Verdict
+from helpers.judging.finding import Code
 from helpers.judging.rules.rates import rate_unit
 from helpers.launch.tail import Progress
 from helpers.plan.case_plan import CPU, CasePlan, SuiteCase, usual_targets
 from helpers.session.measuring.case_loop import CaseResult, Runner, evidence_of, night_record, reusable_runs
 from helpers.session.measuring.job_runner import RunTerms, leased_runner
 from helpers.session.measuring.run_label import made_again
-from helpers.session.side_by_side.comparison import COMPARED, ConfigurationOutcome, outcome_of
+from helpers.session.side_by_side.comparison import ConfigurationOutcome, outcome_of
 from helpers.session.side_by_side.configurations import PAIRS, Configuration
 from helpers.session.suite import Suite
 from helpers.trainers.contract.errors import SuiteError
@@ -176,11 +177,11 @@ def _verdict_on(evidence: Evidence) -> Verdict | None:
         if not isinstance(figure := run.figures.get(evidence.rule), float):
             why = figure or "the rule is not known"
             message = f"no {rate_unit(evidence.case_id)} by {evidence.rule}: {why}"
-            return Verdict(Status.INFRA_ERROR, Reason("no-figure", message))
+            return Verdict(Status.INFRA_ERROR, Reason(Code.NO_FIGURE.value, message))
     if len(usable) < PAIRS:
         return None
     message = f"{len(usable)} runs beside other frameworks, compared with no reference"
-    return Verdict(Status.NO_BASELINE, Reason(COMPARED, message))
+    return Verdict(Status.NO_BASELINE, Reason(Code.COMPARED.value, message))
 
 
 def _keep(suite: Suite, turn: _Turn) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Iterable, List, Sequence
 
 from helpers.trainers.common.phase_times import Claim, divided
-from helpers.trainers.common.step_profile import ProfileError, Recording, call_of, rows_of
+from helpers.trainers.common.step_profiler import ProfileError, Recording, call_of, rows_of
 from helpers.trainers.contract.step_profile import OperatorRow, Phase
 
 # A rank has one card. Its number is left out, or the ranks of a job would have no row in common.

@@ -17,7 +17,7 @@ from helpers.trainers.contract.steplog import PROFILE, WARMUP, WINDOW, Step, ste
 
 Clock = Callable[[], float]
 # Returns what is entered around a part of a step.
-Part = Callable[[Phase], ContextManager[Any]]
+PartTimer = Callable[[Phase], ContextManager[Any]]
 
 
 class LossError(SuiteError):
@@ -171,7 +171,7 @@ class Training:
         for number in range(1, steps + 1):
             self._step(phase, last=number == steps)
 
-    def in_parts(self, steps: int, part: Part) -> None:
+    def in_parts(self, steps: int, part: PartTimer) -> None:
         """Train so many steps as those of the window, with the losses fetched, to their end on the device, without
         recording them. ``part`` is entered around the parts of a step that are not the stepper's."""
         for number in range(1, steps + 1):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Mapping, TypeVar
 
-Key = TypeVar("Key")
-Entry = TypeVar("Entry")
+_Key = TypeVar("_Key")
+_Entry = TypeVar("_Entry")
 
 # The most characters of a message. A longer one contains a whole file, and nobody would read it.
 _LONGEST = 8000
@@ -80,7 +80,7 @@ class LogError(SuiteError):
     does not state what is needed."""
 
 
-def entry_of(registry: Mapping[Key, Entry], key: Key, about: str, table: str, holds: str = "") -> Entry:
+def entry_of(registry: Mapping[_Key, _Entry], key: _Key, about: str, table: str, holds: str = "") -> _Entry:
     """The entry of ``key``. If there is none, raises ConfigError with ``about``, the ``table`` and what an entry
     ``holds``."""
     if key not in registry:

@@ -15,14 +15,14 @@ import paddle
 from paddle import profiler as paddle_profiler
 
 from helpers.trainers.common.card_times import RECORDED
-from helpers.trainers.common.step_profile import ProfileError, Recording, keep_trace
+from helpers.trainers.common.step_profiler import ProfileError, Recording, keep_trace
 from helpers.trainers.contract.frameworks import LAYERS
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.paddle.tree import LAYER, MARK, NO_LAYERS, PART, recording_of, spans_of
 
 
 class PaddleProfiler:
-    """A StepProfiler of ``common.step_profile``."""
+    """A StepProfiler of ``common.step_profiler``."""
 
     def __init__(self, device: str, model: Optional[Any], without: Sequence[str] = ()) -> None:
         """``model`` is the network of dynamic execution; None for a program. ``without`` is what is not recorded:

@@ -16,7 +16,7 @@ from typing import Any
 from helpers.trainers.common.cuda import EVENTS, loaded_facts
 from helpers.trainers.common.loop import HostTimer, StepTimer, train
 from helpers.trainers.common.process import Trainer, io_of, plan_of, run, seed_everything, set_environment
-from helpers.trainers.common.step_profile import StepProfiler, explain_at_the_end
+from helpers.trainers.common.step_profiler import StepProfiler, explain_at_the_end
 from helpers.trainers.contract.case import Execution
 from helpers.trainers.contract.job import WEIGHTS_VARIABLE, JobSpec
 from helpers.trainers.paddle.companions import import_paddle

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from helpers.trainers.common.card_times import NOT_TRIED, UNKNOWN_OPERATOR, CardWork, recording_on_card
 from helpers.trainers.common.phase_times import Claim, divided
-from helpers.trainers.common.step_profile import Nested, ProfileError, Recording, Span, call_of, nested, rows_of
+from helpers.trainers.common.step_profiler import Nested, ProfileError, Recording, Span, call_of, nested, rows_of
 from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase
 
 # The names of the scopes around the parts of a step, of those around layers, and of the marks begin so.

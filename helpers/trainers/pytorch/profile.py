@@ -15,14 +15,14 @@ from typing import Any, Callable, ContextManager, Dict, List, Mapping, Sequence
 import torch
 
 from helpers.trainers.common.card_times import RECORDED
-from helpers.trainers.common.step_profile import ProfileError, Recording, keep_trace
+from helpers.trainers.common.step_profiler import ProfileError, Recording, keep_trace
 from helpers.trainers.contract.frameworks import DATA_TYPES, LAYERS
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.pytorch.trace import LAYER, PART, recording_of
 
 
 class PytorchStepProfiler:
-    """A StepProfiler of ``common.step_profile``."""
+    """A StepProfiler of ``common.step_profiler``."""
 
     def __init__(self, model: Any, device: Any, without: Sequence[str] = ()) -> None:
         """``model`` is None if it is compiled or replayed as a graph: hooks would have it compiled anew. ``without`` is

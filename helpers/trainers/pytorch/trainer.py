@@ -20,7 +20,7 @@ from helpers.trainers.common.process import (
     run,
     seed_everything,
 )
-from helpers.trainers.common.step_profile import StepProfiler, explain_at_the_end
+from helpers.trainers.common.step_profiler import StepProfiler, explain_at_the_end
 from helpers.trainers.pytorch.settings import PytorchSettings
 
 

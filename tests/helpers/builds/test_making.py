@@ -17,7 +17,7 @@ from helpers.builds import making
 from helpers.builds.cache import BuildCache
 from helpers.builds.fetching import fetch
 from helpers.builds.naming import BuildUnavailable, Why, parse_build
-from helpers.machine.frameworks import BuildFinder
+from helpers.machine.framework_builds import BuildFinder
 from helpers.machine.libraries import LINKS
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.frameworks import Framework

@@ -10,7 +10,7 @@ import pytest
 
 import helpers.session.suite
 from helpers.machine.devices import CpuCard, Machine
-from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
+from helpers.machine.framework_builds import BuildIdentity, FrameworkBuild
 from helpers.machine.host import Host
 from helpers.trainers.contract import models
 from helpers.trainers.contract.frameworks import Framework

@@ -26,7 +26,6 @@ from helpers.history import default_url, open_history
 from helpers.history.results import RETRIABLE_FACT
 from helpers.judging.case.evidence import Build
 from helpers.machine.devices import Machine
-from helpers.plan.installed import CANDIDATE, REFERENCE
 from helpers.session.bisect import STATE_FILE
 from helpers.session.builds import NamedBuilds
 from helpers.session.measuring.examination import ExaminationIO
@@ -73,7 +72,7 @@ class Bench:
         self.prepared.append(build)
         if build in self.unavailable:
             raise BuildUnavailable(build, self.unavailable[build], "no such wheel")
-        yield {CANDIDATE: record(build), REFERENCE: {**record(good), "pinned": ""}}
+        yield {Build.CANDIDATE.value: record(build), Build.REFERENCE.value: {**record(good), "pinned": ""}}
 
     def _load(self, options: SuiteOptions) -> Suite:
         self.runner.session = options.session

@@ -15,7 +15,7 @@ from helpers.commands import doctor
 from helpers.commands.doctor import WIDTH, doctor_record, doctor_text, report_text
 from helpers.commands.main import main
 from helpers.machine.doctor import Diagnosis, diagnose
-from helpers.machine.doctor.finding import Context, Finding, Severity
+from helpers.machine.doctor.issue import Context, Issue, Severity
 from helpers.machine.tables import tables_of
 from tests.helpers.machine.doctor.context import context, facts, with_card
 from tests.helpers.machines import CPU_MACHINE, gpu_machine, v100s
@@ -113,8 +113,8 @@ def test_findings_come_after_the_tables_and_the_verdict_is_the_last_line() -> No
 
 
 def test_lines_keep_to_the_width() -> None:
-    finding = Finding(Severity.NOTE, "long", "word " * 60, "word " * 60, "word " * 60)
-    diagnosis = Diagnosis(tables_of(facts()), (finding,))
+    issue = Issue(Severity.NOTE, "long", "word " * 60, "word " * 60, "word " * 60)
+    diagnosis = Diagnosis(tables_of(facts()), (issue,))
     assert max(map(len, doctor_text(diagnosis).splitlines())) <= WIDTH + 10
     assert max(len(line) for line in doctor_text(diagnosis).splitlines() if "word" in line) <= WIDTH
 

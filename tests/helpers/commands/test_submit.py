@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-import helpers.launch.slurm.job
+import helpers.launch.slurm.sbatch
 from helpers.commands.main import main
-from helpers.launch.slurm.job import End
+from helpers.launch.slurm.sbatch import End
 from helpers.launch.slurm.script import variables_of_job, withheld_settings
 from tests.faults.gpu_shop import furnish, state_file
 from tests.faults.stand_in_nvml import FOLDER_VARIABLE, STATE_VARIABLE, Card
@@ -214,7 +214,7 @@ def test_a_job_that_waits_in_the_queue_says_why_once(
 ) -> None:
     for name in ("PATH", "SLURM_CONF"):
         monkeypatch.setenv(name, slurm.variables[name])
-    monkeypatch.setattr(helpers.launch.slurm.job, "_QUEUE_SECONDS", 0.5)
+    monkeypatch.setattr(helpers.launch.slurm.sbatch, "_QUEUE_SECONDS", 0.5)
     slurm.command("scontrol", "update", "partitionname=perf", "state=down")
     ended = threading.Event()
 

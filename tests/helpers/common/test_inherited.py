@@ -16,7 +16,7 @@ from helpers.builds.uv import Uv
 from helpers.common.inherited import LIBRARY_FLAGS, may_pass, passed_on, passed_to_installer, withheld
 from helpers.launch.programs import check_builds, check_settings
 from helpers.machine.environment import flag_variables
-from helpers.machine.frameworks import BuildFinder
+from helpers.machine.framework_builds import BuildFinder
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.errors import LaunchError

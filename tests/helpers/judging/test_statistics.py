@@ -27,16 +27,15 @@ def test_three_runs_have_the_interval_of_their_median() -> None:
     half = 4.421 * statistics.stdev(map(math.log, (99, 100, 101))) / math.sqrt(3)
     assert summary.low == pytest.approx(100 * math.exp(-half), rel=0.0005)
     assert summary.high == pytest.approx(100 * math.exp(half), rel=0.0005)
-    assert (summary.centre, summary.n, summary.warnings) == (100.0, 3, ())
+    assert (summary.centre, summary.n) == (100.0, 3)
     assert summary.spread == pytest.approx(0.01)
 
 
-def test_two_runs_say_that_the_interval_is_wide() -> None:
+def test_two_runs_have_a_wide_interval() -> None:
     summary = summarise((100.0, 102.0))
     half = student_t_95(1) * math.log(102 / 100) / 2
     assert summary.high == pytest.approx(math.sqrt(100 * 102) * math.exp(half))
     assert summary.low is not None
-    assert summary.warnings == ("2 runs: the interval is wide, 3 or more narrow it",)
 
 
 @pytest.mark.slow
@@ -64,7 +63,6 @@ def _log_rates(n: int, bad_runs: float) -> np.ndarray:
 def test_one_run_claims_no_spread() -> None:
     summary = summarise((100.0,))
     assert (summary.centre, summary.low, summary.high, summary.spread, summary.n) == (100.0, None, None, None, 1)
-    assert "no spread" in summary.warnings[0]
 
 
 def test_the_centre_is_the_median_and_the_spread_the_farthest_run() -> None:

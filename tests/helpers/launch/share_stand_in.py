@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from helpers.launch.launchers.launcher import LaunchCommand, Place, node_folder
 from helpers.launch.nodes import link, share
 from helpers.machine.devices import CpuCard, Machine
-from helpers.machine.frameworks import FrameworkBuild
+from helpers.machine.framework_builds import FrameworkBuild
 from helpers.machine.host import Host
 from helpers.trainers.contract.frameworks import Framework
 from helpers.trainers.contract.job import JobSpec

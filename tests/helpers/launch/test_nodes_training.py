@@ -14,7 +14,7 @@ from helpers.launch.nodes.share import node_mark
 from helpers.launch.nodes.slurm import with_hosts_of_job
 from helpers.launch.steplog_reader import read_step_log
 from helpers.machine.devices import Machine, discover
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.framework_builds import BuildFinder, FrameworkBuild
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.matrix import MeasuringProtocol
 from helpers.plan.perf_yaml import HostConfig, NodesConfig, load_config

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from helpers.machine import frameworks
-from helpers.machine.framework_probe import identity, libraries, probe, why_missing
-from helpers.machine.frameworks import (
+from helpers.machine import framework_builds
+from helpers.machine.framework_builds import (
     BuildFinder,
     FrameworkBuild,
     FrameworkConfig,
     find_framework,
 )
+from helpers.machine.framework_probe import identity, libraries, probe, why_missing
 from helpers.trainers.contract.frameworks import Framework
 from tests.requirements.scripts import REQUIREMENTS
 
@@ -79,7 +79,7 @@ def test_an_interpreter_that_prints_something_else_is_a_reason_with_a_remedy(tmp
 
 
 def test_an_interpreter_that_hangs_is_a_reason_with_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "_PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(framework_builds, "_PROBE_SECONDS", 0.5)
     hanging = tmp_path / "python"
     hanging.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
     hanging.chmod(0o755)
@@ -218,7 +218,7 @@ class NoBuild(BuildFinder):
 
 def test_the_stamp_is_the_bootstrap_s_own() -> None:
     text = (REQUIREMENTS / "installer.py").read_text(encoding="utf-8")
-    assert f'STAMP, OWNED = "{frameworks._STAMP}"' in text
+    assert f'STAMP, OWNED = "{framework_builds._STAMP}"' in text
 
 
 @pytest.mark.parametrize("given", [FrameworkConfig(), FrameworkConfig("/opt/pytorch/bin/python")])

@@ -8,7 +8,7 @@ import pytest
 import helpers.machine.tables
 from helpers.common.unknown import Unknown
 from helpers.machine.facts import FrameworkFacts, gather
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.framework_builds import BuildFinder, FrameworkBuild
 from helpers.machine.tables import session_tables, tables_of
 from helpers.trainers.contract.errors import DeviceError
 from helpers.trainers.contract.frameworks import Framework

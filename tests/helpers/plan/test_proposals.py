@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from helpers.plan.proposals import (
+    AgainstEntry,
     Candidate,
     ProposalKind,
-    RecordedAnswer,
     parse_accepted,
-    refuse_unmatched,
+    refuse_unmatched_reasons,
     write_recorded,
 )
 from helpers.plan.recorded import load_recorded
@@ -23,18 +23,16 @@ from tests.helpers.plan.recorded_entries import KNOWN, MACHINE, A, B, created, e
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (RecordedAnswer.NO_WORSE, ProposalKind.UNCHANGED),
-        (RecordedAnswer.FASTER, ProposalKind.UPDATED),
-        (RecordedAnswer.SLOWER, ProposalKind.REFUSED),
-        (RecordedAnswer.SLOWER_UNCONFIRMED, ProposalKind.REFUSED),
-        (RecordedAnswer.UNSETTLED, ProposalKind.REFUSED),
-        (RecordedAnswer.INCOMPARABLE, ProposalKind.REFUSED),
+        (AgainstEntry.NO_WORSE, ProposalKind.UNCHANGED),
+        (AgainstEntry.FASTER, ProposalKind.UPDATED),
+        (AgainstEntry.SLOWER, ProposalKind.REFUSED),
+        (AgainstEntry.SLOWER_UNCONFIRMED, ProposalKind.REFUSED),
+        (AgainstEntry.UNSETTLED, ProposalKind.REFUSED),
+        (AgainstEntry.INCOMPARABLE, ProposalKind.REFUSED),
     ],
 )
 @pytest.mark.parametrize("samples_per_s", [100.0, 200.0])
-def test_the_verdict_decides_and_not_the_figure(
-    answer: RecordedAnswer, kind: ProposalKind, samples_per_s: float
-) -> None:
+def test_the_verdict_decides_and_not_the_figure(answer: AgainstEntry, kind: ProposalKind, samples_per_s: float) -> None:
     (proposal,) = proposed(recorded(entry(100.0)), Candidate(entry(samples_per_s), answer=answer))
 
     assert proposal.kind is kind
@@ -43,18 +41,16 @@ def test_the_verdict_decides_and_not_the_figure(
 
 def test_an_answer_by_pairs_needs_no_entry() -> None:
     beside = "+1.00% against paddle 3.3.1 beside it, 3 pairs"
-    for answer in (RecordedAnswer.NO_WORSE, RecordedAnswer.FASTER):
+    for answer in (AgainstEntry.NO_WORSE, AgainstEntry.FASTER):
         (proposal,) = proposed(recorded(), Candidate(entry(), answer=answer, beside=beside))
         assert (proposal.kind, proposal.reason) == (ProposalKind.CREATED, f"none recorded before; {beside}")
-    for answer in (RecordedAnswer.SLOWER, RecordedAnswer.UNSETTLED):
+    for answer in (AgainstEntry.SLOWER, AgainstEntry.UNSETTLED):
         (proposal,) = proposed(recorded(), Candidate(entry(), answer=answer, beside=beside))
         assert (proposal.kind, proposal.reason.partition(";")[0]) == (ProposalKind.REFUSED, answer.value)
 
 
-@pytest.mark.parametrize(
-    "answer", [answer for answer in RecordedAnswer if answer is not RecordedAnswer.NOTHING_RECORDED]
-)
-def test_an_answer_about_an_entry_that_is_gone_is_refused(answer: RecordedAnswer) -> None:
+@pytest.mark.parametrize("answer", [answer for answer in AgainstEntry if answer is not AgainstEntry.NOTHING_RECORDED])
+def test_an_answer_about_an_entry_that_is_gone_is_refused(answer: AgainstEntry) -> None:
     (proposal,) = proposed(recorded(), Candidate(entry(), answer=answer), accepted=KNOWN)
 
     assert proposal.kind is ProposalKind.REFUSED
@@ -68,8 +64,8 @@ def test_a_case_judged_without_an_entry_does_not_replace_one() -> None:
     assert "another process recorded 150.00 images/s" in proposal.reason
 
 
-@pytest.mark.parametrize("answer", [RecordedAnswer.SLOWER, RecordedAnswer.SLOWER_UNCONFIRMED, RecordedAnswer.UNSETTLED])
-def test_an_accepted_level_is_recorded_with_its_reason(answer: RecordedAnswer) -> None:
+@pytest.mark.parametrize("answer", [AgainstEntry.SLOWER, AgainstEntry.SLOWER_UNCONFIRMED, AgainstEntry.UNSETTLED])
+def test_an_accepted_level_is_recorded_with_its_reason(answer: AgainstEntry) -> None:
     slower = Candidate(entry(80.0), answer=answer)
     (proposal,) = proposed(recorded(entry(100.0)), slower, accepted=parse_accepted([f"{A} = safer kernels "]))
 
@@ -89,20 +85,20 @@ def test_a_reason_names_its_case(text: str) -> None:
 
 
 def test_a_reason_for_no_selected_case_is_an_error() -> None:
-    refuse_unmatched(parse_accepted([f"{A}=x"]), [A, B])
+    refuse_unmatched_reasons(parse_accepted([f"{A}=x"]), [A, B])
     with pytest.raises(BaselineError, match="paddle-vgg19"):
-        refuse_unmatched(parse_accepted(["paddle-vgg16-*=x", "paddle-vgg19-*=x"]), [A, B])
+        refuse_unmatched_reasons(parse_accepted(["paddle-vgg16-*=x", "paddle-vgg19-*=x"]), [A, B])
 
 
 def test_accepting_a_regression_does_not_admit_an_unhealthy_run() -> None:
-    throttled = Candidate(entry(80.0), "the card was throttled", answer=RecordedAnswer.SLOWER)
+    throttled = Candidate(entry(80.0), "the card was throttled", answer=AgainstEntry.SLOWER)
     (proposal,) = proposed(recorded(entry(100.0)), throttled, accepted=KNOWN)
 
     assert (proposal.kind, proposal.reason) == (ProposalKind.REFUSED, "the card was throttled")
 
 
 def test_accepting_a_regression_does_not_admit_what_cannot_be_compared() -> None:
-    incomparable = Candidate(entry(80.0), answer=RecordedAnswer.INCOMPARABLE, why="settings changed")
+    incomparable = Candidate(entry(80.0), answer=AgainstEntry.INCOMPARABLE, why="settings changed")
     (proposal,) = proposed(recorded(entry()), incomparable, accepted=KNOWN)
 
     assert (proposal.kind, proposal.reason) == (ProposalKind.REFUSED, "not comparable: settings changed")
@@ -111,7 +107,7 @@ def test_accepting_a_regression_does_not_admit_what_cannot_be_compared() -> None
 @pytest.mark.parametrize(("own", "kept"), [(None, 0.2), (0.5, 0.5)])
 def test_an_entrys_own_tolerance_outlives_the_figure(own: float | None, kept: float) -> None:
     old = recorded(replace(entry(100.0), tolerance=0.2))
-    (proposal,) = proposed(old, Candidate(replace(entry(130.0), tolerance=own), answer=RecordedAnswer.FASTER))
+    (proposal,) = proposed(old, Candidate(replace(entry(130.0), tolerance=own), answer=AgainstEntry.FASTER))
 
     assert proposal.new is not None
     assert (proposal.kind, proposal.new.tolerance) == (ProposalKind.UPDATED, kept)
@@ -125,7 +121,7 @@ def test_in_a_new_segment_a_figure_lower_by_more_than_the_tolerance_needs_a_reas
     samples_per_s: float, kind: ProposalKind
 ) -> None:
     new = replace(entry(samples_per_s), segment={"driver": "535", "cuda": "11.2"})
-    (proposal,) = proposed(recorded(entry(100.0)), Candidate(new, answer=RecordedAnswer.INCOMPARABLE, tolerance=0.005))
+    (proposal,) = proposed(recorded(entry(100.0)), Candidate(new, answer=AgainstEntry.INCOMPARABLE, tolerance=0.005))
 
     assert proposal.kind is kind
 
@@ -136,14 +132,14 @@ def test_in_a_new_segment_a_figure_lower_by_more_than_the_tolerance_needs_a_reas
 def test_an_entrys_own_tolerance_decides_how_much_lower_a_figure_may_be(own: float | None, kind: ProposalKind) -> None:
     old = recorded(replace(entry(100.0), tolerance=own))
     new = replace(entry(99.0), segment={"driver": "535", "cuda": "11.2"})
-    (proposal,) = proposed(old, Candidate(new, answer=RecordedAnswer.INCOMPARABLE, tolerance=0.005))
+    (proposal,) = proposed(old, Candidate(new, answer=AgainstEntry.INCOMPARABLE, tolerance=0.005))
 
     assert proposal.kind is kind
 
 
 def test_a_new_segment_replaces_the_entry_and_says_what_differs() -> None:
     new = replace(entry(150.0), segment={"driver": "535", "power_cap": "300 W"})
-    (proposal,) = proposed(recorded(entry(100.0)), Candidate(new, answer=RecordedAnswer.INCOMPARABLE))
+    (proposal,) = proposed(recorded(entry(100.0)), Candidate(new, answer=AgainstEntry.INCOMPARABLE))
 
     assert proposal.kind is ProposalKind.UPDATED
     assert proposal.reason == (
@@ -165,7 +161,7 @@ def test_entries_of_cases_that_no_longer_exist_are_reported_and_stay(tmp_path: P
     path = tmp_path / "m.json"
     write_recorded(path, MACHINE, created(entry(case_id=A), entry(case_id=B)))
 
-    proposals = proposed(load_recorded(path, MACHINE), Candidate(entry(200.0), answer=RecordedAnswer.FASTER), known=[A])
+    proposals = proposed(load_recorded(path, MACHINE), Candidate(entry(200.0), answer=AgainstEntry.FASTER), known=[A])
     write_recorded(path, MACHINE, proposals)
 
     assert {proposal.case_id: proposal.kind for proposal in proposals} == {

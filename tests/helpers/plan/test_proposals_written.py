@@ -14,9 +14,9 @@ from filelock import FileLock
 
 from helpers.plan.baseline_files import PUBLISHED
 from helpers.plan.proposals import (
+    AgainstEntry,
     Candidate,
     ProposalKind,
-    RecordedAnswer,
     write_recorded,
 )
 from helpers.plan.recorded import Provenance, load_recorded
@@ -65,8 +65,8 @@ def test_a_text_that_hides_or_turns_what_follows_stands_escaped_in_the_file(tmp_
 def test_a_figure_judged_against_an_entry_that_is_gone_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     write_recorded(path, MACHINE, created(entry(100.0)))
-    ours = proposed(load_recorded(path, MACHINE), Candidate(entry(120.0), answer=RecordedAnswer.FASTER))
-    theirs = proposed(load_recorded(path, MACHINE), Candidate(entry(150.0), answer=RecordedAnswer.FASTER))
+    ours = proposed(load_recorded(path, MACHINE), Candidate(entry(120.0), answer=AgainstEntry.FASTER))
+    theirs = proposed(load_recorded(path, MACHINE), Candidate(entry(150.0), answer=AgainstEntry.FASTER))
     write_recorded(path, MACHINE, theirs)
 
     (outcome,) = write_recorded(path, MACHINE, ours)

@@ -22,12 +22,12 @@ from helpers.judging.case.verdict import Reason, Status
 from helpers.judging.finding import Code, found
 from helpers.judging.night.verdict import NightVerdict
 from helpers.machine.doctor import Diagnosis
-from helpers.machine.doctor.finding import Finding, Severity
+from helpers.machine.doctor.issue import Issue, Severity
 from helpers.plan.matrix import MeasuringProtocol
-from helpers.report.frameworks import render_frameworks
 from helpers.report.html.night_drawings import draw_nights
 from helpers.report.results import SessionReport, results_json
 from helpers.report.scaling import scalings, to_text
+from helpers.report.side_by_side import render_frameworks
 from helpers.report.text import night_lines, render
 from helpers.session.side_by_side.comparison import Cell
 from helpers.trainers.contract.errors import ConfigError, HistoryError, LogError, SuiteError, printable
@@ -37,9 +37,9 @@ from tests.helpers.commands.test_calibrate import NOISE
 from tests.helpers.commands.test_cases_text import REFUSED
 from tests.helpers.commands.test_compare_text import ANSWER
 from tests.helpers.commands.test_history_text import LINE
-from tests.helpers.report.test_frameworks import PADDLE, PYTORCH
-from tests.helpers.report.test_frameworks import ROW as FRAMEWORKS_ROW
 from tests.helpers.report.test_scaling import row
+from tests.helpers.report.test_side_by_side import PADDLE, PYTORCH
+from tests.helpers.report.test_side_by_side import ROW as FRAMEWORKS_ROW
 from tests.helpers.report.test_text import PASSED, comparison
 from tests.hostile_strings import TEXTS, check_json, check_lines, check_markdown, check_xml
 
@@ -56,7 +56,7 @@ def texts(name: str) -> dict[str, str]:
     skipped = replace(PASSED, status="not run", effect="skip", reason=name, samples_per_s=None, recorded=None)
     line = replace(LINE, session=name, build=name, reason=name, notes=(name,))
     report = {"CPU": {"CPU": name, printable(name)[:20]: "x"}}
-    diagnosis = Diagnosis(report, (Finding(Severity.WARNING, "x", name, name, name),))
+    diagnosis = Diagnosis(report, (Issue(Severity.WARNING, "x", name, name, name),))
     refused = replace(REFUSED, here=name, needs=name)
     night = NightVerdict(Status.INCONCLUSIVE, Reason("c", name), 3)
     compared = replace(ANSWER, reason=Reason("c", name))
@@ -158,5 +158,5 @@ def test_json_holds_what_there_was_in_ascii(name: str) -> None:
     assert text.isascii() and all(line.isprintable() for line in text.split("\n"))
     record = json.loads(text)
     assert (record["machine"]["host"], record["command"][1], record["cases"][0]["reason"]) == (name, name, name)
-    diagnosis = Diagnosis({"CPU": {"CPU": name}}, (Finding(Severity.NOTE, "x", name, name, name),))
+    diagnosis = Diagnosis({"CPU": {"CPU": name}}, (Issue(Severity.NOTE, "x", name, name, name),))
     assert json.loads(json.dumps(doctor_record(diagnosis)))["findings"][0]["found"] == name

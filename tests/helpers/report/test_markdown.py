@@ -13,8 +13,8 @@ from helpers.report.markdown import results_markdown
 from helpers.report.scaling import scalings
 from helpers.session.gate_verdict import NOT_REACHED, GateCase, GateState, GateVerdict
 from tests.for_each import for_each
-from tests.helpers.report.test_frameworks import ROW
 from tests.helpers.report.test_results import PASSED, SKIPPED, report_of
+from tests.helpers.report.test_side_by_side import ROW
 from tests.hostile_strings import TEXTS, check_markdown
 
 pytestmark = pytest.mark.slow

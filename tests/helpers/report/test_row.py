@@ -61,8 +61,14 @@ def test_tells_the_verdict_and_the_figures_it_rests_on(row: CaseRow) -> None:
     assert row.low is not None
     assert row.high is not None
     assert row.low < 102.0 < row.high
-    assert row.warnings
+    assert row.warnings == ("2 runs: the interval is wide, 3 or more narrow it",)
     assert row.rule == "wall-clock"
+
+
+@pytest.mark.parametrize(("runs", "said"), [(1, ("one run: no spread between runs is known",)), (3, ())])
+def test_only_few_runs_are_warned_of(make_plan: MakePlan, make_run: MakeRun, runs: int, said: tuple[str, ...]) -> None:
+    plan = make_plan(runs=runs)
+    assert row_of(judged(plan, *(make_run(plan, number, 100.0) for number in range(runs)))).warnings == said
 
 
 def test_tells_who_disturbed_the_worst_run(make_plan: MakePlan, make_run: MakeRun) -> None:

@@ -12,8 +12,8 @@ from helpers.judging.case.verdict import Reason, Status
 from helpers.judging.night.verdict import NightVerdict
 from helpers.judging.rules.own import CaseFigure
 from helpers.plan.proposals import (
+    AgainstEntry,
     Candidate,
-    RecordedAnswer,
     how_to_accept,
 )
 from helpers.report.row import CaseRow, Pair, ReferenceAnswer
@@ -214,8 +214,8 @@ def test_the_night_is_a_line_and_its_reason_below_it(width: int) -> None:
 
 def test_the_table_shows_old_new_change_and_reason() -> None:
     old = recorded(entry(100.0, A), entry(2.0, B), entry(7.25, "paddle-old-case"))
-    faster = Candidate(entry(112.5, A), answer=RecordedAnswer.FASTER, why="+12.5% in 3 pairs")
-    proposals = proposed(old, faster, Candidate(entry(1.0, B), answer=RecordedAnswer.SLOWER, why="-50.0% in 2 pairs"))
+    faster = Candidate(entry(112.5, A), answer=AgainstEntry.FASTER, why="+12.5% in 3 pairs")
+    proposals = proposed(old, faster, Candidate(entry(1.0, B), answer=AgainstEntry.SLOWER, why="-50.0% in 2 pairs"))
 
     assert format_proposals(proposals).splitlines() == [
         "case                                       old → new images/s  change %  what     reason",

@@ -9,7 +9,8 @@ import pytest
 
 from helpers.judging.case.evidence import Build, Evidence, RunEvidence, Stage
 from helpers.judging.case.verdict import NeedRuns, Verdict
-from helpers.session.bisect import BISECTED, beside_good
+from helpers.judging.finding import Code
+from helpers.session.bisect import beside_good
 
 
 def evidence(rates: Sequence[tuple[Build, float]]) -> Evidence:
@@ -30,7 +31,7 @@ def test_that_pairs_end_once_they_are_enough() -> None:
     judge = beside_good(8, enough)
     assert isinstance(judge(evidence(PAIR)), NeedRuns)
     answer = judge(evidence([*PAIR, *reversed(PAIR)]))
-    assert isinstance(answer, Verdict) and answer.reason.code == BISECTED
+    assert isinstance(answer, Verdict) and answer.reason.code == Code.BISECTED
     both = pytest.approx((math.log(5.0), math.log(4.0)))
     assert asked == [[both], [both, both]]
 

@@ -10,8 +10,8 @@ import pytest
 
 import helpers.session.builds
 from helpers.builds.making import prepare
+from helpers.judging.case.evidence import Build
 from helpers.plan.case_plan import CasePlan, build_label
-from helpers.plan.installed import CANDIDATE, REFERENCE
 from helpers.plan.perf_yaml import Config
 from helpers.session import SuiteOptions
 from helpers.session.builds import NamedBuilds, named_builds, wants_builds, with_builds
@@ -54,14 +54,14 @@ def pinned(shelf: Shop, text: str) -> Config:
 @pytest.mark.slow
 def test_both_builds_are_made_ready_and_the_tested_ones_framework_runs_in_it(shelf: Shop) -> None:
     found = named(shelf, build=BAD, reference_build=GOOD)
-    assert (found[CANDIDATE]["version"], found[REFERENCE]["version"]) == ("3.2.2", "3.1.0")
-    assert (found[CANDIDATE]["frameworks"], found[REFERENCE]["pinned"]) == ("paddle", "")
+    assert (found[Build.CANDIDATE.value]["version"], found[Build.REFERENCE.value]["version"]) == ("3.2.2", "3.1.0")
+    assert (found[Build.CANDIDATE.value]["frameworks"], found[Build.REFERENCE.value]["pinned"]) == ("paddle", "")
     config = with_builds(shelf.config, found)
-    assert config.frameworks[Framework.PADDLE].interpreter == found[CANDIDATE]["interpreter"]
+    assert config.frameworks[Framework.PADDLE].interpreter == found[Build.CANDIDATE.value]["interpreter"]
     assert config.frameworks[Framework.PYTORCH] == shelf.config.frameworks[Framework.PYTORCH]
     # The environment of a build, named as such, is the same build.
-    folder = str(Path(found[REFERENCE]["interpreter"]).parents[1])
-    again = named(shelf, build=folder)[CANDIDATE]
+    folder = str(Path(found[Build.REFERENCE.value]["interpreter"]).parents[1])
+    again = named(shelf, build=folder)[Build.CANDIDATE.value]
     assert (again["frameworks"], again["version"], again["made"]) == ("paddle", "3.1.0", "")
 
 
@@ -70,7 +70,7 @@ def test_one_build_on_both_sides_is_refused_but_where_that_is_the_purpose(shelf:
     with pytest.raises(ConfigError, match=r"got 'one build, paddlepaddle 3\.2\.2"):
         named(shelf, build=BAD, reference_build=BAD)
     assert named(shelf, build=BAD, reference_build=BAD, same_build=True)
-    assert named(shelf, pinned(shelf, BAD), build=BAD, pinned_reference=True)[REFERENCE]["pinned"] == "yes"
+    assert named(shelf, pinned(shelf, BAD), build=BAD, pinned_reference=True)[Build.REFERENCE.value]["pinned"] == "yes"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,9 @@ def test_a_mistake_is_told_before_anything_is_made(shelf: Shop) -> None:
 def test_a_result_holds_what_was_named_and_the_digests(bench: Bench, builds: Builds) -> None:
     builds.digests["/opt/new"] = "d1"
     tested = named_build("/opt/new", "paddlepaddle==3.0.0", "3.0.0")
-    suite = bench.suite(builds={CANDIDATE: tested, REFERENCE: named_build(GOOD_PYTHON, "good", "3.0.0")})
+    suite = bench.suite(
+        builds={Build.CANDIDATE.value: tested, Build.REFERENCE.value: named_build(GOOD_PYTHON, "good", "3.0.0")}
+    )
     suite.measurer.prepare([case_of(suite, SYNTHETIC)])
     plan = suite.measurer.plan(case_of(suite, SYNTHETIC))
     assert isinstance(plan, CasePlan)
@@ -116,7 +118,7 @@ def test_a_result_holds_what_was_named_and_the_digests(bench: Bench, builds: Bui
 
 def test_the_good_build_of_another_framework_is_none(bench: Bench) -> None:
     named = named_build(GOOD_PYTHON, "torch==2.13.0", "2.13.0", frameworks="pytorch")
-    suite = bench.suite(builds={REFERENCE: named})
+    suite = bench.suite(builds={Build.REFERENCE.value: named})
     suite.measurer.prepare([case_of(suite, SYNTHETIC)])
     found = suite.installed.reference(case_of(suite, SYNTHETIC))
     assert found == "the reference build torch==2.13.0 is of pytorch"
@@ -127,7 +129,7 @@ def test_the_pinned_build_may_be_the_one_under_test(bench: Bench, builds: Builds
     """Whoever measures the release that is pinned need not take the pin out; who names it twice is told."""
     builds.digests["/opt/python"] = builds.digests[GOOD_PYTHON] = "d1"
     named = named_build(GOOD_PYTHON, "paddlepaddle==3.0.0", "3.0.0", pinned="yes" if is_pinned else "")
-    suite = bench.suite(builds={REFERENCE: named})
+    suite = bench.suite(builds={Build.REFERENCE.value: named})
     if is_pinned:
         suite.measurer.prepare([case_of(suite, SYNTHETIC)])
         assert "the build under test itself" in str(suite.installed.reference(case_of(suite, SYNTHETIC)))

@@ -17,7 +17,7 @@ from helpers.judging.statistics import summarise
 from helpers.machine.environment import Environment, segment
 from helpers.plan.case_plan import CasePlan
 from helpers.plan.matrix import Tolerances
-from helpers.plan.proposals import RecordedAnswer
+from helpers.plan.proposals import AgainstEntry
 from helpers.session.gate import Gate
 from helpers.session.measuring.case_loop import CaseResult
 from helpers.session.outcome import CaseOutcome
@@ -131,18 +131,18 @@ def test_what_was_not_judged_makes_no_baseline(plan: CasePlan, two_runs: TwoRuns
 @pytest.mark.parametrize(
     ("recorded", "answer"),
     [
-        (Status.PASS, RecordedAnswer.NO_WORSE),
-        (Status.IMPROVEMENT, RecordedAnswer.FASTER),
-        (Status.NO_BASELINE, RecordedAnswer.NOTHING_RECORDED),
-        (Status.REGRESSION, RecordedAnswer.SLOWER),
-        (Status.SLOWER, RecordedAnswer.SLOWER_UNCONFIRMED),
-        (Status.INCONCLUSIVE, RecordedAnswer.UNSETTLED),
-        (Status.INCOMPARABLE, RecordedAnswer.INCOMPARABLE),
+        (Status.PASS, AgainstEntry.NO_WORSE),
+        (Status.IMPROVEMENT, AgainstEntry.FASTER),
+        (Status.NO_BASELINE, AgainstEntry.NOTHING_RECORDED),
+        (Status.REGRESSION, AgainstEntry.SLOWER),
+        (Status.SLOWER, AgainstEntry.SLOWER_UNCONFIRMED),
+        (Status.INCONCLUSIVE, AgainstEntry.UNSETTLED),
+        (Status.INCOMPARABLE, AgainstEntry.INCOMPARABLE),
     ],
 )
 @pytest.mark.parametrize("status", [None, Status.BELOW_PUBLISHED])
 def test_the_recorded_answer_is_passed_on_whatever_the_published_one(
-    plan: CasePlan, two_runs: TwoRuns, recorded: Status, answer: RecordedAnswer, status: Status | None
+    plan: CasePlan, two_runs: TwoRuns, recorded: Status, answer: AgainstEntry, status: Status | None
 ) -> None:
     runs = two_runs()
     offered = candidate(outcome(plan, runs, recorded, status), "m", NOW)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import helpers.machine.frameworks
+import helpers.machine.framework_builds
 import helpers.plan.installed
 import helpers.session.suite
 from helpers.plan.baseline_files import BASELINES

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import helpers.machine.frameworks
+import helpers.machine.framework_builds
 import helpers.session.measuring.job_runner
 import helpers.session.measuring.measurer
 import helpers.session.suite

@@ -12,12 +12,11 @@ from helpers.history.run_folders import ResultStore
 from helpers.judging.case.evidence import Build, Stage
 from helpers.launch.nodes.connected import ConnectedNodes
 from helpers.machine.devices import CpuCard, Machine
-from helpers.machine.frameworks import BuildIdentity, FrameworkBuild
+from helpers.machine.framework_builds import BuildIdentity, FrameworkBuild
 from helpers.machine.host import Host
 from helpers.machine.nvml import Gpu
 from helpers.plan.case_plan import CasePlan, SuiteCase
 from helpers.plan.image_folder import DatasetFacts
-from helpers.plan.installed import REFERENCE
 from helpers.plan.perf_yaml import load_config
 from helpers.plan.published import PublishedSet
 from helpers.session.suite import Suite, SuiteOptions
@@ -123,7 +122,7 @@ class Bench:
     @property
     def good(self) -> dict[str, dict[str, str]]:
         """A reference build, as it is named."""
-        return {REFERENCE: named_build(GOOD_PYTHON)}
+        return {Build.REFERENCE.value: named_build(GOOD_PYTHON)}
 
     @property
     def baselines(self) -> Path:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from helpers.judging.case.evidence import CaseKey
 from helpers.judging.case.verdict import PairStanding, Standing, Status
 from helpers.judging.night.groups import (
     ALL_CASES,
     RULES,
-    Key,
     NightCase,
     NightRules,
     common_move,
@@ -51,13 +51,13 @@ def fallen(count: int = 4, e_drop: float = 60.0, shift: float = -0.02, **also: A
     return [*(case(number, shift, e_drop, **also) for number in range(count)), *others]
 
 
-def verdict(cases: list[NightCase], confirmed: dict[Key, NightCase] | None = None, **also: Any) -> NightVerdict:
+def verdict(cases: list[NightCase], confirmed: dict[CaseKey, NightCase] | None = None, **also: Any) -> NightVerdict:
     answer = judge_night(cases, confirmed or {}, **also)
     assert isinstance(answer, NightVerdict)
     return answer
 
 
-def asked(cases: list[NightCase], confirmed: dict[Key, NightCase] | None = None) -> NeedConfirmation:
+def asked(cases: list[NightCase], confirmed: dict[CaseKey, NightCase] | None = None) -> NeedConfirmation:
     answer = judge_night(cases, confirmed or {})
     assert isinstance(answer, NeedConfirmation)
     return answer
@@ -227,7 +227,7 @@ def test_a_reference_build_that_is_as_slow_names_the_machine_and_ends_the_questi
 
 def test_builds_that_are_alike_in_one_member_are_asked_about_in_the_next_up_to_three() -> None:
     cases = fallen(6, can_confirm=True, e_drop=1e4)
-    confirmed: dict[Key, NightCase] = {}
+    confirmed: dict[CaseKey, NightCase] = {}
     for number in range(RULES.confirmations):
         request = asked(cases, confirmed)
         assert request.case_id == f"case{number}"

@@ -11,7 +11,7 @@ from helpers.judging.parts.differences import Difference, Kind, kind_of
 from helpers.judging.parts.explanation import explain
 from helpers.judging.parts.step_parts import (
     Amount,
-    Compared,
+    ComparedPart,
     Exchange,
     Grain,
     Part,
@@ -81,4 +81,4 @@ def test_what_is_other_of_an_operator_is_said(changed: list[Row], kind: Kind, te
 def test_what_came_new_and_only_moves_values_is_called_so(operator: str, kernel: str, kind: Kind) -> None:
     part, came = Part(Grain.ROW, Phase.FORWARD, "blocks.3", operator), Exchange(None, Variant(kernel))
     none, some = Amount(), Amount(0.001, 1.0)
-    assert kind_of(Compared(part, (none, none), (some, some), came), none, some, 0.001) is kind
+    assert kind_of(ComparedPart(part, (none, none), (some, some), came), none, some, 0.001) is kind

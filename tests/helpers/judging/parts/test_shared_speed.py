@@ -10,7 +10,7 @@ import pytest
 
 from helpers.judging.parts.explanation import Explanation, explain
 from helpers.judging.parts.shared_speed import differences_beside, speeds_of
-from helpers.judging.parts.step_parts import Amount, Compared, Grain, Part, ProfiledPair, ProfiledRun
+from helpers.judging.parts.step_parts import Amount, ComparedPart, Grain, Part, ProfiledPair, ProfiledRun
 from helpers.trainers.contract.step_profile import OperatorRow, Phase, StepProfile
 
 pytestmark = pytest.mark.slow
@@ -122,23 +122,23 @@ def _pairs_with_a_large_operator(seed: int) -> list[ProfiledPair]:
 
 def test_exchanged_builds_have_the_opposite_differences() -> None:
     rows = [_compared(f"blocks.{number}", seed=number) for number in range(9)]
-    exchanged = [Compared(each.part, each.candidate, each.reference) for each in rows]
+    exchanged = [ComparedPart(each.part, each.candidate, each.reference) for each in rows]
     speeds, back = speeds_of(rows), speeds_of(exchanged)
     assert speeds == pytest.approx([-each for each in back])
     ours, theirs = differences_beside(rows, speeds)[0], differences_beside(exchanged, back)[0]
     assert ours == pytest.approx([-each for each in theirs])
 
 
-def _compared(layer: str, seed: int) -> Compared:
+def _compared(layer: str, seed: int) -> ComparedPart:
     random = np.random.default_rng(seed)
     sides = [tuple(Amount(float(random.uniform(0.5, 2.0)), 1.0) for _ in range(PAIRS)) for _ in range(2)]
-    return Compared(Part(Grain.ROW, Phase.FORWARD, layer, "relu"), sides[0], sides[1])
+    return ComparedPart(Part(Grain.ROW, Phase.FORWARD, layer, "relu"), sides[0], sides[1])
 
 
 def test_of_two_operators_the_larger_one_is_not_the_speed() -> None:
     one, ten, twenty = ((Amount(seconds, 1.0),) for seconds in (1.0, 10.0, 20.0))
-    small = Compared(Part(Grain.ROW, Phase.FORWARD, "a", "relu"), one, one)
-    large = Compared(Part(Grain.ROW, Phase.FORWARD, "a", "conv2d"), ten, twenty)
+    small = ComparedPart(Part(Grain.ROW, Phase.FORWARD, "a", "relu"), one, one)
+    large = ComparedPart(Part(Grain.ROW, Phase.FORWARD, "a", "conv2d"), ten, twenty)
     assert (speeds_of([small, large]), speeds_of([large])) == ((0.0,), (math.log(2.0),))
 
 

@@ -14,7 +14,7 @@ import pytest
 from helpers.launch.launchers.launcher import Place
 from helpers.launch.nodes import share
 from helpers.launch.nodes.link import Lost
-from helpers.machine.frameworks import FrameworkBuild
+from helpers.machine.framework_builds import FrameworkBuild
 from helpers.machine.near_cores import cores_of
 from helpers.machine.nvml import Gpu
 from helpers.machine.watch.meters import GpuMeter, meter_for

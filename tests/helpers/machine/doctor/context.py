@@ -6,9 +6,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from helpers.machine.doctor.finding import Context
+from helpers.machine.doctor.issue import Context
 from helpers.machine.facts import FrameworkFacts, Storage, SystemFacts
-from helpers.machine.frameworks import FrameworkBuild
+from helpers.machine.framework_builds import FrameworkBuild
 from helpers.machine.host import Space
 from helpers.machine.nvml import GpuDetails, GpuState
 from helpers.machine.watch.contention import ContentionSample

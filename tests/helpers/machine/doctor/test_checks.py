@@ -11,7 +11,7 @@ import pytest
 
 from helpers.common.unknown import Unknown
 from helpers.machine.doctor import diagnose
-from helpers.machine.doctor.finding import Check, Context, Finding, Severity
+from helpers.machine.doctor.issue import Check, Context, Issue, Severity
 from helpers.machine.facts import FrameworkFacts, Storage
 from helpers.machine.host import Space
 from helpers.machine.libraries import find_library
@@ -29,10 +29,10 @@ LOST = Gpu(8, "", "", 0, (0, 0), fault="NVML nvmlDeviceGetHandleByIndex: GPU is 
 BUSY = ContentionSample(0.2, (ForeignProcess("cc1plus", 77, 0.4),), 1.0, 0.1)
 
 
-def only(found: Context) -> Finding:
-    findings = diagnose(found).findings
-    assert len(findings) == 1, findings
-    return findings[0]
+def only(found: Context) -> Issue:
+    issues = diagnose(found).issues
+    assert len(issues) == 1, issues
+    return issues[0]
 
 
 def with_machine(**values: Any) -> Context:
@@ -44,9 +44,9 @@ def of_all(**values: Any) -> dict[str, GpuDetails]:
 
 
 def test_a_machine_in_order_has_no_finding() -> None:
-    assert diagnose(context()).findings == ()
+    assert diagnose(context()).issues == ()
     # A quota that two CPUs cannot use up.
-    assert diagnose(with_host(allowed_cpus=frozenset({0, 1}), quota_cores=2.0)).findings == ()
+    assert diagnose(with_host(allowed_cpus=frozenset({0, 1}), quota_cores=2.0)).issues == ()
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_a_machine_in_order_has_no_finding() -> None:
     ],
 )  # fmt: skip
 def test_one_fault_is_one_finding_with_its_numbers(broken: Context, severity: Severity, name: str, words: str) -> None:
-    finding = only(broken)
-    assert (finding.severity, finding.name) == (severity, name)
-    assert re.search(words, finding.found), finding.found
-    assert finding.why and finding.remedy
+    issue = only(broken)
+    assert (issue.severity, issue.name) == (severity, name)
+    assert re.search(words, issue.found), issue.found
+    assert issue.why and issue.remedy
 
 
 def test_work_on_the_cores_while_a_session_holds_them_is_no_blocker() -> None:
-    found = diagnose(context(contention=BUSY, leases=("the machine is held by process 5",))).findings
+    found = diagnose(context(contention=BUSY, leases=("the machine is held by process 5",))).issues
     assert [(each.severity, each.name) for each in found] == [
         (WARNING, "others on the cores"),
         (WARNING, "another session"),
@@ -135,8 +135,8 @@ def test_a_process_on_a_card_that_a_session_holds_is_no_blocker(held: str) -> No
         replace(with_card(processes=(41,)), leases=(held,), process_names={41: "python (pid 41, user ann)"})
     )
     assert found.fit
-    finding = next(each for each in found.findings if each.name == "processes on a card")
-    assert finding.severity is WARNING and "python (pid 41, user ann)" in finding.found
+    issue = next(each for each in found.issues if each.name == "processes on a card")
+    assert issue.severity is WARNING and "python (pid 41, user ann)" in issue.found
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_build_must_have_kernels_for_the_card(
 ) -> None:
     gpus = tuple(replace(gpu, compute_capability=card) for gpu in v100s())
     build = FrameworkFacts(replace(BUILD, version=version), {**LIBRARIES, "cuda": cuda, "archs": archs})
-    found = diagnose(context(facts=facts(machine=gpu_machine(gpus), frameworks=(build,)))).findings
+    found = diagnose(context(facts=facts(machine=gpu_machine(gpus), frameworks=(build,)))).issues
     assert [each.name for each in found] == (["card and framework"] if words else [])
     assert not words or re.search(words, found[0].found), found[0].found
 
@@ -167,16 +167,16 @@ def test_a_cpu_card_over_two_memory_nodes_is_told() -> None:
     nodes = {0: frozenset(range(24)), 1: frozenset(range(24, 48))}
     machine = gpu_machine(v100s())
     wide = replace(machine, cpu_cards=(replace(machine.cpu_cards[0], cores=(23, 24)),))
-    finding = only(context(facts=facts(machine=wide, host=host_state(numa_nodes=nodes))))
-    assert (finding.name, finding.found) == ("NUMA", "the cores of cpu0 lie on more than one of 2 nodes")
+    issue = only(context(facts=facts(machine=wide, host=host_state(numa_nodes=nodes))))
+    assert (issue.name, issue.found) == ("NUMA", "the cores of cpu0 lie on more than one of 2 nodes")
 
 
 def test_a_driver_too_old_for_the_build_is_named_with_the_least_that_will_do() -> None:
     machine = replace(gpu_machine(v100s()), driver="440.33.01", cuda_driver="10.2")
     framework = FrameworkFacts(BUILD, {**LIBRARIES, "dali_wheel": "none"})
-    finding = only(context(facts=facts(machine=machine, frameworks=(framework,))))
-    assert (finding.severity, finding.name) == (BLOCKER, "driver and framework")
-    assert finding.found == (
+    issue = only(context(facts=facts(machine=machine, frameworks=(framework,))))
+    assert (issue.severity, issue.name) == (BLOCKER, "driver and framework")
+    assert issue.found == (
         "driver 440.33.01 serves CUDA 10.2, paddle was built for 11.8, whose least driver is 450.80.02"
     )
 
@@ -186,7 +186,7 @@ def test_a_driver_too_old_for_the_build_is_named_with_the_least_that_will_do() -
 )  # fmt: skip
 def test_the_driver_must_serve_the_builds_cuda(cuda: str, severity: Severity | None) -> None:
     framework = FrameworkFacts(BUILD, {**LIBRARIES, "cuda": cuda})
-    found = diagnose(context(facts=facts(frameworks=(framework,)))).findings
+    found = diagnose(context(facts=facts(frameworks=(framework,)))).issues
     assert [each.severity for each in found] == ([severity] if severity else [])
     assert all("driver 525.60.11 serves CUDA 12.0" in each.found for each in found)
 
@@ -194,19 +194,19 @@ def test_the_driver_must_serve_the_builds_cuda(cuda: str, severity: Severity | N
 def test_dali_must_be_for_the_drivers_cuda_too() -> None:
     machine = replace(gpu_machine(v100s()), driver="470.57", cuda_driver="11.4")
     framework = FrameworkFacts(BUILD, {**LIBRARIES, "cuda": "11.2", "dali_wheel": "nvidia-dali-cuda120 2.4.0"})
-    finding = only(context(facts=facts(machine=machine, frameworks=(framework,))))
-    assert (finding.severity, finding.name) == (BLOCKER, "driver and DALI")
+    issue = only(context(facts=facts(machine=machine, frameworks=(framework,))))
+    assert (issue.severity, issue.name) == (BLOCKER, "driver and DALI")
     assert (
-        finding.found
+        issue.found
         == f"driver 470.57 serves CUDA 11.4, {BUILD.framework.value}'s nvidia-dali-cuda120 2.4.0 is for CUDA 12"
     )
 
 
 def test_libraries_that_neither_a_wheel_nor_the_machine_has_are_told() -> None:
-    found = diagnose(context(facts=facts(machine_libraries={}))).findings
+    found = diagnose(context(facts=facts(machine_libraries={}))).issues
     assert [(each.severity, each.name) for each in found] == [(WARNING, "cuDNN"), (WARNING, "NCCL")]
     one = gpu_machine(v100s()[:1])
-    assert diagnose(context(facts=facts(machine=one, machine_libraries={"cudnn": ("8.9.7",)}))).findings == ()
+    assert diagnose(context(facts=facts(machine=one, machine_libraries={"cudnn": ("8.9.7",)}))).issues == ()
 
 
 @pytest.mark.parametrize(
@@ -216,9 +216,9 @@ def test_libraries_that_neither_a_wheel_nor_the_machine_has_are_told() -> None:
 def test_a_build_without_gpu_kernels_beside_gpus_blocks(framework: Framework, distribution: str, version: str) -> None:
     build = replace(BUILD, framework=framework, distribution=distribution, version=version)
     found = FrameworkFacts(build, {"python": "3.11", "dali_wheel": "nvidia-dali-cuda120 2.4.0"})
-    finding = only(context(facts=facts(frameworks=(found,))))
-    assert (finding.severity, finding.name) == (BLOCKER, "framework build")
-    assert f"{distribution} {version} has no GPU kernels, and here are 8 x " in finding.found
+    issue = only(context(facts=facts(frameworks=(found,))))
+    assert (issue.severity, issue.name) == (BLOCKER, "framework build")
+    assert f"{distribution} {version} has no GPU kernels, and here are 8 x " in issue.found
 
 
 def test_a_framework_without_dali_and_one_whose_libraries_are_unknown_are_told() -> None:
@@ -236,11 +236,11 @@ def test_a_missing_framework_blocks_only_where_it_is_the_only_one() -> None:
 
 def test_a_card_on_the_bus_without_a_driver_blocks_and_hidden_cards_are_a_note() -> None:
     bare = without_gpus()
-    finding = diagnose(replace(bare, gpus_on_bus=2)).findings[0]
-    assert (finding.severity, finding.found) == (BLOCKER, "2 NVIDIA cards on the PCI bus, and no libnvidia-ml.so.1")
+    issue = diagnose(replace(bare, gpus_on_bus=2)).issues[0]
+    assert (issue.severity, issue.found) == (BLOCKER, "2 NVIDIA cards on the PCI bus, and no libnvidia-ml.so.1")
     machine = replace(bare.facts.machine, gpu_note="CUDA_VISIBLE_DEVICES is empty")
     hidden = replace(bare, gpus_on_bus=2, facts=replace(bare.facts, machine=machine))
-    assert [each.name for each in diagnose(hidden).findings] == ["hidden GPUs"]
+    assert [each.name for each in diagnose(hidden).issues] == ["hidden GPUs"]
 
 
 def test_secrets_and_foreign_variables_are_never_shown() -> None:
@@ -259,9 +259,9 @@ def test_what_could_not_be_looked_at_is_one_note() -> None:
     details = details_of_all()
     details["GPU-2"] = replace(details["GPU-2"], persistence=Unknown("no permission"))
     found = context(facts=facts(host=host_state(governors=Unknown("hidden")), details=details), runs=Unknown("gone"))
-    finding = only(found)
-    assert (finding.severity, finding.name) == (NOTE, "not looked at")
-    assert finding.found == (
+    issue = only(found)
+    assert (issue.severity, issue.name) == (NOTE, "not looked at")
+    assert issue.found == (
         "governors (hidden); GPU2 persistence (no permission); the run folder's disk (gone)"
     )  # fmt: skip
 
@@ -279,11 +279,11 @@ def test_a_card_or_host_of_which_nothing_is_known_breaks_no_check() -> None:
 
 
 def check(*severities: Severity, name: str = "a") -> Check:
-    return lambda context: [Finding(each, name, "found", "why", "do") for each in severities]
+    return lambda context: [Issue(each, name, "found", "why", "do") for each in severities]
 
 
 def test_the_worst_comes_first_and_equals_keep_their_order() -> None:
-    found = diagnose(context(), (check(NOTE, WARNING), check(WARNING, name="other"), check(BLOCKER))).findings
+    found = diagnose(context(), (check(NOTE, WARNING), check(WARNING, name="other"), check(BLOCKER))).issues
     assert [(each.severity, each.name) for each in found] == [
         (BLOCKER, "a"), (WARNING, "a"), (WARNING, "other"), (NOTE, "a"),
     ]  # fmt: skip
@@ -303,7 +303,7 @@ def test_a_blocker_alone_makes_the_machine_unfit(found: tuple[Severity, ...], fi
     assert diagnosis.fit is fit and diagnosis.verdict.startswith(verdict)
 
 
-def _opened(tmp_path: Path, *files: str, interpreter: str = "/opt/bin/python", card: int = 1) -> list[Finding]:
+def _opened(tmp_path: Path, *files: str, interpreter: str = "/opt/bin/python", card: int = 1) -> list[Issue]:
     """What the doctor finds of the libraries of Paddle 2.6.2 where these files are all there is under the root."""
     for name in files:
         path = tmp_path / name
@@ -315,7 +315,7 @@ def _opened(tmp_path: Path, *files: str, interpreter: str = "/opt/bin/python", c
     opened = {name: find_library(name, interpreter, {}, tmp_path) for name in names}
     framework = FrameworkFacts(BUILD, LIBRARIES, opened)
     machine = gpu_machine(v100s()[:card])
-    return list(diagnose(context(facts=facts(machine=machine, frameworks=(framework,)))).findings)
+    return list(diagnose(context(facts=facts(machine=machine, frameworks=(framework,)))).issues)
 
 
 def test_libraries_of_the_build_s_majors_are_no_finding(tmp_path: Path) -> None:
@@ -344,21 +344,21 @@ def test_libraries_of_the_build_s_majors_are_no_finding(tmp_path: Path) -> None:
     ],
 )
 def test_a_library_of_another_cuda_or_none_blocks(tmp_path: Path, files: list[str], told: str) -> None:
-    (finding,) = _opened(tmp_path, *files)
-    assert finding.severity is BLOCKER
-    assert told in finding.found
+    (issue,) = _opened(tmp_path, *files)
+    assert issue.severity is BLOCKER
+    assert told in issue.found
 
 
 def test_a_library_without_the_name_that_paddle_opens_is_told_with_the_file_that_is_there(tmp_path: Path) -> None:
     """Where only libcudnn.so.9.5.1 is there."""
     (tmp_path / "usr/lib64").mkdir(parents=True)
     (tmp_path / "usr/lib64/libcudnn.so.9.5.1").touch()
-    (finding,) = _opened(tmp_path, "usr/lib64/libcublas.so.11")
-    assert (finding.severity, finding.name) == (BLOCKER, "cuDNN")
-    assert finding.found == (
+    (issue,) = _opened(tmp_path, "usr/lib64/libcublas.so.11")
+    assert (issue.severity, issue.name) == (BLOCKER, "cuDNN")
+    assert issue.found == (
         f"no libcudnn.so, which paddlepaddle-gpu 2.6.2 opens; there is {tmp_path}/usr/lib64/libcudnn.so.9.5.1"
     )
-    assert "make env" in finding.remedy
+    assert "make env" in issue.remedy
 
 
 def test_the_environment_s_own_libraries_come_before_the_system_s(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from helpers.machine.watch.contention import (
     CpuMeter,
     CpuSample,
     ForeignProcess,
-    Interval,
     Surveyor,
+    TimeInterval,
     contention_of,
     core_seconds,
     owner_of,
@@ -37,8 +37,8 @@ def look(
     return CpuSample(at, busy, steal, {JOB: (job, core), SUPERVISOR: (50.0 + supervisor, core)})
 
 
-def worked(start: float, end: float, *processes: tuple[str, int, float]) -> Interval:
-    return Interval(start, end, tuple(ForeignProcess(*each, "ann") for each in processes))
+def worked(start: float, end: float, *processes: tuple[str, int, float]) -> TimeInterval:
+    return TimeInterval(start, end, tuple(ForeignProcess(*each, "ann") for each in processes))
 
 
 def test_what_others_take_is_a_share_of_the_cores_and_the_biggest_is_named() -> None:

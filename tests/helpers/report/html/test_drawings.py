@@ -17,7 +17,7 @@ from helpers.report.scaling import Scaling, ScalingRow
 from helpers.session.case_details import RunSteps
 from helpers.session.side_by_side.comparison import Ratio
 from tests.helpers.commands.test_history_text import LINE as NIGHT
-from tests.helpers.report.test_frameworks import PADDLE, PYTORCH, ROW
+from tests.helpers.report.test_side_by_side import PADDLE, PYTORCH, ROW
 
 CASE = "paddle-vgg16-fp32-bs8-1x2-dali-static"
 LINE = replace(NIGHT, low=99.0, high=101.0)

@@ -298,7 +298,7 @@ def test_a_night_that_cannot_be_read_is_named_and_left_out_once_it_is_excluded(w
         published(url, site)
     with open_history(url) as history:
         history.exclude(bad, "ada", moment(20), "damaged")
-    assert published(url, site).nights == 29
+    assert published(url, site).nights == 18
 
 
 def test_text_from_outside_stays_text(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One look at a machine through replaced io: what fails becomes a finding, never a crash."""
+"""One look at a machine through replaced io: what fails becomes an issue, never a crash."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 
 from helpers.launch.nodes.slurm import with_hosts_of_job
 from helpers.machine.doctor import diagnose
-from helpers.machine.doctor.finding import Context
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.doctor.issue import Context
+from helpers.machine.framework_builds import BuildFinder, FrameworkBuild
 from helpers.machine.watch.contention import ContentionSample
 from helpers.machine.watch.processes import Process, Processes
 from helpers.plan.perf_yaml import Config, HostConfig, NodesConfig, load_config
@@ -106,7 +106,7 @@ def look(config: Config, io: ExaminationIO, tmp_path: Path, **values: Any) -> Co
 
 
 def named(context: Context) -> dict[str, str]:
-    return {finding.name: finding.found for finding in diagnose(context).findings}
+    return {issue.name: issue.found for issue in diagnose(context).issues}
 
 
 def test_the_cores_that_cases_would_use_are_watched_for_a_second(
@@ -167,8 +167,8 @@ def test_another_sessions_lease_is_told(config: Config, io: ExaminationIO, tmp_p
 
     machine = look(config, io, tmp_path).facts.machine
     with Leases(default_folder(machine.host_id, io.variables)).lease(machine.cpu_cards, 1, "some-case"):
-        findings = named(look(config, io, tmp_path))
-    assert f"the machine is held by process {os.getpid()} for some-case" in findings["another session"]
+        issues = named(look(config, io, tmp_path))
+    assert f"the machine is held by process {os.getpid()} for some-case" in issues["another session"]
     assert "another session" not in named(look(config, io, tmp_path))
 
 

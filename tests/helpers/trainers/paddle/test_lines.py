@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from helpers.launch.outcome import OutcomeKind
-from helpers.machine.frameworks import BuildFinder, FrameworkBuild
+from helpers.machine.framework_builds import BuildFinder, FrameworkBuild
 from helpers.plan.grown_dataset import GrownDataset
 from helpers.trainers.contract.frameworks import Framework
 from tests.helpers.trainers.jobs import SMALL_IMAGES, TWO_CORES, job, run

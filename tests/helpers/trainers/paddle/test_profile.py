@@ -10,7 +10,7 @@ import pytest
 paddle: Any = pytest.importorskip("paddle")
 nn = paddle.nn
 
-from helpers.trainers.common.step_profile import (  # noqa: E402
+from helpers.trainers.common.step_profiler import (  # noqa: E402
     Recording,
 )
 from helpers.trainers.contract.step_profile import Phase  # noqa: E402

@@ -17,7 +17,7 @@ import pytest
 from helpers.launch.launchers import launch_command
 from helpers.launch.launchers.launcher import job_environment
 from helpers.launch.outcome import OutcomeKind
-from helpers.launch.step_profiles import step_profiles
+from helpers.launch.step_profile_reader import read_step_profiles
 from helpers.launch.steplog_reader import read_step_log
 from helpers.plan.grown_dataset import GrownDataset
 from helpers.trainers.contract.case import Case, Execution
@@ -50,7 +50,7 @@ def test_one_card_trains_with_dali_on_the_cpu_and_tells_its_operators(tmp_path: 
     )  # fmt: skip
     assert {"program": "PIR", "data": "dali_cpu", "cores": str(CORES[0])}.items() <= log.header.facts.items()
     assert _weights(tmp_path / "run", 0) > 10**5
-    (profile,) = step_profiles(tmp_path / "run")
+    (profile,) = read_step_profiles(tmp_path / "run")
     assert isinstance(profile, StepProfile), profile
     calls: Counter[tuple[Phase, str]] = Counter()
     seconds: Counter[Phase] = Counter()
@@ -117,7 +117,7 @@ def _check_phases(folder: Path, warmup_steps: int) -> None:
 def _check_profiles(folder: Path, *, tells_layers: bool) -> None:
     """Both ranks name the gradient of each convolution, by its layer unless the step is a compiled program, and reduce
     their gradients."""
-    profiles = step_profiles(folder)
+    profiles = read_step_profiles(folder)
     assert len(profiles) == 2
     for profile in profiles:
         assert isinstance(profile, StepProfile), profile

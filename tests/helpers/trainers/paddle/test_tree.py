@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helpers.trainers.common.card_times import NOT_TRIED, UNKNOWN_OPERATOR
-from helpers.trainers.common.step_profile import ProfileError, Span
+from helpers.trainers.common.step_profiler import ProfileError, Span
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.paddle.tree import NO_LAYERS, NO_TYPES, recording_of, spans_of
 

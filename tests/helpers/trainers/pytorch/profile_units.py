@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from helpers.trainers.common.step_profile import Recording
+from helpers.trainers.common.step_profiler import Recording
 from helpers.trainers.contract.frameworks import FRAMEWORKS, Framework
 from helpers.trainers.contract.step_profile import Phase
 from helpers.trainers.pytorch.profile import PytorchStepProfiler

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from helpers.trainers.common.card_times import UNKNOWN_OPERATOR
-from helpers.trainers.common.step_profile import ProfileError, Recording
+from helpers.trainers.common.step_profiler import ProfileError, Recording
 from helpers.trainers.contract.step_profile import HOST, OperatorRow, Phase
 from helpers.trainers.pytorch.trace import LAYER, PART, recording_of
 

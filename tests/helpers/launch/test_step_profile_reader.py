@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launch.step_profiles import step_profiles
+from helpers.launch.step_profile_reader import read_step_profiles
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
 from helpers.trainers.contract.step_profile import NoProfile, Phase, StepProfile
@@ -28,7 +28,7 @@ def job(tmp_path: Path) -> JobSpec:
 def test_the_profiles_of_all_ranks_are_read(job: JobSpec, tmp_path: Path) -> None:
     second = replace(PROFILE, rank=1)
     job.step_profile_path(1).write_text(second.to_json())
-    assert step_profiles(tmp_path) == (PROFILE, second)
+    assert read_step_profiles(tmp_path) == (PROFILE, second)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,6 @@ def test_the_profiles_of_all_ranks_are_read(job: JobSpec, tmp_path: Path) -> Non
 def test_a_rank_without_a_profile_says_why(job: JobSpec, tmp_path: Path, text: str | None, reason: str) -> None:
     if text is not None:
         job.step_profile_path(1).write_text(text)
-    first, second = step_profiles(tmp_path)
+    first, second = read_step_profiles(tmp_path)
     assert first == PROFILE
     assert isinstance(second, NoProfile) and reason in second.reason

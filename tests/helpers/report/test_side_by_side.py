@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from helpers.judging.case.verdict import Reason
-from helpers.report.frameworks import frameworks_table, render_frameworks
+from helpers.report.side_by_side import frameworks_table, render_frameworks
 from helpers.session.side_by_side.comparison import Cell, ConfigurationOutcome, Ratio
 from helpers.trainers.contract.frameworks import Framework
 

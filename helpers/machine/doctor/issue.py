@@ -1,4 +1,4 @@
-"""A finding of ``perfgate doctor``: what was found, why it spoils a measurement, and what to do."""
+"""An issue of ``perfgate doctor``: what was found, why it spoils a measurement, and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from helpers.trainers.contract.errors import SuiteError
 
 
 class Severity(enum.Enum):
-    """The severity of a finding, worst first."""
+    """The severity of an issue, worst first."""
 
     # Makes a measurement worthless or impossible.
     BLOCKER = "blocker"
@@ -27,7 +27,7 @@ class Severity(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Issue:
     """One thing that the doctor found."""
 
     severity: Severity
@@ -80,9 +80,9 @@ class Context:
     files_from_the_future: str = ""
 
 
-Check = Callable[[Context], Iterable[Finding]]
+Check = Callable[[Context], Iterable[Issue]]
 
 
-blocker = partial(Finding, Severity.BLOCKER)
-warning = partial(Finding, Severity.WARNING)
-note = partial(Finding, Severity.NOTE)
+blocker = partial(Issue, Severity.BLOCKER)
+warning = partial(Issue, Severity.WARNING)
+note = partial(Issue, Severity.NOTE)

@@ -15,7 +15,7 @@ _A_PROFILER = "the framework's profiler"
 NO_ANSWER = "the process ended, or was ended, before its profiler had answered; its output says more"
 
 
-def step_profiles(run_folder: Path) -> tuple[StepProfile | NoProfile, ...]:
+def read_step_profiles(run_folder: Path) -> tuple[StepProfile | NoProfile, ...]:
     """The profiles of this node's ranks, by rank; a NoProfile says why a rank has none.
 
     ``run_folder`` is that of the run. Raises SuiteError and OSError if the run's job cannot be read.

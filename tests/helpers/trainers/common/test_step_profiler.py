@@ -13,7 +13,7 @@ import pytest
 
 from helpers.trainers.common.loop import Batch, HostTimer, LoopIO, LoopPlan, Training, train
 from helpers.trainers.common.process import RankPlace, Trainer
-from helpers.trainers.common.step_profile import (
+from helpers.trainers.common.step_profiler import (
     ProfileError,
     Recording,
     Span,
@@ -21,8 +21,8 @@ from helpers.trainers.common.step_profile import (
     explain_at_the_end,
     keep_trace,
     nested,
+    profile_steps,
     rows_of,
-    step_profile,
 )
 from helpers.trainers.contract.case import Case
 from helpers.trainers.contract.job import JobSpec
@@ -141,7 +141,7 @@ def _trained(world: Any) -> Training:
 
 
 def _profile(folder: Path, world: Any, profiler: Profiler) -> StepProfile | NoProfile:
-    return step_profile(_trainer(folder), lambda: profiler, world, _trained(world), world.clock)
+    return profile_steps(_trainer(folder), lambda: profiler, world, _trained(world), world.clock)
 
 
 def test_the_parts_of_a_step_are_timed_and_what_they_leave_is_the_hosts(tmp_path: Path) -> None:

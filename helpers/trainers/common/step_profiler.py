@@ -184,7 +184,7 @@ class PartClock:
         return timed
 
 
-def step_profile(
+def profile_steps(
     trainer: Trainer, profiler_of: Callable[[], StepProfiler], stepper: Any, more: Training, clock: Clock
 ) -> "StepProfile | NoProfile":
     """Train the job's explained steps under the profiler. On an error the answer has the reason."""
@@ -261,7 +261,7 @@ def explain_at_the_end(trainer: Trainer, profiler_of: Callable[[], StepProfiler]
 
     def afterwards() -> None:
         trainer.beat(PROFILE)
-        answer = step_profile(trainer, profiler_of, stepper, more, time.monotonic)
+        answer = profile_steps(trainer, profiler_of, stepper, more, time.monotonic)
         try:
             trainer.spec.step_profile_path(trainer.ranks.rank).write_text(answer.to_json(), encoding="utf-8")
         except OSError as error:
