@@ -44,7 +44,7 @@ def main() -> int:
         return StepBlock(steps, *stopwatch.read())
 
     if arguments.steps is None:
-        serve({BARE: train}, {})
+        serve({BARE: train})
         return 0
     train(2)
     print(f"{arguments.batch_size / train(arguments.steps).step_seconds:.4g} images/s")

@@ -27,7 +27,7 @@ from helpers.trainers.contract.steplog import Step
 def program(trainer: Trainer) -> None:
     def blocks_instead(plan: loop.LoopPlan, reader: loop.Reader, stepper: Any, timer: Any, io: loop.LoopIO) -> None:
         worker = _Worker(plan, reader, stepper, timer, io)
-        serve({TRAIN: worker.train, FOR: worker.bare}, trainer.device.facts)
+        serve({TRAIN: worker.train, FOR: worker.bare})
 
     # The only change: everything else is the trainer's program, as the suite runs it.
     module = trainer_of(trainer.spec)

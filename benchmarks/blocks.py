@@ -78,9 +78,9 @@ def _cpu_seconds() -> float:
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def serve(loops: Mapping[str, Train], facts: Mapping[str, str]) -> None:
-    """Say that this worker is ready and send its ``facts``; then run the requested loops until the input ends."""
-    _write({"facts": dict(facts)})
+def serve(loops: Mapping[str, Train]) -> None:
+    """Say that this worker is ready; then run the requested loops until the input ends."""
+    _write({})
     for line in sys.stdin:
         asked = json.loads(line)
         _write(asdict(loops[asked["loop"]](asked["steps"])))

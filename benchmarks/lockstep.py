@@ -86,15 +86,10 @@ class Worker:
             preexec_fn=os.setpgrp,
         )
         self._ended = False
-        self.facts: dict[str, str] = {}
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def wait_until_ready(self) -> None:
         """Raises LaunchError, with the last line of the worker's errors, if it ends instead."""
-        self.facts = self._reply()["facts"]
+        self._reply()
         self._signal(signal.SIGSTOP)
 
     def run(self, loop: str, steps: int) -> StepBlock:

@@ -39,6 +39,7 @@ QUICK = frozenset(
         "runs read-only before",
         "log cut in a record",
         "card slowed by heat",
+        "merge conflict in baselines",
     }
 )
 

@@ -355,6 +355,7 @@ def test_a_drop_beyond_the_band_that_nobody_can_confirm_is_slower_every_night(wo
 def test_five_runs_a_third_below_a_first_entry_are_slower(world: World) -> None:
     found = world.night(66.0, reference={})
     assert (found.verdict.status, len(found.runs)) == (Status.SLOWER, 5)
+    assert "-34" in reason_text(found.verdict.reason)
 
 
 # --- the interval, and what would have been seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,16 @@ def test_pairs_decide_where_no_recorded_figure_can_at_night_and_in_compare(
         assert (status, case["status"]) == (SLOWER, "REGRESSION"), case
         assert case["sentence"] == reason_text(tonight.verdict.recorded.reason)
         assert told in case["sentence"] and "--update-baselines" in case["sentence"]
+
+
+def test_runs_without_pairs_have_one_effect_at_night_and_in_compare(
+    world: World, machine: Machine, empty_baselines: Path
+) -> None:
+    tonight = world.night(66.0, reference={})
+    status, case = compared(world, machine, empty_baselines, "baseline", "session:night000")
+    assert (status, case["status"], tonight.verdict.status) == (SLOWER, "SLOWER", Status.SLOWER)
+    assert tonight.verdict.standing is not None and tonight.verdict.standing.effect is not None
+    assert case["effect"] == asdict(tonight.verdict.standing.effect)
 
 
 def test_a_lost_gain_is_a_regression_at_night_and_in_compare(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -87,15 +89,18 @@ def test_a_log_that_no_rule_applies_to_is_status_6(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_read_is_status_4_and_the_others_are_printed(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    poem = write(tmp_path / "poem.txt", ["a line"])
-    status, told = record(poem, log)
+    unread = (tmp_path / "missing.txt", write(tmp_path / "poem.txt", ["a line"]))
+    status, told = record(*unread, log)
     assert status == EXIT_UNREAD
-    assert (len(told["runs"]), told["unread"][0]["source"]) == (1, str(poem))
-    (error,) = capsys.readouterr().err.splitlines()
-    assert error == f"perfgate import-log: error: {told['unread'][0]['error']}"
+    assert (len(told["runs"]), [each["source"] for each in told["unread"]]) == (1, [*map(str, unread)])
+    errors = capsys.readouterr().err.splitlines()
+    assert errors == [f"perfgate import-log: error: {each['error']}" for each in told["unread"]]
 
 
-@pytest.mark.parametrize("argv", [["--rule", "mean"], ["--log-format", "pytorch"], ["--rule", "ngc-tf-mean:last=5"]])
+@pytest.mark.parametrize(
+    "argv",
+    [["--rule", "mean"], ["--rule", "wall-clock"], ["--log-format", "pytorch"], ["--rule", "ngc-tf-mean:last=5"]],
+)
 def test_an_unknown_rule_or_format_is_an_error(argv: list[str], log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(log, *argv) == (EXIT_USAGE, "")
     assert "expected" in capsys.readouterr().err
@@ -164,10 +169,13 @@ def test_what_a_held_history_cannot_take_is_not_stored_and_said(
     holder.close()
 
 
-def test_a_file_twice_is_one_run(log: Path) -> None:
-    status, told = record(log, log)
+def test_the_same_bytes_are_one_run_wherever_they_lie(log: Path, tmp_path: Path) -> None:
+    copy, packed = tmp_path / "again_gpu2.txt", tmp_path / "tf_gpu2.txt.gz"
+    shutil.copy(log, copy)
+    packed.write_bytes(gzip.compress(log.read_bytes()))
+    status, told = record(log, log, copy, packed)
     assert (status, len(told["runs"])) == (EXIT_OK, 1)
-    assert told["notes"] == [f"{log}: the same bytes as {log}, one result"]
+    assert told["notes"] == [f"{name}: the same bytes as {log}, one result" for name in (log, copy, packed)]
 
 
 def test_the_table_has_every_rule_and_no_other() -> None:

@@ -17,7 +17,6 @@ import pytest
 import helpers.commands.main
 from helpers.commands.main import (
     EXIT_INTERRUPTED,
-    EXIT_NO_READER,
     EXIT_USAGE,
     commands,
     main,
@@ -155,17 +154,6 @@ def started(*argv: str, **more: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-@pytest.mark.slow
-def test_a_reader_that_has_seen_enough_is_no_error_and_no_whole_answer() -> None:
-    process = started("cases", "paddle-vgg16-fp32-bs1-1x1-dali-dynamic", PYTHONUNBUFFERED="1")
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    told = process.stderr.read()
-    process.stderr.close()
-    assert (process.wait(), told) == (EXIT_NO_READER, "")
 
 
 @pytest.mark.slow

@@ -126,13 +126,13 @@ def test_the_process_itself_ends_so_and_prints_no_traceback(accidents: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("argv", [["cases"], ["--help"]])
-def test_without_a_reader_an_answer_ends_quietly_and_is_no_success(argv: list[str]) -> None:
+@pytest.mark.parametrize(("argv", "unbuffered"), [(["cases"], ""), (["cases"], "1"), (["--help"], "")])
+def test_without_a_reader_an_answer_ends_quietly_and_is_no_success(argv: list[str], unbuffered: str) -> None:
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        [sys.executable, "-m", "helpers.commands", *argv], cwd=ROOT, stdout=write, stderr=subprocess.PIPE, check=False
-    )
+    program = [sys.executable, "-m", "helpers.commands", *argv]
+    variables = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(program, cwd=ROOT, env=variables, stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (EXIT_NO_READER, b"")
 

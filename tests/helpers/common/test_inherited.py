@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.lockstep import Worker
 from helpers.builds.making import import_build
 from helpers.builds.naming import BuildUnavailable
 from helpers.builds.uv import Uv
@@ -78,7 +77,6 @@ STARTS: dict[str, Callable[[str, Path], object]] = {
     "build making": lambda python, folder: _uv(python),
     "settings check": lambda python, folder: check_settings(_specs(folder), python),
     "build check": lambda python, folder: check_builds(_specs(folder), python),
-    "worker of lockstep pairs": lambda python, folder: Worker((python,), {}).wait_until_ready(),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from helpers.history.history import History
 from helpers.history.run_folders import ResultStore, write_night
 from helpers.history.stored import Reindexed
-from tests.helpers.history.made import CASE, OTHER, SEGMENT, moment, night, run
+from tests.helpers.history.made import CASE, OTHER, moment, night, run
 
 RUNS = [
     run("a", session="s1", replicate=0),
@@ -38,32 +37,12 @@ def folders(tmp_path: Path) -> Path:
     return root
 
 
-def test_an_empty_history_is_rebuilt(history: History, folders: Path) -> None:
-    assert history.reindex(folders) == Reindexed(sessions=2, results=4, nights=1)
+def test_a_rebuilt_history_has_each_run_once_and_a_second_time_changes_nothing(history: History, folders: Path) -> None:
+    history.reindex(folders)
     found = [each.result for session in ("s1", "s2") for each in history.results_of(session)]
     assert sorted(found, key=lambda each: each.uuid) == RUNS
     assert [each.record for each in history.series(CASE)] == [NIGHT]
-    assert len(history.past(CASE, "cpu", SEGMENT, 2, "x").nights) == 1
-
-
-def test_a_second_time_changes_nothing(history: History, folders: Path) -> None:
-    history.reindex(folders)
     history.exclude("a", "me", moment(2), "coffee")
     before = history.series(CASE), history.results_of("s1"), history.exclusions()
     assert history.reindex(folders) == Reindexed(sessions=2, results=4, nights=1)
     assert (history.series(CASE), history.results_of("s1"), history.exclusions()) == before
-
-
-def test_what_cannot_be_read_is_named_and_the_rest_goes_on(history: History, folders: Path) -> None:
-    damaged = folders / "s1" / CASE / "r0" / "result.json"
-    damaged.write_text("{")
-    newer = folders / "s2" / CASE / "r0" / "result.json"
-    newer.write_text(json.dumps({**json.loads(newer.read_text()), "schema_version": 2}))
-    (folders / "s1" / CASE / "night.json").write_bytes(b"\xff")
-    done = history.reindex(folders)
-    assert (done.results, done.nights) == (2, 0)
-    assert [str(damaged) in done.refused[0], "night.json" in done.refused[1], str(newer) in done.refused[2]] == [
-        True,
-        True,
-        True,
-    ]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from helpers.judging.statistics import (
     effect_of,
     hodges_lehmann,
+    mean_interval,
     number,
     student_t_95,
     summarise,
@@ -92,6 +93,12 @@ def test_student_t_is_the_printed_table(degrees: int, quantile: float) -> None:
 def test_student_t_needs_a_degree_of_freedom(degrees: int) -> None:
     with pytest.raises(SuiteError, match="degrees_of_freedom"):
         student_t_95(degrees)
+
+
+def test_the_interval_of_a_mean_is_student_s() -> None:
+    # Standard deviation 0.01 * sqrt(2), t of 1 degree of freedom 12.7062.
+    found = mean_interval([0.0, 0.02])
+    assert (found.mean, found.low, found.high) == pytest.approx((0.01, 0.01 - 0.127062, 0.01 + 0.127062), rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
-import time
 import uuid
-from collections.abc import Collection, Generator
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,14 +130,6 @@ def test_files_that_repeat_the_environment_are_removed(tmp_path: Path) -> None:
     assert not dump.exists() and spec.step_log_path(0).exists()
 
 
-@pytest.fixture
-def sigint_interrupts() -> Generator[None, None, None]:
-    """Ctrl-C as in a terminal: a background job starts with SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def test_an_interrupt_that_somebody_swallows_ends_the_job_all_the_same(tmp_path: Path) -> None:
     spec, swallowed = job(tmp_path), []
 
@@ -153,25 +143,6 @@ def test_an_interrupt_that_somebody_swallows_ends_the_job_all_the_same(tmp_path:
     with pytest.raises(KeyboardInterrupt):
         run_job(spec, command(spec, "trains"), PATIENT, QuietMeter(), on_progress=careless)
     assert swallowed and swallowed[0] < 7
-    assert processes_of_job(spec.job_id) == []
-
-
-@pytest.mark.usefixtures("sigint_interrupts")
-@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
-def test_the_second_signal_ends_the_job_without_grace(tmp_path: Path, second: int) -> None:
-    spec, pressed = job(tmp_path, 2), []
-    again = threading.Timer(0.3, os.kill, (os.getpid(), second))
-
-    def press(progress: Progress) -> None:
-        if progress.step == 3:
-            again.start()
-            pressed.append(time.monotonic())
-            os.kill(os.getpid(), signal.SIGINT)
-
-    limits = replace(LIMITS, grace_seconds=30.0)
-    with pytest.raises(KeyboardInterrupt):
-        run_job(spec, command(spec, "stubborn", "stubborn"), limits, QuietMeter(), on_progress=press)
-    assert time.monotonic() - pressed[0] < 5.0
     assert processes_of_job(spec.job_id) == []
 
 

@@ -1,54 +1,17 @@
-"""From files to figures: each log once, nothing lost to one that cannot be read."""
+"""From a file to its figures."""
 
 from __future__ import annotations
 
-import gzip
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from helpers.logs.importer import ImportBatch, ToImport, import_each
 from helpers.logs.settings import LogSetting, Stated
-from helpers.trainers.contract.errors import LogError
 from tests.helpers.logs.made_logs import fleetx_trainer_lines, paddleclas_lines, tensorflow_lines, tipc_line, write
 from tests.helpers.logs.one_file import import_file
 
 RATES = [500.0 + each for each in range(30)]
 MEAN = sum(RATES[5:]) / 25
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return write(tmp_path / "tf_gpu2_amp.txt", tensorflow_lines(RATES))
-
-
-def every(paths: Sequence[Path], **values: str) -> ImportBatch:
-    return import_each([ToImport(path) for path in paths], {}, **values)
-
-
-def test_the_same_bytes_are_one_result_wherever_they_lie(log: Path, tmp_path: Path) -> None:
-    copy, packed = tmp_path / "again_gpu2.txt", tmp_path / "tf_gpu2.txt.gz"
-    shutil.copy(log, copy)
-    packed.write_bytes(gzip.compress(log.read_bytes()))
-    batch = every([log, log, copy, packed])
-    assert (len(batch.imported), batch.unread) == (1, ())
-    assert list(batch.notes) == [f"{name}: the same bytes as {log}, one result" for name in (log, copy, packed)]
-
-
-def test_what_cannot_be_read_is_told_and_the_rest_goes_on(log: Path, tmp_path: Path) -> None:
-    other = write(tmp_path / "poem.txt", ["a line", "another one"])
-    batch = every([tmp_path / "missing.txt", other, log])
-    assert [each.source for each in batch.imported] == [str(log)]
-    assert [each.source for each in batch.unread] == [str(tmp_path / "missing.txt"), str(other)]
-    assert "no records of a format that is known" in batch.unread[1].error
-
-
-def test_a_rule_or_format_that_is_not_known_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    for values in ({"rule": "mean"}, {"rule": "wall-clock"}, {"format": "tensorflow"}):
-        with pytest.raises(LogError, match="one of"):
-            every([tmp_path / "missing.txt"], **values)
 
 
 def test_two_runs_of_a_file_are_two_results(tmp_path: Path) -> None:

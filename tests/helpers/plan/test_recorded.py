@@ -108,7 +108,9 @@ def test_an_entry_as_the_suite_rounds_it_agrees_with_its_runs(usual: float, nois
     assert RecordedEntry.from_json(CASE_ID, {**entry_data(), **changed}).samples_per_s == figure
 
 
-@pytest.mark.parametrize("text", ["", "{", "{\n<<<<<<< HEAD", '{"schema_version": 1', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "{\n<<<<<<< HEAD", '{"schema_version": 1', '{"schema_version": NaN}', "[" * 100_000]
+)
 def test_a_damaged_file_is_an_error(tmp_path: Path, text: str) -> None:
     assert refusal(saved(tmp_path, text)).field == "file"
 

@@ -28,12 +28,3 @@ def test_a_case_is_reader_bound_from_the_threshold_on(share: float | None, bound
     assert is_reader_bound(row(share)) is bound
     assert (reader_note(row(share)) is not None) is bound
     assert ("reader-bound" in render((row(share),), 100)) is bound
-
-
-def test_a_reader_bound_case_says_who_waited_for_whom_and_what_to_do() -> None:
-    note = reader_note(row(0.31, "native", loader="paddle.io.DataLoader, 1 worker processes"))
-    assert note == (
-        "reader-bound: the rank that waited longest spent 31% of its window waiting for data"
-        " (paddle.io.DataLoader, 1 worker processes); raise --set dali.threads=N or native.workers=N, or see what a"
-        " synthetic case trains"
-    )

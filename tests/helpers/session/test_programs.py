@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,20 +73,6 @@ def test_each_published_program_is_built_once(suite: Suite, monkeypatch: pytest.
 
 def _static(suite_case: SuiteCase) -> bool:
     return programs.is_built_ahead(suite_case)
-
-
-def test_a_broken_program_is_refused_with_the_error_the_case_and_its_owner(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(programs, "build_programs", Answers(amp_o2=BROKEN))
-    cases = [replace(each, owner="amp team") for each in published(suite)]
-    found = built_ahead(cases, "python", lambda line: None)
-    with pytest.raises(BuildUnavailable) as caught:
-        refuse_broken("night.whl", found)
-    told = str(caught.value)
-    assert told.startswith("build night.whl does not build a program: got '2 of 8 programs failed', expected ")
-    assert told.count(f"(owner: amp team): {ERROR}") == 2
-    assert ONE_RUN in told
 
 
 def test_kind_and_differences_of_each_program_are_told(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -20,13 +19,11 @@ from helpers.judging.case.calibrate import (
     noise_of,
     recommended_tolerance,
 )
-from helpers.judging.case.evidence import Budget, Build, Evidence, Night, Past, RunEvidence, Stage
-from helpers.judging.case.verdict import NeedRuns, Status, Verdict
+from helpers.judging.case.evidence import Budget, Evidence, Night, Past, RunEvidence
+from helpers.judging.case.verdict import Status, Verdict
 from helpers.trainers.contract.errors import SuiteError
 
 pytestmark = pytest.mark.slow
-
-C, R = Build.CANDIDATE, Build.REFERENCE
 
 
 def gaussian(count: int, sigma: float, seed: int = 1, mean: float = 1.0) -> list[float]:
@@ -146,50 +143,18 @@ def test_a_doubt_is_a_warning(log_rates: list[float], tolerance: float, told: st
     assert told in (warning.code for warning in noise(log_rates, tolerance=tolerance).warnings)
 
 
-# --- the judge
-
-
-def evidence(*runs: RunEvidence, **values: Any) -> Evidence:
-    return Evidence("c", "wall-clock", 1, runs, **values)
-
-
-def usable(build: Build = C) -> RunEvidence:
-    return RunEvidence(log_rate=1.0, build=build)
-
-
-def asked(answer: Verdict | NeedRuns) -> NeedRuns:
-    assert isinstance(answer, NeedRuns)
-    return answer
-
-
-def judged(answer: Verdict | NeedRuns) -> Verdict:
-    assert isinstance(answer, Verdict)
-    return answer
-
-
-def test_the_judge_wants_the_runs_that_are_missing_and_no_more() -> None:
-    judge = calibrating(4)
-    assert asked(judge(evidence())).order == (C, C, C, C)
-    request = asked(judge(evidence(usable(), usable(), usable())))
-    assert (request.order, request.stage) == ((C,), Stage.SCREEN)
-    assert judged(judge(evidence(*[usable()] * 4))).reason.code == "calibrated"
-
-
-def test_invalid_runs_are_repeated_within_the_budget() -> None:
-    judge = calibrating(4)
-    bad = RunEvidence(log_rate=0.5, invalid="throttled")
-    assert asked(judge(evidence(usable(), bad, usable(), bad, budget=Budget(repeats=2)))).order == (C, C)
-    verdict = judged(judge(evidence(usable(), bad, bad, budget=Budget(repeats=1))))
-    assert (verdict.status, verdict.reason.code) == (Status.INVALID, "run-invalid")
+# --- the judge: perfgate calibrate's tests have the rest
 
 
 @pytest.mark.parametrize(
     ("run", "status"),
     [
-        (RunEvidence(failure="exit 1"), Status.INFRA_ERROR),
         (RunEvidence(refusal="no bf16"), Status.NOT_RUN),
         (RunEvidence(figures={"median-step": "too short"}), Status.INFRA_ERROR),
+        (RunEvidence(log_rate=0.5, invalid="throttled"), Status.INVALID),
     ],
 )
-def test_a_run_that_gives_nothing_ends_it(run: RunEvidence, status: Status) -> None:
-    assert judged(calibrating(4)(evidence(usable(), run))).status is status
+def test_a_run_that_gives_nothing_and_is_not_repeated_ends_it(run: RunEvidence, status: Status) -> None:
+    evidence = Evidence("c", "wall-clock", 1, (RunEvidence(log_rate=1.0), run), budget=Budget(repeats=0))
+    verdict = calibrating(4)(evidence)
+    assert isinstance(verdict, Verdict) and verdict.status is status

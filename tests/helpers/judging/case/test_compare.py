@@ -153,23 +153,6 @@ def test_false_alarms_over_nights_apart_stay_below_the_stated_rate() -> None:
 # --- pairs
 
 
-def test_interleaved_pairs_are_preferred_and_said() -> None:
-    old, new = interleaved(scattered(-0.03, 6, 5, 0.002))
-    # Of other nights both look alike: without the pairs this passes.
-    apart = nights(scattered(1.0, 8, 1), "a"), nights(scattered(1.0, 8, 2), "b")
-    assert judged(*apart).status is Status.PASS
-    found = judged([*apart[0], *old], [*apart[1], *new])
-    assert (found.status, found.basis, found.pairs) == (Status.REGRESSION, "pairs", 6)
-    assert found.effect.point == pytest.approx(-0.03, abs=0.004)
-    assert found.threshold == THRESHOLD
-
-
-def test_pairs_made_with_the_sides_exchanged_tell_the_same_with_the_other_sign() -> None:
-    old, new = interleaved([-0.03, -0.031, -0.029, -0.03])
-    assert judged(old, new).status is Status.REGRESSION
-    assert judged(new, old).status is Status.IMPROVEMENT
-
-
 def test_pairs_that_show_neither_stay_open() -> None:
     old, new = interleaved([-0.05, 0.012, -0.03, 0.014])
     found = judged(old, new, replace(NOISE, sigma=0.01))
@@ -186,16 +169,6 @@ def test_runs_of_a_confirmation_that_are_all_of_one_role_are_no_pairs() -> None:
     a = [run(1.0, replicate=number, **common) for number in range(3)]
     b = [run(0.9, replicate=number, **common) for number in range(3)]
     assert judged(a, b).basis == "nights"
-
-
-def test_pairs_hold_across_framework_lines_and_nights_do_not() -> None:
-    """Both ran in turn on the same cards, so the line is the build under test; nights apart are other segments."""
-    other = {**SEGMENT, "framework line": "paddle 2.6"}
-    old, new = interleaved(scattered(-0.03, 6, 5, 0.002))
-    old = [replace(each, segment=other) for each in old]
-    assert judged(old, new).status is Status.REGRESSION
-    found = judged(nights([1.0, 1.0, 1.0], "a", segment=other), nights([0.9, 0.9, 0.9], "b"))
-    assert (found.status, found.basis) == (Status.INCOMPARABLE, "")
 
 
 # --- segments and sides
@@ -230,16 +203,6 @@ def test_runs_of_another_protocol_are_compared_by_pairs_only() -> None:
 
 
 LEVEL = Level(known=True, offset=math.log(1.05), error=0.001, pairs=12)
-
-
-def test_a_gain_that_is_lost_again_is_slower_although_the_pairs_are_alike() -> None:
-    """A is the reference build, 5% below what was accepted; B is as fast as A."""
-    (pairing,) = pair_up(*interleaved(scattered(0.0, 8, 8, 0.002)))
-    alike = compare(pairing, NOISE, tolerance=0.005, band=0.05, rule="median-step", cases=1)
-    assert alike.status is Status.PASS
-    lost = compare(pairing, NOISE, tolerance=0.005, band=0.05, rule="median-step", cases=1, level=LEVEL)
-    assert (lost.status, lost.reason.code) == (Status.REGRESSION, "slower")
-    assert lost.effect.point == pytest.approx(1 / 1.05 - 1, abs=0.005)
 
 
 @pytest.mark.parametrize(("drop", "level"), [(0.0, None), (0.03, None), (0.02, LEVEL), (-0.02, None), (-0.05, LEVEL)])
