@@ -13,7 +13,6 @@ import hashlib
 import io
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -39,7 +38,7 @@ from helpers.session.suite import Suite, SuiteOptions
 from helpers.trainers.contract import ROOT
 from helpers.trainers.contract.case import Case, DataSource, Precision
 from helpers.trainers.contract.models import Model
-from tests.helpers.trained import PaddleBuilds, trained_run
+from tests.helpers.trained import PaddleBuilds, drawn, trained_run
 
 # Of a card in float32.
 IMAGES_PER_S = {Model.RESNET50: 5.4, Model.VGG16: 0.74}
@@ -90,11 +89,7 @@ class Trainer:
     def run(self, plan: CasePlan, replicate: int, build: Build, stage: Stage) -> RunResult:
         uuid = f"{self.store.session}-{plan.case.id}-{replicate}"
         record = plan.build if build is Build.CANDIDATE else plan.reference
-        # By numbers of sessions and runs: the time in a session's name also decides which build of a pair runs first.
-        session = sum(each.is_dir() for each in self.store.root.iterdir())
-        run = sum(each.role == build.value for each in self.store.results(plan.case.id))
-        drawn = random.Random(f"{session} {plan.case.id} {build} {run}").gauss(1.0, SPREAD)
-        rate = _images_per_s(plan.case, record["commit"]) * drawn
+        rate = _images_per_s(plan.case, record["commit"]) * drawn(self.store, plan.case.id, build, SPREAD)
         return trained_run(self.store, plan, replicate, build, stage, uuid=uuid, images_per_s=rate)
 
 

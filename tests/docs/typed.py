@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import shutil
 import site
@@ -28,7 +27,7 @@ from helpers.judging.case.evidence import Build, Stage
 from helpers.plan.case_plan import CasePlan
 from tests.docs.blocks import ROOT
 from tests.helpers.builds.conftest import make_wheel
-from tests.helpers.trained import trained_run
+from tests.helpers.trained import drawn, trained_run
 from tests.requirements.scripts import load
 
 # A build whose commit begins so trains slower.
@@ -73,12 +72,9 @@ def trained(
     """In the place of ``JobRunner.run`` in the clone: a run's step logs and result, as fast as the build's commit
     says."""
     name = uuid.uuid4().hex
-    # By numbers of sessions and runs: the time in a session's name also decides which build of a pair runs first.
-    session = sum(each.is_dir() for each in store.root.iterdir())
-    run = sum(each.role == build.value for each in store.results(plan.case.id))
-    drawn = random.Random(f"{session} {plan.case.id} {build} {run}").gauss(1.0, SPREAD)
     commit = (plan.build if build is Build.CANDIDATE else plan.reference)["commit"]
-    rate = IMAGES_PER_S * (SLOWER if commit.startswith(SLOW) else 1.0) * drawn
+    usual = IMAGES_PER_S * (SLOWER if commit.startswith(SLOW) else 1.0)
+    rate = usual * drawn(store, plan.case.id, build, SPREAD)
     return trained_run(store, plan, replicate, build, stage, uuid=name, images_per_s=rate)
 
 

@@ -6,6 +6,7 @@ Step logs are written as a trainer writes them, and what a result says follows f
 from __future__ import annotations
 
 import hashlib
+import random
 
 from helpers.common.wall_clock import utc_now
 from helpers.history.results import RunResult
@@ -46,6 +47,14 @@ class PaddleBuilds:
 
     def find_libraries(self, build: FrameworkBuild) -> dict[str, str] | str:
         return {"python": "3.11.7"}
+
+
+def drawn(store: ResultStore, case_id: str, build: Build, spread: float) -> float:
+    """A factor about 1 for the next run of the build in the session. It follows from the numbers of the session and of
+    the run: the time in a session's name also decides which build of a pair runs first."""
+    session = sum(each.is_dir() for each in store.root.iterdir())
+    run = sum(each.role == build.value for each in store.results(case_id))
+    return random.Random(f"{session} {case_id} {build} {run}").gauss(1.0, spread)
 
 
 def trained_run(
